@@ -26,10 +26,10 @@ def policy_space(space: Space[Any]) -> Space[Any]:
 def observations(space: Space[Any]) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     readers = _readers(space, (), "")
-    seen = policy_space(space)
-    if not isinstance(seen, spaces.Dict):
+    policy_view = policy_space(space)
+    if not isinstance(policy_view, spaces.Dict):
         return readers[""]
-    return lambda value: {name: readers[name](value) for name in seen.spaces}
+    return lambda value: {name: readers[name](value) for name in policy_view.spaces}
 
 
 def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Read]:

@@ -86,10 +86,10 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def picture(self, height: int, width: int) -> np.ndarray:
         """The present state as the camera sees it, uint8 [height, width, 3]."""
-        seen: np.ndarray = self._physics.render(
+        image: np.ndarray = self._physics.render(
             height, width, camera_id=self._camera, render_flag_overrides=self._flags
         )
-        return seen
+        return image
 
     def close(self) -> None:
         self._env.close()

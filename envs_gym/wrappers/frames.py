@@ -28,15 +28,15 @@ class FrameSkip(gymnasium.Wrapper):
         self.skip, self.max_last_two = skip, max_last_two
 
     def step(self, action: object) -> StepAnswer:
-        total, seen = 0.0, deque[Any](maxlen=2)
+        total, recent = 0.0, deque[Any](maxlen=2)
         for _ in range(self.skip):
             obs, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            seen.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
+            recent.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
             if terminated or truncated:
                 break
-        shown = np.maximum(seen[0], seen[-1]) if self.max_last_two else seen[-1]
-        return shown, total, terminated, truncated, info
+        observation = np.maximum(recent[0], recent[-1]) if self.max_last_two else recent[-1]
+        return observation, total, terminated, truncated, info
 
 
 class FrameStack(ChannelFirst):

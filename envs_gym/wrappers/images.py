@@ -40,8 +40,10 @@ class ImageObservation(ChannelFirst):
         require(bool(parts), f"{kind} needs an image (uint8, at least two dimensions) to observe, not {space}")
         changes = {name: self.change(part.shape) for name, part in parts.items()}
         self._pictures = {name: change.picture for name, change in changes.items()}
-        seen = {name: spaces.Box(0, 255, change.shape, np.uint8) for name, change in changes.items()}
-        self.observation_space = spaces.Dict({**space.spaces, **seen}) if isinstance(space, spaces.Dict) else seen[""]
+        image_spaces = {name: spaces.Box(0, 255, change.shape, np.uint8) for name, change in changes.items()}
+        self.observation_space = (
+            spaces.Dict({**space.spaces, **image_spaces}) if isinstance(space, spaces.Dict) else image_spaces[""]
+        )
 
     def change(self, shape: tuple[int, ...]) -> Change:
         """What to do with an image of this shape."""

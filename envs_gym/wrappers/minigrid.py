@@ -47,8 +47,8 @@ class MiniGridPlanes(ChannelFirst):
 
     def observed(self, obs: Mapping[str, Any]) -> Any:
         planes = np.ascontiguousarray(one_hot(obs["image"]).transpose(2, 0, 1)) * np.uint8(255)
-        seen = {"image": planes, "direction": obs["direction"]}
-        return {**seen, "mission": self._words.encode(obs["mission"])} if self._words.size else seen
+        observation = {"image": planes, "direction": obs["direction"]}
+        return {**observation, "mission": self._words.encode(obs["mission"])} if self._words.size else observation
 
 
 class MiniGridFlat(MiniGridPlanes):
@@ -112,9 +112,9 @@ class Words:
 
     def __init__(self, sentences: Sequence[str]) -> None:
         columns = [*itertools.zip_longest(*(sentence.split() for sentence in sentences), fillvalue="")]
-        told = {place: sorted({*column}) for place, column in enumerate(columns) if len({*column}) > 1}
-        places = [(place, word) for place, words in told.items() for word in words]
-        self._places = [*told]
+        varying = {place: sorted({*column}) for place, column in enumerate(columns) if len({*column}) > 1}
+        places = [(place, word) for place, words in varying.items() for word in words]
+        self._places = [*varying]
         self._index = {key: index for index, key in enumerate(places)}
         self.size = len(places)
 

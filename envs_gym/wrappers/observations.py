@@ -21,8 +21,8 @@ class DiscreteEncoder(gymnasium.ObservationWrapper):
         space = env.observation_space
         require(isinstance(space, spaces.Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
         assert isinstance(space, spaces.Discrete)
-        known = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
-        require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{known}")
+        hint = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
+        require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{hint}")
         self._start, count = int(space.start), int(space.n)
         index = np.arange(count)
         digits = max(1, (count - 1).bit_length())
