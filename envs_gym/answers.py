@@ -12,8 +12,8 @@ import numpy as np
 
 from stride.utils.one_line import one_line
 
-Answer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
-StepFunction = Callable[[object], Answer]
+StepAnswer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
+StepFunction = Callable[[object], StepAnswer]
 FIRST = 16  # steps of a world in which its flags are looked at
 
 
@@ -35,7 +35,7 @@ def not_a_number(reward: object) -> TypeError:
 
 
 def first_observation(answer: object) -> object:
-    """What an environment's reset begins with."""
+    """The observation of a reset's answer."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise TypeError(f"its reset answers {shown(answer)}, not (observation, info)")
     return answer[0]
@@ -50,17 +50,17 @@ def check_flags(terminated: object, truncated: object) -> None:
 
 
 def with_checked_flags(step: StepFunction, functions: list[StepFunction], world: int) -> StepFunction:
-    """`step`, its flags checked; after FIRST steps it stands in functions[world] itself."""
-    left = FIRST
+    """`step` with checked flags; after FIRST steps it puts `step` itself into functions[world]."""
+    remaining = FIRST
 
-    def checked(action: object) -> Answer:
-        nonlocal left
+    def checked_step(action: object) -> StepAnswer:
+        nonlocal remaining
         answer = step(action)
         _, _, terminated, truncated, _ = answer
         check_flags(terminated, truncated)
-        left -= 1
-        if not left:
+        remaining -= 1
+        if not remaining:
             functions[world] = step
         return answer
 
-    return checked
+    return checked_step

@@ -1,6 +1,6 @@
 """What runs in a worker process of AsyncEnv: its worlds one after another, results into shared memory.
 
-The protocol is here too; who waits for whom, and for how long, is decided in async_env.py.
+The messages are defined here, too; async_pool.py decides how long the parent waits for them.
 """
 
 import faulthandler
@@ -15,14 +15,14 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
-from stride.envs_fast.vec_env import Obs, Step
-from stride.envs_gym.blame import Blame, EnvError
+from stride.envs_fast.vec_env import Step
+from stride.envs_gym.blame import ASK_LINE, Blame, EnvError
 from stride.envs_gym.gym_env import SEEDS, GymEnv
+from stride.envs_gym.spaces import map_obs, step_tensors, tensors_of
 from stride.envs_gym.wrappers.registry import WrapperConfig
 from stride.utils import own_modules
 from stride.utils.child_end import end_with_parent
@@ -32,76 +32,76 @@ from stride.utils.interrupted import ENDING
 from stride.utils.own_modules import Own
 from stride.utils.user_error import UserError
 
-WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows
 State = dict[str, Any]
 
 
 class WorkerSetup(NamedTuple):
-    """What a worker is told once, when it starts."""
+    """Everything that workers are sent once, when they start."""
 
     env_id: str
     env_kwargs: Mapping[str, Any]
     max_episode_steps: int | None
-    worlds: Sequence[int]  # the global indices of its own
     variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
-    imports: Sequence[str] = ()  # modules of the user's, which may register the environment or a wrapper
-    wrappers: Sequence[WrapperConfig] = ()
-    own: Own = Own()
-    spec: EnvSpec | None = None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
+    imports: Sequence[str]  # modules of the user's, which may register the environment or a wrapper
+    wrappers: Sequence[WrapperConfig]
+    own: Own
+    spec: EnvSpec | None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
 
 
-class Shared(NamedTuple):
-    """Tensors both sides see; a row is written by the worker of that world only, while it steps it."""
+class SharedBuffers(NamedTuple):
+    """Tensors both sides see; a row is only written by the worker of that world, while it steps it."""
 
     step: Step
     action: Tensor  # [N, ...]
     pulse: Tensor  # int64 [workers, 2]: the world being stepped (-1: none) and how many steps were begun
 
 
-class Task(NamedTuple):
+class WorkerTask(NamedTuple):
     """A message to a worker."""
 
     name: str  # reset | step | state | load
-    worlds: Sequence[int] = ()
     payload: Any = None  # reset: the seed; load: a state of each world
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     """A message from a worker."""
 
-    worlds: Sequence[int]  # that are done
-    payload: Sequence[Any] = ()  # state: of each world; load: whether its episode was cut
-    error: str = ""  # one line about `failed`
+    payload: Sequence[Any] = ()  # state: of each world; load: of each world, whether its episode was cut
+    error: str = ""  # one line about the world `failed`
     failed: int = -1
     trace: str = ""
-    lost: str = ""  # by the pool: the worker is a new one that knows nothing yet, and why
+    lost: str = ""  # set by the pool: why the process was replaced; the new one knows nothing yet
 
 
-def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_words: Connection) -> None:
-    """A worker's whole life: build the worlds, then do what the pipe says until it closes."""
+def work(
+    setup: WorkerSetup, worlds: Sequence[int], shared: SharedBuffers, index: int, pipe: Connection, dump: Connection
+) -> None:
+    """Run a worker: build the worlds of these numbers, then do what the pipe says until it closes."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)  # the parent's; it closes the pipe
-    if WHERE is not None:
-        faulthandler.register(WHERE, last_words.fileno())  # answered even where machine code keeps Python's lock
+    if ASK_LINE is not None:
+        faulthandler.register(ASK_LINE, dump.fileno())  # answered even where machine code keeps Python's lock
     outlive_readers()
     end_with_parent()
     os.environ.clear()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)
     logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
-    worker = Worker(setup.env_id, shared, place, pipe)
+    worker = Worker(setup, shared, index)
     try:
         own_modules.take(setup.own)
         for module in (*setup.own.imports, *setup.imports):
             importlib.import_module(module)
         if setup.spec is not None:
             gymnasium.registry.setdefault(setup.spec.id, setup.spec)
-        worker.build(setup)
+        worker.build(worlds)
+        pipe.send(WorkerReply())
         while True:
-            worker.do(pipe.recv())
-    except (EnvError, UserError) as error:  # its worlds are in an unknown state now: tell why, and end
-        cause, reason = error.__cause__ or error, error.reason if isinstance(error, EnvError) else str(error)
-        pipe.send(Answer((), error=reason, failed=worker.now, trace="".join(traceback.format_exception(cause))))
+            pipe.send(WorkerReply(worker.run(pipe.recv())))
+    except (EnvError, UserError) as error:  # its worlds are in an unknown state now: report why, and end
+        reason = error.reason if isinstance(error, EnvError) else str(error)
+        trace = "".join(traceback.format_exception(error.__cause__ or error))
+        pipe.send(WorkerReply(error=reason, failed=worker.current, trace=trace))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the pool, or is gone
     finally:
@@ -111,75 +111,70 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
 class Worker:
     """The worlds of one process and their rows in shared memory."""
 
-    def __init__(self, env_id: str, shared: Shared, place: int, pipe: Connection) -> None:
+    def __init__(self, setup: WorkerSetup, shared: SharedBuffers, index: int) -> None:
         self.worlds: dict[int, GymEnv] = {}
-        self.now = -1
-        self._blame, self._pipe, self._actions = Blame(env_id), pipe, shared.action
-        self._pulse: np.ndarray = shared.pulse.numpy()[place]
-        self._rows = [leaf.numpy() for leaf in leaves(shared.step)]
+        self.current = -1
+        self._setup = setup
+        self._actions = shared.action
+        self._pulse = shared.pulse[index].numpy()
+        self._rows = [tensor.numpy() for tensor in step_tensors(shared.step)]
 
-    def build(self, setup: WorkerSetup) -> None:
-        integers(Key(0, WORLD), 1, SEEDS)  # a kernel is loaded: no limit of a step should have to hold that
-        for index in setup.worlds:
-            self._begin(index)
-            with self._blame:
-                asked = setup.env_kwargs, setup.max_episode_steps, setup.wrappers
-                self.worlds[index] = GymEnv(setup.env_id, 1, *asked, first_world=index)
+    def build(self, worlds: Sequence[int]) -> None:
+        integers(Key(0, WORLD), 1, SEEDS)  # a kernel is loaded now, and not within the time limit of a step
+        setup = self._setup
+        for world in worlds:
+            self._begin(world)
+            with Blame(setup.env_id):
+                self.worlds[world] = GymEnv(
+                    setup.env_id, 1, setup.env_kwargs, setup.max_episode_steps, setup.wrappers, first_world=world
+                )
         self._pulse[0] = -1
-        self._pipe.send(Answer(setup.worlds))
 
-    def do(self, task: Task) -> None:
-        """Carry out a task world by world."""
+    def run(self, task: WorkerTask) -> list[Any]:
+        """Carry out a task world by world; the payload of the reply."""
         payload: list[Any] = []
-        for position, index in enumerate(task.worlds):
-            self._begin(index)
-            world = self.worlds[index]
+        for position, (world, env) in enumerate(self.worlds.items()):
+            self._begin(world)
             if task.name == "step":
-                self._copy(index, leaves(world.step(self._actions[index : index + 1])))
+                self._write(world, step_tensors(env.step(self._actions[world : world + 1])))
             elif task.name == "reset":
-                self._copy(index, leaves((world.reset(task.payload),)))  # the observation alone
+                self._write(world, tensors_of(env.reset(task.payload)))
             elif task.name == "state":
-                payload.append(with_arrays(world.state_dict()))
+                payload.append(with_arrays(env.state_dict()))
             elif task.name == "load":
-                world.load_state_dict(with_tensors(task.payload[position]))
-                payload.append(bool(world.state_dict()["cut"]))
+                env.load_state_dict(with_tensors(task.payload[position]))
+                payload.append(bool(env.state_dict()["cut"]))
         self._pulse[0] = -1
-        self._pipe.send(Answer(task.worlds, payload))
+        return payload
 
     def close(self) -> None:
-        """Close every world; nobody waits any more, so what goes wrong is only told."""
-        for index, world in self.worlds.items():
+        """Close every world; nobody waits any more, so problems are only printed."""
+        for world, env in self.worlds.items():
             try:
-                world.close()
+                env.close()
             except EnvError as error:
-                print(f"world {index}: {error.reason}", file=sys.stderr)
+                print(f"world {world}: {error.reason}", file=sys.stderr)
 
-    def _begin(self, index: int) -> None:
-        self.now = index
-        self._pulse[0] = index
+    def _begin(self, world: int) -> None:
+        self.current = world
+        self._pulse[0] = world
         self._pulse[1] += 1
 
-    def _copy(self, index: int, values: list[Tensor]) -> None:
-        """Into the world's row; fewer values than a step has are its first ones."""
+    def _write(self, world: int, values: list[Tensor]) -> None:
+        """Write into the world's row; the observation alone is the first part of a step."""
         for row, value in zip(self._rows, values, strict=False):
-            row[index] = value.numpy()[0]
-
-
-def leaves(trees: Sequence[Obs]) -> list[Tensor]:
-    """The tensors of a step or of a part of it, in an order both sides agree on."""
-    return [leaf for tree in trees for leaf in ([tree[k] for k in sorted(tree)] if isinstance(tree, dict) else [tree])]
+            row[world] = value.numpy()[0]
 
 
 def with_arrays(state: State) -> State:
-    """A state of one world with arrays for tensors: a tensor in a pipe would ask for its sender to live on."""
+    """A state of one world with arrays for tensors: a tensor in a pipe would need its sender to live on.
+
+    Without the observation, which is in shared memory.
+    """
     return {**state, "obs": None, "actions": [action.numpy() for action in state["actions"]]}
 
 
 def with_tensors(state: State) -> State:
-    """The way back; the parent has put the observation in, as arrays."""
-    obs = state["obs"]
-    return {
-        **state,
-        "obs": {k: torch.from_numpy(v) for k, v in obs.items()} if isinstance(obs, dict) else torch.from_numpy(obs),
-        "actions": [torch.from_numpy(action) for action in state["actions"]],
-    }
+    """A state of one world with tensors for arrays, its observation included."""
+    actions = [torch.from_numpy(action) for action in state["actions"]]
+    return {**state, "obs": map_obs(state["obs"], torch.from_numpy), "actions": actions}

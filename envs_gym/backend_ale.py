@@ -4,10 +4,10 @@ import gymnasium
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_gym.ale_env import AleEnv, Screen
+from stride.envs_gym.ale_env import AleEnv, GameScreen
 from stride.envs_gym.make import env_errors, find_spec
-from stride.envs_gym.wrappers.atari import AtariScreen, is_atari
-from stride.envs_gym.wrappers.registry import wrappers_of
+from stride.envs_gym.wrappers.atari import AtariScreen
+from stride.envs_gym.wrappers.registry import is_atari, wrappers_of
 
 NAME = "ale"
 TAKES = ("obs_type", "frameskip", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
@@ -15,7 +15,7 @@ ABOVE = ("LifeLoss", "ClipReward")  # wrappers that it plays itself, above Atari
 
 
 def why_not(config: Config) -> str:
-    """Whatever is no screen of a game, made grey and small as ALE does it, with nothing between."""
+    """Refuse all but screens of a game, made grey and small as ALE does it, with nothing between."""
     if not is_atari(config.env_id):
         return f"{config.env_id} is no Atari game of ale-py"
     kwargs = config.env_kwargs
@@ -41,28 +41,30 @@ def make(config: Config, num_envs: int) -> VecEnv:
     with env_errors(config):
         spec = find_spec(config.env_id)
         game = gymnasium.make(spec, disable_env_checker=True, **config.env_kwargs)
-        asked = {key: value for key, value in screen.items() if key != "id"}
-        seen = AtariScreen(game, **asked)
+        arguments = {key: value for key, value in screen.items() if key != "id"}
+        wrapper = AtariScreen(game, **arguments)
         game.close()
-        shared = _screen({**spec.kwargs, **config.env_kwargs}, seen, config.max_episode_steps)
+        game_screen = _game_screen({**spec.kwargs, **config.env_kwargs}, wrapper, config.max_episode_steps)
         names = [wrapper["id"] for wrapper in above]
         threads = 0 if config.threads == "auto" else config.threads
-        return AleEnv(spec.id, num_envs, shared, "LifeLoss" in names, "ClipReward" in names, threads)
+        return AleEnv(spec.id, num_envs, game_screen, "LifeLoss" in names, "ClipReward" in names, threads)
 
 
-def _screen(kwargs: dict[str, object], seen: AtariScreen, max_steps: int | None) -> Screen:
-    limit = kwargs.get("max_num_frames_per_episode")
-    limits = [limit] if isinstance(limit, int) else []
-    limits += [max_steps * seen.skip] if max_steps is not None else []
-    return Screen(
+def _game_screen(kwargs: dict[str, object], screen: AtariScreen, max_steps: int | None) -> GameScreen:
+    limits = [2**31 - 1]
+    if isinstance(kwargs.get("max_num_frames_per_episode"), int):
+        limits.append(int(str(kwargs["max_num_frames_per_episode"])))
+    if max_steps is not None:
+        limits.append(max_steps * screen.skip)
+    return GameScreen(
         game=str(kwargs["game"]),
-        skip=seen.skip,
+        skip=screen.skip,
         sticky=float(str(kwargs["repeat_action_probability"])),
         full_actions=bool(kwargs["full_action_space"]),
-        limit=min(limits, default=2**31 - 1),
-        grayscale=seen.grayscale,
-        size=seen.size,
-        stack=seen.stack,
-        max_pool=seen.max_pool,
-        noop_max=seen.noop_max,
+        limit=min(limits),
+        grayscale=screen.grayscale,
+        size=screen.size,
+        stack=screen.stack,
+        max_pool=screen.max_pool,
+        noop_max=screen.noop_max,
     )

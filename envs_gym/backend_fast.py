@@ -13,9 +13,10 @@ NAME = "fast"
 
 
 def why_not(config: Config) -> str:
-    """Where only Gymnasium gives what the config asks for."""
-    if wanted := wrappers_of(config):
-        return f"only Gymnasium's worlds take {wanted[0]['id']}"
+    """Refuse a config that asks for something that only Gymnasium's worlds have."""
+    wrappers = wrappers_of(config)
+    if wrappers:
+        return f"only Gymnasium's worlds take {wrappers[0]['id']}"
     if config.env_id not in registry.WORLDS:
         return f"there are no compiled worlds of {config.env_id}"
     accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters

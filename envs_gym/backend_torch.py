@@ -1,4 +1,4 @@
-"""The backend `torch`: worlds that are one simulation and answer tensors, where the policy is.
+"""The backend `torch`: worlds that are one simulation and answer tensors on the policy's device.
 
 An id is such a world where Gymnasium's registry has a `vector_entry_point` for it and no `entry_point` of a single
 world; where it has both, `env_backend: torch` asks for it. The entry point is called with `num_envs`, `env_kwargs`
@@ -6,6 +6,7 @@ and, where it takes them, `device` and `max_episode_steps`.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -15,25 +16,24 @@ from gymnasium.envs.registration import load_env_creator
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
 from stride.envs_gym.blame import REFUSALS, EnvError
-from stride.envs_gym.tensor_env import TensorEnv, Together, checked
+from stride.envs_gym.tensor_env import BatchBlame, TensorEnv, checked
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.one_line import one_line
 from stride.utils.user_error import UserError, nearest
 
 NAME = "torch"
-OURS = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs
+OWN = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs
 
 
 def why_not(config: Config) -> str:
-    """Of ids that have no vector entry point, or have a single world as well; and of what no tensor world takes."""
+    """Refuse ids without a vector entry point, or with a single world as well, and wrappers."""
     spec = gymnasium.registry.get(config.env_id.rpartition(":")[2])
     if spec is None or spec.vector_entry_point is None:
         return f"{config.env_id} is not registered with a vector_entry_point"
     if spec.entry_point is not None and config.env_backend != NAME:
         return f"{config.env_id} has single worlds, too"
-    if wanted := wrappers_of(config):
-        return f"worlds of tensors take no {wanted[0]['id']}"
-    return ""
+    wrappers = wrappers_of(config)
+    return f"worlds of tensors take no {wrappers[0]['id']}" if wrappers else ""
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
@@ -41,35 +41,35 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     spec = gymnasium.registry[config.env_id.rpartition(":")[2]]
     limit = config.max_episode_steps or spec.max_episode_steps
     try:
-        with Together(config.env_id) as blame:
-            blame.doing = "__init__"
+        with BatchBlame(config.env_id, doing="__init__"):
             creator = spec.vector_entry_point
             assert creator is not None  # `why_not` has looked
             create = creator if callable(creator) else load_env_creator(creator)
-            arguments = {**spec.kwargs, **config.env_kwargs}
-            arguments |= _ours(config, inspect.signature(create), device, limit)
-            made = create(num_envs=num_envs, **arguments)
+            arguments = {**spec.kwargs, **config.env_kwargs, **_own_arguments(config, create, device, limit)}
+            simulation = create(num_envs=num_envs, **arguments)
     except EnvError as error:
         if config.env_kwargs and isinstance(error.__cause__, REFUSALS):
-            plain = one_line(str(dict(config.env_kwargs)))
-            raise UserError(f"{config.env_id} refuses env_kwargs {plain}: {error.reason}") from error
+            env_kwargs = one_line(str(dict(config.env_kwargs)))
+            raise UserError(f"{config.env_id} refuses env_kwargs {env_kwargs}: {error.reason}") from error
         raise
-    worlds = checked(config.env_id, made)
+    worlds = checked(config.env_id, simulation)
     if worlds.num_envs != num_envs:
         raise UserError(f"{config.env_id} has {worlds.num_envs} worlds, not the {num_envs} that were asked for")
     return TensorEnv(config.env_id, worlds, limit, spec.reward_threshold, config.step_timeout)
 
 
-def _ours(config: Config, taken: inspect.Signature, device: torch.device, limit: int | None) -> dict[str, Any]:
-    """`device` and `max_episode_steps` as far as the entry point takes them; UserError for `env_kwargs` it does not."""
-    known = taken.parameters
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
+def _own_arguments(
+    config: Config, create: Callable[..., Any], device: torch.device, limit: int | None
+) -> dict[str, Any]:
+    """`device` and `max_episode_steps` where the entry point takes them; UserError for `env_kwargs` it does not."""
+    parameters = inspect.signature(create).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in config.env_kwargs:
-        if name in OURS:
+        if name in OWN:
             raise UserError(f"{config.env_id}: env_kwargs cannot set {name!r}: it is a key of its own")
-        if name not in known and not open_ended:
-            raise UserError(f"{config.env_id}: env_kwargs has no {name!r}{nearest(name, known)}")
-    if config.max_episode_steps is not None and "max_episode_steps" not in known:
+        if name not in parameters and not open_ended:
+            raise UserError(f"{config.env_id}: env_kwargs has no {name!r}{nearest(name, parameters)}")
+    if config.max_episode_steps is not None and "max_episode_steps" not in parameters:
         raise UserError(f"{config.env_id} has a time limit of its own: its worlds take no max_episode_steps")
-    ours = {"device": device, "max_episode_steps": limit}
-    return {name: value for name, value in ours.items() if name in known}
+    arguments = {"device": device, "max_episode_steps": limit}
+    return {name: value for name, value in arguments.items() if name in parameters}

@@ -1,9 +1,9 @@
-"""Whole batches, as vector environments hand them over, as the policy sees them: views of the same memory where it can.
+"""Whole batches, as vector environments return them, as the policy sees them: views of the same memory where possible.
 
-spaces.py says the same of one world's NumPy values. No number is looked at here, so nothing waits for a device.
+spaces.py does this for one world's NumPy values. No number is looked at here, so nothing waits for a device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,46 +12,44 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
-from stride.envs_gym.spaces import MASK, actions, is_image, observation_space
+from stride.envs_gym.spaces import MASK, actions, box_scale, check_action, children, is_image, join, observation_space
 from stride.utils.user_error import UserError
 
-Read = Callable[[Any], Tensor]  # what the worlds answered -> a leaf of the observation, [N, ...]
+Read = Callable[[Any], Tensor]  # an answer of the worlds -> one part of the observation, [N, ...]
 
 
-def seen_space(space: Space[Any]) -> Space[Any]:
+def policy_space(space: Space[Any]) -> Space[Any]:
     """The policy's view of an observation space: as one world's, images channels first."""
-    return observation_space(_turned(space))
+    return observation_space(_channels_first(space))
 
 
 def observations(space: Space[Any]) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return _leaf("", space)
-    found, seen = _readers(space, (), ""), seen_space(space)
-    assert isinstance(seen, spaces.Dict)  # as whatever has parts
-    readers = {name: found[name] for name in seen.spaces}  # in its order
-    return lambda value: {name: read(value) for name, read in readers.items()}
+    readers = _readers(space, (), "")
+    policy_view = policy_space(space)
+    if not isinstance(policy_view, spaces.Dict):
+        return readers[""]
+    return lambda value: {name: readers[name](value) for name in policy_view.spaces}
 
 
-def _readers(space: Space[Any], path: tuple[Any, ...], name: str) -> dict[str, Read]:
-    """Every leaf's reader by the name under which the policy sees it."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        leaf = _leaf(name, space)
+def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Read]:
+    """The reader of every part by the name under which the policy sees it; `path`: the keys that lead to it."""
+    readers: dict[str, Read] = {}
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, child in children(space):
+            readers |= _readers(child, (*path, key), join(name, key))
+        return readers
+    convert = _converter(name, space)
 
-        def read(value: Any) -> Tensor:
-            for key in path:
-                value = value[key]
-            return leaf(value)
+    def read(value: Any) -> Tensor:
+        for key in path:
+            value = value[key]
+        return convert(value)
 
-        return {name: read}
-    children = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
-    found: dict[str, Read] = {}
-    for key, child in children:
-        found |= _readers(child, (*path, key), f"{name}.{key}" if name else str(key))
-    return found
+    return {name: read}
 
 
-def _leaf(name: str, space: Space[Any]) -> Read:
+def _converter(name: str, space: Space[Any]) -> Callable[[Tensor], Tensor]:
     if isinstance(space, spaces.Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
     if isinstance(space, spaces.MultiDiscrete):
@@ -68,15 +66,15 @@ def _leaf(name: str, space: Space[Any]) -> Read:
 
 
 def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the dimensions of a batch of images of this shape, so that channels, which are the fewer ones, come first."""
+    """The order of dimensions that puts channels, the smallest one, first in a batch of images of this shape."""
     return (0, 3, 1, 2) if len(shape) == 3 and shape[2] < shape[0] else (0, 1, 2, 3)
 
 
-def _turned(space: Space[Any]) -> Space[Any]:
+def _channels_first(space: Space[Any]) -> Space[Any]:
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({name: _turned(part) for name, part in space.items()})
+        return spaces.Dict({name: _channels_first(part) for name, part in space.items()})
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([_turned(part) for part in space])
+        return spaces.Tuple([_channels_first(part) for part in space])
     if not is_image(space):
         return space
     shape = space.shape or ()
@@ -88,43 +86,38 @@ def _turned(space: Space[Any]) -> Space[Any]:
     return spaces.Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
 
 
-class Acting:
-    """How a batch acts in `space`: the policy's actions, their shape and type, and what the worlds are given."""
+class BatchActions:
+    """How a batch acts in `space`: the policy's actions, their shape and type, and the actions for the worlds."""
 
     def __init__(self, space: Space[Any], num_envs: int, device: torch.device) -> None:
-        known = actions(space)
-        self.space, self.shape, self.dtype = known.space, (num_envs, *known.example.shape), known.example.dtype
+        converter = actions(space)
+        self.space = converter.space
+        self.shape = (num_envs, *converter.example.shape)
+        self.dtype = converter.example.dtype
         self._world_shape = (num_envs, *(space.shape or ()))
         self._start = int(space.start) if isinstance(space, spaces.Discrete) else 0
         if isinstance(space, spaces.MultiDiscrete) and space.start.any():
             raise UserError(f"action space {space} begins elsewhere than at 0, which no batch of worlds may")
+        self._integral = np.issubdtype(space.dtype, np.integer)
         self._scale: Tensor | None = None  # [4, numbers]: centre, half the width, bounds
-        self._whole = np.issubdtype(space.dtype, np.integer)
         if isinstance(space, spaces.Box):
-            bounded = space.bounded_below & space.bounded_above
-            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-            bottom, top = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-            # halves first: huge bounds must not overflow
-            rows = [side.reshape(-1) for side in (bottom / 2 + top / 2, top / 2 - bottom / 2, low, high)]
             with np.errstate(over="ignore"):
-                self._scale = torch.from_numpy(np.stack(rows).astype(np.float32)).to(device)
+                self._scale = torch.from_numpy(box_scale(space).astype(np.float32)).to(device)
 
     def check(self, action: Tensor, env_id: str) -> None:
-        """Refuse what has another shape or type."""
-        if action.shape != self.shape or action.dtype != self.dtype:
-            expected = f"{self.dtype}{list(self.shape)}"
-            raise ValueError(f"{env_id} takes actions {expected}, got {action.dtype}{list(action.shape)}")
+        """Refuse an action of another shape or type."""
+        check_action(env_id, action, self.shape, self.dtype)
 
-    def given(self, action: Tensor) -> Tensor:
-        """What the worlds take, in memory of its own: [N] from the first choice on, or numbers within the bounds."""
+    def convert(self, action: Tensor) -> Tensor:
+        """Actions for the worlds, in new memory: [N] from the first choice on, or numbers within the bounds."""
         if self._scale is None:
             return (action + self._start).reshape(self._world_shape)
         centre, half, low, high = self._scale
         scaled = torch.minimum(torch.maximum(centre + half * action, low), high)
-        return (scaled.round().long() if self._whole else scaled).reshape(self._world_shape)
+        return (scaled.round().long() if self._integral else scaled).reshape(self._world_shape)
 
 
-class Counts:
+class EpisodeCounts:
     """Returns and lengths of the running episodes, on the worlds' device."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
@@ -132,26 +125,26 @@ class Counts:
         self.lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
 
     def step(self, obs: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor, final_obs: Obs) -> Step:
-        """The Step of what the worlds answered; an episode that ended is counted, and its world begins at zero."""
+        """The Step for the worlds' answers; an episode that ended is counted, and its world begins at zero."""
         self.returns += reward
         self.lengths += 1
         cut = truncated & ~terminated  # both at once: the task ended, there is no future to value
         step = Step(obs, reward.float(), terminated, cut, final_obs, self.returns.float(), self.lengths.float())
         ended = terminated | cut
-        self.returns.masked_fill_(ended, 0.0)  # not times 0: a return that is no number would stay one
+        self.returns.masked_fill_(ended, 0.0)  # not times 0: a non-finite return would stay one
         self.lengths.masked_fill_(ended, 0)
         return step
 
     def cut(self, obs: Obs, last: Obs) -> Step:
-        """The Step behind a seam: all episodes truncated where they stood, at `last`, by a step that does nothing."""
-        flag = torch.ones_like(self.lengths, dtype=torch.bool)
-        none = torch.zeros_like(self.returns, dtype=torch.float32)
-        step = Step(obs, none, ~flag, flag, last, self.returns.float(), self.lengths.float())
+        """The Step behind a seam: all episodes truncated where they were, at `last`, by a step that does nothing."""
+        truncated = torch.ones_like(self.lengths, dtype=torch.bool)
+        rewards = torch.zeros_like(self.returns, dtype=torch.float32)
+        step = Step(obs, rewards, ~truncated, truncated, last, self.returns.float(), self.lengths.float())
         self.zero_()
         return step
 
     def zero_(self) -> None:
-        """All worlds begin."""
+        """Begin an episode in all worlds."""
         self.returns.zero_()
         self.lengths.zero_()
 

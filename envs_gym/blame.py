@@ -1,13 +1,17 @@
-"""Whose fault it is: whatever an environment raises becomes one line with its world, and the file and line of its code.
+"""Which code is to blame: whatever an environment raises becomes one line with its world, and its file and line.
 
-Also what is no error elsewhere: sys.exit or KeyboardInterrupt inside a step end a program, but are no person's wish.
+Also what is no error elsewhere: sys.exit or KeyboardInterrupt inside a step end a program, but no person asked for it.
 """
 
 import os
+import re
+import signal
 import sys
 import sysconfig
+import time
 import traceback
 from collections.abc import Iterable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, Self
@@ -30,7 +34,10 @@ OURS = (
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-REFUSALS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # of arguments, by whoever is made
+REFUSALS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # of arguments, by a constructor
+DUMP_LINE = re.compile(r'File "([^"]+)", line (\d+)')  # of a traceback that faulthandler writes
+ASK_LINE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a child for the line it is in; not on Windows
+ANSWER, PAUSE = 1.0, 0.1  # seconds that a child has to begin its answer, and to finish it
 Line = tuple[str, int]  # a file, and a line of it
 
 
@@ -57,8 +64,16 @@ class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
     def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = (), doing: str = "step") -> None:
-        """`envs`: the worlds, for the file and line of what raises nothing itself but answers what it should not."""
-        self.env_id, self.envs, self.world, self.doing = env_id, envs, 0, doing
+        """`envs`: the worlds, for the file and line of one that raises nothing itself but answers something wrong."""
+        self.env_id = env_id
+        self.envs = envs
+        self.world = 0
+        self.doing = doing
+
+    def during(self, doing: str) -> Self:
+        """This object, for the call of that name."""
+        self.doing = doing
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -69,26 +84,34 @@ class Blame:
         if error is not None and not isinstance(error, EnvError | UserError) and not by_signal(error):
             raise self.accuse(describe_error(error), of_traceback(error)) from error
 
-    def accuse(self, what: str, lines: Iterable[Line]) -> EnvError:
-        """The error to raise; `lines` of the code that was running, innermost first."""
-        where = self._where(list(lines))
-        reason = f"{what} ({one_line(where)})" if where else what
-        return EnvError(f"{self._whose()}: {reason}", reason)
+    def close(self) -> None:
+        """Stop watching, where it does (step_watch.py)."""
 
-    def _whose(self) -> str:
+    def accuse(self, problem: str, lines: Iterable[Line]) -> EnvError:
+        """The error to raise; `lines` of the code that was running, innermost first."""
+        location = self._location(list(lines))
+        reason = f"{problem} ({one_line(location)})" if location else problem
+        return EnvError(f"{self._name()}: {reason}", reason)
+
+    def _name(self) -> str:
         return f"{one_line(self.env_id)}, world {self.world}"
 
-    def _where(self, lines: list[Line]) -> str:
+    def _location(self, lines: list[Line]) -> str:
         """The innermost line of the user's own code; else of the environment's, wherever it is installed."""
-        kind = type(self.envs[min(self.world, len(self.envs) - 1)].unwrapped) if self.envs else made_by(self.env_id)
-        classes = [each for each in kind.__mro__ if each.__module__ in sys.modules] if kind else []
-        modules = {each.__module__ for each in classes} - {gymnasium.Env.__module__}
-        files = {sys.modules[module].__dict__.get("__file__") for module in modules}
-        for wanted in (is_users, files.__contains__):
-            for file, line in lines:
-                if wanted(file):
-                    return shown(file, line)
-        return defined(kind, self.doing) if kind else ""
+        env_class = (
+            type(self.envs[min(self.world, len(self.envs) - 1)].unwrapped) if self.envs else made_by(self.env_id)
+        )
+        files = set()
+        for base in env_class.__mro__ if env_class else ():
+            if base.__module__ in sys.modules and base.__module__ != gymnasium.Env.__module__:
+                files.add(sys.modules[base.__module__].__dict__.get("__file__"))
+        for file, line in lines:
+            if is_users(file):
+                return shown(file, line)
+        for file, line in lines:
+            if file in files:
+                return shown(file, line)
+        return defined(env_class, self.doing) if env_class else ""
 
 
 class Importing(Blame):
@@ -97,11 +120,11 @@ class Importing(Blame):
     def __init__(self, module: str) -> None:
         super().__init__(module, doing="import")
 
-    def _whose(self) -> str:
+    def _name(self) -> str:
         return f"{one_line(self.env_id)} cannot be imported"
 
-    def accuse(self, what: str, lines: Iterable[Line]) -> EnvError:
-        error = super().accuse(what, lines)
+    def accuse(self, problem: str, lines: Iterable[Line]) -> EnvError:
+        error = super().accuse(problem, lines)
         return ModuleError(str(error), error.reason)
 
 
@@ -112,7 +135,7 @@ def missing(error: EnvError, module: str) -> bool:
 
 
 def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
-    """The class that an id stands for, where it has been imported and is one."""
+    """The class of an id, where it has been imported and is one."""
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     creator = None if spec is None else spec.entry_point
     if isinstance(creator, str):
@@ -123,10 +146,10 @@ def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
 
 def maker_line(env_id: str) -> str:
     """Where the user's own environment of this id steps, or is made by a function; "" where it is somebody else's."""
-    kind, spec = made_by(env_id), gymnasium.registry.get(env_id.rpartition(":")[2])
-    maker = kind.step if kind else spec and spec.entry_point
-    code = maker.__code__ if isinstance(maker, FunctionType) else None
-    return shown(code.co_filename, code.co_firstlineno) if code and is_users(code.co_filename) else ""
+    env_class = made_by(env_id)
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    line = _first_line(env_class.step if env_class else spec and spec.entry_point)
+    return shown(*line) if line and is_users(line[0]) else ""
 
 
 def own_line(error: BaseException | None) -> str:
@@ -146,12 +169,12 @@ def of_traceback(error: BaseException) -> list[Line]:
 
 def of_stack(frame: FrameType | None) -> list[Line]:
     """The lines that are being run, innermost first, up to the first of ours."""
-    found = []
-    for each, line in traceback.walk_stack(frame):
-        if each.f_code.co_filename.startswith(OURS):
+    lines = []
+    for caller, line in traceback.walk_stack(frame):
+        if caller.f_code.co_filename.startswith(OURS):
             break
-        found.append((each.f_code.co_filename, line))
-    return found
+        lines.append((caller.f_code.co_filename, line))
+    return lines
 
 
 def is_users(file: str) -> bool:
@@ -161,21 +184,55 @@ def is_users(file: str) -> bool:
 
 
 def shown(file: str, line: int) -> str:
-    """As a person at the terminal would name it."""
-    near = os.path.relpath(file)
-    return f"{file if near.startswith('..') else near}:{line}"
+    """A file and a line, relative to the working directory where it is below that."""
+    relative = os.path.relpath(file)
+    return f"{file if relative.startswith('..') else relative}:{line}"
 
 
-def defined(kind: type[gymnasium.Env], doing: str) -> str:
+def defined(env_class: type[gymnasium.Env], doing: str) -> str:
     """Where an environment's method begins."""
-    methods = {"step": kind.step, "reset": kind.reset, "close": kind.close, "render": kind.render}
-    method = methods.get(doing, kind.__init__)
-    if not isinstance(method, FunctionType):
-        return ""
-    return shown(method.__code__.co_filename, method.__code__.co_firstlineno)
+    methods = {"step": env_class.step, "reset": env_class.reset, "close": env_class.close, "render": env_class.render}
+    line = _first_line(methods.get(doing, env_class.__init__))
+    return shown(*line) if line else ""
+
+
+def _first_line(function: object) -> Line | None:
+    if not isinstance(function, FunctionType):
+        return None
+    return function.__code__.co_filename, function.__code__.co_firstlineno
 
 
 def ours(error: BaseException) -> bool:
-    """Whether an error was raised by our own code, or by what that called."""
+    """Whether an error was raised by our own code, or by a library that it called."""
     lines = of_traceback(error)
     return bool(lines) and lines[0][0].startswith(OURS) and Path(lines[0][0]).is_file()
+
+
+def describe_exit(code: int | None) -> str:
+    """How a process ended."""
+    if code is None:
+        return "closed its pipe"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def line_of_process(pid: int, dump: Connection) -> str:
+    """Ask a child process for the line it is in, which it answers even inside machine code: as `line_of_dump`."""
+    if ASK_LINE is None:
+        return ""
+    try:
+        os.kill(pid, ASK_LINE)
+    except ProcessLookupError:
+        return ""
+    return line_of_dump(dump, ANSWER)
+
+
+def line_of_dump(dump: Connection, timeout: float = 0.0) -> str:
+    """The line of user code in a traceback that faulthandler wrote into a pipe: " (file:line)", "" where none is."""
+    if not dump.poll(timeout):
+        return ""
+    time.sleep(PAUSE)  # it is written piece by piece
+    text = os.read(dump.fileno(), 1 << 16).decode(errors="replace")
+    for file, line in DUMP_LINE.findall(text):
+        if is_users(file):
+            return f" ({shown(file, int(line))})"
+    return ""

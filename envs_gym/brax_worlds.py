@@ -77,8 +77,8 @@ class BraxWorlds(VectorEnv):
         """All worlds by one action; `final_obs` in the info, and no world's memory is written again."""
         with self._jax.default_device(self._where):
             given = self._jax.numpy.from_dlpack(actions.contiguous())
-            self._worlds, told = self._advance(self._worlds, self._key, given)
-        obs, reward, terminated, truncated, last = (torch.from_dlpack(each) for each in told)
+            self._worlds, results = self._advance(self._worlds, self._key, given)
+        obs, reward, terminated, truncated, last = (torch.from_dlpack(array) for array in results)
         return obs, reward, terminated, truncated, {"final_obs": last}
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def _compiled(jax: Any, env: Any, num_envs: int, limit: int) -> tuple[Callable[.
             return jax.tree.map(choose, states(key, episodes), state)
 
         following = jax.lax.cond(ended.any(), renewed, lambda: state)  # a step in which nobody ends begins nobody
-        told = following.obs, state.reward, terminated, truncated, state.obs
-        return Worlds(following, jnp.where(ended, 0, ages), episodes), told
+        results = following.obs, state.reward, terminated, truncated, state.obs
+        return Worlds(following, jnp.where(ended, 0, ages), episodes), results
 
     return jax.jit(begin), jax.jit(advance)
 

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym import mujoco as mujoco_worlds
+from stride.envs_gym.snapshot import MUJOCO_CLASSES
 from stride.envs_gym.wrappers.pixels import PICTURES, Draw, Picture
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def picture(self, height: int, width: int) -> np.ndarray:
         """The present state as the camera sees it, uint8 [height, width, 3]."""
-        seen: np.ndarray = self._physics.render(
+        image: np.ndarray = self._physics.render(
             height, width, camera_id=self._camera, render_flag_overrides=self._flags
         )
-        return seen
+        return image
 
     def close(self) -> None:
         self._env.close()
@@ -101,7 +101,7 @@ def dm_control(world: DmControl, height: int, width: int) -> Draw:
 
 
 PICTURES[DmControl] = Picture(3, dm_control)
-mujoco_worlds.HOLDERS.append(DmControl)
+MUJOCO_CLASSES.append(DmControl)
 
 
 def register() -> None:

@@ -160,9 +160,9 @@ def register(env_id: str) -> None:
     name = env_id.removeprefix(DOOM)
     if importlib.util.find_spec(DOOM_EXTRA.module) is None:
         raise UserError(f"{env_id} needs {DOOM_EXTRA.title}: {DOOM_EXTRA.cure}")
-    known = doom_scenarios()
-    if name not in known:
-        meant = nearest(name, known) or f"; there are {some([*known])}"
+    scenarios = doom_scenarios()
+    if name not in scenarios:
+        meant = nearest(name, scenarios) or f"; there are {some([*scenarios])}"
         raise UserError(f"there is no scenario {name!r} of VizDoom{meant}")
     # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
     gymnasium.register(env_id, "stride.envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})

@@ -4,9 +4,11 @@ Everything a person can get wrong about an environment becomes one line here.
 """
 
 import errno
+import importlib.util
 import inspect
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -17,11 +19,11 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from stride.config.extras import ENVPOOL, EXTRAS, Extra, extra_of
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import CPU, VecEnv
-from stride.envs_gym import mujoco, spaces
+from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
 from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
-from stride.envs_gym.given import is_given
 from stride.envs_gym.on_device import OnDevice
+from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
 from stride.utils.one_line import one_line
 from stride.utils.own_modules import import_named, imports_left
@@ -29,7 +31,6 @@ from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
-
 
 REGISTERED_BY = {  # ids that are there once this has been imported
     "ALE/": "ale_py",
@@ -41,12 +42,19 @@ REGISTERED_BY = {  # ids that are there once this has been imported
 MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
 
 
+GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
+USAGE = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"
+Maker = Callable[..., gymnasium.Env[Any, Any]]
+logger = logging.getLogger("stride")
+_logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
+
+
 class UnknownEnvError(UserError):
     """Nothing here has registered an environment of that id."""
 
 
 class EnvInfo(NamedTuple):
-    """What can be known of an environment before anything is trained in it."""
+    """Facts about an environment before anything is trained in it."""
 
     reward_threshold: float | None
     max_episode_steps: int | None
@@ -72,9 +80,7 @@ def env_info(config: Config) -> EnvInfo:
     env = make_envs(config, 1)
     env.close()
     space = env.observation_space
-    leaves = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
-    image = any(spaces.is_image(leaf) for leaf in leaves)
-    return EnvInfo(env.reward_threshold, env.time_limit, image, space, env.action_space)
+    return EnvInfo(env.reward_threshold, env.time_limit, spaces.has_image(space), space, env.action_space)
 
 
 @contextmanager
@@ -91,7 +97,7 @@ def env_errors(config: Config) -> Iterator[None]:
     except EnvError as error:
         cause = error.__cause__ or error
         if (isinstance(cause, MemoryError) and not own_line(cause)) or (type(cause) is RuntimeError and ours(cause)):
-            raise cause from None  # a lack of room, which is told elsewhere
+            raise cause from None  # a lack of room, which is reported elsewhere
         raise _making_error(config, spec, error, cause) from cause
 
 
@@ -168,7 +174,7 @@ def import_module(env_id: str) -> str:
     if name and name not in gymnasium.registry:  # a module that the project lists may register it
         for listed in imports_left():
             import_module(f"{listed}:")
-    mujoco.hush(name)
+    _redirect_mujoco_warnings(name)
     return name
 
 
@@ -178,6 +184,22 @@ def _prepare(module: str) -> None:
         load_wing("dm_control").register()
     elif module == "ale_py":
         atari.hush()
+
+
+def _redirect_mujoco_warnings(env_id: str) -> None:
+    """Log MuJoCo's warnings once a process, instead of by every world and into a MUJOCO_LOG.TXT."""
+    spec = gymnasium.registry.get(env_id)
+    if spec and str(spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
+        import mujoco
+
+        mujoco.set_mju_user_warning(_log_mujoco_warning)
+
+
+def _log_mujoco_warning(warning: str) -> None:
+    kind = re.sub(r"[0-9.]+", "", warning)  # without its joint and time
+    if " is deprecated " not in warning and kind not in _logged_warnings:  # deprecated: Gymnasium's own model files
+        _logged_warnings.add(kind)
+        logger.warning(f"MuJoCo: {warning}")
 
 
 def _newest(env_id: str) -> str:
@@ -213,8 +235,36 @@ def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
     accepted = [parameter.name for parameter in named]
     for name in kwargs:
         if name not in accepted and len(named) == len(parameters):
-            known = ", ".join(accepted) or "none"
-            raise UserError(f"env_kwargs has no {name!r}{nearest(name, accepted)}; accepted: {known}")
+            names = ", ".join(accepted) or "none"
+            raise UserError(f"env_kwargs has no {name!r}{nearest(name, accepted)}; accepted: {names}")
     for parameter in named:
         if parameter.default is parameter.empty and parameter.name not in {**spec.kwargs, **kwargs}:
             raise UserError(f"env_kwargs must give {parameter.name!r}; accepted: {', '.join(accepted)}")
+
+
+def is_given(env_id: str) -> bool:
+    """Whether the id is one of these."""
+    return env_id.startswith(GIVEN)
+
+
+def id_of(maker: Maker) -> str:
+    """`given/MyEnv`, by the class of a world that is made to ask it, and closed again."""
+    if isinstance(maker, gymnasium.Env) or not callable(maker):
+        raise UserError(f"{USAGE}; this is {type(maker).__name__}")
+    with Blame("env=", doing="__init__"):
+        env = maker()
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is no gymnasium.Env")
+    with Blame("env=", [env], "close"):
+        env.close()
+    return GIVEN + type(env.unwrapped).__name__
+
+
+@contextmanager
+def lent(env_id: str, maker: Maker) -> Iterator[None]:
+    """While worlds of this id are made, it is known to Gymnasium."""
+    gymnasium.register(env_id, entry_point=maker)
+    try:
+        yield
+    finally:
+        del gymnasium.registry[env_id]

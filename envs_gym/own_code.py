@@ -1,20 +1,37 @@
-"""The user's own modules around a training: imported for what is trained here, and for a run that was trained here."""
+"""The user's own modules around a training: imported for what is trained here, and for a run that was trained here.
 
-from collections.abc import Mapping
+Which folders hold the modules of a run is remembered in the user's state folder, not beside the run: files that come
+with a folder of runs must not say what is imported. A file for each run, of some 200 bytes, named by a hash of the
+run's resolved path and replaced as a whole, so that no writer waits for another. From `stride` on no link is followed,
+and the folder must be the user's alone.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stride.config.plugins import named_modules
 from stride.envs_gym.make import UnknownEnvError, find_spec, import_module
-from stride.envs_gym.remembered import recall, remember
 from stride.runstore.run_dir import RunDir
+from stride.utils.durable_file import replacing_in
 from stride.utils.own_modules import holding, is_there, known, tell_unused, use_folders, why_not
+from stride.utils.private_folder import of_another, others_may_write
 from stride.utils.user_error import UserError
 
 HOW = "; --project FOLDER says where the code of a run lies"
+FOLDERS, PRIVATE = ("stride", "projects"), 0o700
+MOST_BYTES = 1 << 16
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+log = logging.getLogger("stride")
 
 
 def import_own_modules(*folders: Path) -> None:
-    """What lies in the project, in `folders` and where one stands can be imported; what the project lists is.
+    """Make modules of the project, of `folders` and of the working directory importable; import those it lists.
 
     For a config that the user wrote or trained, never for one that came from elsewhere.
     """
@@ -25,15 +42,15 @@ def import_own_modules(*folders: Path) -> None:
 
 
 def import_code_of(run: RunDir) -> None:
-    """The same for a run that was trained here, with the folders that it was trained with.
+    """Import the modules of a run that was trained here, from the folders that it was trained with.
 
-    UserError, which names --project, where it needs modules of which it is not known where they lie.
+    UserError, which names --project, where it needs modules that are not found.
     """
     folders, plain = recall(run.path), run.facts().get("config")
     import_own_modules(*folders)
     if not isinstance(plain, Mapping):
         return
-    gone = "".join(f"; it was trained with {each}: {why}" for each in folders if (why := why_not(each)))
+    gone = "".join(f"; it was trained with {folder}: {why}" for folder in folders if (why := why_not(folder)))
     for module, key in named_modules(plain).items():
         if key != "env_kwargs" and not is_there(module.partition(".")[0]):
             raise UserError(f"{run.id}: {key} names a module, {module!r}, that is not found{gone}{HOW}")
@@ -44,6 +61,65 @@ def import_code_of(run: RunDir) -> None:
 
 
 def remember_code_of(run: RunDir, plain: Mapping[str, object]) -> None:
-    """Keep, for `import_code_of`, in which folders the modules of the user's own lie that this config needs."""
+    """Note, for `import_code_of`, the folders of the user's own modules that this config needs."""
     if folders := holding([*named_modules(plain), *known().imports]):
         remember(run.path, folders)
+
+
+def remember(run: Path, folders: Sequence[Path]) -> None:
+    """Note that this run was trained with modules of these folders; a run goes on where that cannot be written."""
+    name, real = _key(run)
+    if list(folders) == recall(run):
+        return
+    try:
+        with _state(make=True) as state, replacing_in(state, name) as file:
+            file.write(json.dumps({"run": real, "folders": [str(folder.resolve()) for folder in folders]}).encode())
+    except OSError as error:
+        problem = f"the folders of its modules are not remembered ({error.strerror or error})"
+        log.warning("%s: give --project %s to play it or go on with it", problem, folders[0])
+
+
+def recall(run: Path) -> list[Path]:
+    """The folders that `remember` noted for the run, as absolute paths; [] where there are none."""
+    name, real = _key(run)
+    with suppress(OSError, ValueError, RecursionError), _state() as state:
+        descriptor = os.open(name, FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=state)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return []
+            match json.loads(file.read(MOST_BYTES)):
+                case {"run": str(path), "folders": [*folders]} if path == real:
+                    return [Path(folder) for folder in folders if isinstance(folder, str) and os.path.isabs(folder)]
+    return []
+
+
+def _key(run: Path) -> tuple[str, str]:
+    """The name of the run's file, and the path of the run."""
+    real = str(run.resolve())
+    return f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:32]}.json", real
+
+
+@contextmanager
+def _state(make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder; OSError where there is none, or others may write to it."""
+    homes = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~/.local/state")
+    home = next((path for path in homes if os.path.isabs(path)), "")
+    if not home:
+        raise FileNotFoundError("there is no home folder")
+    if make:
+        os.makedirs(home, mode=PRIVATE, exist_ok=True)
+    descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in FOLDERS:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, PRIVATE, dir_fd=descriptor)
+            parent = descriptor
+            descriptor = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=parent)
+            os.close(parent)
+            status = os.fstat(descriptor)
+            if why := of_another(status) or others_may_write(status):
+                raise PermissionError(f"{home}/stride: {why}")
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,6 +1,6 @@
-"""What one of many worlds is shown, does and is paid, episode by episode, written down while all of them are stepped.
+"""One of many worlds, recorded episode by episode while all of them are stepped: observations, actions, rewards.
 
-A recorder is a VecEnv around any other: whoever steps it notices nothing.
+A recorder is a VecEnv around any other: the code that steps it notices nothing.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.on_device import VecEnvWrapper
 from stride.envs_gym.spaces import has_image
 from stride.utils.durable_file import replacing
 from stride.utils.video_file import VideoFile
@@ -19,8 +20,8 @@ FPS = 15.0
 LARGE = 320  # pixels that a picture's longer side is enlarged to, by whole numbers
 
 
-class Recording(NamedTuple):
-    """An episode as the policy lived it: one observation more than actions."""
+class EpisodeRecording(NamedTuple):
+    """An episode as the policy saw it: one observation more than actions."""
 
     observations: dict[str, np.ndarray]  # by name, "" of one that is alone
     actions: np.ndarray
@@ -29,10 +30,12 @@ class Recording(NamedTuple):
     terminated: bool
 
     def save(self, path: Path) -> None:
-        """An .npz of all of it, whole or not there."""
+        """Write all of it as an .npz, complete or not at all."""
         columns: dict[str, Any] = {name or "observation": column for name, column in self.observations.items()}
-        columns |= {"actions": self.actions, "rewards": self.rewards}
-        columns |= {"episode_return": np.float64(self.episode_return), "terminated": np.bool_(self.terminated)}
+        columns["actions"] = self.actions
+        columns["rewards"] = self.rewards
+        columns["episode_return"] = np.float64(self.episode_return)
+        columns["terminated"] = np.bool_(self.terminated)
         with replacing(path) as file:
             np.savez_compressed(file, **columns)
 
@@ -42,32 +45,26 @@ class Recording(NamedTuple):
         return [name for name, column in self.observations.items() if column.dtype == np.uint8 and column.ndim == 4]
 
     def film(self, path: Path, name: str) -> None:
-        """The image of that name as an mp4: of stacked frames the newest one."""
+        """Write the image of that name as an mp4: of stacked frames the newest one."""
         with VideoFile(path, FPS) as video:
             for image in self.observations[name]:
                 video.add(picture(image))
 
 
-class Recorder:
-    """The worlds of `envs`; every episode of `world` that ends is handed to `taken`."""
+class Recorder(VecEnvWrapper):
+    """The worlds of `envs`; every episode of `world` that ends is handed to `receive`."""
 
-    def __init__(self, envs: VecEnv, taken: Callable[[Recording], None], world: int = 0) -> None:
-        self.envs, self.num_envs, self.device = envs, envs.num_envs, envs.device
-        self.observation_space, self.action_space = envs.observation_space, envs.action_space
-        self.time_limit, self.resume, self.reward_threshold = envs.time_limit, envs.resume, envs.reward_threshold
-        self._taken, self._world = taken, world
-        self._seen: list[dict[str, np.ndarray]] = []
+    def __init__(self, envs: VecEnv, receive: Callable[[EpisodeRecording], None], world: int = 0) -> None:
+        super().__init__(envs)
+        self._receive = receive
+        self._world = world
+        self._observations: list[dict[str, np.ndarray]] = []
         self._actions: list[np.ndarray] = []
         self._rewards: list[float] = []
 
     @property
-    def wrong(self) -> Tensor | None:
-        """As the worlds have it."""
-        return self.envs.wrong
-
-    @property
     def is_image(self) -> bool:
-        """Whether an image is among what is observed."""
+        """Whether an image is among the observations."""
         return has_image(self.observation_space)
 
     def reset(self, seed: int) -> Obs:
@@ -77,44 +74,40 @@ class Recorder:
         return obs
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world; waits for the device where they lie on one."""
-        done = action[self._world].cpu().numpy().copy()
+        """Advance every world; waits for the device where they are on one."""
+        world = self._world
+        world_action = action[world].cpu().numpy().copy()
         step = self.envs.step(action)
-        terminated, truncated = bool(step.terminated[self._world]), bool(step.truncated[self._world])
-        if self._seen:  # else it went on within an episode whose beginning nobody recorded
-            self._actions.append(done)
-            self._rewards.append(float(step.reward[self._world]))
-            self._seen.append(_row(step.final_obs if terminated or truncated else step.obs, self._world))
-        if terminated or truncated:
-            if self._seen:
-                self._taken(self._recording(float(step.episode_return[self._world]), terminated))
+        ended = bool(step.terminated[world] or step.truncated[world])
+        if self._observations:  # else the episode's beginning was not recorded
+            self._actions.append(world_action)
+            self._rewards.append(float(step.reward[world]))
+            self._observations.append(_row(step.final_obs if ended else step.obs, world))
+            if ended:
+                self._receive(self._recording(float(step.episode_return[world]), bool(step.terminated[world])))
+        if ended:
             self._begin(step.obs)
         return step
 
-    def _recording(self, episode_return: float, terminated: bool) -> Recording:
-        columns = {name: np.stack([row[name] for row in self._seen]) for name in self._seen[0]}
+    def _recording(self, episode_return: float, terminated: bool) -> EpisodeRecording:
+        names = self._observations[0]
+        columns = {name: np.stack([row[name] for row in self._observations]) for name in names}
         rewards = np.array(self._rewards, np.float32)
-        return Recording(columns, np.stack(self._actions), rewards, episode_return, terminated)
+        return EpisodeRecording(columns, np.stack(self._actions), rewards, episode_return, terminated)
 
     def _begin(self, obs: Obs) -> None:
-        self._seen, self._actions, self._rewards = [_row(obs, self._world)], [], []
-
-    def state_dict(self) -> dict[str, Any]:
-        """That of the worlds; what is recorded of a running episode is not in it."""
-        return self.envs.state_dict()
+        self._observations = [_row(obs, self._world)]
+        self._actions = []
+        self._rewards = []
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken: the episode that runs there is recorded from there on."""
-        self.envs.load_state_dict(state)
-        self._seen = []
-
-    def close(self) -> None:
-        """Release what the worlds hold."""
-        self.envs.close()
+        """Continue where the state was taken; the episode that runs there is not recorded."""
+        super().load_state_dict(state)
+        self._observations = []
 
 
 def picture(image: np.ndarray) -> np.ndarray:
-    """[channels, height, width] as [height, width, 3], enlarged: the newest frame, grey unless its colours are told."""
+    """[channels, height, width] as [height, width, 3], enlarged: the newest frame, grey unless it has three colours."""
     colours = image[-3:] if image.shape[0] % 3 == 0 else image[-1:].repeat(3, 0)
     times = max(1, LARGE // max(image.shape[1:]))
     return colours.transpose(1, 2, 0).repeat(times, 0).repeat(times, 1)
@@ -123,4 +116,4 @@ def picture(image: np.ndarray) -> np.ndarray:
 def _row(obs: Obs, world: int) -> dict[str, np.ndarray]:
     """One world's observation by name, copied."""
     named = obs if isinstance(obs, dict) else {"": obs}
-    return {name: leaf[world].cpu().numpy().copy() for name, leaf in named.items()}
+    return {name: tensor[world].cpu().numpy().copy() for name, tensor in named.items()}

@@ -1,4 +1,4 @@
-"""One environment of a config as Gymnasium makes it, drawn where wanted: for watching, recording and playing.
+"""One environment of a config as Gymnasium makes it, drawn on request: for watching, recording and playing.
 
 Training never comes here. Whatever a renderer raises leaves as RenderError: renderers fail in their own ways.
 """
@@ -11,21 +11,26 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
+from gymnasium.envs.registration import EnvSpec
+from torch import Tensor
 
 from stride.config.schema import Config
+from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.envs_gym import backend_gym
-from stride.envs_gym.alone import Alone
 from stride.envs_gym.answers import check_flags, real
 from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
-from stride.envs_gym.step_watch import WatchedBlame, blame
+from stride.envs_gym.step_watch import make_blame
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from stride.utils.interrupted import by_signal
 from stride.utils.one_line import describe_error
 from stride.utils.user_error import UserError
 
-INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
+INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER that open no window
 FPS = 30.0  # of environments that do not say
+Info = dict[str, Any]
+Options = dict[str, Any] | None
 
 
 class RenderError(RuntimeError):
@@ -42,45 +47,90 @@ def rendering(env_id: str, envs: Sequence[gymnasium.Env] = ()) -> Iterator[None]
     except BaseException as error:
         if isinstance(error, UserError) or by_signal(error):
             raise
-        render = Blame(env_id, envs, "render")
-        accused = error if isinstance(error, EnvError) else render.accuse(describe_error(error), of_traceback(error))
-        found = RenderError(f"{env_id} cannot be drawn: {accused.reason}")
-        if "pygame" in accused.reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
-            found = RenderError(f"{found}; pip install 'stride-rl[video]'")
-            found.missing = True
-        raise found from error
+        env_error = error
+        if not isinstance(env_error, EnvError):
+            env_error = Blame(env_id, envs, "render").accuse(describe_error(error), of_traceback(error))
+        text = f"{env_id} cannot be drawn: {env_error.reason}"
+        installable = isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError)
+        missing = installable and "pygame" in env_error.reason
+        render_error = RenderError(f"{text}; pip install 'stride-rl[video]'" if missing else text)
+        render_error.missing = missing
+        raise render_error from error
 
 
-class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Outermost around a world that is watched: says whose fault it is, and takes only answers of the right types."""
+class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Outermost around a world that is watched: names the code to blame, and takes only answers of the right types."""
 
     def __init__(self, env: gymnasium.Env, env_id: str, step_timeout: float | None) -> None:
         super().__init__(env)
-        self._blame = blame(env_id, [env], step_timeout)
+        self._blame = make_blame(env_id, [env], step_timeout)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        with self._blame as found:
-            found.doing = "reset"
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Any, Info]:
+        with self._blame.during("reset"):
             obs, info = self.env.reset(seed=seed, options=options)
         return obs, info
 
-    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        with self._blame as found:
-            found.doing = "step"
+    def step(self, action: object) -> tuple[Any, float, bool, bool, Info]:
+        with self._blame.during("step"):
             obs, reward, terminated, truncated, info = self.env.step(action)
             check_flags(terminated, truncated)
             return obs, real(reward), bool(terminated), bool(truncated), info
 
     def close(self) -> None:
-        with self._blame as found:
-            found.doing = "close"
+        with self._blame.during("close"):
             self.env.close()
-        if isinstance(self._blame, WatchedBlame):
-            self._blame.close()
+        self._blame.close()
+
+
+class SingleWorldEnv(gymnasium.Env[Any, Any]):
+    """The only world of a vector environment as a `gymnasium.Env`, where Gymnasium has no single world of an id.
+
+    Its spaces are the policy's, and it cannot be drawn. An episode that is played here is none of those that many
+    worlds play side by side. A step behind an episode's end plays in the next one.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, env_id: str, envs: VecEnv) -> None:
+        self.envs = envs
+        self.spec = EnvSpec(env_id.rpartition(":")[2])
+        self.observation_space = envs.observation_space
+        self.action_space = envs.action_space
+        self._dtype = torch.float32 if isinstance(envs.action_space, gymnasium.spaces.Box) else torch.int64
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Any, Info]:
+        """Begin the first episode of a seed; without one, of a seed from our own stream."""
+        super().reset(seed=seed)
+        return self._as_numpy(self.envs.reset(int(self.np_random.integers(1 << 31)) if seed is None else seed)), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Act as the policy does; at the end of an episode this returns its last observation."""
+        step = self.envs.step(torch.as_tensor(np.asarray(action), dtype=self._dtype, device=self.envs.device)[None])
+        terminated, truncated = bool(step.terminated), bool(step.truncated)
+        obs = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
+        return obs, float(step.reward), terminated, truncated, {}
+
+    def _as_numpy(self, obs: Obs) -> Any:
+        """The only world's observation as Gymnasium has it, copied."""
+        space = self.observation_space
+        if not isinstance(obs, dict):
+            return _world_value(obs, space)
+        assert isinstance(space, gymnasium.spaces.Dict)
+        return {name: _world_value(tensor, space[name]) for name, tensor in obs.items()}
+
+    def close(self) -> None:
+        """Release the worlds."""
+        self.envs.close()
+
+
+def _world_value(tensor: Tensor, space: gymnasium.Space[Any]) -> Any:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(tensor[0])
+    return tensor[0].cpu().numpy().astype(space.dtype, copy=True)
 
 
 def has_display() -> bool:
-    """Whether a window could be seen by anybody."""
+    """Whether a person could see a window."""
     if os.environ.get("SDL_VIDEODRIVER", "") not in INVISIBLE or not sys.platform.startswith("linux"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -105,24 +155,23 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
 
 
 def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
-    """With the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
+    """Make it with the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
     kwargs = world_kwargs(config)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
-    import_module(config.env_id)
-    if backend_gym.why_not(config):  # no single world, or an id that nobody knows, which is said there
-        return Checked(Alone(config.env_id, make_envs(config, 1)), config.env_id, config.step_timeout)
+    kwargs["max_episode_steps"] = config.max_episode_steps
+    env_id = config.env_id
+    import_module(env_id)
+    if backend_gym.why_not(config):  # no single world, or an unknown id, for which make_envs raises
+        return CheckedEnv(SingleWorldEnv(env_id, make_envs(config, 1)), env_id, config.step_timeout)
     with env_errors(config):
-        env = gymnasium.make(
-            config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
-        )
-        return Checked(wrap(env, wrappers_of(config)).env, config.env_id, config.step_timeout)
+        env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        return CheckedEnv(wrap(env, wrappers_of(config)).env, env_id, config.step_timeout)
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
     """The picture of the present state, uint8 [height, width, 3]; a copy."""
-    env_id = env.spec.id if env.spec else str(env)
-    with rendering(env_id, [env]):
+    with rendering(env.spec.id if env.spec else str(env), [env]):
         frame = np.array(env.render())
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"its frame is {frame.dtype}{list(frame.shape)}, not uint8 [height, width, 3]")
@@ -130,5 +179,5 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
 
 
 def frames_per_second(env: gymnasium.Env) -> float:
-    """At which the environment wants to be watched."""
+    """The speed at which the environment wants to be watched."""
     return float(env.metadata.get("render_fps") or FPS)

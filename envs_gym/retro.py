@@ -143,8 +143,8 @@ def register(env_id: str) -> None:
     """Make `Retro/GAME` known to Gymnasium, or UserError with the nearest game whose ROM is here."""
     if importlib.util.find_spec(RETRO_EXTRA.module) is None:
         raise UserError(f"{env_id} needs {RETRO_EXTRA.title}: {RETRO_EXTRA.cure}")
-    game, known = env_id.removeprefix(RETRO), retro_games()
-    if game not in known:
-        meant = nearest(game, known) or f"; there are {some(known)}"
+    game, games = env_id.removeprefix(RETRO), retro_games()
+    if game not in games:
+        meant = nearest(game, games) or f"; there are {some(games)}"
         raise UserError(f"no ROM of {game!r} is here: python -m stable_retro.import FOLDER brings those you own{meant}")
     gymnasium.register(env_id, "stride.envs_gym.retro:RetroWorld", kwargs={"game": game})

@@ -34,8 +34,8 @@ def make(game: str, state: str, choices: bool, ram: bool) -> Any:
     stable_retro: Any = importlib.import_module("stable_retro")
     start = state or stable_retro.State.DEFAULT
     actions = stable_retro.Actions(DISCRETE if choices else FILTERED)
-    seen = stable_retro.Observations(RAM if ram else IMAGE)
-    words = {"use_restricted_actions": actions, "obs_type": seen, "render_mode": "rgb_array"}
+    observed = stable_retro.Observations(RAM if ram else IMAGE)
+    words = {"use_restricted_actions": actions, "obs_type": observed, "render_mode": "rgb_array"}
     return stable_retro.make(game, start, **words)
 
 

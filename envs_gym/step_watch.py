@@ -23,20 +23,22 @@ WAKE = signal.SIGURG  # ignored where nobody listens
 HARD = 3.0  # seconds between the EnvError and the end of the process
 Position = tuple[int, int]  # which time it is that worlds are stepped, and which world
 
-last_words: list[Callable[[str], str]] = []  # before the process ends by force: the line -> what to say
+last_words: list[Callable[[str], str]] = []  # called before the process ends by force: the line -> the line to print
 _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 
 
 class WatchedBlame(Blame):
-    """Blame that leaves a trace of where it is."""
+    """Blame that another thread can ask where it is."""
 
     def __init__(self, env_id: str, envs: Sequence[gymnasium.Env], seconds: float) -> None:
         super().__init__(env_id, envs)
-        self.seconds, self.turn, self.inside = seconds, 0, False
+        self.seconds = seconds
+        self.turn = 0
+        self.inside = False
         self.hung: Position | None = None
         self._closed = threading.Event()
-        if threading.current_thread() is threading.main_thread():  # only there signals can be answered
-            signal.signal(WAKE, _answer)
+        if threading.current_thread() is threading.main_thread():  # signals can only be answered there
+            signal.signal(WAKE, _raise_where_hung)
             _watched.add(self)
             threading.Thread(target=_watch, args=(weakref.ref(self), self._closed, seconds), daemon=True).start()
 
@@ -51,55 +53,54 @@ class WatchedBlame(Blame):
         self.inside = False
         super().__exit__(kind, error, trace)
 
-    def now(self) -> Position | None:
-        """What is under way."""
+    def position(self) -> Position | None:
+        """The step under way."""
         return (self.turn, self.world) if self.inside else None
 
     def error(self, frame: FrameType | None) -> EnvError:
-        """What to say of the step that hangs at this frame."""
+        """The error of a step that hangs at this frame."""
         return self.accuse(f"no answer for {self.seconds:g} seconds (step_timeout)", of_stack(frame))
 
     def close(self) -> None:
-        """Look no more."""
         self._closed.set()
 
 
-def blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
-    """For these worlds, watched where a limit is given."""
+def make_blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
+    """Blame for these worlds, watched where a limit is given."""
     return Blame(env_id, envs) if seconds is None else WatchedBlame(env_id, envs, seconds)
 
 
-def _answer(number: int, frame: FrameType | None) -> None:
-    """In the main thread: raise where it stands, if it still stands there."""
-    for each in list(_watched):
-        if each.hung is not None and each.hung == each.now():
-            raise each.error(frame)
+def _raise_where_hung(number: int, frame: FrameType | None) -> None:
+    """In the main thread: raise, if it is still where it hung."""
+    for blame in list(_watched):
+        if blame.hung is not None and blame.hung == blame.position():
+            raise blame.error(frame)
 
 
-def _watch(found: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds: float) -> None:
+def _watch(reference: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds: float) -> None:
     """Time is counted in looks, so that a process that was stopped for a while has not hung."""
     tick = min(seconds / 4, 1.0)
-    seen: Position | None = None
+    last: Position | None = None
     quiet = 0
     main = threading.main_thread().ident
     assert main is not None  # it runs
     while not closed.wait(tick):
-        each = found()
-        if each is None:
+        blame = reference()
+        if blame is None:
             return
-        now = each.now()
-        quiet = quiet + 1 if now is not None and now == seen else 0
-        seen = now
+        position = blame.position()
+        quiet = quiet + 1 if position is not None and position == last else 0
+        last = position
         if quiet * tick >= seconds + HARD:
-            _end(str(each.error(sys._current_frames().get(main))))
+            _end(str(blame.error(sys._current_frames().get(main))))
         elif quiet * tick >= seconds:
-            each.hung = now
+            blame.hung = position
             signal.pthread_kill(main, WAKE)
 
 
 def _end(line: str) -> None:
-    for write in last_words:
-        line = write(line)
+    for rewrite in last_words:
+        line = rewrite(line)
     with suppress(OSError):
         os.write(2, f"error: {line}\n".encode())
     os._exit(1)

@@ -10,7 +10,7 @@ from stride.config.general import Task
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.spaces import MASK, is_image
-from stride.envs_gym.wrappers.atari import is_atari
+from stride.envs_gym.wrappers.registry import is_atari
 
 
 def task_of(config: Config) -> Task:

@@ -1,6 +1,6 @@
 """Worlds that are one simulation and answer tensors (Isaac Lab, ManiSkill, Brax ...) behind the VecEnv contract.
 
-What they answer is handed on where it lies, without a copy; episodes are counted on their device, and nothing here
+Their answers are handed on without a copy; episodes are counted on their device, and nothing here
 waits for it. Which id is such a world is said in backend_torch.py.
 """
 
@@ -13,14 +13,16 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
-from stride.envs_gym.batches import Acting, Counts, observations, seen_space
+from stride.envs_gym.batches import BatchActions, EpisodeCounts, observations, policy_space
 from stride.envs_gym.blame import Blame
+from stride.envs_gym.snapshot import check_saved
+from stride.envs_gym.spaces import leaf_spaces, map_obs, tensors_of
 from stride.envs_gym.step_watch import WatchedBlame
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
 SEEDS = 2**31  # below this, which every simulator's seeding takes
-LAST = ("final_obs", "final_observation")  # under which names `info` tells where ended episodes ended
+LAST = ("final_obs", "final_observation")  # names under which `info` has the last observations of ended episodes
 NEEDED = ("num_envs", "device", "single_observation_space", "single_action_space", "reset", "step", "close")
 logger = logging.getLogger("stride")
 
@@ -51,26 +53,21 @@ class Restorable(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class Together(Blame):
-    """Blame where all worlds are one: none of them is named."""
+class BatchBlame(Blame):
+    """Blame where all worlds are one simulation: none of them is named."""
 
-    def _whose(self) -> str:
+    def _name(self) -> str:
         return self.env_id
 
 
-class WatchedTogether(WatchedBlame, Together):
-    """The same with an eye on how long they take."""
-
-
-def together(env_id: str, step_timeout: float | None) -> Together:
-    """For worlds that are one, watched where a limit is given."""
-    return Together(env_id) if step_timeout is None else WatchedTogether(env_id, (), step_timeout)
+class WatchedBatchBlame(WatchedBlame, BatchBlame):
+    """BatchBlame with a time limit."""
 
 
 class TensorEnv:
     """The worlds of one id. A Step is made of their own tensors, and valid as long as these are: until the next."""
 
-    wrong = None  # what an action that there is not leads to is the worlds' own affair
+    wrong = None  # the worlds themselves decide what an illegal action does
 
     def __init__(
         self,
@@ -80,146 +77,154 @@ class TensorEnv:
         reward_threshold: float | None = None,
         step_timeout: float | None = None,
     ) -> None:
-        self.env_id, self.worlds, self.num_envs = env_id, worlds, worlds.num_envs
-        self.time_limit, self.reward_threshold = time_limit, reward_threshold
+        self.env_id = env_id
+        self.worlds = worlds
+        self.num_envs = worlds.num_envs
+        self.time_limit = time_limit
+        self.reward_threshold = reward_threshold
         self.device = torch.empty(0, device=worlds.device).device  # with its number
         self.resume = "exact" if isinstance(worlds, Restorable) else "seam"
-        self.observation_space = seen_space(worlds.single_observation_space)
-        self._seen = observations(worlds.single_observation_space)
-        self._acting = Acting(worlds.single_action_space, self.num_envs, self.device)
-        self.action_space = self._acting.space
-        self._blame = together(env_id, step_timeout)
-        self._counts = Counts(self.num_envs, self.device)
-        self._obs: Obs | None = None  # what was seen last; None before the first reset
-        self._overwritten = True  # whether a step writes into what the one before it told: known after two of them
+        self.observation_space = policy_space(worlds.single_observation_space)
+        self._convert_obs = observations(worlds.single_observation_space)
+        self._actions = BatchActions(worlds.single_action_space, self.num_envs, self.device)
+        self.action_space = self._actions.space
+        self._blame = BatchBlame(env_id)
+        if step_timeout is not None:
+            self._blame = WatchedBatchBlame(env_id, (), step_timeout)
+        self._counts = EpisodeCounts(self.num_envs, self.device)
+        self._obs: Obs | None = None  # the last observation; None before the first reset
+        self._overwritten = True  # whether a step writes into the memory of the last one: clear after two of them
         self._checked = self._stepped = False
-        self._untold = torch.zeros((), dtype=torch.int64, device=self.device)  # truncations without their last sight
+        self._unreported = torch.zeros((), dtype=torch.int64, device=self.device)  # truncations without final_obs
         self._seed = self._resets = 0
         self._cut = False
 
     def reset(self, seed: int) -> Obs:
         """Seed and start all worlds; the observation is theirs."""
-        self._seed, self._resets, self._cut, self._checked = seed, 0, False, False
+        self._seed = seed
+        self._resets = 0
+        self._cut = self._checked = False
         self._counts.zero_()
         self._obs = self._begin()
         return self._obs
 
     def _begin(self) -> Obs:
-        """All worlds anew, with a seed that no reset of this one has used."""
+        """Reset all worlds with a new seed, the next one of `reset`'s seed."""
         seed = integers(Key(self._seed, WORLD, iteration=self._resets), 1, SEEDS)[0]
         self._resets += 1
-        self._overwritten, self._stepped = True, False
-        with self._blame as blame:
-            blame.doing = "reset"
-            obs = self._seen(self.worlds.reset(seed=seed)[0])
+        self._overwritten = True
+        self._stepped = False
+        with self._blame.during("reset"):
+            obs = self._convert_obs(self.worlds.reset(seed=seed)[0])
             self._check_obs(obs)
         return obs
 
     def step(self, action: Tensor) -> Step:
         """Advance every world. A truncated episode is valued where `info` says that it ended; where it does not, at
         the observation that was acted upon last."""
-        self._acting.check(action, self.env_id)
+        self._actions.check(action, self.env_id)
         if self._obs is None:
             raise RuntimeError(f"{self.env_id}: reset(seed) comes before the first step")
         if self._cut:
             return self._seam()
-        before = _copy(self._obs) if self._overwritten else self._obs
-        with self._blame as blame:
-            blame.doing = "step"
-            raw, reward, terminated, truncated, info = self.worlds.step(self._acting.given(action))
-            obs = self._seen(raw)
+        final_obs = map_obs(self._obs, Tensor.clone) if self._overwritten else self._obs
+        with self._blame.during("step"):
+            raw, reward, terminated, truncated, info = self.worlds.step(self._actions.convert(action))
+            obs = self._convert_obs(raw)
             if not self._checked:
                 self._check(obs, reward, terminated, truncated)
-            told = next((info[name] for name in LAST if info.get(name) is not None), None)
-            final_obs = before if told is None else self._seen(told)
-        if told is None:
-            self._untold += (truncated & ~terminated).sum()
+            reported = [info[name] for name in LAST if info.get(name) is not None]
+            if reported:
+                final_obs = self._convert_obs(reported[0])
+            else:
+                self._unreported += (truncated & ~terminated).sum()
         if self._stepped:
-            self._overwritten = self._overwritten and _same_memory(obs, self._obs)
-        self._obs, self._stepped = obs, True
+            self._overwritten = self._overwritten and _share_memory(obs, self._obs)
+        self._obs = obs
+        self._stepped = True
         return self._counts.step(obs, reward, terminated, truncated, final_obs)
 
     def _seam(self) -> Step:
         """The first step behind a checkpoint that could not carry the episodes over."""
         assert self._obs is not None
-        self._cut, last = False, self._obs
+        last = self._obs
+        self._cut = False
         self._obs = self._begin()
         return self._counts.cut(self._obs, last)
 
     def _check(self, obs: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
-        """The first answer of a step, for all that follow: forms, types and devices."""
+        """Check the first answer of a step, for all that follow: forms, types and devices."""
         self._check_obs(obs)
-        kinds = {"reward": (reward, torch.is_floating_point), "terminated": (terminated, _is_flag)}
-        for name, (column, right) in {**kinds, "truncated": (truncated, _is_flag)}.items():
+        for name, column in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             if not isinstance(column, Tensor):
                 raise TypeError(f"{name} is {type(column).__name__}, not a torch tensor")
-            if column.shape != (self.num_envs,) or not right(column) or column.device != self.device:
-                found = f"{column.dtype}{list(column.shape)} on {column.device}"
-                kind = "a float" if name == "reward" else "a bool"
-                raise ValueError(f"{name} is {found}, not {kind} for each of {self.num_envs} worlds on {self.device}")
+            kind = "a float" if name == "reward" else "a bool"
+            right = column.is_floating_point() if name == "reward" else column.dtype == torch.bool
+            if column.shape != (self.num_envs,) or not right or column.device != self.device:
+                form = f"{column.dtype}{list(column.shape)} on {column.device}"
+                raise ValueError(f"{name} is {form}, not {kind} for each of {self.num_envs} worlds on {self.device}")
         self._checked = True
 
     def _check_obs(self, obs: Obs) -> None:
-        parts = self.observation_space
-        named = parts.spaces if isinstance(parts, gymnasium.spaces.Dict) else {"": parts}
-        for name, leaf in (obs if isinstance(obs, dict) else {"": obs}).items():
-            shape = (self.num_envs, *(named[name].shape or ()))
-            if leaf.shape != shape or leaf.device != self.device:
-                found = f"{list(leaf.shape)} on {leaf.device}"
-                raise ValueError(
-                    f"observation {name} is {found}, not {list(shape)} on {self.device}".replace("  ", " ")
-                )
+        tensors = obs if isinstance(obs, dict) else {"": obs}
+        for name, space in leaf_spaces(self.observation_space):
+            tensor = tensors[name]
+            shape = (self.num_envs, *(space.shape or ()))
+            if tensor.shape != shape or tensor.device != self.device:
+                label = f"observation {name}".rstrip()
+                form = f"{list(tensor.shape)} on {tensor.device}"
+                raise ValueError(f"{label} is {form}, not {list(shape)} on {self.device}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data on the CPU; the worlds' own state in it where they tell it (`Restorable`)."""
+        """Plain data on the CPU, with the worlds' own state where they have one (`Restorable`)."""
         if self._obs is None:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
-        if untold := int(self._untold):
+        if unreported := int(self._unreported):
             logger.warning(
-                "%s: %s truncated episodes ended where its info does not tell (final_obs); they were valued at the "
-                "observation before", self.env_id, untold,
+                "%s: its info has no last observation (final_obs) of %s truncated episodes; they were valued at the "
+                "observation before", self.env_id, unreported,
             )  # fmt: skip
-            self._untold.zero_()
-        state = {"env_id": self.env_id, "num_envs": self.num_envs, "seed": self._seed, "resets": self._resets}
-        obs = {name: leaf.cpu() for name, leaf in self._obs.items()} if isinstance(self._obs, dict) else self._obs.cpu()
-        state |= {"obs": _copy(obs), "cut": self._cut, **self._counts.state_dict()}
+            self._unreported.zero_()
+        state = {
+            "env_id": self.env_id,
+            "num_envs": self.num_envs,
+            "seed": self._seed,
+            "resets": self._resets,
+            "obs": map_obs(self._obs, lambda tensor: tensor.to("cpu", copy=True)),
+            "cut": self._cut,
+            **self._counts.state_dict(),
+        }
         if isinstance(self.worlds, Restorable):
-            with self._blame as blame:
-                blame.doing = "state_dict"
+            with self._blame.during("state_dict"):
                 state["worlds"] = self.worlds.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; worlds that cannot be put back end their episodes as truncated."""
-        saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
-        if saved != mine:
-            raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
-        self._seed, self._resets = state["seed"], state["resets"]
+        check_saved(state, self.env_id, self.num_envs)
+        self._seed = state["seed"]
+        self._resets = state["resets"]
         if isinstance(self.worlds, Restorable):
             self._begin()  # so that there is something to put the state into
-            self._resets, self._cut = state["resets"], state["cut"]
-            with self._blame as blame:
-                blame.doing = "load_state_dict"
+            self._resets = state["resets"]
+            self._cut = state["cut"]
+            with self._blame.during("load_state_dict"):
                 self.worlds.load_state_dict(state["worlds"])
         else:
             self._cut = True
             logger.warning("%s cannot be restored: %s worlds begin a new episode", self.env_id, self.num_envs)
         self._counts.load_state_dict(state)
-        saved_obs = state["obs"]
-        on = {name: leaf.to(self.device) for name, leaf in saved_obs.items()} if isinstance(saved_obs, dict) else None
-        self._obs = _copy(saved_obs.to(self.device) if on is None else on)
+        self._obs = map_obs(state["obs"], lambda tensor: tensor.to(self.device, copy=True))
 
     def close(self) -> None:
         """Release the simulation."""
-        with self._blame as blame:
-            blame.doing = "close"
+        with self._blame.during("close"):
             self.worlds.close()
-        if isinstance(self._blame, WatchedBlame):
-            self._blame.close()
+        self._blame.close()
 
 
 def checked(env_id: str, worlds: object) -> TensorWorlds:
-    """The worlds, or UserError that says what keeps them from being ones."""
+    """The worlds; UserError for an object that does not keep their contract."""
     if not isinstance(worlds, TensorWorlds):
         lacking = ", ".join(name for name in NEEDED if not hasattr(worlds, name))
         kind = type(worlds).__name__
@@ -231,16 +236,7 @@ def checked(env_id: str, worlds: object) -> TensorWorlds:
     return worlds
 
 
-def _is_flag(column: Tensor) -> bool:
-    return column.dtype == torch.bool
-
-
-def _copy(obs: Obs) -> Obs:
-    return {name: leaf.clone() for name, leaf in obs.items()} if isinstance(obs, dict) else obs.clone()
-
-
-def _same_memory(one: Obs, other: Obs) -> bool:
-    """Whether two observations lie in the same place, as those of worlds that write theirs in place."""
-    if isinstance(one, dict):
-        return isinstance(other, dict) and any(_same_memory(leaf, other[name]) for name, leaf in one.items())
-    return isinstance(other, Tensor) and one.data_ptr() == other.data_ptr()
+def _share_memory(one: Obs, other: Obs) -> bool:
+    """Whether two observations share memory, as those of worlds that write theirs in place."""
+    pairs = zip(tensors_of(one), tensors_of(other), strict=True)
+    return any(tensor.data_ptr() == other_tensor.data_ptr() for tensor, other_tensor in pairs)

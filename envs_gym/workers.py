@@ -1,9 +1,9 @@
-"""How many processes step Gymnasium's worlds: as configured, else by what a step costs. The bits are the same."""
+"""How many processes step Gymnasium's worlds: as configured, else by the cost of a step. The bits are the same."""
 
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from gymnasium.spaces import Box
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.backends import choose_backend
-from stride.envs_gym.given import is_given
 from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import is_given
 from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
 from stride.utils.cores import cores
 from stride.utils.user_error import UserError
@@ -25,128 +25,131 @@ PAYS = 0.5e-3  # seconds of a step from which on processes pay (docs/decisions/3
 STEPS, LONG = 4, 0.05  # steps that are timed, the first of them not counted; seconds after which no other one is needed
 
 
-class Workers(NamedTuple):
+class WorkerChoice(NamedTuple):
     """How many processes, 0: none but this one, and why."""
 
     number: int
     reason: str
 
 
-class Origin(NamedTuple):
+class WorldOrigin(NamedTuple):
     """Where worlds come from that a worker would not find by their id alone."""
 
     modules: Sequence[str] = ()  # that register them or their wrappers
     spec: EnvSpec | None = None
 
 
-_measured: dict[str, float] = {}  # seconds of a step, by what is stepped: asked for training, evaluation and header
+_step_costs: dict[str, float] = {}  # seconds of a step, by a key of the world: asked for training, evaluation, header
 
 
-def choose_workers(config: Config) -> Workers:
-    """What a training of this config takes; `auto` makes a world and steps it, once in a process.
+def choose_workers(config: Config) -> WorkerChoice:
+    """The number of processes for a training of this config; `auto` makes a world and steps it, once in a process.
 
-    UserError where processes are asked for that could not know the worlds.
+    UserError where processes are asked for that could not make the worlds.
     """
     if config.workers == 0:
-        return Workers(0, "as configured")
-    kept = kept_here(config)
+        return WorkerChoice(0, "as configured")
+    obstacle = obstacle_to_workers(config)
     if config.workers != "auto":
-        if kept:
-            raise UserError(f"workers: {config.workers} processes cannot make {config.env_id}: {kept}; take workers=0")
-        return Workers(min(config.workers, config.n_envs), "as configured")
+        if obstacle:
+            problem = f"workers: {config.workers} processes cannot make {config.env_id}: {obstacle}"
+            raise UserError(f"{problem}; take workers=0")
+        return WorkerChoice(min(config.workers, config.n_envs), "as configured")
     most = min(cores(), config.n_envs)
-    if kept or most < 2:
-        return Workers(0, kept or ("one world" if config.n_envs == 1 else "one core"))
-    if wants_none(config):
-        return Workers(0, "the world says that they do not pay")
+    if obstacle or most < 2:
+        return WorkerChoice(0, obstacle or ("one world" if config.n_envs == 1 else "one core"))
+    if refuses_workers(config):
+        return WorkerChoice(0, "the world says that they do not pay")
     seconds = step_cost(config)
-    told = f"a step takes {1000 * seconds:.2g} ms, processes pay from {1000 * PAYS:g} ms on"
-    return Workers(most if seconds >= PAYS else 0, told)
+    reason = f"a step takes {1000 * seconds:.2g} ms, processes pay from {1000 * PAYS:g} ms on"
+    return WorkerChoice(most if seconds >= PAYS else 0, reason)
 
 
-def workers_of(config: Config) -> Workers:
-    """Of whatever backend plays the config: only Gymnasium's worlds are stepped by workers."""
+def workers_of(config: Config) -> WorkerChoice:
+    """The choice for any backend: only Gymnasium's worlds are stepped by workers."""
     if choose_backend(config).name != "gym":
-        return Workers(0, "")
+        return WorkerChoice(0, "")
     return choose_workers(config)
 
 
 def step_cost(config: Config) -> float:
     """Seconds of a step of one world, roughly: no more than is needed to tell 0.03 ms from 3."""
     wrappers = wrappers_of(config)
-    key = json.dumps([config.env_id, world_kwargs(config), wrappers, config.max_episode_steps], default=repr)
-    if key not in _measured:
-        asked = world_kwargs(config), config.max_episode_steps, wrappers
-        env = GymEnv(config.env_id, 1, *asked, step_timeout=config.step_timeout)
+    kwargs = world_kwargs(config)
+    key = json.dumps([config.env_id, kwargs, wrappers, config.max_episode_steps], default=repr)
+    if key not in _step_costs:
+        timeout = config.step_timeout
+        env = GymEnv(config.env_id, 1, kwargs, config.max_episode_steps, wrappers, step_timeout=timeout)
         obs = env.reset(config.seed)
         times: list[float] = []
         while len(times) < STEPS and max(times, default=0.0) < LONG:
             action = _some_action(env, obs)
-            began = time.perf_counter()
+            start = time.perf_counter()
             obs = env.step(action).obs
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - start)
         env.close()
-        _measured[key] = min(times[1:] or times)  # the least disturbed one
-    return _measured[key]
+        _step_costs[key] = min(times[1:] or times)  # the least disturbed one
+    return _step_costs[key]
 
 
 def _some_action(env: GymEnv, obs: Obs) -> torch.Tensor:
-    """Nothing, or the first choice; of those that make sense where the world says which do."""
-    space = env.action_space
+    """Zeros, or the first legal choice where the world says which are."""
     if isinstance(obs, dict) and "action_mask" in obs:
         return obs["action_mask"].int().argmax(-1)
-    return torch.zeros((1, *(space.shape or ())), dtype=torch.float32 if isinstance(space, Box) else torch.int64)
+    shape = env.action_space.shape or ()
+    return torch.zeros((1, *shape), dtype=torch.float32 if isinstance(env.action_space, Box) else torch.int64)
 
 
-def wants_none(config: Config) -> bool:
-    """Whether a world says of itself, in its class's metadata, that workers do not pay: where it is a process, say."""
-    made = _spec(config).entry_point
-    maker = load_env_creator(made) if isinstance(made, str) else made
-    return inspect.isclass(maker) and issubclass(maker, gymnasium.Env) and maker.metadata.get("workers") == 0
+def refuses_workers(config: Config) -> bool:
+    """Whether a world's class says in its metadata that workers do not pay: where it is a process itself, say."""
+    entry_point = _spec(config).entry_point
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return inspect.isclass(creator) and issubclass(creator, gymnasium.Env) and creator.metadata.get("workers") == 0
 
 
-def kept_here(config: Config) -> str:
+def obstacle_to_workers(config: Config) -> str:
     """Why another process could not make these worlds, "" where it can."""
     if is_given(config.env_id):
         return "this program makes them by a function of its own"
-    makers = [_spec(config).entry_point, *(find_wrapper(wrapper["id"]) for wrapper in wrappers_of(config))]
-    lost = [maker for maker in makers if maker is not None and not isinstance(maker, str) and not _text(maker)]
-    if lost or any(_module(maker) == "__main__" for maker in makers):
-        return "they are defined in the program itself, outside of any module"
-    return "" if _plain(_spec(config).kwargs) else "they are registered with arguments that only this program has"
+    for creator in _creators(config):
+        importable = creator is None or isinstance(creator, str) or _import_path(creator)
+        if not importable or _module(creator) == "__main__":
+            return "they are defined in the program itself, outside of any module"
+    try:
+        json.dumps(_spec(config).kwargs)
+    except (TypeError, ValueError):
+        return "they are registered with arguments that only this program has"
+    return ""
 
 
-def origin(config: Config) -> Origin:
-    """From where a process that was just started knows them."""
+def world_origin(config: Config) -> WorldOrigin:
+    """Where a process that was just started finds the worlds."""
     spec = _spec(config)
-    entry = spec.entry_point
-    made = entry if entry is None or isinstance(entry, str) else _text(entry)
-    makers = [entry, *(find_wrapper(wrapper["id"]) for wrapper in wrappers_of(config))]
-    modules = [config.env_id.rpartition(":")[0], *map(_module, makers)]
-    return Origin(tuple(dict.fromkeys(filter(None, modules))), replace(spec, entry_point=made, vector_entry_point=None))
+    entry_point = spec.entry_point
+    if entry_point is not None and not isinstance(entry_point, str):
+        entry_point = _import_path(entry_point)
+    modules = [config.env_id.rpartition(":")[0], *map(_module, _creators(config))]
+    spec = replace(spec, entry_point=entry_point, vector_entry_point=None)
+    return WorldOrigin(tuple(dict.fromkeys(filter(None, modules))), spec)
 
 
 def _spec(config: Config) -> EnvSpec:
     return gymnasium.registry[config.env_id.rpartition(":")[2]]
 
 
-def _module(maker: object) -> str:
-    """Where a class, a function or `module:Name` is defined, "" where that is nowhere."""
-    if isinstance(maker, str):
-        return maker.partition(":")[0]
-    return maker.__module__ if inspect.isclass(maker) or inspect.isfunction(maker) else ""
+def _creators(config: Config) -> list[Any]:
+    """The entry point of the id, and the wrappers."""
+    return [_spec(config).entry_point, *(find_wrapper(wrapper["id"]) for wrapper in wrappers_of(config))]
 
 
-def _text(maker: Callable[..., Any]) -> str:
-    """`module:Name` of a class or a function, "" of what no import finds."""
-    name = maker.__qualname__ if _module(maker) else ""
-    return f"{_module(maker)}:{name}" if name.isidentifier() else ""
+def _module(creator: object) -> str:
+    """The module that defines a class, a function or `module:Name`, "" where there is none."""
+    if isinstance(creator, str):
+        return creator.partition(":")[0]
+    return creator.__module__ if inspect.isclass(creator) or inspect.isfunction(creator) else ""
 
 
-def _plain(kwargs: Mapping[str, object]) -> bool:
-    """Whether these arguments are data, which another process can be told."""
-    try:
-        json.dumps(kwargs)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _import_path(creator: Callable[..., Any]) -> str:
+    """`module:Name` of a class or a function, "" where no import finds it."""
+    name = creator.__qualname__ if _module(creator) else ""
+    return f"{_module(creator)}:{name}" if name.isidentifier() else ""

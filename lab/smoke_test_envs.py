@@ -26,7 +26,7 @@ from stride.envs_fast.vec_env import Obs, Step, VecEnv
 from stride.envs_gym.check.form import short
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
-from stride.envs_gym.recorder import Recorder, Recording
+from stride.envs_gym.recorder import EpisodeRecording, Recorder
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils import entry
 from stride.utils.user_error import UserError
@@ -121,7 +121,7 @@ def environment(config: Config) -> str:
 def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
     """Play, and say it in the columns of the table; the first world's first episode goes into the folder `record`."""
     envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
-    recordings: list[Recording] = []
+    recordings: list[EpisodeRecording] = []
     watched = Recorder(envs, lambda one: recordings.append(one) if not recordings else None) if record else envs
     played = play(watched, copy, steps, raw=not config.env_wrappers)
     if record and recordings:
@@ -139,7 +139,7 @@ def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
     ]
 
 
-def keep(recording: Recording, folder: Path, name: str) -> None:
+def keep(recording: EpisodeRecording, folder: Path, name: str) -> None:
     """As NAME.npz, and each image as a video where PyAV is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     recording.save(folder / f"{name}.npz")

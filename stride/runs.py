@@ -17,7 +17,7 @@ from stride.agents.trained.loading import LoadedRun, load_run
 from stride.config.commands.train import parse_arguments
 from stride.config.keys import check_algorithm
 from stride.config.overrides import in_words
-from stride.envs_gym.given import Maker, id_of, is_given, lent
+from stride.envs_gym.make import Maker, id_of, is_given, lent
 from stride.report.notebook import in_notebook
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_names import HUB_PREFIX

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.check import parts
+from stride.envs_gym.check import finding as parts
 
 
 class Sound(gymnasium.Env):

@@ -10,13 +10,12 @@ from rich.console import Console
 
 from stride.commands import check_env
 from stride.config.commands.check_env import parse_check
-from stride.envs_gym.check.catalogue import CATALOGUE, finding
-from stride.envs_gym.check.finding import Facts, Result
+from stride.envs_gym.check.finding import CATALOGUE, CheckResult, Measurements, finding
 from stride.envs_gym.check.screen import page, progress
 from stride.utils.user_error import UserError
 
 PAGE = (ROOT / "docs" / "check_env.md").read_text()
-FACTS = Facts(
+MEASURED = Measurements(
     made_by="walker:Walker", observation_space="Box [2]", action_space="Discrete 2", steps=500, episodes=10,
     terminated=10, length_min=3, length_mean=4.5, length_max=9, reward_min=0.0, reward_max=1.0, random_return=2.0,
     random_return_std=1.0, constant_returns={"0": 1.0, "1": 3.0}, return_steps=200, step_us=20.0, reset_us=80.0,
@@ -35,7 +34,7 @@ def shown(result, width=100, colours=False):
 
 
 def found():
-    result = Result("walker:Walker", facts=FACTS, seconds=6.2)
+    result = CheckResult("walker:Walker", measurements=MEASURED, seconds=6.2)
     result.add(finding("never-ends", "no episode ended"))
     result.add(finding("observation-nan", "observation[1] is nan at step 3 of episode 1"))
     result.add(finding("observation-nan", "once more"))
@@ -58,9 +57,9 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 
 def test_a_check_without_a_world_is_shown_too():
-    result = Result("walker:Walker", stopped="its module cannot be imported")
+    result = CheckResult("walker:Walker", stopped="its module cannot be imported")
     result.add(finding("raises", "ZeroDivisionError"))
-    assert "not all was checked: its module cannot be imported" in shown(result)
+    assert "not everything was checked: its module cannot be imported" in shown(result)
     assert "loading" in progress("walker:Walker", "", 0, 9, 1.0, True).plain
 
 
@@ -105,7 +104,7 @@ def test_arguments_are_read_as_yaml():
 
 def test_the_exit_code_is_that_of_the_worst(monkeypatch, capsys):
     """Without a process: it has tests of its own."""
-    clean = Result("x:Y", facts=FACTS)
+    clean = CheckResult("x:Y", measurements=MEASURED)
     for result, code in ((clean, 0), (found(), 1)):
         monkeypatch.setattr("stride.commands.check_env.check", lambda *words, result=result: result)
         assert check_env.main(["x:Y", "--json"]) == code

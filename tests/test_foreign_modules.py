@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from stride.commands import new, run_play, train
-from stride.envs_gym import remembered
+from stride.envs_gym import own_code
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
 from stride.utils.places import program
@@ -78,7 +78,7 @@ def test_what_is_remembered_is_not_written_beside_the_runs(place):
     (place / "mine" / "my.yaml").write_text("env_id: walker:Walker-v0\nppo: {max_timesteps: 1e5}\n")
     assert train.command(["--config", "my.yaml", *QUICK]) == 0
     assert (place / "victim").read_text() == "mine"
-    assert remembered.recall(RunDir.find("@last").path) == [place / "mine"]
+    assert own_code.recall(RunDir.find("@last").path) == [place / "mine"]
 
 
 @pytest.mark.slow

@@ -1,53 +1,113 @@
-"""What a step costs, and from what cost on worker processes are worth it."""
+"""What a step costs: seconds, whether worker processes are worth it, and memory, with the line that keeps it."""
 
+import gc
 import statistics
+import time
+import tracemalloc
 from collections.abc import Iterator
+from itertools import pairwise
 
-from stride.envs_gym.check.catalogue import finding
-from stride.envs_gym.check.finding import NOTE, Finding
-from stride.envs_gym.check.study import Study
+from stride.envs_gym.blame import is_users, shown
+from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.study import RandomActions, Study
+from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.cores import cores
 from stride.utils.typography import duration
 
-WORLDS = 8  # that a training has
+WORLDS = 8  # of a training
 ECHOES = 100
-MESSAGE = 0.3  # part of a round trip that each further worker costs whoever waits for all of them
+MESSAGE = 0.3  # fraction of a round trip that each further worker costs the process that waits for all of them
 SLOW, VERY_SLOW = 1000.0, 100.0  # steps a second
-MILLION = 1e6
-RESETS = 2.0  # resets take so many times what steps take
+RESETS = 2.0  # resets take this many times as long as steps
+
+WARM, ROUNDS = 2, 5  # rounds that fill caches; rounds that are compared
+STEPS = 300  # of a round, which ends in a reset
+LEAST = 40  # bytes a step
+FEWEST = 20
+SEED = 31
+FRACTION, TRACED = 0.15, 3.0  # of the time; about how many times as long a traced step takes
 
 
-def check_cost(study: Study) -> Iterator[Finding]:
-    facts = study.facts
-    if facts.step_us is None or facts.steps_per_second is None or facts.reset_us is None:
+def check_cost(study: Study) -> Iterator[EnvFinding]:
+    measurements = study.measurements
+    step_us = measurements.step_us
+    reset_us = measurements.reset_us
+    speed = measurements.steps_per_second
+    if step_us is None or reset_us is None or speed is None:
         return
+    workers = ""
     if study.echo is not None:
-        trips = [study.echo() for _ in range(ECHOES)]
-        facts.round_trip_us = 1e6 * statistics.median(trips)
-        facts.workers, facts.workers_times = best_workers(facts.step_us, facts.round_trip_us, cores())
-    speed = facts.steps_per_second
+        measurements.round_trip_us = 1e6 * statistics.median(study.echo() for _ in range(ECHOES))
+        measurements.workers, times = best_workers(step_us, measurements.round_trip_us, cores())
+        measurements.workers_times = times
+        if measurements.workers:
+            workers = f", {WORLDS} worlds in {measurements.workers} processes {times:.1f} times as many"
     if speed < SLOW:
-        seen = f"{speed:,.0f} steps a second; a million takes {duration(MILLION / speed)}{_with_workers(study)}"
-        yield finding("slow-step", seen, "" if speed < VERY_SLOW else NOTE)
-    resets = facts.reset_us * max(1, facts.episodes) / max(1, facts.steps)
-    if facts.episodes and resets > RESETS * facts.step_us:
-        share = resets / (resets + facts.step_us)
-        yield finding("slow-reset", f"a reset takes {facts.reset_us / 1000:.3g} ms: {share:.0%} of all time")
+        evidence = f"{speed:,.0f} steps a second; a million takes {duration(1e6 / speed)}{workers}"
+        yield finding("slow-step", evidence, "" if speed < VERY_SLOW else NOTE)
+    reset_us_per_step = reset_us * max(1, measurements.episodes) / max(1, measurements.steps)
+    if measurements.episodes and reset_us_per_step > RESETS * step_us:
+        fraction = reset_us_per_step / (reset_us_per_step + step_us)
+        yield finding("slow-reset", f"a reset takes {reset_us / 1000:.3g} ms: {fraction:.0%} of all time")
 
 
 def best_workers(step_us: float, trip_us: float, processors: int) -> tuple[int, float]:
     """How many processes step 8 worlds the fastest (0: this one), and how many times as fast as this one alone."""
-    alone = WORLDS * step_us
-    taken = {0: alone}
+    duration_us = {0: WORLDS * step_us}  # of a step of all worlds, by workers
     for workers in range(2, min(processors, WORLDS) + 1):
         waves = -(-WORLDS // workers)
-        taken[workers] = waves * step_us + trip_us * (1 + MESSAGE * (workers - 1))
-    best = min(taken, key=lambda workers: taken[workers])
-    return best, alone / taken[best]
+        duration_us[workers] = waves * step_us + trip_us * (1 + MESSAGE * (workers - 1))
+    best = min(duration_us, key=lambda workers: duration_us[workers])
+    return best, duration_us[0] / duration_us[best]
 
 
-def _with_workers(study: Study) -> str:
-    facts = study.facts
-    if not facts.workers or facts.workers_times is None:
-        return ""
-    return f", {WORLDS} worlds in {facts.workers} processes {facts.workers_times:.1f} times as many"
+def check_memory(study: Study) -> Iterator[EnvFinding]:
+    """Report memory of Python that every round of steps adds to."""
+    if study.affordable_steps(FRACTION, 2 * (WARM + ROUNDS), STEPS, slowdown=TRACED) < FEWEST:
+        yield finding("not-checked", "whether memory grows: steps take too long")
+        return
+    with study.world() as world:
+        gc.collect()
+        gc.freeze()  # objects that exist by now, a million of torch's alone, are not looked through again
+        tracemalloc.start()
+        try:
+            steps, held_bytes, line = _play_rounds(world, FRACTION * study.limits.seconds)
+        finally:
+            tracemalloc.stop()
+            gc.unfreeze()
+    growth = [(later - earlier) / steps for earlier, later in pairwise(held_bytes)]
+    if min(growth) > LEAST:
+        evidence = f"{statistics.mean(growth):,.0f} bytes more with each step"
+        yield finding("memory-grows", f"{evidence}, over {len(growth)} times {steps} steps and a reset{line}")
+
+
+def _play_rounds(world: CheckedWorld, seconds: float) -> tuple[int, list[int], str]:
+    """Steps of a round, bytes held after each round, and which line holds most of what was added."""
+    actions = RandomActions(world.env.action_space, SEED)
+    start = time.monotonic()
+    world.reset(SEED)
+    _play_round(world, actions, FEWEST)
+    step_seconds = (time.monotonic() - start) / FEWEST
+    steps = max(FEWEST, min(STEPS, int(seconds / (WARM + ROUNDS) / step_seconds)))
+    held_bytes = []
+    for index in range(WARM + ROUNDS):
+        _play_round(world, actions, steps)
+        gc.collect()
+        if index >= WARM:
+            held_bytes.append(tracemalloc.get_traced_memory()[0])
+        if index == WARM:
+            before = tracemalloc.take_snapshot()
+    for entry in tracemalloc.take_snapshot().compare_to(before, "lineno")[:10]:  # the largest difference first
+        origin = entry.traceback[0]
+        if entry.size_diff > 0 and is_users(origin.filename):
+            return steps, held_bytes, f", made in {shown(origin.filename, origin.lineno)}"
+    return steps, held_bytes, ""
+
+
+def _play_round(world: CheckedWorld, actions: RandomActions, steps: int) -> None:
+    obs, info = world.reset()
+    for _ in range(steps):
+        obs, _, terminated, truncated, info = world.step(actions.draw(obs, info))
+        if terminated or truncated:
+            obs, info = world.reset()
+    world.reset()

@@ -1,4 +1,4 @@
-"""The parts of a check, one after another; runs in a process of its own, which may hang or die of what it looks at."""
+"""All parts of a check, one after another, in a process of its own, which may hang or die of what it looks at."""
 
 import faulthandler
 import io
@@ -11,130 +11,115 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from stride.envs_gym.blame import EnvError
-from stride.envs_gym.check import parts
-from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check import finding as names
 from stride.envs_gym.check.constants import check_constant_actions
-from stride.envs_gym.check.cost import check_cost
-from stride.envs_gym.check.finding import Facts, Finding, Result
-from stride.envs_gym.check.form import check_form
-from stride.envs_gym.check.memory import check_memory
-from stride.envs_gym.check.outside import check_end, check_gymnasium, check_pictures, said_better
+from stride.envs_gym.check.cost import check_cost, check_memory
+from stride.envs_gym.check.finding import CheckResult, EnvFinding, finding
+from stride.envs_gym.check.form import STOP, check_form
+from stride.envs_gym.check.outside import check_end, check_gymnasium, check_pictures, reported_better
 from stride.envs_gym.check.played import check_random_play
 from stride.envs_gym.check.repeat import check_repeatability
-from stride.envs_gym.check.study import Limits, StopError, Study
-from stride.envs_gym.check.subject import find_subject
-from stride.envs_gym.check.world import VERBS, Pulse, begin
+from stride.envs_gym.check.study import CheckLimits, StopError, Study, find_subject
+from stride.envs_gym.check.world import VERBS, Pulse, calling
 from stride.utils.child_end import end_with_parent
 from stride.utils.user_error import UserError
 
-Part = Callable[[Study], Iterator[Finding]]
-CHECKS: dict[str, Part] = {
-    parts.FORM: check_form,
-    parts.PLAY: check_random_play,
-    parts.SEED: check_repeatability,
-    parts.CONSTANT: check_constant_actions,
-    parts.MEMORY: check_memory,
-    parts.COST: check_cost,
-    parts.END: check_end,
-    parts.GYMNASIUM: check_gymnasium,
-    parts.PICTURES: check_pictures,  # last: drawing is what ends processes
+CheckPart = Callable[[Study], Iterator[EnvFinding]]
+CHECKS: dict[str, CheckPart] = {
+    names.FORM: check_form,
+    names.PLAY: check_random_play,
+    names.SEED: check_repeatability,
+    names.CONSTANT: check_constant_actions,
+    names.MEMORY: check_memory,
+    names.COST: check_cost,
+    names.END: check_end,
+    names.GYMNASIUM: check_gymnasium,
+    names.PICTURES: check_pictures,  # last: drawing is what ends processes
 }
-
-
-class Told(NamedTuple):
-    """A message to whoever waits: what it is, and of that kind only what belongs to it is set."""
-
-    kind: str  # part | found | facts | echo | refused | broken | end
-    part: str = ""
-    finding: Finding | None = None
-    facts: Facts | None = None
-    text: str = ""
-
-
-class Request(NamedTuple):
-    """What is to be checked."""
-
-    words: str
-    kwargs: Mapping[str, Any]
-    limits: Limits
+Send = Callable[[tuple[str, Any]], object]  # takes a message: its kind, see watched.py, and its value
 
 
 def examine(
-    request: Request,
-    tell: Callable[[Told], object],
+    name: str,
+    kwargs: Mapping[str, Any],
+    limits: CheckLimits,
+    send: Send,
     pulse: Pulse,
     echo: Callable[[], float] | None = None,
     printed: Callable[[], int] = lambda: 0,
-) -> Result:
-    """All parts; each finding is told at once, as a later part may end the process. UserError for wrong words."""
-    began, result = time.monotonic(), Result(request.words)
-    begin(pulse, "import")
+) -> CheckResult:
+    """Check all parts; UserError for a wrong name. Findings are sent at once: a later part may end the process."""
+    start = time.monotonic()
+    result = CheckResult(name)
     try:
-        study = Study(find_subject(request.words, request.kwargs), request.limits, pulse, echo, printed)
+        with calling(pulse, "import"):
+            subject = find_subject(name, kwargs)
     except EnvError as error:
-        _add(result, finding("raises", str(error)), tell)
+        _add(result, finding("raises", str(error)), send)
         result.stopped = "its module cannot be imported"
         return result
-    result.facts = study.facts
-    for name, part in CHECKS.items():
-        tell(Told("part", part=name))
-        _carry_out(part, study, result, tell)
+    study = Study(subject, limits, pulse, echo, printed)
+    result.measurements = study.measurements
+    for part_name, part in CHECKS.items():
+        send(("part", part_name))
+        _run_part(part, study, result, send)
         pulse[1] = 0
-        tell(Told("facts", facts=study.facts))
+        send(("measurements", study.measurements))
         if result.stopped:
             break
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
-def _carry_out(part: Part, study: Study, result: Result, tell: Callable[[Told], object]) -> None:
+def _run_part(part: CheckPart, study: Study, result: CheckResult, send: Send) -> None:
     try:
-        for each in part(study):
-            _add(result, each, tell)
+        for new in part(study):
+            _add(result, new, send)
     except StopError as stopped:
         result.stopped = str(stopped)
     except EnvError as error:
         name = "cannot-be-made" if VERBS[study.pulse[1]] == "__init__" else "raises"
-        _add(result, finding(name, error.reason), tell)
+        _add(result, finding(name, error.reason), send)
         if part is check_form:
-            result.stopped = "mend that first: whatever else is checked needs it"
+            result.stopped = STOP
 
 
-def _add(result: Result, each: Finding, tell: Callable[[Told], object]) -> None:
-    gymnasiums = each.name in ("gymnasium-checker", "gymnasium-warning")
-    if not (gymnasiums and said_better(each, result.findings)):
-        before = len(result.findings)
-        result.add(each)
-        if len(result.findings) > before:
-            tell(Told("found", finding=each))
+def _add(result: CheckResult, new: EnvFinding, send: Send) -> None:
+    by_gymnasium = new.name in ("gymnasium-checker", "gymnasium-warning")
+    if by_gymnasium and reported_better(new.evidence, result.findings):
+        return
+    if result.add(new):
+        send(("finding", new))
 
 
-def work(request: Request, pulse: Pulse, pipe: Connection, last_words: Connection) -> None:
-    """The life of the process: what it prints goes into a file that only counts, its last line into `last_words`."""
+def work(
+    name: str, kwargs: Mapping[str, Any], limits: CheckLimits, pulse: Pulse, pipe: Connection, dump: Connection
+) -> None:
+    """Run a check in this process. Its output goes into a file that is only measured, its last line into `dump`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     end_with_parent()
-    faulthandler.enable(last_words.fileno())
-    faulthandler.register(signal.SIGUSR1, last_words.fileno())  # answered even where machine code keeps Python's lock
-    silent = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+    faulthandler.enable(dump.fileno())
+    faulthandler.register(signal.SIGUSR1, dump.fileno())  # answered even where machine code keeps Python's lock
+    output = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
     for stream in (1, 2):
-        os.dup2(silent.fileno(), stream)
-    sys.stdout = sys.stderr = io.TextIOWrapper(silent, write_through=True)
+        os.dup2(output.fileno(), stream)
+    sys.stdout = sys.stderr = io.TextIOWrapper(output, write_through=True)
 
     def echo() -> float:
-        began = time.perf_counter()
-        pipe.send(Told("echo"))
+        start = time.perf_counter()
+        pipe.send(("echo", None))
         pipe.recv()
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     try:
         warnings.simplefilter("ignore")
-        result = examine(request, pipe.send, pulse, echo, lambda: os.fstat(silent.fileno()).st_size)
-        pipe.send(Told("end", text=result.stopped))
+        result = examine(name, kwargs, limits, pipe.send, pulse, echo, lambda: os.fstat(output.fileno()).st_size)
+        pipe.send(("end", result.stopped))
     except UserError as error:
-        pipe.send(Told("refused", text=str(error)))
+        pipe.send(("refused", str(error)))
     except BaseException:  # a mistake of ours
-        pipe.send(Told("broken", text=traceback.format_exc()))
+        pipe.send(("broken", traceback.format_exc()))
         raise

@@ -1,27 +1,63 @@
-"""What a check finds of an environment: how bad it is, what was seen, why that matters, and what cures it."""
+"""What check-env reports of an environment: findings, whose fixed texts are in findings.yaml, and measurements."""
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-VERSION = 1  # of what --json holds; keys may be added to it, none changes its meaning
-SEVERAL = ("gymnasium-warning", "not-checked")  # whose words differ each time
+import yaml
+
+from stride.utils.one_line import one_line
+
+VERSION = 1  # of what --json prints; keys may be added to it, none changes its meaning
+REPEATABLE = ("gymnasium-warning", "not-checked")  # may be reported several times, each time with another text
 FAULT, WARNING, NOTE = LEVELS = ("fault", "warning", "note")
+FORM, PLAY, SEED, CONSTANT, MEMORY, COST, END, GYMNASIUM, PICTURES = PARTS = (  # of a check, in this order
+    "form",
+    "random play",
+    "one seed, twice",
+    "constant actions",
+    "memory",
+    "cost",
+    "copies and the end",
+    "Gymnasium's checker",
+    "pictures",
+)
 
 
-class Finding(NamedTuple):
-    """`name` is for programs and for the page that lists them all."""
+class FindingTexts(NamedTuple):
+    """The fixed part of a finding: its usual level, why it matters, and the cure."""
 
-    name: str
     level: str
-    seen: str  # in numbers
     why: str
     cure: str
 
 
+CATALOGUE = {
+    name: FindingTexts(**texts)
+    for name, texts in yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text()).items()
+}
+
+
+class EnvFinding(NamedTuple):
+    """One problem of an environment; `name` is a key of the catalogue."""
+
+    name: str
+    level: str
+    evidence: str  # what was observed, with numbers; "seen" in JSON
+    why: str
+    cure: str
+
+
+def finding(name: str, evidence: str, level: str = "") -> EnvFinding:
+    """A finding with the catalogue's texts; `level` where this case is worse or better than usual."""
+    texts = CATALOGUE[name]
+    return EnvFinding(name, level or texts.level, one_line(evidence), texts.why, texts.cure)
+
+
 @dataclass
-class Facts:
-    """What was measured, whether or not anything is wrong with it; None and "" where it was not."""
+class Measurements:
+    """Everything that was measured, right or wrong; None and "" where it was not. "facts" in JSON."""
 
     made_by: str = ""
     observation_space: str = ""
@@ -40,55 +76,66 @@ class Facts:
     random_return: float | None = None
     random_return_std: float | None = None
     constant_returns: dict[str, float] = field(default_factory=dict)  # by action
-    return_steps: int | None = None  # over how many steps at most these three are sums
+    return_steps: int | None = None  # these three are sums over at most this many steps
     step_us: float | None = None  # median
     reset_us: float | None = None  # mean
     steps_per_second: float | None = None  # of one world, resets included
     round_trip_us: float | None = None  # to another process and back
-    workers: int | None = None  # processes for 8 worlds on this machine's cores that are the fastest
+    workers: int | None = None  # the fastest number of processes for 8 worlds on this machine's cores
     workers_times: float | None = None  # as fast as one process
 
 
 @dataclass
-class Result:
-    """Everything that is said about one environment."""
+class CheckResult:
+    """Everything that is reported of one environment."""
 
-    env: str  # as it was named
-    findings: list[Finding] = field(default_factory=list)
-    facts: Facts = field(default_factory=Facts)
+    env: str  # as the user named it
+    findings: list[EnvFinding] = field(default_factory=list)
+    measurements: Measurements = field(default_factory=Measurements)
     stopped: str = ""  # why later parts were not checked, "" where all were
     seconds: float = 0.0
 
-    def add(self, finding: Finding) -> None:
-        """Of one name only the first: later ones are its echoes."""
-        several = finding.name in SEVERAL
-        if not any(each == finding if several else each.name == finding.name for each in self.findings):
-            self.findings.append(finding)
+    def add(self, new: EnvFinding) -> bool:
+        """Add a finding unless one of its name is there; whether it was added."""
+        if new.name in REPEATABLE:
+            repeated = new in self.findings
+        else:
+            repeated = any(finding.name == new.name for finding in self.findings)
+        if not repeated:
+            self.findings.append(new)
+        return not repeated
 
     def count(self, level: str) -> int:
-        return sum(each.level == level for each in self.findings)
+        return sum(finding.level == level for finding in self.findings)
 
-    def sorted(self) -> list[Finding]:
-        """The worst first."""
-        return sorted(self.findings, key=lambda each: LEVELS.index(each.level))
+    def sorted(self) -> list[EnvFinding]:
+        """The findings, the worst first."""
+        return sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
 
-    def data(self) -> dict[str, object]:
-        """What --json prints; docs/check_env.md says what it holds."""
-        counts = {f"{level}s": self.count(level) for level in LEVELS}
+    def data(self) -> dict[str, Any]:
+        """The object that --json prints; docs/check_env.md says what it holds."""
         return {
             "version": VERSION,
             "env": self.env,
             "ok": not self.count(FAULT),
-            **counts,
-            "findings": [each._asdict() for each in self.sorted()],
-            "facts": {name: _plain(value) for name, value in asdict(self.facts).items()},
+            **{f"{level}s": self.count(level) for level in LEVELS},
+            "findings": [
+                {"name": name, "level": level, "seen": evidence, "why": why, "cure": cure}
+                for name, level, evidence, why, cure in self.sorted()
+            ],
+            "facts": _json_numbers(asdict(self.measurements)),
             "stopped": self.stopped or None,
             "seconds": round(self.seconds, 2),
         }
 
 
-def _plain(value: object) -> object:
-    """JSON knows no infinity."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _json_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """None in place of non-finite numbers, which JSON does not have."""
+    numbers = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = _json_numbers(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            value = None
+        numbers[name] = value
+    return numbers

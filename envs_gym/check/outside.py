@@ -11,14 +11,13 @@ from gymnasium.utils.env_checker import check_env
 
 from stride.envs_gym.answers import shown
 from stride.envs_gym.blame import Blame, EnvError
-from stride.envs_gym.check.catalogue import finding
-from stride.envs_gym.check.finding import NOTE, Finding
+from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
 from stride.envs_gym.check.study import Study
 from stride.utils.one_line import one_line
 from stride.utils.user_error import UserError
 
 WINDOW = "human"
-SAID_BETTER = (  # what stands in Gymnasium's words, and what says the same with numbers; "" where it is nothing
+REPORTED_BY = (  # part of a text of Gymnasium, and how our finding of it begins; "" where it is no problem
     ("different from the unwrapped version", ""),
     ("not within the observation space", "observation-"),
     ("was expecting", "observation-"),
@@ -38,58 +37,21 @@ SAID_BETTER = (  # what stands in Gymnasium's words, and what says the same with
     ("to be able to be passed `seed`", "reset-without-seed"),
 )
 BOUNDS = "A Box observation space m"  # aximum, or minimum, is infinite
+Findings = Iterator[EnvFinding]
 
 
-def check_end(study: Study) -> Iterator[Finding]:
-    yield from _closing(study)
+def check_end(study: Study) -> Findings:
+    yield from _check_closing(study)
     with study.world() as world:
         world.reset(0)
         try:
-            with Blame(study.subject.words, doing="copy"):
+            with Blame(study.subject.name, doing="copy"):
                 multiprocessing.reduction.ForkingPickler.dumps(world.env)
         except EnvError as error:
             yield finding("not-picklable", error.reason)
 
 
-def check_pictures(study: Study) -> Iterator[Finding]:
-    """Every mode that opens no window."""
-    with study.world() as world:
-        declared = world.env.metadata.get("render_modes") or ()
-    if not declared:
-        yield finding("no-render", "its metadata declares no render_modes")
-    for mode in declared:
-        if mode == WINDOW:
-            continue
-        try:
-            with study.world(render_mode=mode) as world:
-                world.reset(0)
-                world.step(world.env.action_space.sample())
-                wrong = picture_fault(mode, world.render())
-            if wrong:
-                yield finding("render-fails", f"render_mode {mode!r}: {wrong}")
-                return
-        except (EnvError, UserError) as error:
-            missing = isinstance(error.__cause__, gymnasium.error.DependencyNotInstalled)
-            reason = error.reason if isinstance(error, EnvError) else str(error)
-            yield finding("render-fails", f"render_mode {mode!r}: {reason}", NOTE if missing else "")
-            return  # what failed once may end the process the next time
-
-
-def picture_fault(mode: str, picture: Any) -> str:
-    """What is wrong with what render gave, "" where nothing is."""
-    if mode == "rgb_array":
-        good = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3
-        if not good or picture.shape[2] != 3:
-            form = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else shown(picture)
-            return f"render gives {form}, not bytes [height, width, 3]"
-    elif mode == "ansi" and not isinstance(picture, str):
-        return f"render gives {shown(picture)}, not a text"
-    elif mode.endswith("_list") and not isinstance(picture, list):
-        return f"render gives {shown(picture)}, not a list"
-    return ""
-
-
-def _closing(study: Study) -> Iterator[Finding]:
+def _check_closing(study: Study) -> Findings:
     with study.world() as world:
         world.reset(0)
         for time in ("once", "twice"):
@@ -100,26 +62,63 @@ def _closing(study: Study) -> Iterator[Finding]:
                 return
 
 
-def check_gymnasium(study: Study) -> Iterator[Finding]:
-    """Its warnings are findings, too; what others have found with numbers is left out by `said_better`."""
-    with warnings.catch_warnings(record=True) as told, study.world() as world:
+def check_pictures(study: Study) -> Findings:
+    """Draw in every mode that opens no window."""
+    with study.world() as world:
+        modes = world.env.metadata.get("render_modes") or ()
+    if not modes:
+        yield finding("no-render", "its metadata declares no render_modes")
+    for mode in modes:
+        if mode == WINDOW:
+            continue
+        level = ""
+        try:
+            with study.world(render_mode=mode) as world:
+                world.reset(0)
+                world.step(world.env.action_space.sample())
+                problem = picture_problem(mode, world.render())
+        except (EnvError, UserError) as error:
+            problem = error.reason if isinstance(error, EnvError) else str(error)
+            if isinstance(error.__cause__, gymnasium.error.DependencyNotInstalled):
+                level = NOTE
+        if problem:
+            yield finding("render-fails", f"render_mode {mode!r}: {problem}", level)
+            return  # what failed once may end the process the next time
+
+
+def picture_problem(mode: str, picture: Any) -> str:
+    """The problem of what render gave, "" where there is none."""
+    if mode == "rgb_array":
+        array = isinstance(picture, np.ndarray)
+        if not array or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            form = f"{picture.dtype}{list(picture.shape)}" if array else shown(picture)
+            return f"render gives {form}, not bytes [height, width, 3]"
+    elif mode == "ansi" and not isinstance(picture, str):
+        return f"render gives {shown(picture)}, not a text"
+    elif mode.endswith("_list") and not isinstance(picture, list):
+        return f"render gives {shown(picture)}, not a list"
+    return ""
+
+
+def check_gymnasium(study: Study) -> Findings:
+    """Run Gymnasium's checker. Its warnings are findings, too, except those that `reported_better` leaves out."""
+    with warnings.catch_warnings(record=True) as caught, study.world() as world:
         warnings.simplefilter("always")
         try:
-            with study.watched("Gymnasium's checker"), Blame(study.subject.words, doing="step"):
+            with study.calling("Gymnasium's checker"), Blame(study.subject.name):
                 check_env(world.env.unwrapped, skip_render_check=True)
         except EnvError as error:
             asserted = isinstance(error.__cause__, AssertionError | gymnasium.error.Error)
             yield finding("gymnasium-checker" if asserted else "raises", error.reason.removeprefix("AssertionError: "))
-    texts = [one_line(str(each.message)).partition("WARN: ")[2].removesuffix("\\x1b[0m") for each in told]
-    if bounds := [text for text in texts if text.startswith(BOUNDS)]:
-        yield finding("gymnasium-bounds", bounds[0])
-    yield from (finding("gymnasium-warning", text) for text in texts if text and not text.startswith(BOUNDS))
+    for warning in caught:
+        text = one_line(str(warning.message)).partition("WARN: ")[2].removesuffix("\\x1b[0m")
+        if text:
+            yield finding("gymnasium-bounds" if text.startswith(BOUNDS) else "gymnasium-warning", text)
 
 
-def said_better(gymnasiums: Finding, found: list[Finding]) -> bool:
-    """Whether one of ours says the same."""
-    names = [each.name for each in found]
-    for words, better in SAID_BETTER:
-        if words in gymnasiums.seen and (not better or any(name.startswith(better) for name in names)):
+def reported_better(text: str, findings: list[EnvFinding]) -> bool:
+    """Whether one of our own findings says the same as a text of Gymnasium's checker, or it is no problem."""
+    for part, name in REPORTED_BY:
+        if part in text and (not name or any(finding.name.startswith(name) for finding in findings)):
             return True
     return False

@@ -1,27 +1,26 @@
-"""Random play, and what is written down of it: numbers only, so that hours of it would take no more room."""
+"""Random play, recorded as numbers only, so that a long play takes no more memory than a short one."""
 
 import math
 import time
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.answers import real
-from stride.envs_gym.check.form import flags_and_reward
-from stride.envs_gym.check.study import Actor, Study, leaves
-from stride.envs_gym.check.world import World
+from stride.envs_gym.check.form import flag_and_reward_problems
+from stride.envs_gym.check.study import RandomActions, Space, Study, leaves
+from stride.envs_gym.check.world import CheckedWorld
 from stride.utils import memory_use
 
 SEED = 101
-LARGE = 2048  # numbers of a part from which on only each EACH-th observation is looked at
-EACH = 8
+LARGE = 2048  # numbers of a part from which on only each EVERY-th observation enters the statistics
+EVERY = 8
 DEEPEST, MOST_PARTS = 6, 2000  # of an info's parts that are counted
 
 
-class Episode(NamedTuple):
-    """One that ended."""
+class EpisodeRecord(NamedTuple):
+    """An episode that ended."""
 
     length: int
     total: float
@@ -29,22 +28,25 @@ class Episode(NamedTuple):
     truncated: bool
 
 
-class Moments:
-    """Of one part of the observation, element by element: least, most, mean and spread."""
+class PartStatistics:
+    """One part of the observation, number by number: minimum, maximum and spread."""
 
-    def __init__(self, space: gymnasium.Space[Any], first: np.ndarray) -> None:
-        self.space, self.count = space, 0
-        self.first = first
-        self.low, self.high = first.copy(), first.copy()
-        self._sum, self._squares = np.zeros_like(first), np.zeros_like(first)
+    def __init__(self, space: Space, first: np.ndarray) -> None:
+        self.space = space
+        self.count = 0
+        self.low = first.copy()
+        self.high = first.copy()
+        self._first = first
+        self._sum = np.zeros_like(first)
+        self._squares = np.zeros_like(first)
 
     def add(self, value: np.ndarray) -> None:
-        apart = value - self.first  # so that squares of large numbers keep their small differences
+        difference = value - self._first  # so that squares of large numbers keep their small differences
         self.count += 1
         np.minimum(self.low, value, out=self.low)
         np.maximum(self.high, value, out=self.high)
-        self._sum += apart
-        self._squares += apart * apart
+        self._sum += difference
+        self._squares += difference * difference
 
     @property
     def spread(self) -> np.ndarray:
@@ -53,147 +55,158 @@ class Moments:
         return np.sqrt(np.maximum(0.0, self._squares / self.count - mean * mean))
 
 
-class Record:
-    """What random play gave; `problems` holds of each kind how often it was seen, and the first of it."""
+class PlayRecord:
+    """What random play gave."""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.moments: dict[str, Moments] = {}
-        self.problems: dict[str, tuple[int, str]] = {}
-        self.episodes: list[Episode] = []
+        self.statistics: dict[str, PartStatistics] = {}
+        self.problems: dict[str, tuple[int, str]] = {}  # name of the finding -> how often, evidence of the first
+        self.episodes: list[EpisodeRecord] = []
         self.rewards: list[float] = []
         self.step_seconds: list[float] = []
         self.reset_seconds: list[float] = []
         self.info_sizes: list[int] = []
         self.resident: list[tuple[int, int]] = []  # (steps, bytes)
-        self.age_seen = False  # some part of the observation goes up or down with every step
+        self.shows_time = False  # some number of the observation goes up, or down, with every step
         self.printed = 0
 
-    def problem(self, name: str, seen: str) -> None:
-        count, first = self.problems.get(name, (0, seen))
-        self.problems[name] = count + 1, first
+    def problem(self, name: str, evidence: str) -> None:
+        count, first = self.problems.get(name, (0, evidence))
+        self.problems[name] = (count + 1, first)
+
+    def reward(self, reward: Any, location: str) -> float:
+        """Note a reward; its value, 0 where it is not finite."""
+        value = real(reward)
+        if not math.isfinite(value):
+            self.problem("reward-nan", f"the reward is {value} {location}")
+            return 0.0
+        self.rewards.append(value)
+        return value
 
 
-def play(study: Study, world: World, record: Record) -> None:
-    """Until the limits are reached."""
-    actor, until = Actor(world.env.action_space, SEED), study.until(0.3)
-    look = Look(world.env.observation_space, record)
+def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
+    """Play at random until the limits are reached."""
+    actions = RandomActions(world.env.action_space, SEED)
+    deadline = study.deadline(0.3)
+    watch = ObservationWatch(world.env.observation_space, record)
     printed = study.printed()
-    obs, info, age, total = *world.reset(SEED), 0, 0.0
-    record.reset_seconds.append(world.seconds)
-    look.begin(obs)
-    while record.steps < study.limits.steps and time.monotonic() < until:
-        obs, reward, terminated, truncated, info = world.step(actor.draw(obs, info))
-        record.steps, age = record.steps + 1, age + 1
+    seed: int | None = SEED
+    ended = True
+    while record.steps < study.limits.steps and time.monotonic() < deadline:
+        if ended:
+            obs, info = world.reset(seed)
+            seed = None  # later episodes continue the world's own generator
+            record.reset_seconds.append(world.seconds)
+            watch.begin(obs)
+            age = 0
+            total = 0.0
+        obs, reward, terminated, truncated, info = world.step(actions.draw(obs, info))
+        record.steps += 1
+        age += 1
         record.step_seconds.append(world.seconds)
-        where = f"at step {age} of episode {len(record.episodes) + 1}"
-        for each in flags_and_reward(reward, terminated, truncated):
-            record.problem(each.name, f"{each.seen}, {where}")
+        location = f"at step {age} of episode {len(record.episodes) + 1}"
+        for name, problem in flag_and_reward_problems(reward, terminated, truncated):
+            record.problem(name, f"{problem}, {location}")
         if "reward-not-number" not in record.problems:
-            total += _paid(record, reward, where)
-        look.at(obs, where)
+            total += record.reward(reward, location)
+        watch.look(obs, location)
         if record.steps % 10 == 0:
             record.info_sizes.append(size_of(info))
         if record.steps % 50 == 0:
             record.resident.append((record.steps, memory_use.used()))
-        if terminated or truncated:
-            record.episodes.append(Episode(age, total, bool(terminated), bool(truncated)))
-            obs, info, age, total = *world.reset(), 0, 0.0
-            record.reset_seconds.append(world.seconds)
-            look.begin(obs)
+        ended = bool(terminated or truncated)
+        if ended:
+            record.episodes.append(EpisodeRecord(age, total, bool(terminated), bool(truncated)))
     record.printed = study.printed() - printed
 
 
-def _paid(record: Record, reward: Any, where: str) -> float:
-    value = real(reward)
-    if not math.isfinite(value):
-        record.problem("reward-nan", f"the reward is {value} {where}")
-        return 0.0
-    record.rewards.append(value)
-    return value
+class ObservationWatch:
+    """Looks at observations, part by part, and notes problems and statistics."""
 
-
-class Look:
-    """At observations, part by part."""
-
-    def __init__(self, space: gymnasium.Space[Any], record: Record) -> None:
-        self._space, self._record = space, record
-        self._seen = 0
-        self._numbers: np.ndarray | None = None  # the last observation's, of an episode
-        self._up: np.ndarray | bool = True  # which of them went up at every step so far
-        self._down: np.ndarray | bool = True
+    def __init__(self, space: Space, record: PlayRecord) -> None:
+        self._space = space
+        self._record = record
+        self._count = 0
+        self._last: np.ndarray | None = None  # numbers of the episode's last observation
+        self._rising: np.ndarray | bool = True  # which of them rose at every step so far
+        self._falling: np.ndarray | bool = True
 
     def begin(self, obs: Any) -> None:
-        """The first of an episode."""
-        self._numbers = None
-        self.at(obs, f"in reset {len(self._record.episodes) + 1}")
-        self._numbers = self._small(obs)
+        """Look at the first observation of an episode."""
+        self._last = None
+        self.look(obs, f"in reset {len(self._record.episodes) + 1}")
+        self._last = self._numbers(obs)
 
-    def at(self, obs: Any, where: str) -> None:
-        self._seen += 1
+    def look(self, obs: Any, location: str) -> None:
+        self._count += 1
         try:
-            parts = [*leaves(self._space, obs)]
+            parts = list(leaves(self._space, obs))
         except (LookupError, TypeError) as error:
-            self._record.problem("observation-form", f"the observation has no part {error} {where}")
+            self._record.problem("observation-form", f"the observation has no part {error} {location}")
             return
         for name, space, value in parts:
-            self._part(name, space, value, where)
-        self._age(obs)
+            self._look_at_part(name, space, value, location)
+        self._look_for_clock(obs)
 
-    def _part(self, name: str, space: gymnasium.Space[Any], value: Any, where: str) -> None:
+    def _look_at_part(self, name: str, space: Space, value: Any, location: str) -> None:
         array = np.asarray(value)
         if array.dtype.kind not in "fiub" or isinstance(space, spaces.Text | spaces.Graph | spaces.Sequence):
             if not space.contains(value):
-                self._record.problem("observation-outside", f"{name} is none of {space} {where}")
+                self._record.problem("observation-outside", f"{name} is none of {space} {location}")
             return
         if array.shape != (space.shape or ()):
-            seen = f"{name} has the shape {list(array.shape)}, its space {list(space.shape or ())}, {where}"
-            self._record.problem("observation-form", seen)
+            shapes = f"{name} has the shape {list(array.shape)}, its space {list(space.shape or ())}"
+            self._record.problem("observation-form", f"{shapes}, {location}")
             return
-        self._inside(name, space, array, where)
-        if array.size > LARGE and self._seen % EACH:
+        self._check_values(name, space, array, location)
+        if array.size > LARGE and self._count % EVERY:
             return
         numbers = array.astype(np.float64).reshape(-1)
         if np.isfinite(numbers).all():
-            if name not in self._record.moments:
-                self._record.moments[name] = Moments(space, numbers)
-            self._record.moments[name].add(numbers)
+            if name not in self._record.statistics:
+                self._record.statistics[name] = PartStatistics(space, numbers)
+            self._record.statistics[name].add(numbers)
 
-    def _inside(self, name: str, space: gymnasium.Space[Any], array: np.ndarray, where: str) -> None:
+    def _check_values(self, name: str, space: Space, array: np.ndarray, location: str) -> None:
+        numbers = array.reshape(-1)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            place = np.flatnonzero(~np.isfinite(array).reshape(-1))[0]
-            self._record.problem("observation-nan", f"{name}[{place}] is {array.reshape(-1)[place]} {where}")
-            return
-        if isinstance(space, spaces.Box):
+            index = np.flatnonzero(~np.isfinite(numbers))[0]
+            self._record.problem("observation-nan", f"{name}[{index}] is {numbers[index]} {location}")
+        elif isinstance(space, spaces.Box):
             if not np.can_cast(array.dtype, space.dtype):
-                self._record.problem("observation-dtype", f"{name} is {array.dtype}, its space {space.dtype}, {where}")
-            outside = np.flatnonzero(((array < space.low) | (array > space.high)).reshape(-1))
+                types = f"{name} is {array.dtype}, its space {space.dtype}"
+                self._record.problem("observation-dtype", f"{types}, {location}")
+            outside = np.flatnonzero((array < space.low) | (array > space.high))
             if outside.size:
-                place = outside[0]
-                bounds = f"{space.low.reshape(-1)[place]:.4g} to {space.high.reshape(-1)[place]:.4g}"
-                seen = f"{name}[{place}] is {array.reshape(-1)[place]:.6g}, outside {bounds}, {where}"
-                self._record.problem("observation-outside", seen)
+                index = outside[0]
+                bounds = f"{space.low.reshape(-1)[index]:.4g} to {space.high.reshape(-1)[index]:.4g}"
+                evidence = f"{name}[{index}] is {numbers[index]:.6g}, outside {bounds}, {location}"
+                self._record.problem("observation-outside", evidence)
         elif not space.contains(array if array.shape else array[()]):
-            self._record.problem("observation-outside", f"{name} is {array}, outside {space}, {where}")
+            self._record.problem("observation-outside", f"{name} is {array}, outside {space}, {location}")
 
-    def _small(self, obs: Any) -> np.ndarray | None:
-        """Its numbers in one row, None where it is large or no numbers."""
+    def _numbers(self, obs: Any) -> np.ndarray | None:
+        """All numbers of a small observation in one row; None where it is large or holds something else."""
         try:
-            arrays = [np.asarray(value) for _, _, value in leaves(self._space, obs)]
+            arrays = [np.asarray(value).reshape(-1) for _, _, value in leaves(self._space, obs)]
         except (LookupError, TypeError):
             return None
-        if sum(array.size for array in arrays) > LARGE or any(array.dtype.kind not in "fiub" for array in arrays):
+        small = sum(array.size for array in arrays) <= LARGE
+        if not arrays or not small or any(array.dtype.kind not in "fiub" for array in arrays):
             return None
-        return np.concatenate([array.reshape(-1).astype(np.float64) for array in arrays]) if arrays else None
+        return np.concatenate([array.astype(np.float64) for array in arrays])
 
-    def _age(self, obs: Any) -> None:
-        """A clock that one can see goes one way at each step of an episode."""
-        now, before = self._small(obs), self._numbers
-        if now is None or before is None or now.shape != before.shape:
+    def _look_for_clock(self, obs: Any) -> None:
+        """A visible clock goes one way at each step of an episode."""
+        numbers = self._numbers(obs)
+        last = self._last
+        if numbers is None or last is None or numbers.shape != last.shape:
             return
-        self._up, self._down = (now > before) & self._up, (now < before) & self._down
-        self._record.age_seen = bool((self._up | self._down).any())
-        self._numbers = now
+        self._rising = (numbers > last) & self._rising
+        self._falling = (numbers < last) & self._falling
+        self._record.shows_time = bool((self._rising | self._falling).any())
+        self._last = numbers
 
 
 def size_of(value: Any, depth: int = 0) -> int:
@@ -203,7 +216,8 @@ def size_of(value: Any, depth: int = 0) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict | list | tuple | set) and depth < DEEPEST:
-        parts = [*value.values()] if isinstance(value, dict) else [*value]
-        some = parts[:MOST_PARTS]
-        return 16 + (sum(size_of(part, depth + 1) for part in some) * len(parts) // len(some) if some else 0)
+        parts = list(value.values() if isinstance(value, dict) else value)
+        sample = parts[:MOST_PARTS]
+        size = sum(size_of(part, depth + 1) for part in sample)
+        return 16 + size * len(parts) // max(1, len(sample))
     return 8

@@ -1,4 +1,4 @@
-"""What random play tells: of observations, rewards, the ends of episodes, and of what grows while one plays."""
+"""Findings from random play: about observations, rewards, the ends of episodes, and whatever grows meanwhile."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,197 +7,214 @@ from itertools import pairwise
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.check.catalogue import CATALOGUE, finding
-from stride.envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
-from stride.envs_gym.check.play import Moments, Record, play
+from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, EnvFinding, finding
+from stride.envs_gym.check.play import PartStatistics, PlayRecord, play
 from stride.envs_gym.check.study import Study
-from stride.envs_gym.check.world import World
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import plain
 
-OFTEN = 0.01  # of observations outside their bounds, from which on that is no slip
-HUGE, APART, TINY = 1e3, 1e4, 1e-3  # of observations: far from 1; one part beside another; hardly any spread
-PAID_HUGE, PAID_TINY = 1e3, 1e-3  # of rewards
-SPARSE = 0.01
+OFTEN = 0.01  # fraction of observations outside their bounds from which on that is no slip
+HUGE, APART, TINY = 1e3, 1e4, 1e-3  # observations: far from 1; ratio of two spreads; hardly any spread
+REWARD_HUGE, REWARD_TINY = 1e3, 1e-3
+SPARSE = 0.01  # fraction of rewards other than 0
 FEW = 5  # episodes from which on something is said of all of them
-SPIKE, LEAST_SPIKE = 0.2, 10  # episodes that all end at the longest length: part of them, and how long that is
+SPIKE, LEAST_SPIKE = 0.2, 10  # fraction of the episodes that end at the longest length; how long that is at least
 KIB, MIB = 1 << 10, 1 << 20
 MOST_INFO = 10 * KIB
-LEAK, STEADY = 20 * MIB, 0.4  # of memory outside Python; how much of it in the second half
+LEAK, STEADY = 20 * MIB, 0.4  # growth of memory outside Python; how much of it is in the second half
+Findings = Iterator[EnvFinding]
 
 
-def check_random_play(study: Study) -> Iterator[Finding]:
-    record = Record()
+def check_random_play(study: Study) -> Findings:
+    record = PlayRecord()
     with study.world() as world:
         try:
             play(study, world, record)
         finally:
-            _tell(study, record)
-            yield from _problems(record)  # even where it raised in the end
-        if record.steps:
-            yield from _observations(record)
-            yield from _rewards(record)
-            yield from _episodes(study, world, record)
-            yield from _growth(record)
+            _measure(study, record)
+            yield from _check_problems(record)  # even where it raised in the end
+    if record.steps:
+        limit = study.measurements.time_limit
+        yield from _check_constant_parts(record)
+        yield from _check_scale(record)
+        yield from _check_rewards(record)
+        yield from _check_episodes(record, limit)
+        yield from _check_ends(record, limit)
+        yield from _check_growth(record)
 
 
-def _tell(study: Study, record: Record) -> None:
-    facts, episodes = study.facts, record.episodes
-    facts.steps, facts.episodes = record.steps, len(episodes)
-    facts.terminated, facts.truncated = (
-        sum(each.terminated for each in episodes),
-        sum(each.truncated and not each.terminated for each in episodes),
-    )
+def _measure(study: Study, record: PlayRecord) -> None:
+    measurements = study.measurements
+    episodes = record.episodes
+    measurements.steps = record.steps
+    measurements.episodes = len(episodes)
+    measurements.terminated = sum(episode.terminated for episode in episodes)
+    measurements.truncated = sum(episode.truncated and not episode.terminated for episode in episodes)
     if episodes:
-        lengths = [each.length for each in episodes]
-        facts.length_min, facts.length_mean, facts.length_max = min(lengths), float(np.mean(lengths)), max(lengths)
-        facts.random_return, facts.random_return_std = mean_and_deviation([each.total for each in episodes])
+        lengths = [episode.length for episode in episodes]
+        totals = [episode.total for episode in episodes]
+        measurements.length_min = min(lengths)
+        measurements.length_mean = float(np.mean(lengths))
+        measurements.length_max = max(lengths)
+        measurements.random_return, measurements.random_return_std = mean_and_deviation(totals)
     if record.rewards:
-        facts.reward_min, facts.reward_max = min(record.rewards), max(record.rewards)
+        measurements.reward_min = min(record.rewards)
+        measurements.reward_max = max(record.rewards)
     if record.step_seconds:
-        facts.step_us = 1e6 * float(np.median(record.step_seconds))
-        facts.reset_us = 1e6 * float(np.mean(record.reset_seconds))
-        facts.steps_per_second = record.steps / (sum(record.step_seconds) + sum(record.reset_seconds[1:]))
+        seconds = sum(record.step_seconds) + sum(record.reset_seconds[1:])
+        measurements.step_us = 1e6 * float(np.median(record.step_seconds))
+        measurements.reset_us = 1e6 * float(np.mean(record.reset_seconds))
+        measurements.steps_per_second = record.steps / seconds
 
 
-def _problems(record: Record) -> Iterator[Finding]:
-    looks = max(1, record.steps + len(record.episodes) + 1)
-    for name, (count, seen) in record.problems.items():
-        often = f"; {count:,} of {looks:,} times" if count > 1 else ""
+def _check_problems(record: PlayRecord) -> Findings:
+    observations = max(1, record.steps + len(record.episodes) + 1)
+    for name, (count, evidence) in record.problems.items():
         level = CATALOGUE[name].level
-        if name == "observation-outside" and count < OFTEN * looks and "Discrete" not in seen:
+        if name == "observation-outside" and count < OFTEN * observations and "Discrete" not in evidence:
             level = WARNING
-        if name == "observation-dtype" and seen.partition("its space ")[2].startswith("uint8"):
+        if name == "observation-dtype" and evidence.partition("its space ")[2].startswith("uint8"):
             level = FAULT
-        yield finding(name, seen + often, level)
+        if count > 1:
+            evidence += f"; {count:,} of {observations:,} times"
+        yield finding(name, evidence, level)
 
 
-def _observations(record: Record) -> Iterator[Finding]:
-    moments = record.moments
-    still = {name: int((each.low == each.high).sum()) for name, each in moments.items()}
-    sizes = {name: each.low.size for name, each in moments.items()}
-    total, constant = sum(sizes.values()), sum(still.values())
-    if moments and constant == total:
+def _check_constant_parts(record: PlayRecord) -> Findings:
+    total = 0
+    constant = 0
+    examples = []
+    for name, part in record.statistics.items():
+        indices = np.flatnonzero(part.low == part.high)
+        total += part.low.size
+        constant += indices.size
+        if indices.size:
+            more = " ..." if indices.size > 4 else ""
+            examples.append(f"{name}{indices[:4].tolist()}{more} is {plain(float(part.low[indices[0]]))}")
+    if total and constant == total:
         yield finding("observation-constant", f"nothing of it has changed in {record.steps:,} random steps")
-    elif parts := [name for name in moments if still[name]]:
-        names = ", ".join(_places(name, moments[name]) for name in parts[:3])
-        seen = f"{constant:,} of {total:,} numbers never changed in {record.steps:,} random steps: {names}"
-        yield finding("observation-part-constant", seen)
-    numbers = {name: each for name, each in moments.items() if _is_scaled_by_hand(each)}
-    if numbers:
-        yield from _scale(numbers)
+    elif constant:
+        evidence = f"{constant:,} of {total:,} numbers never changed in {record.steps:,} random steps"
+        yield finding("observation-part-constant", f"{evidence}: {', '.join(examples[:3])}")
 
 
-def _places(name: str, moments: Moments) -> str:
-    still = np.flatnonzero(moments.low == moments.high)
-    value = plain(float(moments.low[still[0]]))
-    return f"{name}{[int(each) for each in still[:4]]}{' ...' if still.size > 4 else ''} is {value}"
+def _check_scale(record: PlayRecord) -> Findings:
+    """Boxes alone, and no images: what only counts, and images, are encoded before a network reads them."""
+    parts = {name: part for name, part in record.statistics.items() if _is_read_as_number(part)}
+    if not parts:
+        return
+    sizes = {name: np.maximum(abs(part.low), abs(part.high)) for name, part in parts.items()}
+    name = max(sizes, key=lambda name: float(sizes[name].max()))
+    index = int(sizes[name].argmax())
+    spreads = np.concatenate([part.spread for part in parts.values()])
+    spreads = spreads[spreads > 0]
+    least, median, most = np.quantile(spreads, [0, 0.5, 1]) if spreads.size else (1.0, 1.0, 1.0)
+    if sizes[name][index] > HUGE or most > max(HUGE, APART * median):
+        low = parts[name].low[index]
+        high = parts[name].high[index]
+        yield finding("observation-scale", f"{name}[{index}] is in {low:.4g} to {high:.4g}")
+    elif most > max(10, APART * least):
+        spread = f"one number spreads by {most:.3g}, another by {least:.3g}"
+        yield finding("observation-scale", f"{spread}; {name}[{index}] is the largest", NOTE)
+    if most < TINY:
+        yield finding("observation-tiny", f"no number of it has a standard deviation above {most:.2g}")
 
 
-def _is_scaled_by_hand(moments: Moments) -> bool:
-    """Neither an image nor a number that only counts: those are encoded."""
-    return isinstance(moments.space, spaces.Box) and moments.space.dtype != np.uint8
+def _is_read_as_number(part: PartStatistics) -> bool:
+    return isinstance(part.space, spaces.Box) and part.space.dtype != np.uint8
 
 
-def _scale(numbers: dict[str, Moments]) -> Iterator[Finding]:
-    largest = {name: np.maximum(abs(each.low), abs(each.high)) for name, each in numbers.items()}
-    name = max(largest, key=lambda each: float(largest[each].max()))
-    place = int(largest[name].argmax())
-    low, high = numbers[name].low[place], numbers[name].high[place]
-    spreads = np.concatenate([each.spread for each in numbers.values()])
-    moving = spreads[spreads > 0]
-    if largest[name][place] > HUGE or (moving.size and moving.max() > max(HUGE, APART * float(np.median(moving)))):
-        yield finding("observation-scale", f"{name}[{place}] lies in {low:.4g} to {high:.4g}")
-    elif moving.size and moving.max() > APART * moving.min() and moving.max() > 10:
-        spread = f"one number spreads by {moving.max():.3g}, another by {moving.min():.3g}"
-        seen = f"{spread}; {name}[{place}] is the largest"
-        yield finding("observation-scale", seen, NOTE)
-    if moving.size and moving.max() < TINY:
-        yield finding("observation-tiny", f"no number of it has a standard deviation above {moving.max():.2g}")
-
-
-def _rewards(record: Record) -> Iterator[Finding]:
+def _check_rewards(record: PlayRecord) -> Findings:
     if not record.rewards:
         return
     rewards = np.array(record.rewards)
-    paid, largest = np.count_nonzero(rewards), abs(rewards).max()
-    if paid and paid < SPARSE * rewards.size:
-        yield finding("reward-sparse", f"{paid:,} of {rewards.size:,} random steps paid something other than 0")
-    returns = [abs(each.total) for each in record.episodes]
-    if largest > PAID_HUGE or (returns and np.mean(returns) > 10 * PAID_HUGE):
-        mean = f", the mean return is {np.mean(returns):.4g} in size" if returns else ""
-        yield finding("reward-scale", f"rewards lie in {rewards.min():.4g} to {rewards.max():.4g}{mean}")
-    if 0 < largest < PAID_TINY:
-        yield finding("reward-tiny", f"rewards lie in {rewards.min():.2g} to {rewards.max():.2g}")
+    nonzero = np.count_nonzero(rewards)
+    largest = abs(rewards).max()
+    mean_return = np.mean([abs(episode.total) for episode in record.episodes]) if record.episodes else 0.0
+    if nonzero and nonzero < SPARSE * rewards.size:
+        yield finding("reward-sparse", f"{nonzero:,} of {rewards.size:,} random steps paid something other than 0")
+    if largest > REWARD_HUGE or mean_return > 10 * REWARD_HUGE:
+        mean = f", the mean return is {mean_return:.4g} in size" if record.episodes else ""
+        yield finding("reward-scale", f"rewards are in {rewards.min():.4g} to {rewards.max():.4g}{mean}")
+    if 0 < largest < REWARD_TINY:
+        yield finding("reward-tiny", f"rewards are in {rewards.min():.2g} to {rewards.max():.2g}")
 
 
-def _episodes(study: Study, world: World, record: Record) -> Iterator[Finding]:
-    episodes, limit = record.episodes, study.facts.time_limit
-    if not episodes and limit is None:
-        seen = f"no episode ended in {record.steps:,} random steps, and no time limit is declared"
-        yield finding("never-ends", seen)
-    if not episodes:
+def _check_episodes(record: PlayRecord, limit: int | None) -> Findings:
+    lengths = [episode.length for episode in record.episodes]
+    if not lengths:
+        if limit is None:
+            evidence = f"no episode ended in {record.steps:,} random steps, and no time limit is declared"
+            yield finding("never-ends", evidence)
         return
-    lengths = [each.length for each in episodes]
-    if len(lengths) >= FEW and lengths[0] > 1 and set(lengths[1:]) == {1}:
-        seen = f"the first episode had {lengths[0]} steps, each of the {len(lengths) - 1:,} after a reset a single one"
-        yield finding("reset-does-not-restart", seen)
-    elif set(lengths) == {1} and len(lengths) >= FEW:
-        yield finding("one-step-episodes", f"each of {len(lengths):,} episodes ended at its first step")
-    both = sum(each.terminated and each.truncated for each in episodes)
-    if both:
-        yield finding(
-            "flags-together", f"{both:,} of {len(episodes):,} episodes ended terminated and truncated at once"
-        )
-    yield from _limits(record, limit)
-
-
-def _limits(record: Record, limit: int | None) -> Iterator[Finding]:
-    """Clocks that are told as ends, and clocks that are not declared."""
-    ends = Counter(each.length for each in record.episodes if each.terminated)
-    longest, count = max(ends, default=0), len(record.episodes)
-    same, alone = ends[longest], len(ends) == 1 and sum(ends.values()) == count
-    if alone and longest > 1 and count >= FEW:
-        seen = f"all {count:,} random episodes ended by terminated, each at step {longest}"
-        if record.age_seen:
-            yield finding("time-limit-as-terminated", f"{seen}; the observation shows the time", NOTE)
+    if len(lengths) >= FEW and set(lengths[1:]) == {1}:
+        if lengths[0] > 1:
+            later = f"each of the {len(lengths) - 1:,} after a reset a single one"
+            yield finding("reset-does-not-restart", f"the first episode had {lengths[0]} steps, {later}")
         else:
-            yield finding("time-limit-as-terminated", f"{seen}; the observation does not show the time", FAULT)
+            yield finding("one-step-episodes", f"each of {len(lengths):,} episodes ended at its first step")
+    both = sum(episode.terminated and episode.truncated for episode in record.episodes)
+    if both:
+        evidence = f"{both:,} of {len(lengths):,} episodes ended terminated and truncated at once"
+        yield finding("flags-together", evidence)
+
+
+def _check_ends(record: PlayRecord, limit: int | None) -> Findings:
+    """Time limits that are reported as terminated, and time limits that are not declared."""
+    if not record.episodes:
+        return
+    count = len(record.episodes)
+    terminated = Counter(episode.length for episode in record.episodes if episode.terminated)  # length -> episodes
+    longest = max(terminated, default=0)
+    at_longest = terminated[longest]
+    if at_longest == count >= FEW and longest > 1:
+        evidence = f"all {count:,} random episodes ended by terminated, each at step {longest}; the observation"
+        if record.shows_time:
+            yield finding("time-limit-as-terminated", f"{evidence} shows the time", NOTE)
+        else:
+            yield finding("time-limit-as-terminated", f"{evidence} does not show the time", FAULT)
     elif (
-        longest >= LEAST_SPIKE and same >= max(FEW, SPIKE * count) and longest == max(e.length for e in record.episodes)
+        longest >= LEAST_SPIKE
+        and at_longest >= max(FEW, SPIKE * count)
+        and longest == max(episode.length for episode in record.episodes)
     ):
-        seen = f"{same:,} of {count:,} random episodes ended by terminated at step {longest}, and none is longer"
-        yield finding("time-limit-as-terminated", seen)
-    cut = Counter(
-        each.length for each in record.episodes if each.truncated and not each.terminated and each.length != limit
-    )
-    if cut:
-        at = f"all at step {min(cut)}" if len(cut) == 1 else f"at steps {min(cut)} to {max(cut)}"
+        evidence = f"{at_longest:,} of {count:,} random episodes ended by terminated at step {longest}"
+        yield finding("time-limit-as-terminated", f"{evidence}, and none is longer")
+    truncated = [
+        episode.length
+        for episode in record.episodes
+        if episode.truncated and not episode.terminated and episode.length != limit
+    ]
+    if truncated:
+        first, last = min(truncated), max(truncated)
+        steps = f"all at step {first}" if first == last else f"at steps {first} to {last}"
         declared = "no time limit is declared" if limit is None else f"the declared limit is {limit:,}"
-        yield finding("hidden-time-limit", f"{sum(cut.values()):,} episodes were truncated, {at}; {declared}")
+        yield finding("hidden-time-limit", f"{len(truncated):,} episodes were truncated, {steps}; {declared}")
 
 
-def _growth(record: Record) -> Iterator[Finding]:
+def _check_growth(record: PlayRecord) -> Findings:
     sizes = record.info_sizes
-    some = max(1, len(sizes) // 10)
     if sizes:
-        early, late = float(np.mean(sizes[:some])), float(np.mean(sizes[-some:]))
-        longer = max(sizes) > 3 * min(sizes) + KIB and _rises(sizes)
-        if longer:
+        tenth = max(1, len(sizes) // 10)
+        early = float(np.mean(sizes[:tenth]))
+        late = float(np.mean(sizes[-tenth:]))
+        if max(sizes) > 3 * min(sizes) + KIB and _rises(sizes):
             yield finding("info-grows", f"about {min(sizes):,} bytes at first, {max(sizes):,} later")
         elif min(early, late) > MOST_INFO:
             yield finding("info-large", f"about {late / KIB:,.0f} KiB at each step")
     resident = record.resident[len(record.resident) // 5 :]
     if len(resident) >= 10:
-        (begun, first), (_, middle), (ended, last) = resident[0], resident[len(resident) // 2], resident[-1]
+        start, first = resident[0]
+        end, last = resident[-1]
+        middle = resident[len(resident) // 2][1]
         if last - first > LEAK and last - middle > STEADY * (last - first):
-            seen = f"{(last - first) / MIB:,.0f} MiB in {ended - begun:,} random steps, and it goes on"
-            yield finding("resident-memory-grows", seen)
+            evidence = f"{(last - first) / MIB:,.0f} MiB in {end - start:,} random steps, and it goes on"
+            yield finding("resident-memory-grows", evidence)
     if record.printed > record.steps:
         yield finding("prints", f"about {record.printed / record.steps:,.0f} bytes at each step")
 
 
 def _rises(sizes: list[int]) -> bool:
-    """Most of the time no smaller than before: within an episode, or over all of them."""
-    ups = sum(later > before for before, later in pairwise(sizes))
-    return ups > 0.5 * (len(sizes) - 1)
+    """Whether most sizes are larger than the one before: within an episode, or over all of them."""
+    rises = sum(later > earlier for earlier, later in pairwise(sizes))
+    return rises > 0.5 * (len(sizes) - 1)

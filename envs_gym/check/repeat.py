@@ -1,5 +1,6 @@
-"""Whether the same happens again: under one seed, in another instance, beside another, after another episode."""
+"""Whether the same happens again: with one seed, in another instance, beside another, after another episode."""
 
+import copy
 import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,174 +9,179 @@ import gymnasium
 import numpy as np
 import torch
 
-from stride.envs_gym.check.catalogue import finding
-from stride.envs_gym.check.finding import NOTE, Finding
-from stride.envs_gym.check.study import Actor, Study
-from stride.envs_gym.check.world import World, copied, distance
+from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.study import RandomActions, Study
+from stride.envs_gym.check.world import CheckedWorld, distance, flattened
 
 SEED, OTHER_SEED = 7, 99
 STEPS, FEW = 150, 30
 STARTS = 6
-TRACES, LEAST = 8, 5  # that are made; steps that each has, however slow
-NOT_THEIRS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
-Moment = tuple[Any, Any, Any, Any]  # observation, reward, terminated, truncated
-Apart = tuple[str, float] | None  # where two traces part, and by how much; None where they are equal
+TRACES, LEAST = 8, 5  # traces that are made; steps of each, however slow
+NOT_THE_USERS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
+Findings = Iterator[EnvFinding]
 
 
 class Trace(NamedTuple):
-    """What happened, copied, and the observations themselves as they were handed over."""
+    """Copies of all that was observed, and the observations themselves as they were returned."""
 
-    moments: list[Moment]
-    handed: list[Any]
+    results: list[tuple[Any, Any, Any, Any]]  # observation, reward, terminated, truncated; [0] is of the reset
+    returned: list[Any]
 
 
-def check_repeatability(study: Study) -> Iterator[Finding]:
-    steps = max(LEAST, study.affordable(0.25, TRACES, STEPS))
+def check_repeatability(study: Study) -> Findings:
+    steps = max(LEAST, study.affordable_steps(0.25, TRACES, STEPS))
     with study.world() as first, study.world() as second:
         kind = type(first.env.unwrapped)
-        classes, generators = _class_attributes(kind), _global_generators()
-        once = trace(first, SEED, steps)
-        drawn = [name for name, state in _global_generators().items() if state != generators[name]]
-        yield from _overwritten(once)
-        again, elsewhere = trace(first, SEED, steps), trace(second, SEED, steps)
-        changed = [name for name, value in _class_attributes(kind).items() if value != classes.get(name)]
-        if drawn:
-            yield finding("global-random", f"{' and '.join(drawn)} moved in {steps} steps")
-        there, later = apart(once, elsewhere), apart(once, again)
-        study.repeats = not there and not later
-        yield from _repeated(study, there, later, changed)
+        attributes = _class_attributes(kind)
+        generators = _global_generators()
+        trace = record_trace(first, SEED, steps)
+        moved = [name for name, state in _global_generators().items() if state != generators[name]]
+        yield from _check_overwritten(trace)
+        again = difference(trace, record_trace(first, SEED, steps))
+        elsewhere = difference(trace, record_trace(second, SEED, steps))
+        changed = [name for name, value in _class_attributes(kind).items() if value != attributes.get(name)]
+        if moved:
+            yield finding("global-random", f"{' and '.join(moved)} moved in {steps} steps")
+        study.repeats = not elsewhere and not again
+        yield from _check_repeated(study, elsewhere, again, changed)
         if study.repeats:
-            yield from _disturbed(study, first, second, once, changed)
-        if not there:
-            yield from _starts(study, first)
+            yield from _check_disturbed(study, first, second, trace, changed)
+        if not elsewhere:
+            yield from _check_starts(study, first)
 
 
-def trace(
-    world: World, seed: int, steps: int, other: World | None = None, scribble: bool = False, actions: int | None = None
+def record_trace(
+    world: CheckedWorld,
+    seed: int,
+    steps: int,
+    other: CheckedWorld | None = None,
+    scribble: bool = False,
+    action_seed: int | None = None,
 ) -> Trace:
-    """The same actions for the same seed; `other` is stepped in between, by other actions.
+    """Play from a seed; the same seed gives the same actions, unless `action_seed` gives others.
 
-    `actions`: the seed of the actions, where it is another one.
-    `scribble`: each observation is spoilt once it has been copied, as by somebody who works on it in place.
+    `other`: a world that is stepped in between, by other actions.
+    `scribble`: each observation is changed once it was copied, as by code that works on it in place.
     """
-    actor = Actor(world.env.action_space, seed if actions is None else actions)
-    their = Actor(world.env.action_space, OTHER_SEED)
+    actions = RandomActions(world.env.action_space, seed if action_seed is None else action_seed)
+    other_actions = RandomActions(world.env.action_space, OTHER_SEED)
     obs, info = world.reset(seed)
-    handed: list[Any] = [obs]
-    moments: list[Moment] = [(copied(obs), None, None, None)]
-    theirs: tuple[Any, Any] | None = None if other is None else other.reset(OTHER_SEED)
+    returned: list[Any] = [obs]
+    results: list[tuple[Any, Any, Any, Any]] = [(copy.deepcopy(obs), None, None, None)]
+    if other is not None:
+        other_obs, other_info = other.reset(OTHER_SEED)
     for _ in range(steps):
-        action = actor.draw(obs, info)
+        action = actions.draw(obs, info)
         if scribble:
-            _spoil(obs)
-        if other is not None and theirs is not None:
-            seen, _, ended, cut, extra = other.step(their.draw(*theirs))
-            theirs = other.reset() if ended or cut else (seen, extra)
+            _scribble(obs)
+        if other is not None:
+            other_obs, _, terminated, truncated, other_info = other.step(other_actions.draw(other_obs, other_info))
+            if terminated or truncated:
+                other_obs, other_info = other.reset()
         obs, reward, terminated, truncated, info = world.step(action)
-        moments.append((copied(obs), reward, bool(terminated), bool(truncated)))
-        handed.append(obs)
+        results.append((copy.deepcopy(obs), reward, bool(terminated), bool(truncated)))
+        returned.append(obs)
         if terminated or truncated:
             obs, info = world.reset()
-    return Trace(moments, handed)
+    return Trace(results, returned)
 
 
-def apart(one: Trace, other: Trace) -> Apart:
-    for step, (mine, theirs) in enumerate(zip(one.moments, other.moments, strict=False)):
-        where = f"at step {step}" if step else "at reset"
-        if by := distance(mine[0], theirs[0]):
-            return f"observations part {where} by {by:.2g}", by
-        if step and (by := distance(mine[1], theirs[1])):
-            return f"rewards part {where} by {by:.2g}", by
-        if mine[2:] != theirs[2:]:
-            return f"one episode ends {where}, the other does not", np.inf
-    return None
+def difference(one: Trace, other: Trace) -> str:
+    """Where two traces part, and by how much; "" where they are equal."""
+    for step, (result, other_result) in enumerate(zip(one.results, other.results, strict=False)):
+        location = f"at step {step}" if step else "at reset"
+        if apart := distance(result[0], other_result[0]):
+            return f"observations part {location} by {apart:.2g}"
+        if step and (apart := distance(result[1], other_result[1])):
+            return f"rewards part {location} by {apart:.2g}"
+        if result[2:] != other_result[2:]:
+            return f"one episode ends {location}, the other does not"
+    return ""
 
 
-def _repeated(study: Study, elsewhere: Apart, again: Apart, changed: list[str]) -> Iterator[Finding]:
+def _check_repeated(study: Study, elsewhere: str, again: str, changed: list[str]) -> Findings:
+    level = NOTE if study.nondeterministic else ""
     if elsewhere and changed:
-        yield finding(
-            "shared-state", f"{changed[0]} of the class changes, and a second instance then differs: {elsewhere[0]}"
-        )
+        evidence = f"{changed[0]} of the class changes, and a second instance then differs: {elsewhere}"
+        yield finding("shared-state", evidence)
     elif elsewhere:
-        level = NOTE if study.unsteady else ""
-        yield finding("differs-under-seed", f"two instances, one seed, the same actions: {elsewhere[0]}", level)
+        yield finding("differs-under-seed", f"two instances, one seed, the same actions: {elsewhere}", level)
     elif again:
-        seen = f"the same seed a second time in one instance: {again[0]}"
-        yield finding("reset-remembers", seen, NOTE if study.unsteady else "")
+        yield finding("reset-remembers", f"the same seed a second time in one instance: {again}", level)
     elif changed:
         yield finding("class-attribute-changes", f"{', '.join(changed[:4])} changed while it played")
 
 
-def _disturbed(study: Study, first: World, second: World, once: Trace, changed: list[str]) -> Iterator[Finding]:
-    """By another instance, and by who works on observations in place; undisturbed it must still do as before."""
-    steps = len(once.moments) - 1
-    beside = apart(once, trace(first, SEED, steps, other=second))
-    spoilt = apart(once, trace(first, SEED, steps, scribble=True))
-    if not beside and not spoilt:
+def _check_disturbed(
+    study: Study, first: CheckedWorld, second: CheckedWorld, trace: Trace, changed: list[str]
+) -> Findings:
+    """Disturbed by another instance, or by changed observations; undisturbed it must still do as before."""
+    steps = len(trace.results) - 1
+    beside = difference(trace, record_trace(first, SEED, steps, other=second))
+    scribbled = difference(trace, record_trace(first, SEED, steps, scribble=True))
+    if not beside and not scribbled:
         return
-    if undisturbed := apart(once, trace(first, SEED, steps)):
+    if undisturbed := difference(trace, record_trace(first, SEED, steps)):
         study.repeats = False
-        yield from _repeated(study, None, undisturbed, changed)
+        yield from _check_repeated(study, "", undisturbed, changed)
         return
     if beside:
         name = f" (its class changes {changed[0]})" if changed else ""
-        yield finding("shared-state", f"stepping a second instance changes the first{name}: {beside[0]}")
-    if spoilt:
-        yield finding("observation-is-state", f"changing a returned observation changes the world: {spoilt[0]}")
+        yield finding("shared-state", f"stepping a second instance changes the first{name}: {beside}")
+    if scribbled:
+        yield finding("observation-is-state", f"changing a returned observation changes the world: {scribbled}")
 
 
-def _overwritten(once: Trace) -> Iterator[Finding]:
-    for index, (handed, moment) in enumerate(zip(once.handed, once.moments, strict=True)):
-        if by := distance(moment[0], handed):
-            later = f"the observation of {'step ' + str(index) if index else 'reset'} has changed by {by:.2g} since"
-            yield finding("observation-overwritten", later)
+def _check_overwritten(trace: Trace) -> Findings:
+    for step, (returned, result) in enumerate(zip(trace.returned, trace.results, strict=True)):
+        if apart := distance(result[0], returned):
+            origin = f"step {step}" if step else "reset"
+            yield finding("observation-overwritten", f"the observation of {origin} has changed by {apart:.2g} since")
             return
 
 
-def _spoil(obs: Any) -> None:
-    if isinstance(obs, np.ndarray):
-        if obs.flags.writeable and obs.dtype.kind in "fiu":
-            obs += np.ones((), obs.dtype)
-    elif isinstance(obs, dict | tuple):
-        for part in obs.values() if isinstance(obs, dict) else obs:
-            _spoil(part)
+def _scribble(obs: Any) -> None:
+    for _, part in flattened(obs):
+        if isinstance(part, np.ndarray) and part.flags.writeable and part.dtype.kind in "fiu":
+            part += np.ones((), part.dtype)
 
 
-def _starts(study: Study, world: World) -> Iterator[Finding]:
+def _check_starts(study: Study, world: CheckedWorld) -> Findings:
     """Whether seeds matter, and whether a reset without a seed goes on from the last."""
-    if study.affordable(0.2, 2 * STARTS, 1) < 1:
+    if study.affordable_steps(0.2, 2 * STARTS, 1) < 1:
         yield finding("not-checked", "whether seeds matter: resets take too long")
         return
-    seeded = [copied(world.reset(seed)[0]) for seed in range(STARTS)]
+    seeded = [copy.deepcopy(world.reset(seed)[0]) for seed in range(STARTS)]
     world.reset(SEED)
-    unseeded = [copied(world.reset()[0]) for _ in range(STARTS)]
-    vary = any(distance(seeded[0], each) for each in seeded[1:])
-    repeat = not any(distance(unseeded[0], each) for each in unseeded[1:])
-    if vary and repeat:
-        seen = f"{STARTS} seeds begin differently, but {STARTS} resets without one all alike"
-        yield finding("same-start-every-episode", seen)
-    elif not vary and repeat:
-        one = trace(world, SEED, FEW)
-        if not any(apart(one, trace(world, seed, FEW, actions=SEED)) for seed in range(3)):
-            yield finding("nothing-random", "all seeds begin alike, and the same actions lead to the same")
+    unseeded = [copy.deepcopy(world.reset()[0]) for _ in range(STARTS)]
+    if any(distance(unseeded[0], obs) for obs in unseeded[1:]):
+        return
+    if any(distance(seeded[0], obs) for obs in seeded[1:]):
+        evidence = f"{STARTS} seeds begin differently, but {STARTS} resets without one all alike"
+        yield finding("same-start-every-episode", evidence)
+        return
+    trace = record_trace(world, SEED, FEW)
+    if not any(difference(trace, record_trace(world, seed, FEW, action_seed=SEED)) for seed in range(3)):
+        yield finding("nothing-random", "all seeds begin alike, and the same actions lead to the same")
 
 
 def _global_generators() -> dict[str, str]:
-    """Their states as text."""
-    state = np.random.get_state(legacy=False)
+    """States of the global random generators as text."""
+    state = np.random.get_state(legacy=False)["state"]
     return {
-        "np.random": repr((state["state"]["key"].tobytes(), state["state"]["pos"])),
+        "np.random": repr((state["key"].tobytes(), state["pos"])),
         "random": repr(random.getstate()),
         "torch": torch.get_rng_state().numpy().tobytes().hex(),
     }
 
 
 def _class_attributes(kind: type) -> dict[str, str]:
-    """What the classes of an environment hold that can change, as text; Gymnasium's own are left out."""
-    found = {}
-    for each in kind.__mro__:
-        if each is not object and each.__module__ not in NOT_THEIRS:
-            for name, value in vars(each).items():
-                if not name.startswith("__") and isinstance(value, list | dict | set | np.ndarray | int | float):
-                    found[f"{each.__name__}.{name}"] = repr(value)
-    return found
+    """Attributes of an environment's classes that can change, as text; Gymnasium's own classes are left out."""
+    attributes = {}
+    for base in kind.__mro__:
+        if base is object or base.__module__ in NOT_THE_USERS:
+            continue
+        for name, value in vars(base).items():
+            if not name.startswith("__") and isinstance(value, list | dict | set | np.ndarray | int | float):
+                attributes[f"{base.__name__}.{name}"] = repr(value)
+    return attributes

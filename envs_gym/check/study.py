@@ -1,99 +1,186 @@
-"""What the parts of a check share: the world's maker, the limits, and what earlier parts have learnt."""
+"""What the parts of a check share: the environment to check, the limits, and what earlier parts have measured."""
 
 import copy
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from stride.envs_gym.blame import EnvError
-from stride.envs_gym.check.finding import Facts
-from stride.envs_gym.check.subject import Subject
-from stride.envs_gym.check.world import Pulse, World, begin
+from stride.config.schema import Config
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
+from stride.envs_gym.check.finding import Measurements
+from stride.envs_gym.check.world import CheckedWorld, Pulse, calling
+from stride.envs_gym.make import env_errors, find_spec, import_module
+from stride.envs_gym.own_code import import_own_modules
 from stride.envs_gym.spaces import MASK
+from stride.utils.own_modules import import_named
+from stride.utils.user_error import UserError, nearest
 
-OURS = 50e-6  # seconds of a step that looking takes
+OVERHEAD = 50e-6  # seconds that looking at a step takes
+Space = gymnasium.Space[Any]
 
 
-class Limits(NamedTuple):
-    """Of a whole check: it ends by the first of them; parts have their share."""
+class Subject(NamedTuple):
+    """The environment to check, by its registered id, or by a class or function that is not registered."""
+
+    name: str  # as the user wrote it
+    spec: EnvSpec | None  # None of a class that is not registered
+    creator: Callable[..., Any]
+    kwargs: Mapping[str, Any]
+
+    def bare(self) -> Any:
+        """What its own code makes, without Gymnasium's wrappers; it may be anything."""
+        registered = self.spec.kwargs if self.spec is not None else {}
+        with self._errors():
+            return self.creator(**{**registered, **self.kwargs})
+
+    def make(self, **more: Any) -> gymnasium.Env[Any, Any]:
+        """An environment as a training makes it: with its time limit, where one is declared."""
+        with self._errors():
+            if self.spec is None:
+                env: gymnasium.Env[Any, Any] = self.creator(**self.kwargs, **more)
+                return env
+            return gymnasium.make(self.name, disable_env_checker=True, **{**self.kwargs, **more})
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        if self.spec is not None:
+            with env_errors(Config(env_id=self.name, env_kwargs=dict(self.kwargs))):
+                yield
+            return
+        try:
+            with Blame(self.name, doing="__init__"):
+                yield
+        except EnvError as error:
+            if isinstance(error.__cause__, REFUSALS) and self.kwargs:
+                raise UserError(f"{self.name} refuses {dict(self.kwargs)}: {error.reason}") from error
+            raise
+
+    @property
+    def made_by(self) -> str:
+        """module:name of its class or function."""
+        if self.spec is not None and isinstance(self.spec.entry_point, str):
+            return self.spec.entry_point
+        return f"{self.creator.__module__}:{self.creator.__qualname__}"
+
+
+def find_subject(name: str, kwargs: Mapping[str, Any]) -> Subject:
+    """Find `ID`, `module:ID` or `module:Class`; UserError for an unknown name, EnvError for a module that raises."""
+    import_own_modules()
+    module_name, _, local_name = name.rpartition(":")
+    if module_name and local_name not in gymnasium.registry:
+        attributes = _module_attributes(name, module_name)
+        if local_name not in gymnasium.registry:
+            if callable(attributes.get(local_name)):
+                return Subject(name, None, attributes[local_name], kwargs)
+            classes = [key for key, value in attributes.items() if _is_user_env(value)]
+            hint = nearest(local_name, [*classes, *gymnasium.registry])
+            if not hint and classes:
+                hint = f"; it has {', '.join(classes[:3])}"
+            problem = f"{module_name} registers no {local_name!r} and has no class or function of that name"
+            raise UserError(problem + hint)
+    spec = find_spec(name)
+    if spec.entry_point is None:
+        raise UserError(f"{name} makes vectors of worlds only; a single world is needed for a check")
+    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    return Subject(name, spec, creator, kwargs)
+
+
+def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
+    """Everything in a module; importing it registers its ids."""
+    if module_name == "ale_py":
+        import_module(name)
+    try:
+        with Importing(module_name):
+            return vars(import_named(module_name))
+    except EnvError as error:
+        if missing(error, module_name):
+            raise UserError(f"{name}: there is no Python module {module_name!r} to import") from error
+        raise
+
+
+def _is_user_env(value: object) -> bool:
+    return (
+        isinstance(value, type) and issubclass(value, gymnasium.Env) and value.__module__.split(".")[0] != "gymnasium"
+    )
+
+
+class CheckLimits(NamedTuple):
+    """Limits of a complete check: it ends at the first of them; each part has a fraction of the time."""
 
     steps: int = 5000  # of random play
     seconds: float = 15.0
 
 
 class StopError(Exception):
-    """What was found leaves nothing to check further; its text says why."""
+    """A finding leaves nothing to check further; the text says why."""
 
 
+@dataclass
 class Study:
     """One check under way."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        limits: Limits,
-        pulse: Pulse,
-        echo: Callable[[], float] | None,
-        printed: Callable[[], int],
-    ) -> None:
-        """`echo`: seconds to another process and back; `printed`: bytes that were printed so far."""
-        self.subject, self.limits, self.echo, self.printed = subject, limits, echo, printed
-        self.facts = Facts(made_by=subject.made_by)
-        self.repeats = False  # the same seed and the same actions gave the same
-        self.pulse = pulse
+    subject: Subject
+    limits: CheckLimits
+    pulse: Pulse
+    echo: Callable[[], float] | None  # seconds to another process and back
+    printed: Callable[[], int]  # bytes printed so far
+    repeats = False  # whether the same seed and the same actions led to the same
+
+    def __post_init__(self) -> None:
+        self.measurements = Measurements(made_by=self.subject.made_by)
 
     @property
-    def unsteady(self) -> bool:
+    def nondeterministic(self) -> bool:
         """Whether its author says that a seed does not decide everything."""
         return self.subject.spec is not None and self.subject.spec.nondeterministic
 
     @contextmanager
-    def world(self, **more: Any) -> Iterator[World]:
-        """A new one, closed at the end; what closing raises is found by the part that looks for it."""
-        with self.watched("__init__"):
+    def world(self, **more: Any) -> Iterator[CheckedWorld]:
+        """A new world, closed at the end; errors of closing are reported by the part that tests it."""
+        with self.calling("__init__"):
             env = self.subject.make(**more)
-        world = World(env, self.subject.words, self.pulse)
+        world = CheckedWorld(env, self.subject.name, self.pulse)
         try:
             yield world
         finally:
             with suppress(EnvError):
                 world.close()
 
-    @contextmanager
-    def watched(self, verb: str) -> Iterator[None]:
-        """Around other people's code that is neither step nor reset."""
-        begin(self.pulse, verb)
-        yield
-        self.pulse[1] = 0
+    def calling(self, verb: str) -> AbstractContextManager[None]:
+        """Around user code that is called directly, not through a CheckedWorld."""
+        return calling(self.pulse, verb)
 
-    def until(self, share: float) -> float:
-        """When a part that may take this share of the time has to end, on the monotonic clock."""
-        return time.monotonic() + share * self.limits.seconds
+    def deadline(self, fraction: float) -> float:
+        """The time on the monotonic clock at which a part with this fraction of all time has to end."""
+        return time.monotonic() + fraction * self.limits.seconds
 
-    def affordable(self, share: float, episodes: int, most: int, times: float = 1.0) -> int:
-        """Steps of each of so many episodes for which that share is enough; 0 or less where resets alone take more.
+    def affordable_steps(self, fraction: float, episodes: int, most: int, slowdown: float = 1.0) -> int:
+        """Steps for each of these episodes that fit into this fraction of all time.
 
-        `times`: as slow as random play was.
+        0 or less where resets alone take longer. `slowdown`: how much slower than random play it is.
         """
-        step, reset = (1e-6 * (each or 0.0) for each in (self.facts.step_us, self.facts.reset_us))
-        left = share * self.limits.seconds / episodes - times * reset
-        return min(most, int(left / (times * step + OURS)))
+        step_seconds = 1e-6 * (self.measurements.step_us or 0.0)
+        reset_seconds = 1e-6 * (self.measurements.reset_us or 0.0)
+        seconds = fraction * self.limits.seconds / episodes - slowdown * reset_seconds
+        return min(most, int(seconds / (slowdown * step_seconds + OVERHEAD)))
 
 
-class Actor:
-    """Draws actions by itself, so that the world's own generators are left alone."""
+class RandomActions:
+    """Draws actions from a copy of the action space, so that the world's own generators are not touched."""
 
-    def __init__(self, space: gymnasium.Space[Any], seed: int) -> None:
+    def __init__(self, space: Space, seed: int) -> None:
         self._space = copy.deepcopy(space)
         self._space.seed(seed)
 
     def draw(self, obs: Any, info: Any) -> Any:
-        """A legal one, where the world says which are."""
+        """A random action; a legal one where the world says which are."""
         mask = mask_of(obs, info)
         if mask is not None and isinstance(self._space, spaces.Discrete):
             return self._space.sample(np.asarray(mask, np.int8))
@@ -101,17 +188,17 @@ class Actor:
 
 
 def mask_of(obs: Any, info: Any) -> Any:
-    """Which discrete actions make sense, None where the world does not say."""
-    return next((each[MASK] for each in (obs, info) if isinstance(each, dict) and MASK in each), None)
+    """The mask of legal discrete actions, None where the world gives none."""
+    for source in (obs, info):
+        if isinstance(source, dict) and MASK in source:
+            return source[MASK]
+    return None
 
 
-def leaves(space: gymnasium.Space[Any], value: Any, name: str = "observation") -> Iterator[tuple[str, Any, Any]]:
-    """(name, space, value) of every part; KeyError, IndexError or TypeError where the value has not that form."""
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
+def leaves(space: Space, value: Any, name: str = "observation") -> Iterator[tuple[str, Space, Any]]:
+    """(name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks one."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, part in space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
             yield from leaves(part, value[key], f"{name}.{key}")
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from leaves(part, value[index], f"{name}.{index}")
     else:
         yield name, space, value

@@ -1,161 +1,139 @@
-"""A check in a process of its own, and who waits for it: one that hangs or dies is named like any other fault.
+"""A check in a process of its own, and its parent, which reports a process that hangs or dies like any other fault.
 
-Light: what is to be checked, and torch, are only imported by that process.
+Nothing heavy is imported here: the environment, and torch, are only imported by that process.
 """
 
 import multiprocessing
 import os
-import re
-import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from stride.envs_gym.blame import is_users, shown
-from stride.envs_gym.check.catalogue import finding
-from stride.envs_gym.check.finding import Finding, Result
+from stride.envs_gym.blame import describe_exit, line_of_dump, line_of_process
+from stride.envs_gym.check.finding import CheckResult, EnvFinding, finding
 from stride.envs_gym.check.world import VERBS, Pulse
 from stride.utils.child_path import nothing_from_here
 from stride.utils.user_error import UserError
 
-LOOK, ANSWER, GRACE = 0.1, 1.0, 2.0  # seconds: between two looks; to say where it hangs; to end by itself
-IMPORT = 300.0  # in which everything must have been imported
-LINE = re.compile(r'File "([^"]+)", line (\d+)')
-Asked = tuple[str, dict[str, Any], int, float]  # the environment, its arguments, steps, seconds
-Show = Callable[[str, float], object]  # the part under way, "" before the first, and seconds since the beginning
+LOOK, GRACE = 0.1, 2.0  # seconds: between two looks; for a process to end by itself
+IMPORT = 300.0  # seconds in which everything must have been imported
+CheckRequest = tuple[str, dict[str, Any], int, float]  # the environment, its arguments, steps, seconds
+Show = Callable[[str, float], object]  # the part under way, "" before the first; seconds since the beginning
 
 
-def check(words: str, kwargs: Mapping[str, Any], steps: int, seconds: float, timeout: float, show: Show) -> Result:
-    """Everything there is to say of an environment; UserError where there is none of that name.
+def check(name: str, kwargs: Mapping[str, Any], steps: int, seconds: float, timeout: float, show: Show) -> CheckResult:
+    """Check an environment; UserError where there is none of that name.
 
-    `timeout`: seconds after which a call of its code that has not come back is said to hang.
+    `timeout`: seconds after which a call of its code that has not returned counts as hanging.
     """
     # a new interpreter: this process may hold threads and locks that a plain fork would copy
-    lasting = "forkserver" in multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver") if lasting else multiprocessing.get_context("spawn")
-    request = words, dict(kwargs), steps, seconds
-    return check_in(context, request, timeout, show)
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    return check_in(multiprocessing.get_context(method), (name, dict(kwargs), steps, seconds), timeout, show)
 
 
-def check_in(context: Any, request: Asked, timeout: float, show: Show) -> Result:
-    """The same in a process of this context of multiprocessing."""
-    pulse: Any = context.RawArray("q", 2)
-    ours, theirs = context.Pipe()
-    last, dying = context.Pipe(duplex=False)
-    work = dict(os.environ), request, pulse, theirs, dying
-    process = context.Process(target=_work, args=work, name="stride-check", daemon=True)
+def check_in(context: Any, request: CheckRequest, timeout: float, show: Show) -> CheckResult:
+    """Check in a process of this context of multiprocessing."""
+    pulse: Pulse = context.RawArray("q", 2)
+    pipe, child_pipe = context.Pipe()
+    dump, child_dump = context.Pipe(duplex=False)
+    arguments = (dict(os.environ), request, pulse, child_pipe, child_dump)
+    process = context.Process(target=_work, args=arguments, name="stride-check", daemon=True)
     with nothing_from_here():
         process.start()
-    theirs.close()
-    dying.close()
+    child_pipe.close()
+    child_dump.close()
     try:
-        return Watch(request[0], process, pulse, ours, last, timeout, show).result()
+        return CheckWatch(CheckResult(request[0]), process, pulse, pipe, dump, timeout, show).result()
     finally:
         process.kill()
         process.join()
-        ours.close()
-        last.close()
+        pipe.close()
+        dump.close()
 
 
-def _work(variables: Mapping[str, str], request: Asked, *shared: Any) -> None:
-    """In the new process: there torch may be imported."""
+def _work(variables: Mapping[str, str], request: CheckRequest, *shared: Any) -> None:
+    """Run in the new process, which may import torch."""
     os.environ.clear()
     os.environ.update(variables)
-    from stride.envs_gym.check.examine import Limits, Request, work
+    from stride.envs_gym.check.examine import CheckLimits, work
 
-    words, kwargs, steps, seconds = request
-    work(Request(words, kwargs, Limits(steps, seconds)), *shared)
+    name, kwargs, steps, seconds = request
+    work(name, kwargs, CheckLimits(steps, seconds), *shared)
 
 
-class Watch:
-    """Reads what the process tells, and looks whether it still moves."""
+@dataclass
+class CheckWatch:
+    """Reads the messages of the checking process, and looks whether it still moves."""
 
-    def __init__(
-        self,
-        words: str,
-        process: BaseProcess,
-        pulse: Pulse,
-        pipe: Connection,
-        last_words: Connection,
-        timeout: float,
-        show: Show,
-    ) -> None:
-        self._result = Result(words)
-        self._process, self._pulse, self._pipe, self._last_words = process, pulse, pipe, last_words
-        self._timeout, self._show = timeout, show
-        self._part, self._begun = "", time.monotonic()
-        self._seen, self._moved = (0, 0), self._begun
+    _result: CheckResult
+    _process: BaseProcess
+    _pulse: Pulse
+    _pipe: Connection
+    _dump: Connection
+    _timeout: float
+    _show: Show
 
-    def result(self) -> Result:
-        going = True
-        while going:
-            self._show(self._part, time.monotonic() - self._begun)
+    def result(self) -> CheckResult:
+        self._part = ""
+        self._start = self._moved = time.monotonic()
+        self._last_pulse = [0, 0]
+        self._running = True
+        while self._running:
+            self._show(self._part, time.monotonic() - self._start)
             try:
-                going = self._read() if self._pipe.poll(LOOK) else not self._hangs()
+                if self._pipe.poll(LOOK):
+                    self._read()
+                else:
+                    self._check_hanging()
             except (EOFError, ConnectionResetError):
-                self._died()
-                going = False
-        self._result.seconds = time.monotonic() - self._begun
+                self._report_death()
+        self._result.seconds = time.monotonic() - self._start
         return self._result
 
-    def _read(self) -> bool:
-        """One message; whether there will be more."""
-        told = self._pipe.recv()
+    def _read(self) -> None:
+        """Act on one message of examine.py."""
+        kind, value = self._pipe.recv()
         self._moved = time.monotonic()
-        if told.kind == "part":
-            self._part = told.part
-        elif told.kind == "found":
-            self._result.add(told.finding)
-        elif told.kind == "facts":
-            self._result.facts = told.facts
-        elif told.kind == "echo":
+        if kind == "part":
+            self._part = value
+        elif kind == "finding":
+            self._result.add(value)
+        elif kind == "measurements":
+            self._result.measurements = value
+        elif kind == "echo":
             self._pipe.send(None)
-        elif told.kind == "refused":
-            raise UserError(told.text)
-        elif told.kind == "broken":
-            raise RuntimeError(f"the check itself failed, in {self._part!r}:\n{told.text}")
-        elif told.kind == "end":
-            self._result.stopped = told.text
-            return False
-        return True
+        elif kind == "refused":
+            raise UserError(value)
+        elif kind == "broken":
+            raise RuntimeError(f"the check itself failed, in {self._part!r}:\n{value}")
+        elif kind == "end":
+            self._result.stopped = value
+            self._running = False
 
-    def _hangs(self) -> bool:
-        now, count, verb = time.monotonic(), self._pulse[0], self._pulse[1]
-        if (count, verb) != self._seen:
-            self._seen, self._moved = (count, verb), now
-        limit = IMPORT if not self._part else self._timeout
-        if not verb or now - self._moved < limit:
-            return False
-        where = self._ask_where()
-        seen = f"{VERBS[verb]}, call {count:,} of this check, gave no answer for {limit:g} seconds{where}"
-        self._end(finding("hangs", seen))
-        return True
+    def _check_hanging(self) -> None:
+        now = time.monotonic()
+        count, verb = pulse = list(self._pulse)
+        if pulse != self._last_pulse:
+            self._last_pulse = pulse
+            self._moved = now
+        limit = self._timeout if self._part else IMPORT
+        if verb and now - self._moved >= limit:
+            line = line_of_process(self._process.pid or 0, self._dump)
+            evidence = f"{VERBS[verb]}, call {count:,} of this check, gave no answer for {limit:g} seconds{line}"
+            self._stop(finding("hangs", evidence))
 
-    def _ask_where(self) -> str:
-        """The line that runs, of the user's code if any is: answered by the process even inside machine code."""
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid or 0, signal.SIGUSR1)
-        return self._line() if self._last_words.poll(ANSWER) else ""
-
-    def _line(self) -> str:
-        time.sleep(LOOK)  # it is written piece by piece
-        text = os.read(self._last_words.fileno(), 1 << 16).decode(errors="replace")
-        lines = [(file, int(number)) for file, number in LINE.findall(text)]
-        own = [line for line in lines if is_users(line[0])]
-        return f" ({shown(*own[0])})" if own else ""
-
-    def _died(self) -> None:
+    def _report_death(self) -> None:
         self._process.join(GRACE)
-        code = self._process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         verb = VERBS[self._pulse[1]]
-        where = self._line() if self._last_words.poll(0) else ""
+        call = verb or "none of its calls"
         name = "render-fails" if verb == "render" else "process-died"  # a training draws nothing
-        self._end(finding(name, f"the process {how} in {verb or 'none of its calls'}{where}"))
+        evidence = f"the process {describe_exit(self._process.exitcode)} in {call}{line_of_dump(self._dump)}"
+        self._stop(finding(name, evidence))
 
-    def _end(self, last: Finding) -> None:
+    def _stop(self, last: EnvFinding) -> None:
         self._result.add(last)
         self._result.stopped = f"it did not get past {self._part or 'its import'!r}"
+        self._running = False

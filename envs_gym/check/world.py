@@ -1,7 +1,8 @@
-"""One world under the glass: every call is counted for who watches from outside, timed, and blamed if it raises."""
+"""One environment under check: each call is counted for the watching process, timed, and blamed if it raises."""
 
 import time
-from collections.abc import MutableSequence
+from collections.abc import Iterator, MutableSequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -11,91 +12,84 @@ from stride.envs_gym.answers import first_observation, shown
 from stride.envs_gym.blame import Blame
 
 VERBS = ("", "import", "__init__", "reset", "step", "render", "close", "Gymnasium's checker")
-Pulse = MutableSequence[int]  # how many calls were begun, and the place in VERBS of the one that runs
+Pulse = MutableSequence[int]  # shared between processes: calls begun so far, index in VERBS of the running one
 
 
-class World:
-    """A Gymnasium environment, or something like it; `seconds` is what its last call took by itself."""
+@contextmanager
+def calling(pulse: Pulse, verb: str) -> Iterator[None]:
+    """Around a call of user code. After an exception the verb stays, to say which call it was."""
+    pulse[1] = VERBS.index(verb)
+    pulse[0] += 1
+    yield
+    pulse[1] = 0
+
+
+class CheckedWorld:
+    """A Gymnasium environment, or something like it; `seconds` is the duration of its last reset or step."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, pulse: Pulse) -> None:
-        self.env, self.seconds = env, 0.0
-        self._pulse, self._blame = pulse, Blame(name, [env])
+        self.env = env
+        self.seconds = 0.0
+        self._pulse = pulse
+        self._blame = Blame(name, [env])
 
     def reset(self, seed: int | None = None) -> tuple[Any, Any]:
-        """(observation, info); EnvError for whatever else."""
-        with self._doing("reset"):
-            began = time.perf_counter()
+        """(observation, info); EnvError for anything else."""
+        with calling(self._pulse, "reset"), self._blame.during("reset"):
+            start = time.perf_counter()
             answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
-            self.seconds = time.perf_counter() - began
+            self.seconds = time.perf_counter() - start
             first_observation(answer)
-        self._pulse[1] = 0
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """(observation, reward, terminated, truncated, info); what they are is not looked at."""
-        with self._doing("step"):
-            began = time.perf_counter()
+        """(observation, reward, terminated, truncated, info), not looked at any further."""
+        with calling(self._pulse, "step"), self._blame.during("step"):
+            start = time.perf_counter()
             answer = self.env.step(action)
-            self.seconds = time.perf_counter() - began
+            self.seconds = time.perf_counter() - start
             if not isinstance(answer, tuple) or len(answer) != 5:
-                raise TypeError(f"its step answers {shown(answer)}, not five things")
-        self._pulse[1] = 0
+                raise TypeError(f"its step answers {shown(answer)}, not five values")
         return answer
 
     def render(self) -> Any:
-        with self._doing("render"):
-            picture = self.env.render()
-        self._pulse[1] = 0
-        return picture
+        with calling(self._pulse, "render"), self._blame.during("render"):
+            return self.env.render()
 
     def close(self) -> None:
-        with self._doing("close"):
+        with calling(self._pulse, "close"), self._blame.during("close"):
             self.env.close()
-        self._pulse[1] = 0
-
-    def _doing(self, verb: str) -> Blame:
-        begin(self._pulse, verb)
-        self._blame.doing = verb
-        return self._blame
 
 
-def begin(pulse: Pulse, verb: str) -> None:
-    """Other people's code runs from here on."""
-    pulse[1] = VERBS.index(verb)
-    pulse[0] += 1
-
-
-def copied(value: Any) -> Any:
-    """An observation that nobody else can change."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    return tuple(copied(part) for part in value) if isinstance(value, tuple | list) else value
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of every part of nested dicts and tuples, such as (".position.0", 0.5)."""
+    if not isinstance(value, dict | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from flattened(part, f"{path}.{key}")
 
 
 def distance(one: Any, other: Any) -> float:
     """0 where two observations are equal to the bit; else the largest difference, relative where numbers exceed 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return (
-            max((distance(one[key], other[key]) for key in one), default=0.0) if one.keys() == other.keys() else np.inf
-        )
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        if len(one) != len(other):
-            return float(np.inf)
-        return max((distance(*pair) for pair in zip(one, other, strict=True)), default=0.0)
+    parts = dict(flattened(one))
+    other_parts = dict(flattened(other))
+    if parts.keys() != other_parts.keys():
+        return np.inf
+    return max((_array_distance(parts[path], other_parts[path]) for path in parts), default=0.0)
+
+
+def _array_distance(one: Any, other: Any) -> float:
     first, second = np.atleast_1d(one), np.atleast_1d(other)
     if first.shape != second.shape:
-        return float(np.inf)
+        return np.inf
     if first.dtype.kind not in "fiub" or second.dtype.kind not in "fiub":
-        return 0.0 if np.array_equal(first, second) else float(np.inf)
+        return 0.0 if np.array_equal(first, second) else np.inf
     if first.tobytes() == second.tobytes() or first.size == 0:
         return 0.0
-    return _largest(first.astype(np.float64), second.astype(np.float64))
-
-
-def _largest(first: np.ndarray, second: np.ndarray) -> float:
+    first = first.astype(np.float64)
+    second = second.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(first - second) / np.maximum(1.0, np.abs(first))
-    apart[np.isnan(first) & np.isnan(second) | (first == second)] = 0.0
-    return float(np.nan_to_num(apart, nan=np.inf).max())
+        difference = np.abs(first - second) / np.maximum(1.0, np.abs(first))
+    difference[np.isnan(first) & np.isnan(second) | (first == second)] = 0.0
+    return float(np.nan_to_num(difference, nan=np.inf).max())

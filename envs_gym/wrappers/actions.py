@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.spaces import MASK
-from stride.envs_gym.wrappers.base import env_name, require, require_discrete_actions
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require, require_discrete_actions
 
 
 class ActionRemapper(gymnasium.Wrapper):
@@ -19,11 +19,11 @@ class ActionRemapper(gymnasium.Wrapper):
         self._actions = checked_actions("ActionRemapper", "actions", env, actions, once=False)
         self.action_space = spaces.Discrete(len(self._actions))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return obs, self._renamed(info)
 
-    def step(self, action: SupportsInt) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
         return obs, reward, terminated, truncated, self._renamed(info)
 
@@ -46,7 +46,7 @@ class CarRacingPedals(gymnasium.Wrapper):
         require(fitting, f"CarRacingPedals needs steering, gas and brake, not {space}")
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         steering, pedal = np.asarray(action, np.float32)
         return self.env.step(np.array([steering, max(pedal, 0.0), max(-pedal, 0.0)], np.float32))
 
@@ -60,11 +60,11 @@ class StickyActions(gymnasium.Wrapper):
         self.probability = probability
         self._last: Any = None  # an episode's first action is never replaced
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **kwargs: Any) -> ResetAnswer:
         self._last = None
-        return self.env.reset(seed=seed, options=options)
+        return self.env.reset(**kwargs)
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         if self._last is not None and self.unwrapped.np_random.random() < self.probability:
             action = self._last
         self._last = action
@@ -94,11 +94,11 @@ class ActionMask(gymnasium.Wrapper):
         require(MASK not in parts, f"the observation of {env_name(env)} has an {MASK} already")
         self.observation_space = spaces.Dict({**parts, MASK: spaces.MultiBinary(self._count)})
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return self._masked(obs, info, False), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._masked(obs, info, terminated), reward, terminated, truncated, info
 

@@ -1,6 +1,6 @@
 """Atari games of ale-py: their screen as ALE's own vector environment shows it, lost lives, clipped rewards.
 
-What a config may say of the screen and who plays it stands here, too: `env_backend: ale` plays the same, to the bit.
+`env_backend: ale` plays the same, to the bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.config.schema import Config
-from stride.envs_gym.wrappers.base import env_name, layers, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
-from stride.envs_gym.wrappers.sizes import check_observation
 
-NAMESPACE, ENTRY = "ALE/", "ale_py.env:AtariEnv"
-BESIDE = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
+ENTRY = "ale_py.env:AtariEnv"
 WORD = 1 << 32
 
 
@@ -26,28 +23,6 @@ def hush() -> None:
     from ale_py import ALEInterface, LoggerMode
 
     ALEInterface.setLoggerMode(LoggerMode.Error)
-
-
-def is_atari(env_id: str) -> bool:
-    """Whether an id is one of ale-py's `ALE/Name-v5`, whatever module stands before it."""
-    return env_id.rpartition(":")[2].startswith(NAMESPACE)
-
-
-def screen_of(config: Config) -> dict[str, Any] | None:
-    """The AtariScreen that `grayscale_obs`, `resize_obs` and `frame_stack` ask for; None where they ask for another.
-
-    It is in the place of the wrappers that make any image grey and small: ALE has its own greys and pools two frames.
-    """
-    kwargs = config.env_kwargs
-    wrapped = any(wrapper["id"] not in BESIDE for wrapper in config.env_wrappers)
-    seen = kwargs.get("obs_type", "rgb") in ("rgb", "grayscale") and not kwargs.get("sound_obs")
-    changed = config.frame_skip > 1 or config.obs != "native" or not isinstance(kwargs.get("frameskip", 4), int)
-    small = config.grayscale_obs or config.resize_obs is not False
-    if not (is_atari(config.env_id) and small and seen) or changed or wrapped:
-        return None
-    grey = config.grayscale_obs or kwargs.get("obs_type") == "grayscale"
-    size = SQUARE if config.resize_obs is True else config.resize_obs or None
-    return {"id": "AtariScreen", "grayscale": grey, "size": size, "stack": config.frame_stack}
 
 
 def game_of(env: gymnasium.Env, wrapper: str) -> Any:
@@ -85,17 +60,19 @@ class AtariScreen(FrameSkip, ChannelFirst):
             if isinstance(layer, TimeLimit):  # of the policy's steps, as it was meant
                 layer._max_episode_steps *= self.skip
         self.grayscale, self.stack, self.max_pool, self.noop_max = grayscale, stack, max_pool, noop_max
-        whole = game.ale.getScreenDims()
-        self.size = whole if size is None else checked_size("AtariScreen", size)
+        full_size = game.ale.getScreenDims()
+        self.size = full_size if size is None else checked_size("AtariScreen", size)
         shape = ((1 if grayscale else 3) * stack, *self.size)
         check_observation("AtariScreen", shape, np.dtype(np.uint8))
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self._game, self._shrink = game, _resizer(self.size) if self.size != whole else None
+        self._game = game
+        self._shrink = _resizer(self.size) if self.size != full_size else None
         self._last: list[np.ndarray] = []  # the last frame and the one before
-        self._seen = np.zeros(shape, np.uint8)
+        self._screens = np.zeros(shape, np.uint8)  # the stack
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        frame, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        frame, info = self.env.reset(**kwargs)
+        seed: int | None = kwargs.get("seed")
         idle = 0
         if seed is not None:
             self._game.ale.setInt("random_seed", seed & 0x7FFFFFFF)  # AtariEnv hashes its seed, the vector one does not
@@ -113,21 +90,21 @@ class AtariScreen(FrameSkip, ChannelFirst):
         self._show()
         return self.again(), {**info, "lives": self._game.ale.lives()}
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         total = 0.0
-        for left in reversed(range(self.skip)):
+        for remaining in reversed(range(self.skip)):
             frame, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
             if terminated or truncated:
                 break  # the frame of an end is not seen, as in ALE's vector environment
-            if left < 2:
-                self._last[left] = frame
+            if remaining < 2:
+                self._last[remaining] = frame
         return self._show(), total, terminated, truncated, info
 
     def again(self) -> np.ndarray:
         """The newest screen as an episode's first: repeated."""
-        self._seen = np.concatenate([self._seen[-len(self._seen) // self.stack :]] * self.stack)
-        return self._seen
+        self._screens = np.concatenate([self._screens[-len(self._screens) // self.stack :]] * self.stack)
+        return self._screens
 
     def _show(self) -> np.ndarray:
         """The stack with the newest screen."""
@@ -135,28 +112,30 @@ class AtariScreen(FrameSkip, ChannelFirst):
             self._last[0] = np.maximum(*self._last)
         picture = self._last[0] if self._shrink is None else self._shrink(self._last[0])
         picture = picture[None] if self.grayscale else picture.transpose(2, 0, 1)
-        self._seen = np.concatenate((self._seen[len(picture) :], picture))
-        return self._seen
+        self._screens = np.concatenate((self._screens[len(picture) :], picture))
+        return self._screens
 
 
 class LifeLoss(gymnasium.Wrapper):
-    """A lost life is an end to learn from, and none of the game: no reset, and the return told is the whole game's.
+    """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's.
 
-    `lost` is read by whoever steps the worlds (envs_fast/vec_env.py says how such an end is told); a single world that
-    is played or watched goes on.
+    `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
+    world that is played or watched goes on.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self._game = game_of(env, "LifeLoss")
-        self._lives, self.lost = 0, False
+        self._lives = 0
+        self.lost = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        answer = self.env.reset(seed=seed, options=options)
-        self._lives, self.lost = self._game.ale.lives(), False
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        answer = self.env.reset(**kwargs)
+        self._lives = self._game.ale.lives()
+        self.lost = False
         return answer
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         lives = self._game.ale.lives()
         self.lost = 0 < lives < self._lives and not (terminated or truncated)
@@ -165,7 +144,7 @@ class LifeLoss(gymnasium.Wrapper):
 
 
 class ClipReward(gymnasium.RewardWrapper):
-    """Rewards to learn from no larger than 1, no smaller than -1; returns are told as the world pays."""
+    """Rewards to learn from no larger than 1, no smaller than -1; returns are reported as the world pays."""
 
     def reward(self, reward: Any) -> float:
         return min(max(float(reward), -1.0), 1.0)

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.wrappers.atari import game_of
-from stride.envs_gym.wrappers.base import require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 WIDTH, HEIGHT = 160, 210
@@ -53,8 +53,8 @@ class Memory:
     def __init__(self, env: gymnasium.Env, wrapper: str, only: str = "") -> None:
         self.game: Any = game_of(env, wrapper)
         name = self.game._game
-        known = (only,) if only else (*GAMES,)
-        require(name in known, f"{wrapper} knows where things are in {' and '.join(known)}, not in {name}")
+        games = (only,) if only else (*GAMES,)
+        require(name in games, f"{wrapper} knows where things are in {' and '.join(games)}, not in {name}")
         self.things = GAMES[name]
 
     def at(self, place: Place) -> float:
@@ -89,26 +89,26 @@ class AtariObjects(gymnasium.Wrapper):
         self._before: tuple[float, float] | None = None
         self.observation_space = spaces.Box(-1, 1, (len(self.look()),), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        _, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        _, info = self.env.reset(**kwargs)
         self._before = None
         return self._told(), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         _, reward, terminated, truncated, info = self.env.step(action)
         return self._told(), reward, terminated, truncated, info
 
     def _told(self) -> np.ndarray:
-        seen = np.array(self.look(), np.float32).clip(-1, 1)
+        observation = np.array(self.look(), np.float32).clip(-1, 1)
         self._before = self._memory.ball()
-        return seen
+        return observation
 
     def look(self) -> list[float]:
         """The numbers of this instant; `_before` is where the ball was a step ago."""
         things, ball = self._memory.things, self._memory.ball()
         paddles = zip(self._memory.paddles(), things.paddles.values(), strict=True)
-        told = [0.0, 0.0, 0.0] if ball is None else [_scaled(ball[0], WIDTH), _scaled(ball[1], HEIGHT), 1.0]
-        return [*told, *(_scaled(pixels, place.extent) for pixels, place in paddles)]
+        numbers = [0.0, 0.0, 0.0] if ball is None else [_scaled(ball[0], WIDTH), _scaled(ball[1], HEIGHT), 1.0]
+        return [*numbers, *(_scaled(pixels, place.extent) for pixels, place in paddles)]
 
     def velocity(self) -> list[float]:
         """Of the ball, across and down; 0 where there was none a step ago."""

@@ -1,42 +1,50 @@
-"""What the wrappers of this folder build on: the raw reward kept below them, memory across episodes, doors for values.
+"""The base of this folder's wrappers: the raw reward below them, memory across episodes, checks of arguments.
 
-A wrapper stands around one world, and everything it draws comes from that world's own `np_random`, so that replaying
+A wrapper is around one world, and everything it draws comes from that world's own `np_random`, so that replaying
 an episode's actions after a restart repeats what it did.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from stride.envs_gym.answers import real
 from stride.utils.user_error import UserError
 
+LARGEST = 1 << 28  # bytes of one observation: a picture of 9,000 x 9,000 in colour
+Info = dict[str, Any]
+ResetAnswer = tuple[Any, Info]
+StepAnswer = tuple[Any, Any, bool, bool, Info]
+
 
 class RawReward(gymnasium.Wrapper):
-    """Stands right around the environment and adds up what that pays, whatever the wrappers above make of it."""
+    """Directly around the environment: adds up its rewards, whatever the wrappers above make of them."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        self._owed = 0.0
+        self._uncollected = 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._owed = 0.0
-        return self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        self._uncollected = 0.0
+        return self.env.reset(**kwargs)
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._owed += real(reward)
+        self._uncollected += real(reward)
         return obs, reward, terminated, truncated, info
 
     def collect(self) -> float:
         """Everything paid since the last call: one frame's reward, or that of all skipped ones."""
-        paid, self._owed = self._owed, 0.0
-        return paid
+        total = self._uncollected
+        self._uncollected = 0.0
+        return total
 
 
-class Remembering(gymnasium.Wrapper, ABC):
+class MemoryWrapper(gymnasium.Wrapper, ABC):
     """A wrapper that remembers something across episodes. A seeded reset must forget it, a plain one must not.
 
     A checkpoint keeps what it remembered before the running episode; replaying that episode brings back the rest.
@@ -78,3 +86,10 @@ def env_name(env: gymnasium.Env) -> str:
     """The id of the environment inside, for a message."""
     spec = env.unwrapped.spec
     return spec.id if spec is not None else type(env.unwrapped).__name__
+
+
+def check_observation(name: str, shape: Sequence[int], dtype: np.dtype) -> None:
+    """UserError where an observation of a wrapper would be too large; called before an array of that size is made."""
+    size = math.prod(int(side) for side in shape) * dtype.itemsize
+    if size > LARGEST:
+        raise UserError(f"{name}: an observation of {size:,} bytes is more than the {LARGEST:,} that one may have")

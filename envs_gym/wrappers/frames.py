@@ -8,9 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.wrappers.base import layers, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
 from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
-from stride.envs_gym.wrappers.sizes import check_observation
 
 TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
 
@@ -28,16 +27,16 @@ class FrameSkip(gymnasium.Wrapper):
         require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
         self.skip, self.max_last_two = skip, max_last_two
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        total, seen = 0.0, deque[Any](maxlen=2)
+    def step(self, action: object) -> StepAnswer:
+        total, recent = 0.0, deque[Any](maxlen=2)
         for _ in range(self.skip):
             obs, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            seen.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
+            recent.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
             if terminated or truncated:
                 break
-        shown = np.maximum(seen[0], seen[-1]) if self.max_last_two else seen[-1]
-        return shown, total, terminated, truncated, info
+        observation = np.maximum(recent[0], recent[-1]) if self.max_last_two else recent[-1]
+        return observation, total, terminated, truncated, info
 
 
 class FrameStack(ChannelFirst):
@@ -58,12 +57,12 @@ class FrameStack(ChannelFirst):
         self._frames: deque[np.ndarray] = deque(maxlen=frames)
         self._stacked = frames
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
         return self.again(), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._frames.append(np.array(obs))
         return np.concatenate(self._frames), reward, terminated, truncated, info

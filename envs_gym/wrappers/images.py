@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.spaces import is_image
-from stride.envs_gym.wrappers.base import layers, require
-from stride.envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
 
 Picture = Callable[[np.ndarray], np.ndarray]
 LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits
@@ -41,18 +40,20 @@ class ImageObservation(ChannelFirst):
         require(bool(parts), f"{kind} needs an image (uint8, at least two dimensions) to observe, not {space}")
         changes = {name: self.change(part.shape) for name, part in parts.items()}
         self._pictures = {name: change.picture for name, change in changes.items()}
-        seen = {name: spaces.Box(0, 255, change.shape, np.uint8) for name, change in changes.items()}
-        self.observation_space = spaces.Dict({**space.spaces, **seen}) if isinstance(space, spaces.Dict) else seen[""]
+        image_spaces = {name: spaces.Box(0, 255, change.shape, np.uint8) for name, change in changes.items()}
+        self.observation_space = (
+            spaces.Dict({**space.spaces, **image_spaces}) if isinstance(space, spaces.Dict) else image_spaces[""]
+        )
 
     def change(self, shape: tuple[int, ...]) -> Change:
         """What to do with an image of this shape."""
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return self._changed(obs), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._changed(obs), reward, terminated, truncated, info
 

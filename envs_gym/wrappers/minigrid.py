@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.spaces import MASK
-from stride.envs_gym.wrappers.base import env_name, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require
 from stride.envs_gym.wrappers.images import ChannelFirst
 
 CODES = (11, 6, 4)  # kinds of things, colours, and states of a door, or the four ways that an agent can look
@@ -37,18 +37,18 @@ class MiniGridPlanes(ChannelFirst):
             parts["mission"] = spaces.MultiBinary(self._words.size)
         self.observation_space = spaces.Dict(parts)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return self.observed(obs), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self.observed(obs), reward, terminated, truncated, info
 
     def observed(self, obs: Mapping[str, Any]) -> Any:
         planes = np.ascontiguousarray(one_hot(obs["image"]).transpose(2, 0, 1)) * np.uint8(255)
-        seen = {"image": planes, "direction": obs["direction"]}
-        return {**seen, "mission": self._words.encode(obs["mission"])} if self._words.size else seen
+        observation = {"image": planes, "direction": obs["direction"]}
+        return {**observation, "mission": self._words.encode(obs["mission"])} if self._words.size else observation
 
 
 class MiniGridFlat(MiniGridPlanes):
@@ -81,11 +81,11 @@ class MiniGridMask(gymnasium.Wrapper):
         self._count = int(env.action_space.n)
         self._own_rules = type(env.unwrapped).step is not MiniGridEnv.step
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return obs, {**info, MASK: self._useful()}
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, reward, terminated, truncated, {**info, MASK: self._useful()}
 
@@ -112,9 +112,9 @@ class Words:
 
     def __init__(self, sentences: Sequence[str]) -> None:
         columns = [*itertools.zip_longest(*(sentence.split() for sentence in sentences), fillvalue="")]
-        told = {place: sorted({*column}) for place, column in enumerate(columns) if len({*column}) > 1}
-        places = [(place, word) for place, words in told.items() for word in words]
-        self._places = [*told]
+        varying = {place: sorted({*column}) for place, column in enumerate(columns) if len({*column}) > 1}
+        places = [(place, word) for place, words in varying.items() for word in words]
+        self._places = [*varying]
         self._index = {key: index for index, key in enumerate(places)}
         self.size = len(places)
 

@@ -7,8 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.wrappers.base import require
-from stride.envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import check_observation, require
 from stride.utils.user_error import nearest
 
 ENCODINGS = ("onehot", "binary", "array")
@@ -22,8 +21,8 @@ class DiscreteEncoder(gymnasium.ObservationWrapper):
         space = env.observation_space
         require(isinstance(space, spaces.Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
         assert isinstance(space, spaces.Discrete)
-        known = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
-        require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{known}")
+        hint = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
+        require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{hint}")
         self._start, count = int(space.start), int(space.n)
         index = np.arange(count)
         digits = max(1, (count - 1).bit_length())

@@ -11,9 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from stride.envs_gym.wrappers.base import env_name, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, require
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
-from stride.envs_gym.wrappers.sizes import check_observation
 
 Draw = Callable[[Any], np.ndarray]
 CART, POLE = 150.0, 255.0  # brightness on a black ground
@@ -37,11 +36,11 @@ class PixelObservation(ChannelFirst):
         self._draw = picture.make(world, height, width)
         self.observation_space = spaces.Box(0, 255, (picture.channels, height, width), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        _, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        _, info = self.env.reset(**kwargs)
         return self._draw(self.unwrapped), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         _, reward, terminated, truncated, info = self.env.step(action)
         return self._draw(self.unwrapped), reward, terminated, truncated, info
 

@@ -15,8 +15,8 @@ from stride.config.plugins import find, import_named, is_dotted, registered
 from stride.config.schema import Config
 from stride.envs_gym.blame import REFUSALS
 from stride.envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
-from stride.envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
-from stride.envs_gym.wrappers.base import RawReward, Remembering, layers, require
+from stride.envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss
+from stride.envs_gym.wrappers.base import MemoryWrapper, RawReward, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
 from stride.envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
 from stride.envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
@@ -30,6 +30,7 @@ from stride.envs_gym.wrappers.shaping import (
 from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
+BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
 WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
 WRAPPERS: dict[str, Callable[..., gymnasium.Env] | None] = {  # None: of a wing, by utils/wings.py
@@ -63,8 +64,8 @@ WRAPPERS: dict[str, Callable[..., gymnasium.Env] | None] = {  # None: of a wing,
 }
 
 
-class Lives(NamedTuple):
-    """Of a world that is to end where a life is lost."""
+class LifeLayers(NamedTuple):
+    """The wrappers of a world whose episodes end, for learning, where a life is lost."""
 
     loss: LifeLoss
     stack: AtariScreen | FrameStack | None  # which begins anew with the next life
@@ -75,9 +76,9 @@ class WrappedWorld(NamedTuple):
 
     env: gymnasium.Env
     raw: RawReward | None  # None where nothing can change the reward
-    remembering: tuple[Remembering, ...]  # those whose memory a checkpoint has to keep
+    remembering: tuple[MemoryWrapper, ...]  # those whose memory a checkpoint has to keep
     time_limit: int | None  # in steps of the policy
-    lives: Lives | None = None
+    lives: LifeLayers | None = None
 
 
 def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
@@ -85,24 +86,30 @@ def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
 
     A wrapper that takes `gamma` is given the run's own unless the config says otherwise.
     """
-    screen = screen_of(config)
+    screen = atari_screen(config)
     if screen is not None:
         config = replace(config, grayscale_obs=False, resize_obs=False, frame_stack=1)
     size = SQUARE if config.resize_obs is True else config.resize_obs
     drawn = config.obs == "pixels"  # in the size asked for: drawing more only to shrink it takes twice as long
-    asked: list[tuple[bool, dict[str, Any]]] = [
-        (screen is not None, screen or {}),
-        (shows_objects(config), {"id": "AtariObjects"}),
-        (config.frame_skip > 1, {"id": "FrameSkip", "skip": config.frame_skip}),
-        *((True, dict(wrapper)) for wrapper in config.env_wrappers),
-        (drawn, {"id": "PixelObservation", "size": size or SQUARE}),
-        (config.grayscale_obs, {"id": "GrayscaleObservation"}),
-        (size is not False and not drawn, {"id": "ResizeObservation", "size": size}),
-        (config.frame_stack > 1, {"id": "FrameStack", "frames": config.frame_stack}),
-        (config.action_mask, {"id": "ActionMask", "valid_actions": config.spec.valid_actions}),
-    ]
-    wanted = [wrapper for wish, wrapper in asked if wish]
-    return tuple(_defaults(wrapper, config.gamma) for wrapper in wanted)
+    wrappers: list[dict[str, Any]] = []
+    if screen is not None:
+        wrappers.append(screen)
+    if shows_objects(config):
+        wrappers.append({"id": "AtariObjects"})
+    if config.frame_skip > 1:
+        wrappers.append({"id": "FrameSkip", "skip": config.frame_skip})
+    wrappers += map(dict, config.env_wrappers)
+    if drawn:
+        wrappers.append({"id": "PixelObservation", "size": size or SQUARE})
+    if config.grayscale_obs:
+        wrappers.append({"id": "GrayscaleObservation"})
+    if size is not False and not drawn:
+        wrappers.append({"id": "ResizeObservation", "size": size})
+    if config.frame_stack > 1:
+        wrappers.append({"id": "FrameStack", "frames": config.frame_stack})
+    if config.action_mask:
+        wrappers.append({"id": "ActionMask", "valid_actions": config.spec.valid_actions})
+    return tuple(_with_gamma(wrapper, config.gamma) for wrapper in wrappers)
 
 
 def world_kwargs(config: Config) -> dict[str, Any]:
@@ -113,6 +120,28 @@ def world_kwargs(config: Config) -> dict[str, Any]:
 def shows_objects(config: Config) -> bool:
     """Whether a game is to be seen as `obs_type: objects`, which is ours and not ale-py's."""
     return is_atari(config.env_id) and config.env_kwargs.get("obs_type") == "objects"
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether an id is one of ale-py's `ALE/Name-v5`, with or without a module before it."""
+    return env_id.rpartition(":")[2].startswith("ALE/")
+
+
+def atari_screen(config: Config) -> dict[str, Any] | None:
+    """The AtariScreen that `grayscale_obs`, `resize_obs` and `frame_stack` ask for; None where another one is needed.
+
+    It is in the place of the wrappers that make any image grey and small: ALE has its own greys and pools two frames.
+    """
+    kwargs = config.env_kwargs
+    wrapped = any(wrapper["id"] not in BESIDE_SCREEN for wrapper in config.env_wrappers)
+    visible = kwargs.get("obs_type", "rgb") in ("rgb", "grayscale") and not kwargs.get("sound_obs")
+    changed = config.frame_skip > 1 or config.obs != "native" or not isinstance(kwargs.get("frameskip", 4), int)
+    small = config.grayscale_obs or config.resize_obs is not False
+    if not (is_atari(config.env_id) and small and visible) or changed or wrapped:
+        return None
+    grey = config.grayscale_obs or kwargs.get("obs_type") == "grayscale"
+    size = SQUARE if config.resize_obs is True else config.resize_obs or None
+    return {"id": "AtariScreen", "grayscale": grey, "size": size, "stack": config.frame_stack}
 
 
 def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
@@ -131,19 +160,19 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
     stack = channel_first(stack)
-    remembering = tuple(layer for layer in layers(stack) if isinstance(layer, Remembering))
+    remembering = tuple(layer for layer in layers(stack) if isinstance(layer, MemoryWrapper))
     return WrappedWorld(stack, raw, remembering, step_limit(stack), _lives_of(stack))
 
 
-def _lives_of(env: gymnasium.Env) -> Lives | None:
-    loss = next((layer for layer in layers(env) if isinstance(layer, LifeLoss)), None)
+def _lives_of(env: gymnasium.Env) -> LifeLayers | None:
+    losses = [layer for layer in layers(env) if isinstance(layer, LifeLoss)]
     stacks = [layer for layer in layers(env) if isinstance(layer, AtariScreen | FrameStack)]
-    if loss is None:
+    if not losses:
         return None
-    shown = [layer for layer in layers(env) if not isinstance(layer, LifeLoss | ClipReward | PotentialShaper)]
-    alone = len(stacks) == 1 and shown[0] is stacks[0]
-    require(not stacks or alone, "LifeLoss: a stack of frames begins anew with a life; nothing may stand above it")
-    return Lives(loss, stacks[0] if stacks else None)
+    observing = [layer for layer in layers(env) if not isinstance(layer, LifeLoss | ClipReward | PotentialShaper)]
+    alone = len(stacks) == 1 and observing[0] is stacks[0]
+    require(not stacks or alone, "LifeLoss: a stack of frames begins anew with a life; nothing may be above it")
+    return LifeLayers(losses[0], stacks[0] if stacks else None)
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
@@ -156,27 +185,26 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
         wrapper = vars(load_wing(name))[name]
     wrapper = wrapper or find("env_wrappers", "wrappers", wrapper_id)
     if wrapper is None:
-        known = [*WRAPPERS, *registered("wrappers")]
-        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, known)} (known: {', '.join(known)})")
+        names = [*WRAPPERS, *registered("wrappers")]
+        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, names)} (known: {', '.join(names)})")
     if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, gymnasium.Env)):
         raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")
-    made: Callable[..., gymnasium.Env] = wrapper
-    return made
+    return wrapper
 
 
-def _defaults(wrapper: dict[str, object], gamma: float) -> dict[str, Any]:
+def _with_gamma(wrapper: dict[str, object], gamma: float) -> dict[str, Any]:
     """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
     name = str(wrapper["id"])
     parameters = [*inspect.signature(find_wrapper(name)).parameters.values()][1:]  # the first is the world
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     accepted = [p.name for p in named]
-    known = f"accepted: {', '.join(accepted) or 'none'}"
+    hint = f"accepted: {', '.join(accepted) or 'none'}"
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for key in wrapper:
         if key != "id" and key not in accepted and not open_ended:
-            raise UserError(f"env_wrappers: {name} has no {key!r}{nearest(key, accepted)}; {known}")
+            raise UserError(f"env_wrappers: {name} has no {key!r}{nearest(key, accepted)}; {hint}")
     filled = {"gamma": gamma, **wrapper} if "gamma" in accepted else wrapper
     for parameter in named:
         if parameter.default is parameter.empty and parameter.name not in filled:
-            raise UserError(f"env_wrappers: {name} needs {parameter.name!r}; {known}")
+            raise UserError(f"env_wrappers: {name} needs {parameter.name!r}; {hint}")
     return filled

@@ -13,7 +13,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from stride.envs_gym.wrappers.base import Remembering, env_name, require
+from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, env_name, require
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
@@ -31,14 +31,15 @@ class PotentialShaper(gymnasium.Wrapper, ABC):
     def potential(self) -> float:
         """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        answer = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        answer = self.env.reset(**kwargs)
         self._potential = self.potential()
         return answer
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        before, self._potential = self._potential, 0.0 if terminated else self.potential()
+        before = self._potential
+        self._potential = 0.0 if terminated else self.potential()
         shaped = float(reward) + self.scale * (self.gamma * self._potential - before)
         return obs, shaped, terminated, truncated, info
 
@@ -54,8 +55,8 @@ class CartPoleShaper(PotentialShaper):
 
     def potential(self) -> float:
         x, _, theta, _ = self._world.state
-        share = max(abs(x) / self._world.x_threshold, abs(theta) / self._world.theta_threshold_radians)
-        return 1.0 - min(float(share), 1.0)
+        distance = max(abs(x) / self._world.x_threshold, abs(theta) / self._world.theta_threshold_radians)
+        return 1.0 - min(float(distance), 1.0)
 
 
 class MountainCarShaper(PotentialShaper):
@@ -71,12 +72,13 @@ class MountainCarShaper(PotentialShaper):
 
     def potential(self) -> float:
         position, velocity = self._world.state
-        least, enough = -self.GRAVITY / 3, self.GRAVITY / 3 * np.sin(3 * self._world.goal_position)
+        least = -self.GRAVITY / 3
+        enough = self.GRAVITY / 3 * np.sin(3 * self._world.goal_position)
         energy = velocity**2 / 2 + self.GRAVITY / 3 * np.sin(3 * position)
         return min(float((energy - enough) / (enough - least)), 0.0)
 
 
-class MountainCarCountBonus(Remembering):
+class MountainCarCountBonus(MemoryWrapper):
     """Adds scale / sqrt(visits) of the cell of positions and velocities that a step leads to, this visit included.
 
     Visits are counted over all episodes of a world, each world for itself.
@@ -93,12 +95,12 @@ class MountainCarCountBonus(Remembering):
         self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
         self.visits = np.zeros((bins, bins), np.int64)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        if kwargs.get("seed") is not None:
             self.visits.fill(0)
-        return self.env.reset(seed=seed, options=options)
+        return self.env.reset(**kwargs)
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
         row, column = np.clip(cell, 0, self.bins - 1).tolist()

@@ -5,8 +5,7 @@ import sys
 
 from stride.commands.usage import spelled
 from stride.config.commands.check_env import CheckArguments, parse_check
-from stride.envs_gym.check.finding import FAULT, Result
-from stride.envs_gym.check.parts import PARTS
+from stride.envs_gym.check.finding import FAULT, PARTS, CheckResult
 from stride.envs_gym.check.screen import page, progress
 from stride.envs_gym.check.watched import check
 from stride.report.console import standard_output
@@ -29,7 +28,7 @@ def main(argv: list[str]) -> int:
     return 1 if result.count(FAULT) else 0
 
 
-def checked(arguments: CheckArguments) -> Result:
+def checked(arguments: CheckArguments) -> CheckResult:
     """Waited for: a line on a terminal that says what is looked at, lines on stderr where there is none."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None

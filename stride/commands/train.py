@@ -46,9 +46,8 @@ from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.config.sweep import unheeded_sweep
 from stride.envs_gym.backends import choose_backend
-from stride.envs_gym.given import is_given
 from stride.envs_gym.gym_env import EnvError
-from stride.envs_gym.make import env_info, import_module, make_envs
+from stride.envs_gym.make import env_info, import_module, is_given, make_envs
 from stride.envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
 from stride.envs_gym.task import task_of
 from stride.envs_gym.workers import workers_of

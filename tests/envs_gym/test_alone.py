@@ -7,9 +7,8 @@ import tensor_worlds  # registers its worlds
 import torch
 
 from stride.config.schema import PPOConfig
-from stride.envs_gym.alone import Alone
 from stride.envs_gym.make import make_envs
-from stride.envs_gym.rendered import Checked, make_rendered
+from stride.envs_gym.rendered import CheckedEnv, SingleWorldEnv, make_rendered
 from stride.utils.user_error import UserError
 
 CONFIG = PPOConfig(env_id="tensor-test/Kept-v0")
@@ -39,7 +38,7 @@ gym.register("tensor-test/Masked-v0", None, vector_entry_point=Masked)
 
 def test_one_world_is_played_as_gymnasium_has_it():
     env = make_rendered(CONFIG, None)
-    assert isinstance(env, Checked) and isinstance(env.unwrapped, Alone)
+    assert isinstance(env, CheckedEnv) and isinstance(env.unwrapped, SingleWorldEnv)
     batch = make_envs(CONFIG, 1)
     obs, _ = env.reset(seed=5)
     assert obs in env.observation_space and np.array_equal(obs, batch.reset(5)[0].numpy())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stride.envs_fast.vec_env import CPU
-from stride.envs_gym.batches import Acting, Counts, observations, seen_space
+from stride.envs_gym.batches import BatchActions, EpisodeCounts, observations, policy_space
 from stride.envs_gym.spaces import actions, observation_space, observation_writer, zeros
 from stride.utils.user_error import UserError
 
@@ -48,7 +48,7 @@ def test_a_batch_is_read_as_its_worlds_are(space):
     write = observation_writer(space, wanted)
     for world, sample in enumerate(samples):
         write(world, sample)
-    assert seen_space(space) == observation_space(space)
+    assert policy_space(space) == observation_space(space)
     got = named(observations(space)(batch(space, samples)))
     assert [*got] == [*named(wanted)]
     for name, leaf in named(wanted).items():
@@ -60,7 +60,7 @@ def test_images_come_channels_first_and_nothing_is_copied():
         space = BOX(0, 255, shape, np.uint8)
         value = torch.randint(0, 256, (N, *shape), dtype=torch.uint8)
         got = observations(space)(value)
-        assert seen_space(space).shape == seen == got.shape[1:]
+        assert policy_space(space).shape == seen == got.shape[1:]
         assert got.data_ptr() == value.data_ptr()
         assert torch.equal(
             got[2, 0], value[2] if len(shape) == 2 else value[2, 0] if shape == seen else value[2, ..., 0]
@@ -68,8 +68,8 @@ def test_images_come_channels_first_and_nothing_is_copied():
     deep = gym.spaces.Dict({"a": gym.spaces.Dict({"eye": BOX(0, 255, (9, 8, 3), np.uint8)}), "a!": BOX(0, 1, (1,))})
     picture = torch.zeros(N, 9, 8, 3, dtype=torch.uint8)
     got = observations(deep)({"a": {"eye": picture}, "a!": torch.zeros(N, 1)})
-    assert [*got] == [*seen_space(deep).spaces] == ["a!", "a.eye"]
-    assert got["a.eye"].shape[1:] == seen_space(deep)["a.eye"].shape == (3, 9, 8)
+    assert [*got] == [*policy_space(deep).spaces] == ["a!", "a.eye"]
+    assert got["a.eye"].shape[1:] == policy_space(deep)["a.eye"].shape == (3, 9, 8)
     numbers = torch.randn(N, 3)
     assert observations(SEEN[0])(numbers).data_ptr() == numbers.data_ptr()
 
@@ -86,7 +86,7 @@ ACTED = [
 
 @pytest.mark.parametrize("space", ACTED, ids=str)
 def test_a_batch_acts_as_its_worlds_do(space):
-    known, acting = actions(space), Acting(space, N, CPU)
+    known, acting = actions(space), BatchActions(space, N, CPU)
     assert acting.space == known.space and acting.shape == (N, *known.example.shape)
     if known.example.dtype == torch.int64:
         top = torch.as_tensor(known.space.n if isinstance(known.space, gym.spaces.Discrete) else known.space.nvec)
@@ -94,7 +94,7 @@ def test_a_batch_acts_as_its_worlds_do(space):
     else:
         action = torch.randn(acting.shape) * 2  # beyond the bounds, too
     acting.check(action, "x")
-    given = acting.given(action)
+    given = acting.convert(action)
     wanted = np.stack([np.asarray(each) for each in known.convert(action.numpy())])
     assert np.allclose(given.numpy(), wanted, rtol=1e-6) and given.data_ptr() != action.data_ptr()
     with pytest.raises(ValueError, match="x takes actions"):
@@ -103,15 +103,15 @@ def test_a_batch_acts_as_its_worlds_do(space):
 
 def test_what_no_batch_can_be_is_refused():
     late = gym.spaces.MultiDiscrete([3, 3], start=[1, 0])
-    for make in (lambda: Acting(late, N, CPU), lambda: observations(late)):
+    for make in (lambda: BatchActions(late, N, CPU), lambda: observations(late)):
         with pytest.raises(UserError, match="begins elsewhere than at 0"):
             make()
     with pytest.raises(UserError, match="two or three dimensions"):
-        seen_space(BOX(0, 255, (2, 3, 4, 5), np.uint8))
+        policy_space(BOX(0, 255, (2, 3, 4, 5), np.uint8))
 
 
 def test_an_episode_counts_until_it_ends_and_no_longer():
-    counts, obs = Counts(3, CPU), torch.zeros(3, 1)
+    counts, obs = EpisodeCounts(3, CPU), torch.zeros(3, 1)
     off = torch.zeros(3, dtype=torch.bool)
     counts.step(obs, torch.tensor([1.0, 2.0, float("nan")]), off, off, obs)
     ended = torch.tensor([True, False, True])

@@ -7,20 +7,18 @@ import gymnasium
 import numpy as np
 import pytest
 
-from stride.envs_gym.check import parts
-from stride.envs_gym.check.catalogue import CATALOGUE
+from stride.envs_gym.check import finding as parts
 from stride.envs_gym.check.constants import constant_actions
 from stride.envs_gym.check.cost import best_workers
-from stride.envs_gym.check.examine import CHECKS, Limits, Request, examine
-from stride.envs_gym.check.finding import FAULT, LEVELS, WARNING, Facts, Finding
-from stride.envs_gym.check.outside import said_better
-from stride.envs_gym.check.study import StopError, Study
-from stride.envs_gym.check.subject import find_subject
+from stride.envs_gym.check.examine import CHECKS, CheckLimits, examine
+from stride.envs_gym.check.finding import CATALOGUE, FAULT, LEVELS, WARNING, Measurements, finding
+from stride.envs_gym.check.outside import reported_better
+from stride.envs_gym.check.study import StopError, Study, find_subject
 from stride.envs_gym.check.watched import check_in
 from stride.envs_gym.check.world import distance
 from stride.utils.user_error import UserError
 
-SHORT = Limits(steps=500, seconds=3.0)
+SHORT = CheckLimits(steps=500, seconds=3.0)
 FAMILIES = [
     "Pendulum-v1", "FrozenLake-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Blackjack-v1",
     "CliffWalking-v1", "Taxi-v4", "LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3", "HalfCheetah-v5", "Hopper-v5",
@@ -39,7 +37,7 @@ def examined(words, limits=SHORT, names=tuple(CHECKS)):
     whole = {name: part for name, part in CHECKS.items() if name in names}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stride.envs_gym.check.examine.CHECKS", whole)
-        return examine(Request(words, {}, limits), lambda told: None, [0, 0])
+        return examine(words, {}, limits, lambda message: None, [0, 0])
 
 
 @pytest.mark.parametrize("kind", broken_envs.BROKEN, ids=lambda kind: kind.__name__)
@@ -57,7 +55,7 @@ def test_what_is_broken_is_found_by_name(kind):
 @pytest.mark.parametrize("every", [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytest.mark.soak)])
 def test_each_is_found_among_all_parts(every):
     for kind, (level, _, name) in [*broken_envs.BROKEN.items()][::every]:
-        result = examined(named(kind), Limits(steps=300, seconds=1.0))
+        result = examined(named(kind), CheckLimits(steps=300, seconds=1.0))
         assert name in {each.name for each in result.findings}, kind
         assert bool(result.count(FAULT)) == (level == FAULT), (kind, result.sorted())
 
@@ -66,7 +64,7 @@ def test_each_is_found_among_all_parts(every):
 def test_a_sound_world_has_neither_faults_nor_warnings(words):
     result = examined(words)
     assert not [each for each in result.findings if each.level != "note"] and not result.stopped
-    assert result.facts.episodes > 5 and result.facts.random_return is not None
+    assert result.measurements.episodes > 5 and result.measurements.random_return is not None
 
 
 def test_cartpole_has_no_faults():
@@ -78,7 +76,7 @@ def test_cartpole_has_no_faults():
 @pytest.mark.parametrize("env_id", FAMILIES)
 def test_no_installed_family_has_faults(env_id):
     try:
-        result = examined(env_id, Limits(steps=300, seconds=1.0), names=UNDRAWN)
+        result = examined(env_id, CheckLimits(steps=300, seconds=1.0), names=UNDRAWN)
     except UserError as error:
         pytest.skip(str(error))
     assert not result.count(FAULT) and not result.stopped, result.sorted()
@@ -102,7 +100,7 @@ def test_every_finding_has_a_why_and_a_cure_and_most_are_shown_to_be_found():
         (broken_envs.Leaks, parts.MEMORY, "memory-grows", "made in tests/broken_envs.py:"),
         (broken_envs.ClassState, parts.SEED, "shared-state", "ClassState.trail"),
         (broken_envs.GlobalRandom, parts.SEED, "global-random", "np.random moved"),
-        (broken_envs.OldStep, parts.FORM, "old-step", "4 things"),
+        (broken_envs.OldStep, parts.FORM, "old-step", "4 values"),
         (broken_envs.ClockAsEnd, parts.PLAY, "time-limit-as-terminated", "each at step 20"),
         (broken_envs.IgnoresPart, parts.CONSTANT, "action-part-ignored", "action[1]"),
     ],
@@ -111,7 +109,7 @@ def test_every_finding_has_a_why_and_a_cure_and_most_are_shown_to_be_found():
 def test_what_was_seen_names_the_place(kind, where, name, words):
     names = {parts.FORM, parts.SEED, where} if where == parts.CONSTANT else {parts.FORM, where}
     (found,) = [each for each in examined(named(kind), names=names).findings if each.name == name]
-    assert words in found.seen
+    assert words in found.evidence
 
 
 def test_a_fixed_horizon_that_can_be_seen_is_no_fault():
@@ -143,14 +141,14 @@ def apart(kind, timeout, way="fork"):
 def test_what_takes_the_process_along_is_named(kind, name, words):
     result = apart(kind, timeout=0.5 if name == "hangs" else 30.0)
     (found,) = [each for each in result.findings if each.name == name]
-    assert words in found.seen and result.stopped
-    assert name != "hangs" or "broken_envs.py:" in found.seen
+    assert words in found.evidence and result.stopped
+    assert name != "hangs" or "broken_envs.py:" in found.evidence
 
 
 def test_a_crash_of_native_code_is_named_with_its_place():
     """Not in a fork: what pytest's process has loaded may handle the signal first, and abort."""
     (found,) = [each for each in apart(broken_envs.Dies, 30, "spawn").findings if each.name == "process-died"]
-    assert "was killed by SIGSEGV in step (tests/broken_envs.py:" in found.seen
+    assert "was killed by SIGSEGV in step (tests/broken_envs.py:" in found.evidence
 
 
 def test_a_whole_check_of_a_process(capfd):
@@ -158,8 +156,8 @@ def test_a_whole_check_of_a_process(capfd):
     seen = []
     request = named(broken_envs.Prints), {}, 200, 2.0
     result = check_in(multiprocessing.get_context("fork"), request, 30, lambda part, seconds: seen.append(part))
-    assert any(each.name == "prints" and "bytes at each step" in each.seen for each in result.findings)
-    assert result.facts.round_trip_us > 0 and not result.stopped and not result.count(FAULT)
+    assert any(each.name == "prints" and "bytes at each step" in each.evidence for each in result.findings)
+    assert result.measurements.round_trip_us > 0 and not result.stopped and not result.count(FAULT)
     assert list(dict.fromkeys(seen)) == ["", *parts.PARTS]
     assert capfd.readouterr() == ("", "")
 
@@ -193,16 +191,18 @@ def test_workers_pay_where_a_step_costs_more_than_asking_for_it():
 
 def test_cost_is_judged_by_what_was_measured():
     study = Study(find_subject("broken_envs:Sound", {}), SHORT, [0, 0], lambda: 1e-4, lambda: 0)
-    study.facts = Facts(steps=100, episodes=10, step_us=20_000.0, reset_us=900_000.0, steps_per_second=50.0)
+    study.measurements = Measurements(
+        steps=100, episodes=10, step_us=20_000.0, reset_us=900_000.0, steps_per_second=50.0
+    )
     found = {each.name: each for each in CHECKS[parts.COST](study)}
-    assert found["slow-step"].level == WARNING and "5:33:20" in found["slow-step"].seen
-    assert "82%" in found["slow-reset"].seen and study.facts.round_trip_us == pytest.approx(100)
+    assert found["slow-step"].level == WARNING and "5:33:20" in found["slow-step"].evidence
+    assert "82%" in found["slow-reset"].evidence and study.measurements.round_trip_us == pytest.approx(100)
 
 
 def test_gymnasiums_words_are_left_out_where_ours_say_it():
-    warned = Finding("gymnasium-warning", WARNING, "The obs returned was expecting a numpy array", "", "")
-    assert said_better(warned, [Finding("observation-dtype", WARNING, "", "", "")])
-    assert not said_better(warned, [])
+    warning = "The obs returned was expecting a numpy array"
+    assert reported_better(warning, [finding("observation-dtype", "")])
+    assert not reported_better(warning, [])
 
 
 def test_distances():

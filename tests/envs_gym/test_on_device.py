@@ -126,7 +126,7 @@ def test_actions_of_the_wrong_shape_or_type():
     envs = OnDevice(GymEnv("CartPole-v1", N), CPU)
     envs.reset(0)
     for action in (torch.zeros(1, dtype=torch.int64), torch.zeros(N), torch.zeros(N, 1, dtype=torch.int64)):
-        with pytest.raises(ValueError, match=r"take actions torch.int64\[3\], got torch"):
+        with pytest.raises(ValueError, match=r"takes actions torch.int64\[3\], got torch"):
             envs.step(action)
 
 

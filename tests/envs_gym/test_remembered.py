@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stride.envs_gym.remembered import recall, remember
+from stride.envs_gym.own_code import recall, remember
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_where_they_do_not_it_is_the_observation_acted_upon(late, caplog):
         assert torch.equal(step.final_obs, before)
         before = step.obs.clone()
     envs.state_dict()
-    assert cuts == 6 and "6 truncated episodes ended where its info does not tell" in caplog.text
+    assert cuts == 6 and "its info has no last observation (final_obs) of 6 truncated episodes" in caplog.text
 
 
 def test_a_seam_ends_every_episode_where_it_stood():

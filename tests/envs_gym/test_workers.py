@@ -62,7 +62,7 @@ def test_a_world_that_says_so_gets_none(entry, machine):
     assert choose_workers(told) == (0, "the world says that they do not pay")
     assert choose_workers(replace(told, workers=2)).number == 2
     gymnasium.register("stride-test/Alone-v0", lambda: Slow())
-    assert not workers.wants_none(told)
+    assert not workers.refuses_workers(told)
 
 
 def test_a_number_is_a_number_but_no_process_is_without_a_world(machine):
@@ -78,7 +78,7 @@ def test_what_a_step_costs_is_asked_of_the_world_once(monkeypatch):
     monkeypatch.setattr(
         Slow, "step", lambda self, action: workers.time.sleep(SECONDS) or (self.reset()[0], 0, False, False, {})
     )
-    monkeypatch.setattr(workers, "_measured", {})
+    monkeypatch.setattr(workers, "_step_costs", {})
     monkeypatch.setattr(workers, "LONG", float("inf"))  # a busy machine may hold a step up for as long
     config = Config(env_id=SLOW, env_kwargs={"seconds": 0.5})
     assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.STEPS
@@ -217,9 +217,9 @@ def test_what_goes_wrong_in_a_worker_is_one_line_with_the_line_of_the_world(what
 DEAF = """
 import signal
 from multiprocessing import resource_tracker
-from stride.envs_gym.async_pool import untouched
+from stride.envs_gym.async_pool import isolated
 resource_tracker._resource_tracker._fd = None  # none is running: this process was forked from one that has it
-with untouched():
+with isolated():
     resource_tracker.ensure_running()  # as the fork server does before it starts: the first time it unblocks them
     assert {signal.SIGINT, signal.SIGTERM} <= signal.pthread_sigmask(signal.SIG_BLOCK, [])
 assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
