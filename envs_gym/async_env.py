@@ -65,7 +65,7 @@ class AsyncEnv:
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
         asked = env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ)
-        setup = WorkerSetup(*asked, tuple(origin.modules), wrappers, own_modules.known(), origin.spec)
+        setup = WorkerSetup(*asked, tuple(origin.modules), wrappers, own_modules.snapshot(), origin.spec)
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._started = False

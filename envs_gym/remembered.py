@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stride.utils.durable_file import replacing_in
-from stride.utils.private_folder import of_another, others_may_write
+from stride.utils.places import of_another, others_may_write
 
 FOLDERS, PRIVATE = ("stride", "projects"), 0o700
 MOST_BYTES = 1 << 16

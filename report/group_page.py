@@ -15,11 +15,10 @@ from stride.report.markdown import markdown_table, shell_commands
 from stride.runstore import run_files
 from stride.runstore.seed_group import Ending, Watcher
 from stride.utils.curve import PLACES, bands_svg, group_svg
-from stride.utils.one_line import one_line
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.statistics import iqm
 from stride.utils.typography import area_chart, duration, plain, score
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
            "test_episodes", "val_best", "env_steps", "seconds", "why")  # fmt: skip

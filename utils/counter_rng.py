@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile, Kernels, read_source
+from stride.utils.cuda_kernels import Compile, DeviceKernels, compile_cuda, read_source
 from stride.utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
@@ -122,7 +121,7 @@ def uniforms_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
 
 
 @cache
-def _kernels(compile: Compile, device: torch.device) -> Kernels:
+def _kernels(compile: Compile, device: torch.device) -> DeviceKernels:
     return compile(read_source(Path(__file__).with_suffix(".cu")), device)
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from stride.envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
-from stride.utils.one_line import one_line
+from stride.utils.user_error import one_line
 
 
 class Entry(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from stride.envs_gym.check.catalogue import finding
 from stride.envs_gym.check.finding import NOTE, Finding
 from stride.envs_gym.check.study import Study
-from stride.utils.cores import cores
+from stride.utils.resources import cores
 from stride.utils.typography import duration
 
 WORLDS = 8  # that a training has

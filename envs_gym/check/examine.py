@@ -27,7 +27,7 @@ from stride.envs_gym.check.repeat import check_repeatability
 from stride.envs_gym.check.study import Limits, StopError, Study
 from stride.envs_gym.check.subject import find_subject
 from stride.envs_gym.check.world import VERBS, Pulse, begin
-from stride.utils.child_end import end_with_parent
+from stride.utils.child_process import end_with_parent
 from stride.utils.user_error import UserError
 
 Part = Callable[[Study], Iterator[Finding]]

@@ -14,8 +14,7 @@ from stride.envs_gym.blame import Blame, EnvError
 from stride.envs_gym.check.catalogue import finding
 from stride.envs_gym.check.finding import NOTE, Finding
 from stride.envs_gym.check.study import Study
-from stride.utils.one_line import one_line
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 WINDOW = "human"
 SAID_BETTER = (  # what stands in Gymnasium's words, and what says the same with numbers; "" where it is nothing

@@ -12,7 +12,7 @@ from stride.envs_gym.answers import real
 from stride.envs_gym.check.form import flags_and_reward
 from stride.envs_gym.check.study import Actor, Study, leaves
 from stride.envs_gym.check.world import World
-from stride.utils import memory_use
+from stride.utils.resources import memory_used
 
 SEED = 101
 LARGE = 2048  # numbers of a part from which on only each EACH-th observation is looked at
@@ -95,7 +95,7 @@ def play(study: Study, world: World, record: Record) -> None:
         if record.steps % 10 == 0:
             record.info_sizes.append(size_of(info))
         if record.steps % 50 == 0:
-            record.resident.append((record.steps, memory_use.used()))
+            record.resident.append((record.steps, memory_used()))
         if terminated or truncated:
             record.episodes.append(Episode(age, total, bool(terminated), bool(truncated)))
             obs, info, age, total = *world.reset(), 0, 0.0

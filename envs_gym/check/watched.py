@@ -18,7 +18,7 @@ from stride.envs_gym.blame import is_users, shown
 from stride.envs_gym.check.catalogue import finding
 from stride.envs_gym.check.finding import Finding, Result
 from stride.envs_gym.check.world import VERBS, Pulse
-from stride.utils.child_path import nothing_from_here
+from stride.utils.child_process import nothing_from_here
 from stride.utils.user_error import UserError
 
 LOOK, ANSWER, GRACE = 0.1, 1.0, 2.0  # seconds: between two looks; to say where it hangs; to end by itself

@@ -32,8 +32,8 @@ from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import task_of
 from stride.envs_gym.workers import workers_of
 from stride.envs_gym.wrappers.registry import wrap, wrappers_of
-from stride.utils.cores import cores
 from stride.utils.durable_file import write_json
+from stride.utils.resources import cores
 from stride.utils.user_error import UserError, nearest
 
 SYNC, ASYNC = "SyncVectorEnv", "AsyncVectorEnv"

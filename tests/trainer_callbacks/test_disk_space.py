@@ -6,11 +6,11 @@ import os
 import pytest
 
 from stride.config.schema import Config
-from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
+from stride.trainer_callbacks.shortage import ShortageError, shortage_errors
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])
 def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
-    whole = pytest.raises(NoRoomError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
-    with whole, room_errors(Config("CartPole-v1", "ppo"), "go on so"):
+    whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
+    with whole, shortage_errors(Config("CartPole-v1", "ppo"), "go on so"):
         raise OSError(number, os.strerror(number), "a.ckpt")

@@ -18,8 +18,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from stride.utils.kernel_cache import njit
-from stride.utils.processor import FEATURES
+from stride.utils.kernel_cache import FEATURES, njit
 
 Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
 Emitted = tuple[Signature, Emit]
