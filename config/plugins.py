@@ -23,7 +23,7 @@ from stride.config.field_types import hints, takes
 from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
-from stride.utils.interrupts import by_signal
+from stride.utils.interrupted import by_signal
 from stride.utils.user_error import UserError, describe_error, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"

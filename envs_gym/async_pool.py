@@ -21,7 +21,7 @@ import torch
 from stride.envs_gym.async_worker import WHERE, Answer, Shared, Task, WorkerSetup, work
 from stride.envs_gym.blame import EnvError, is_users, shown
 from stride.utils.child_process import nothing_from_here
-from stride.utils.interrupts import ENDING
+from stride.utils.interrupted import ENDING
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
 GRACE = 2.0  # seconds a worker has to end by itself

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import gymnasium
 
-from stride.utils.interrupts import by_signal
+from stride.utils.interrupted import by_signal
 from stride.utils.places import HOME, PROJECT, ROOT
 from stride.utils.user_error import UserError, describe_error, one_line
 

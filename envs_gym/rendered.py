@@ -20,7 +20,7 @@ from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
 from stride.envs_gym.step_watch import WatchedBlame, blame
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
-from stride.utils.interrupts import by_signal
+from stride.utils.interrupted import by_signal
 from stride.utils.user_error import UserError, describe_error
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window

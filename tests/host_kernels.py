@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from stride.utils.cuda_kernels import Source
-from stride.utils.kernel_cache import PRIVATE, ROOT
+from stride.utils.kernel_folder import PRIVATE, ROOT
 
 HEADER = Path(__file__).with_name("on_host.h")
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-Wall"]

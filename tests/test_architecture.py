@@ -42,7 +42,7 @@ LAZY |= {"agents.trained.tensors"}  # brings torch: for who compares tensors
 LAZY |= {"envs_gym.task"}  # likewise: for a search in an environment that has no config of its own
 LAZY |= {
     "runstore.many.ray_pool",
-    "utils.kernel_cache",
+    "utils.kernel_folder",
 }  # on a node, before our modules are there; Numba alone
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "streams", "statistics", "provenance", "entry", "durable_file", "places")
@@ -76,6 +76,7 @@ OPENERS = {
     "report/trackers/child.py": "its own stdin",
     "utils/cuda_kernels.py": "compiled kernels, and the project's own code",
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
+    "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/resources.py": "/proc and /sys",
     "utils/devices.py": "/proc",
     "runstore/many/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",

@@ -14,7 +14,7 @@ from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json, write_json
 from stride.trainer_callbacks.resume import find_resumption, settings_hash
-from stride.utils.interrupts import CtrlC
+from stride.utils.interrupted import CtrlC
 
 MORE = ("--max-timesteps", "160")
 EDITED = "was edited by hand"

@@ -22,9 +22,10 @@ from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.run_log import open_run_log
+from stride.trainer_callbacks.interrupt import Dropped
 from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
 from stride.trainer_callbacks.shortage import ShortageError
-from stride.utils.interrupts import Dropped, by_signal
+from stride.utils.interrupted import by_signal
 from stride.utils.places import from_caller
 from stride.utils.streams import nowhere
 from stride.utils.user_error import NumbersError, UserError, describe_error

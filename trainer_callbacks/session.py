@@ -31,6 +31,7 @@ from stride.trainer_callbacks.debug import Debug
 from stride.trainer_callbacks.dreams import judge_dreams
 from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
+from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import host_facts, json_hash
 from stride.trainer_callbacks.schedule import ApplySchedules, AtPlateau
 from stride.trainer_callbacks.shortage import keep_freed_memory
@@ -40,7 +41,6 @@ from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.trainer_callbacks.video import Video
 from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes, past_rows
 from stride.utils.devices import described
-from stride.utils.interrupts import Dropped, Interrupts
 from stride.utils.places import TRAIN, back_to_caller, from_caller
 from stride.utils.provenance import code_hash
 from stride.utils.user_error import NumbersError, UserError

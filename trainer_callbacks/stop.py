@@ -11,8 +11,8 @@ from stride.agents.base import Agent
 from stride.agents.experience.collector import WINDOW, Policy
 from stride.config.schema import Config
 from stride.runstore.outcome import INTERRUPTED, PAUSED
+from stride.trainer_callbacks.interrupt import Interrupts
 from stride.trainer_callbacks.schedule import AtPlateau
-from stride.utils.interrupts import Interrupts
 
 TEST_MEAN, TEST_EPISODES = "test/roll/ep_rew/mean", "test/roll/episodes"
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.kernel_cache import FOLDER, PRIVATE
+from stride.utils.kernel_folder import FOLDER, PRIVATE
 from stride.utils.places import PROJECT, module_of
 from stride.utils.user_error import UserError
 

@@ -1,23 +1,16 @@
-"""How every command begins and ends: quickly, its errors in one line, a Ctrl-C in none, with the expected exit code.
+"""How every command ends: its errors in one line, a Ctrl-C in none, and the exit code that a shell expects."""
 
-Imported before everything else. Loading makes a million objects that stay: the garbage collector would walk through
-them again and again, and taking them apart when the process ends costs as much as loading torch.
-"""
-
-import atexit
 import errno
-import gc
-import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import NoReturn, TypeVar
 
+from stride.utils import quick_start
 from stride.utils.child_process import import_nothing_from_here
 from stride.utils.durable_file import OUT_OF_HANDLES
-from stride.utils.interrupts import ctrl_c
+from stride.utils.interrupted import ctrl_c
 from stride.utils.own_modules import import_refusal, use_folders
 from stride.utils.places import current_folder
 from stride.utils.streams import loss, losses, outlive_readers
@@ -26,9 +19,6 @@ from stride.utils.user_error import NumbersError, UserError, one_line
 GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
 Main = Callable[[list[str]], int]
 Code = TypeVar("Code", int, int | None)
-
-gc.disable()
-_to_undo: list[Callable[[], object]] = []  # what holds only while modules load
 
 
 def is_refusal(error: Exception) -> bool:
@@ -39,39 +29,13 @@ def is_refusal(error: Exception) -> bool:
 def begin(first: Callable[[list[str]], int | None], loading_text: str = "") -> None:
     """Before the heavy imports: what `first` can answer or refuse without them ends the process here.
 
-    Else (None) they come next, and `loading_text` is shown on a live terminal until `loaded()`.
+    Else (None) they come next, and `loading_text` is shown on a live terminal until `quick_start.loaded()`.
     """
     outlive_readers()
     code = ended(first, sys.argv[1:])
     if code is not None:
-        leave(printed(code))
-    loading(loading_text)
-
-
-def loading(text: str) -> None:
-    """Print that the heavy imports come now; a Ctrl-C among them has nothing to save, and ends without a traceback."""
-    if text and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        print(text, end="", flush=True)
-        _to_undo.append(partial(print, "\r" + " " * len(text), end="\r", flush=True))
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _to_undo.append(partial(signal.signal, signal.SIGINT, signal.default_int_handler))
-
-
-def loaded() -> None:
-    """Everything is imported: collect garbage again, but never look at what exists by now."""
-    while _to_undo:
-        _to_undo.pop()()
-    gc.freeze()
-    gc.enable()
-
-
-def leave(code: int) -> NoReturn:
-    """End the process: what was registered for its end is done, and nothing is taken apart."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        quick_start.leave(printed(code))
+    quick_start.loading(loading_text)
 
 
 def ended(
@@ -128,4 +92,4 @@ def run(main: Main, *failures: type[Exception]) -> NoReturn:
 def run_and_leave(main: Main) -> NoReturn:
     """As `run`, and nothing is taken apart at the end: for commands that make thousands of objects, and no thread."""
     outlive_readers()
-    leave(printed(ended(main, sys.argv[1:])))
+    quick_start.leave(printed(ended(main, sys.argv[1:])))

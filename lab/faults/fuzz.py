@@ -35,7 +35,7 @@ from stride.config.debugger import for_debugger
 from stride.config.keys import known_keys
 from stride.config.loader import environment_files
 from stride.runstore.run_dir import RunDir
-from stride.utils.interrupts import Interrupted
+from stride.utils.interrupted import Interrupted
 
 LIMIT = 5.0  # seconds that a wrong word may take, of its own where others use the machine too
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -14,7 +14,7 @@ from typing import Any, Self
 from rich.text import Text
 
 from stride.report.terminal import Page, encoded
-from stride.utils.interrupts import ENDING
+from stride.utils.interrupted import ENDING
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor; and back
 NARROWEST, LOWEST = 20, 4

@@ -23,7 +23,7 @@ from stride.runstore.seed_group import (
     write_plan,
 )
 from stride.utils.entry import GOAL_MISSED
-from stride.utils.interrupts import Noted, name_of
+from stride.utils.interrupted import Noted, name_of
 from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.user_error import UserError
 

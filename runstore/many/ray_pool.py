@@ -254,7 +254,7 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
 @cache
 def facts() -> dict[str, str]:
     """What bits rest on, beside the config."""
-    from stride.utils.kernel_cache import NAME
+    from stride.utils.kernel_folder import NAME
 
     return {"code": source_hash(), "processor": NAME, **versions()}
 

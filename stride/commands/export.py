@@ -4,12 +4,13 @@ The story, top to bottom: arguments -> loaded run -> 1,000 observations of real 
 the run's player does, or none.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 
 from stride.config.commands.export import parse_export
 from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_export), "loading torch ...")  # here, as the imports below take seconds
@@ -26,7 +27,7 @@ from stride.envs_gym.gym_env import EnvError
 from stride.export.files import Kind, export
 from stride.export.verify import TOLERANCE, DifferenceError
 
-entry.loaded()
+quick_start.loaded()
 
 say = partial(print, flush=True)
 
@@ -53,4 +54,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

@@ -3,7 +3,7 @@
 Serves on this machine only, reads runs and never writes into them; a run in training can be watched.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import os
 import signal
@@ -16,6 +16,7 @@ from types import FrameType
 
 from stride.config.commands.inspect import parse_inspect
 from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     # here, as the imports below take seconds; runs may come while one looks
@@ -25,7 +26,7 @@ from stride.inspector.app import Inspector
 from stride.runstore.run_dir import runs_root
 from stride.utils.user_error import UserError
 
-entry.loaded()
+quick_start.loaded()
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -80,4 +81,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

@@ -4,7 +4,7 @@ The story, top to bottom: arguments -> loaded run -> episodes, watched one by on
 `--headless --episodes 100 --json` is the evaluation.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import json
 import sys
@@ -18,6 +18,7 @@ from typing import Any
 from stride.config.commands.play import PlayArguments, parse_play
 from stride.config.loader import file_of
 from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_play), "loading torch ...")  # here, as the imports below take seconds
@@ -43,7 +44,7 @@ from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
 
-entry.loaded()
+quick_start.loaded()
 
 Say = Callable[[str], None]
 WIDEST = 200  # columns of a table that no terminal bounds
@@ -264,4 +265,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(entry.printed(command(sys.argv[1:])))
+    quick_start.leave(entry.printed(command(sys.argv[1:])))

@@ -3,7 +3,7 @@
 The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import json
 import re
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stride.config.commands.publish import TEMPORARY, parse_publish
 from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
@@ -32,7 +33,7 @@ from stride.publishing.own_secrets import Own, find_own
 from stride.utils.places import PLAY
 from stride.utils.user_error import UserError
 
-entry.loaded()
+quick_start.loaded()
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
 
@@ -109,4 +110,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

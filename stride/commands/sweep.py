@@ -24,7 +24,7 @@ from stride.runstore.run_facts import mapping
 from stride.runstore.run_lock import locked
 from stride.utils import entry, places
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.interrupts import Noted, name_of
+from stride.utils.interrupted import Noted, name_of
 from stride.utils.user_error import UserError
 
 

@@ -24,7 +24,7 @@ from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
 from stride.runstore.run_files import exists
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.seed_group import members
-from stride.utils.interrupts import Noted
+from stride.utils.interrupted import Noted
 from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.typography import duration, score
 

@@ -3,7 +3,7 @@
 The story of a run, top to bottom: arguments -> config -> worlds and agent -> run folder -> callbacks -> Trainer.fit.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import shlex
 import sys
@@ -21,6 +21,7 @@ if __name__ == "__main__":
 
 from stride.commands.train_opening import first_words
 from stride.config.preflight import print_help
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(first_words, "  loading torch ...")  # here, as the imports below take seconds
@@ -68,6 +69,7 @@ from stride.runstore.run_names import GROUP_PREFIX
 from stride.runstore.seed_group import find_group, needs_of
 from stride.trainer_callbacks.debug import Debug
 from stride.trainer_callbacks.failures import failures_reported, start_reported
+from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import (
     Resumption,
     adopt,
@@ -83,12 +85,11 @@ from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils import places
 from stride.utils.devices import described, prepare, training_device
 from stride.utils.durable_file import check_room
-from stride.utils.interrupts import Dropped, Interrupts
 from stride.utils.places import TRAIN, in_callers_folder
 from stride.utils.streams import Events, only_events
 from stride.utils.user_error import NumbersError, UserError
 
-entry.loaded()
+quick_start.loaded()
 
 FAILURES = (EnvError, ShortageError, LockLostError)  # said in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
@@ -376,4 +377,4 @@ def main_in_events(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(command(words_of(sys.argv[1:], load_early, forked_early)))
+    quick_start.leave(command(words_of(sys.argv[1:], load_early, forked_early)))

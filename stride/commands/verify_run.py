@@ -9,7 +9,7 @@ every world and episode stands, counters. Then what the run says of itself in se
 last line says what was not verified. Exit code 0 when identical or the same within tolerance, 1 when not.
 """
 
-from stride.utils import entry  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from stride.config.commands.verify import VerifyArguments, parse_verify
 from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_verify), "loading torch ...")  # here, as the imports below take seconds
@@ -42,7 +43,7 @@ from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.resume import host_facts
 from stride.utils.user_error import UserError, one_line
 
-entry.loaded()
+quick_start.loaded()
 
 ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
 SHOWN = 5  # differences
@@ -186,4 +187,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

@@ -9,7 +9,7 @@ from driven import advance, agent_for
 
 from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.kernels import minibatches, nets, replay, rollout
-from stride.utils import kernel_cache
+from stride.utils import kernel_folder
 
 ROLLOUT = ("n_steps=16", "n_envs=4", "batch_size=32", "n_epochs=1", "engine=fused_cpu")
 REPLAY = ("n_envs=2", "train_freq=16", "gradient_steps=2", "buffer_size=300", "learning_starts=20", "engine=fused_cpu")
@@ -61,9 +61,9 @@ def test_what_a_kernel_reads_is_found_through_names_and_addresses():
 
 def test_an_edit_of_whatever_a_kernel_takes_from_another_file_is_noticed():
     """Numba itself looks at a kernel's own file only."""
-    root = kernel_cache.PROJECT
-    hashed = {path for folder in kernel_cache.SOURCES for path in (root / folder).glob("*.py")}
-    hashed |= {root / file for file in kernel_cache.ALONE}
+    root = kernel_folder.PROJECT
+    hashed = {path for folder in kernel_folder.SOURCES for path in (root / folder).glob("*.py")}
+    hashed |= {root / file for file in kernel_folder.ALONE}
     assert {path for path in (root / "agents").rglob("*.py") if "@njit" in path.read_text()} <= hashed
     files = [path for path in (root / "agents" / "engines").rglob("*.py") if "@njit" in path.read_text()]
     files += [path for path in (root / "utils").glob("*.py") if re.search("^@(njit|intrinsic)", path.read_text(), re.M)]

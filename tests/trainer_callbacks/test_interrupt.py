@@ -12,10 +12,11 @@ from stride.commands import train
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
+from stride.trainer_callbacks import interrupt
 from stride.trainer_callbacks.checkpoint import AtomicIO
 from stride.trainer_callbacks.evaluate import Evaluate
-from stride.utils import interrupts
-from stride.utils.interrupts import Dropped, Interrupts
+from stride.trainer_callbacks.interrupt import Dropped, Interrupts
+from stride.utils.interrupted import ENDING
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 
@@ -23,7 +24,7 @@ WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.item
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    monkeypatch.setattr(interrupts, "GRACE", 0.2)
+    monkeypatch.setattr(interrupt, "GRACE", 0.2)
 
 
 def planted(monkeypatch, owner, name, call, numbers, seconds):
@@ -68,21 +69,21 @@ def test_what_lasts_is_dropped_and_the_last_checkpoint_stands(phase, number, mon
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_second_signal_does_not_wait(phase, monkeypatch):
-    monkeypatch.setattr(interrupts, "GRACE", 60)
+    monkeypatch.setattr(interrupt, "GRACE", 60)
     planted(monkeypatch, *PHASES[phase], [signal.SIGINT, signal.SIGINT], 60)
     assert train.command(WORDS) == 130
     assert not checkpoint_set.fault(RunDir.find("@last").checkpoints / "epoch=02.ckpt")
 
 
 def test_what_is_quick_is_finished_and_saved(monkeypatch):
-    monkeypatch.setattr(interrupts, "GRACE", 60)
+    monkeypatch.setattr(interrupt, "GRACE", 60)
     planted(monkeypatch, Evaluate, "_play", 1, [signal.SIGTERM], 0.1)
     assert train.command(WORDS) == 143
     assert checkpoint_set.names(RunDir.find("@last").checkpoints) == ["epoch=02"]
 
 
 def test_before_and_after_the_training_nothing_is_waited_for(monkeypatch, capsys):
-    monkeypatch.setattr(interrupts, "GRACE", 60)
+    monkeypatch.setattr(interrupt, "GRACE", 60)
     with monkeypatch.context() as patch:
         planted(patch, train, "env_info", 1, [signal.SIGTERM], 60)
         assert train.command(WORDS) == 143 and list_runs() == []
@@ -93,10 +94,10 @@ def test_before_and_after_the_training_nothing_is_waited_for(monkeypatch, capsys
 
 
 def test_handlers_are_put_back():
-    before = [signal.getsignal(number) for number in (*interrupts.ENDING, signal.SIGALRM)]
+    before = [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)]
     with pytest.raises(Dropped), Interrupts():
         os.kill(os.getpid(), signal.SIGINT)
-    assert [signal.getsignal(number) for number in (*interrupts.ENDING, signal.SIGALRM)] == before
+    assert [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
@@ -108,7 +109,7 @@ def test_a_signal_is_answered_at_once_though_the_iteration_goes_on(capfd):
 
 
 def test_a_closed_terminal_saves_and_nohup_is_left_alone(monkeypatch, capsys):
-    monkeypatch.setattr(interrupts, "GRACE", 60)
+    monkeypatch.setattr(interrupt, "GRACE", 60)
     with monkeypatch.context() as patch:
         planted(patch, Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
         assert train.command(WORDS) == 129

@@ -10,7 +10,7 @@ import pytest
 from stride.agents.engines.choice import build_agent
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
-from stride.trainer_callbacks import export_metrics
+from stride.trainer_callbacks import pulse
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
 from stride.trainer_callbacks.session import build_trainer
@@ -64,7 +64,7 @@ def alone(lock):
 
 @pytest.fixture
 def export(monkeypatch):
-    monkeypatch.setattr(export_metrics, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
 
     def made(sink, *words):
         small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "spec={}", "env_id=Slow-v0", *words]

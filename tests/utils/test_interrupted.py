@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stride.utils.interrupts import CtrlC, Noted, by_signal, ctrl_c
+from stride.utils.interrupted import CtrlC, Noted, by_signal, ctrl_c
 
 
 def test_a_ctrl_c_is_a_keyboard_interrupt_of_its_own_kind():

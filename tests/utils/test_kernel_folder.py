@@ -13,7 +13,7 @@ import pytest
 from numba.core.caching import IndexDataCacheFile
 
 from stride.agents.engines.fused_cpu import warm
-from stride.utils import kernel_cache
+from stride.utils import kernel_cache, kernel_folder
 from stride.utils.kernel_cache import njit
 
 DAY = 86_400
@@ -35,17 +35,17 @@ def spare(home):
 
 
 def test_kernels_lie_in_the_users_cache_folder(home):
-    assert kernel_cache.root_of({}) == home / ".cache" / "stride" / "kernels"
-    assert kernel_cache.root_of({"XDG_CACHE_HOME": str(home / "x")}) == home / "x" / "stride" / "kernels"
-    assert kernel_cache.root_of({"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "stride" / "kernels"
-    assert kernel_cache.root_of({"NUMBA_CACHE_DIR": "named"}) == Path.cwd() / "named"
+    assert kernel_folder.root_of({}) == home / ".cache" / "stride" / "kernels"
+    assert kernel_folder.root_of({"XDG_CACHE_HOME": str(home / "x")}) == home / "x" / "stride" / "kernels"
+    assert kernel_folder.root_of({"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "stride" / "kernels"
+    assert kernel_folder.root_of({"NUMBA_CACHE_DIR": "named"}) == Path.cwd() / "named"
     assert not Path("named").exists()  # looked at by who compiles
 
 
 def test_whatever_the_umask_nobody_else_can_write_there(home):
     before = os.umask(0)
     try:
-        root = kernel_cache.root_of({})
+        root = kernel_folder.root_of({})
     finally:
         os.umask(before)
     assert root == home / ".cache" / "stride" / "kernels"
@@ -56,26 +56,26 @@ def test_whatever_the_umask_nobody_else_can_write_there(home):
 def test_a_folder_that_others_can_write_to_is_not_taken(home, mode):
     (home / ".cache" / "stride" / "kernels").mkdir(parents=True)
     os.chmod(home / ".cache" / "stride" / "kernels", mode)
-    assert kernel_cache.root_of({}) == spare(home)
+    assert kernel_folder.root_of({}) == spare(home)
     assert spare(home).stat().st_mode & 0o777 == 0o700
 
 
 def test_nor_one_that_others_could_put_theirs_in_the_place_of(home):
     (home / ".cache").mkdir()
     os.chmod(home / ".cache", 0o777)
-    assert kernel_cache.root_of({}) == spare(home)
+    assert kernel_folder.root_of({}) == spare(home)
     os.chmod(home / ".cache", 0o1777)  # as /tmp: a name belongs to who made it
-    assert kernel_cache.root_of({}) == home / ".cache" / "stride" / "kernels"
+    assert kernel_folder.root_of({}) == home / ".cache" / "stride" / "kernels"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_nor_one_of_another_user_nor_below_theirs(home):
     (home / ".cache" / "stride" / "kernels").mkdir(parents=True, mode=0o700)
     os.chown(home / ".cache" / "stride" / "kernels", 12345, 12345)
-    assert kernel_cache.root_of({}) == spare(home)
+    assert kernel_folder.root_of({}) == spare(home)
     os.chown(spare(home).parent, 12345, 12345)  # who came first in /tmp
-    taken = kernel_cache.root_of({})
-    assert taken.parent == home.parent / "tmp" and taken.name.startswith(kernel_cache.PASSING)
+    taken = kernel_folder.root_of({})
+    assert taken.parent == home.parent / "tmp" and taken.name.startswith(kernel_folder.PASSING)
     assert taken.stat().st_mode & 0o777 == 0o700 and taken.stat().st_uid == os.geteuid()
 
 
@@ -83,26 +83,26 @@ def test_nor_a_link(home, tmp_path):
     (home / ".cache" / "stride").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (home / ".cache" / "stride" / "kernels").symlink_to(tmp_path / "elsewhere")
-    assert kernel_cache.root_of({}) == spare(home)
+    assert kernel_folder.root_of({}) == spare(home)
 
 
 def test_a_home_that_cannot_be_written_to_is_served(home, monkeypatch):
     monkeypatch.setenv("HOME", "/proc/nowhere")
-    assert kernel_cache.root_of({}) == spare(home)
+    assert kernel_folder.root_of({}) == spare(home)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: (_ for _ in ()).throw(FileNotFoundError))
-    assert kernel_cache.root_of({}) == Path("/proc/nowhere/.cache/stride/kernels")  # who compiles says so
+    assert kernel_folder.root_of({}) == Path("/proc/nowhere/.cache/stride/kernels")  # who compiles says so
 
 
 def test_the_state_follows_sources_processor_and_switches(monkeypatch):
-    before = kernel_cache.state()
-    assert kernel_cache.FOLDER.name == before == kernel_cache.state()
+    before = kernel_folder.state()
+    assert kernel_folder.FOLDER.name == before == kernel_folder.state()
     seen = {before}
-    for name, value in {"NAME": "z80", "FEATURES": frozenset({"mmx"}), "ALONE": kernel_cache.ALONE[1:]}.items():
+    for name, value in {"NAME": "z80", "FEATURES": frozenset({"mmx"}), "ALONE": kernel_folder.ALONE[1:]}.items():
         with monkeypatch.context() as patch:
-            patch.setattr(kernel_cache, name, value)
-            seen.add(kernel_cache.state())
+            patch.setattr(kernel_folder, name, value)
+            seen.add(kernel_folder.state())
     monkeypatch.setattr(numba, "__version__", "0.1")
-    seen.add(kernel_cache.state())
+    seen.add(kernel_folder.state())
     assert len(seen) == 5
 
 
@@ -117,18 +117,18 @@ def states(root, ages):
 
 def test_old_states_go_and_many(tmp_path):
     used, *others = states(tmp_path, [400, 0.1, 0.2, 0.3, 0.4, 0.5, 2, 3])
-    kernel_cache.prune(tmp_path, used, 1e9)
+    kernel_folder.prune(tmp_path, used, 1e9)
     assert {*tmp_path.iterdir()} == {used, *others[:5]}  # all of today, though they are more than five with it
     for path in others[1:5]:
         os.utime(path, (1e9 - 70 * DAY, 1e9 - 70 * DAY))
-    with open(others[1] / kernel_cache.LOCK, "w") as file:
+    with open(others[1] / kernel_folder.LOCK, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # somebody compiles there
         os.utime(others[1], (1e9 - 70 * DAY, 1e9 - 70 * DAY))
-        kernel_cache.prune(tmp_path, used, 1e9)
+        kernel_folder.prune(tmp_path, used, 1e9)
     assert {*tmp_path.iterdir()} == {used, others[0], others[1]}
     (tmp_path / "not ours").mkdir()
     (tmp_path / f"{others[2].name}.gone7").mkdir()  # left by a process that was killed at it
-    kernel_cache.prune(tmp_path, used, 1e9 + 100 * DAY)
+    kernel_folder.prune(tmp_path, used, 1e9 + 100 * DAY)
     assert {*tmp_path.iterdir()} == {used, tmp_path / "not ours"}
 
 
@@ -207,6 +207,6 @@ def test_a_function_that_was_typed_in_is_compiled():
 
 def test_optimised_python_has_kernels_of_its_own(monkeypatch):
     """-O leaves assertions out of the bytecode, by which Numba looks kernels up."""
-    before = kernel_cache.state()
-    monkeypatch.setattr(kernel_cache.sys, "flags", type("Flags", (), {"optimize": 1 + sys.flags.optimize})())
-    assert kernel_cache.state() != before
+    before = kernel_folder.state()
+    monkeypatch.setattr(kernel_folder.sys, "flags", type("Flags", (), {"optimize": 1 + sys.flags.optimize})())
+    assert kernel_folder.state() != before

@@ -14,7 +14,7 @@ from stride.commands import train
 from stride.commands.train_opening import first_words
 from stride.config.loader import load_config
 from stride.config.preflight import check_policy, policy_names
-from stride.utils import entry
+from stride.utils import quick_start
 from stride.utils.places import HOME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +35,10 @@ assert train.main(["CartPole-v1:ppo", "-q", "max_timesteps=512", "eval_freq_epoc
 print("LOADED:", *sys.modules)
 """
 LEFT = """
-import atexit; from stride.utils import entry
+import atexit; from stride.utils import quick_start
 atexit.register(lambda: print("registered", flush=False))
 print("said", end=" ")
-entry.leave({code})
+quick_start.leave({code})
 print("not reached")
 """
 
@@ -96,7 +96,7 @@ def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
     done = run(TYPED.format(folder=COMMANDS, words=words.split()), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == code and said in (done.stderr if code else told), done.stderr
-    assert "stride.utils.entry" in loaded.split() and HEAVY & {*loaded.split()} == set()
+    assert "stride.utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
     assert code == 0 or (told == "" and len(done.stderr.splitlines()) == 1)
 
 
@@ -176,8 +176,8 @@ def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_tra
     monkeypatch.setattr("builtins.print", lambda *words, **options: told.append((words, options["end"])))
     monkeypatch.setattr(signal, "signal", lambda number, handler: told.append(handler))
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
-    entry.loading("wait")
+    quick_start.loading("wait")
     assert told == [(("wait",), ""), signal.SIG_DFL]
-    entry.loaded()
-    entry.loaded()
+    quick_start.loaded()
+    quick_start.loaded()
     assert told[2:] == [signal.default_int_handler, (("\r    ",), "\r")]

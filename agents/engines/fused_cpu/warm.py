@@ -45,7 +45,7 @@ from stride.envs_fast.vec_env import VecEnv
 from stride.envs_fast.world import WORLDS
 from stride.utils.counter_rng import ACT, Key, uniforms
 from stride.utils.durable_file import replacing, sweep
-from stride.utils.kernel_cache import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
+from stride.utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
 from stride.utils.user_error import UserError
 
 LONGEST: tuple[Kernel, ...] = (  # to compile

@@ -23,7 +23,8 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.engines.plan.numbers import Count, auto
 from stride.agents.networks.normed import EPS
-from stride.utils.kernel_cache import FEATURES, njit
+from stride.utils.kernel_cache import njit
+from stride.utils.kernel_folder import FEATURES
 
 ROWS = 16 if "avx512f" in FEATURES else 4  # accumulators of a block: 16 of 32 registers, or 8 of 16
 FEW = 4  # rows left, which one by one would each wait for its own sums

@@ -1,4 +1,7 @@
-"""Where memory ran out, a command that fits is offered, and what it says is true."""
+"""Memory, disk or descriptors that ran out are one line that says how to go on, with a command that fits."""
+
+import errno
+import os
 
 import pytest
 
@@ -7,6 +10,7 @@ from stride.agents.experience.storage import TooLargeError
 from stride.commands import train
 from stride.config.commands.train import parse_arguments
 from stride.config.loader import load_config
+from stride.config.schema import Config
 from stride.trainer_callbacks.shortage import ShortageError, offer, shortage_errors
 
 GB = 1 << 30
@@ -97,3 +101,10 @@ def test_a_limit_of_the_process_is_known(monkeypatch):
     assert 0 < storage.free_bytes("ram") <= 1.01e8 < before
     monkeypatch.setattr(storage.resource, "getrlimit", lambda _: (held // 2, held // 2))
     assert storage.free_bytes("ram") == 0
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])
+def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
+    whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
+    with whole, shortage_errors(Config("CartPole-v1", "ppo"), "go on so"):
+        raise OSError(number, os.strerror(number), "a.ckpt")
