@@ -91,11 +91,10 @@ def fit(
     own: Sequence[L.Callback] | None = None,
     pause_at: int | None = None,
 ) -> Outcome:
-    """Train in this run's folder until Stop ends it, test, and report to every sink; what is made for it is closed.
+    """Train in this run's folder until Stop ends it, test, report to every sink, close what was opened.
 
-    `own`: the user's callbacks, where they are made already. `pause_at`: env steps at which it stops, saved and
-    untested, to go on another time. A signal ends it well, with its cost in `outcome.lost`; errors of any kind are
-    raised again after the sinks have ended.
+    `own`: the user's callbacks, where they are made already. `pause_at`: env steps at which it stops, to go on another
+    time. A signal ends it well, with its cost in `outcome.lost`; errors are raised again after the sinks have ended.
     """
     started_at = time.perf_counter()
     keep_freed_memory()
@@ -113,11 +112,10 @@ def fit(
         run_lock.check(run.path)  # the test may have taken long
         if not lost:
             export.finish(agent, {**stop.tested, **dreams})
-            if not stop.halted:
-                parts.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
-        parts.evaluate.close()
-        parts.video.close()
-        agent.collector.envs.close()
+        if not (lost or stop.halted):
+            parts.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
+        for opened in (parts.evaluate, parts.video, agent.collector.envs):
+            opened.close()
         back_to_caller()
         outcome = outcome_of(parts, agent, goal, dreams, lost, time.perf_counter() - started_at)
         export.end(outcome)
