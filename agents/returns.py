@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile, Kernels, read_source
+from stride.utils.cuda_kernels import Compile, DeviceKernels, compile_cuda, read_source
 
 Estimator = TypeVar("Estimator", bound=Callable[..., Tensor])
 
 
 @cache
-def _kernels(compile: Compile, device: torch.device) -> Kernels:
+def _kernels(compile: Compile, device: torch.device) -> DeviceKernels:
     return compile(read_source(Path(__file__).with_suffix(".cu")), device)
 
 

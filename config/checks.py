@@ -26,8 +26,7 @@ from stride.config.schema import (
 )
 from stride.config.sizes import check_sizes
 from stride.config.spec import Quantity, Spec
-from stride.utils.user_error import UserError, nearest
-from stride.utils.user_input import LARGEST
+from stride.utils.user_error import LARGEST, UserError, nearest
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
 DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")

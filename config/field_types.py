@@ -14,9 +14,7 @@ from stride.config.extras import ENVPOOL
 from stride.config.plateau import Plateau
 from stride.config.schedule import Schedule, schedule_in
 from stride.config.spec import Quantity, Spec
-from stride.utils.one_line import shortened
-from stride.utils.user_error import UserError, nearest
-from stride.utils.user_input import DEEPEST, MOST_DIGITS
+from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
 
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 T = TypeVar("T")

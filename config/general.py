@@ -20,8 +20,7 @@ from stride.config.schedule_keys import Raw
 from stride.config.schema import ALGORITHMS, Config
 from stride.config.variants import EnvironmentFile, overlay
 from stride.config.written import differing, short
-from stride.utils.places import TRAIN
-from stride.utils.project import project
+from stride.utils.places import TRAIN, current_project
 from stride.utils.user_error import UserError, nearest
 
 GENERAL = Path(__file__).parent / "general"
@@ -129,7 +128,7 @@ def _check_known(env_id: str, words: str) -> None:
     extra = extra_of(env_id)
     late = env_id.startswith("Bandit") or (extra is not None and extra.registers)  # there only once it is asked for
     plain = not is_dotted(env_id) and not late and not file_of(env_id)
-    own = project()
+    own = current_project()
     if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (own and own.imports):
         return  # a module, a plug-in or a project may register anything
     known = gymnasium_ids()

@@ -19,9 +19,8 @@ from stride.config.schedule_keys import Raw, fold
 from stride.config.schema import ALGORITHMS, Config, REINFORCEConfig
 from stride.config.sizes import check_whole_numbers
 from stride.config.variants import EnvironmentFile, overlay
-from stride.utils.project import project
-from stride.utils.user_error import UserError, nearest
-from stride.utils.user_input import check_value
+from stride.utils.places import current_project
+from stride.utils.user_error import UserError, check_value, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 
@@ -35,7 +34,7 @@ class ConfigId(NamedTuple):
 
 def config_folders() -> list[Path]:
     """Where environments are looked for; the first that has a file of the name wins: one's own project, then ours."""
-    own = project()
+    own = current_project()
     return [*([own.configs] if own else []), ENVIRONMENTS]
 
 
@@ -152,14 +151,14 @@ def _unknown(text: str) -> UserError:
 
 def own_file_of(env_id: str) -> EnvironmentFile | None:
     """The file of one's own project for `module:ENV`, None where there is none, or no module."""
-    own, (module, _, name) = project(), env_id.rpartition(":")
+    own, (module, _, name) = current_project(), env_id.rpartition(":")
     path = own.configs / f"{name.replace('/', '-')}.yaml" if own and module and name else None
     return EnvironmentFile.read(path) if path and path.is_file() else None
 
 
 def id_in(file: EnvironmentFile, env_id: str) -> str:
     """What the file calls its environment; with the module that was named, where only that makes it known."""
-    own, module = project(), env_id.rpartition(":")[0]
+    own, module = current_project(), env_id.rpartition(":")[0]
     known = not module or ":" in file.env_id or (own and module in own.imports)
     return file.env_id if known else f"{module}:{file.env_id}"
 

@@ -16,8 +16,7 @@ from stride.config.schedule import Schedule
 from stride.config.schedule_keys import Raw
 from stride.config.schema import ALGORITHMS
 from stride.config.variants import overlay
-from stride.utils.user_error import UserError
-from stride.utils.user_input import DEEPEST
+from stride.utils.user_error import DEEPEST, UserError
 
 PREFIXES = ("++", "+", "~")
 MOST, LONGEST = 200, 10_000  # overrides, and characters of one

@@ -1,6 +1,6 @@
 """What happens where training gets no better: the `plateau` block of a config, as data and in words.
 
-Its rules beside other keys are in checks.py; trainer_callbacks/plateau.py acts by it."""
+Its rules beside other keys are in checks.py; trainer_callbacks/schedule.py acts by it."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -24,8 +24,7 @@ from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
 from stride.utils.interrupted import by_signal
-from stride.utils.one_line import describe_error
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, describe_error, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")

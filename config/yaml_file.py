@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from stride.utils.user_error import UserError
-from stride.utils.user_input import read_user_file, whole
+from stride.utils.user_error import UserError, read_user_file, whole_number
 
 RESOLVED = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -66,7 +65,7 @@ class Loader(yaml.SafeLoader):
 
 MAKE: dict[str, Callable[[str], object]] = {
     "bool": lambda text: text.lower() == "true",
-    "int": lambda text: whole(text.replace("_", "")),
+    "int": lambda text: whole_number(text.replace("_", "")),
     "float": lambda text: float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
 for tag, pattern, first in RESOLVED:

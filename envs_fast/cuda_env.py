@@ -14,8 +14,7 @@ from stride.envs_fast.compiled_env import CompiledEnv
 from stride.envs_fast.device_code import source_of
 from stride.envs_fast.vec_env import Obs, Step, wrong_action
 from stride.envs_fast.world import World, Worlds
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile
+from stride.utils.cuda_kernels import Compile, compile_cuda
 
 Arrays = tuple[Tensor, ...]  # the fields of `Told`
 

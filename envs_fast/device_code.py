@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stride.envs_fast.world import NUMBA, World
-from stride.utils.device_source import Source, read_source
+from stride.utils.cuda_kernels import Source, read_source
 from stride.utils.user_error import UserError
 
 

@@ -10,7 +10,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from stride.utils.one_line import one_line
+from stride.utils.user_error import one_line
 
 StepAnswer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
 StepFunction = Callable[[object], StepAnswer]

@@ -72,7 +72,7 @@ class AsyncEnv:
         for tensor in (*spaces.step_tensors(self._step), self._action, pulse):
             tensor.share_memory_()
         variables = dict(os.environ)
-        own = own_modules.known()
+        own = own_modules.snapshot()
         setup = WorkerSetup(
             env_id, env_kwargs, max_episode_steps, variables, origin.modules, wrappers, own, origin.spec
         )

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from stride.envs_gym.async_worker import SharedBuffers, WorkerReply, WorkerSetup, WorkerTask, work
 from stride.envs_gym.blame import EnvError, describe_exit, line_of_process
-from stride.utils.child_path import nothing_from_here
+from stride.utils.child_process import nothing_from_here
 from stride.utils.interrupted import ENDING
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world

@@ -25,11 +25,10 @@ from stride.envs_gym.gym_env import SEEDS, GymEnv
 from stride.envs_gym.spaces import map_obs, step_tensors, tensors_of
 from stride.envs_gym.wrappers.registry import WrapperConfig
 from stride.utils import own_modules
-from stride.utils.child_end import end_with_parent
-from stride.utils.closed_pipe import outlive_readers
+from stride.utils.child_process import end_with_parent
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.interrupted import ENDING
-from stride.utils.own_modules import Own
+from stride.utils.streams import outlive_readers
 from stride.utils.user_error import UserError
 
 State = dict[str, Any]
@@ -44,7 +43,7 @@ class WorkerSetup(NamedTuple):
     variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
     imports: Sequence[str]  # modules of the user's, which may register the environment or a wrapper
     wrappers: Sequence[WrapperConfig]
-    own: Own
+    own: UserModules
     spec: EnvSpec | None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
 
 
@@ -89,7 +88,7 @@ def work(
     logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
     worker = Worker(setup, shared, index)
     try:
-        own_modules.take(setup.own)
+        own_modules.restore(setup.own)
         for module in (*setup.own.imports, *setup.imports):
             importlib.import_module(module)
         if setup.spec is not None:

@@ -18,8 +18,7 @@ from stride.envs_fast.vec_env import VecEnv
 from stride.envs_gym.blame import REFUSALS, EnvError
 from stride.envs_gym.tensor_env import BatchBlame, TensorEnv, checked
 from stride.envs_gym.wrappers.registry import wrappers_of
-from stride.utils.one_line import one_line
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest, one_line
 
 NAME = "torch"
 OWN = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs

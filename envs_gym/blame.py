@@ -19,9 +19,8 @@ from typing import Any, Self
 import gymnasium
 
 from stride.utils.interrupted import by_signal
-from stride.utils.one_line import describe_error, one_line
 from stride.utils.places import HOME, PROJECT, ROOT
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, describe_error, one_line
 
 FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "runstore",
            "trainer_callbacks", "utils")  # fmt: skip

@@ -25,9 +25,8 @@ from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing,
 from stride.envs_gym.on_device import OnDevice
 from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
-from stride.utils.one_line import one_line
 from stride.utils.own_modules import import_named, imports_left
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest, one_line
 from stride.utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs

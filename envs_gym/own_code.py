@@ -19,8 +19,8 @@ from stride.config.plugins import named_modules
 from stride.envs_gym.make import UnknownEnvError, find_spec, import_module
 from stride.runstore.run_dir import RunDir
 from stride.utils.durable_file import replacing_in
-from stride.utils.own_modules import holding, is_there, known, tell_unused, use_folders, why_not
-from stride.utils.private_folder import of_another, others_may_write
+from stride.utils.own_modules import can_import, folders_of, import_refusal, snapshot, use_folders, warn_unused
+from stride.utils.places import of_another, others_may_write
 from stride.utils.user_error import UserError
 
 HOW = "; --project FOLDER says where the code of a run lies"
@@ -36,7 +36,7 @@ def import_own_modules(*folders: Path) -> None:
     For a config that the user wrote or trained, never for one that came from elsewhere.
     """
     own = use_folders(*folders)
-    tell_unused(*folders)
+    warn_unused(*folders)
     for module in own.imports:
         import_module(f"{module}:")
 
@@ -50,9 +50,9 @@ def import_code_of(run: RunDir) -> None:
     import_own_modules(*folders)
     if not isinstance(plain, Mapping):
         return
-    gone = "".join(f"; it was trained with {folder}: {why}" for folder in folders if (why := why_not(folder)))
+    gone = "".join(f"; it was trained with {folder}: {why}" for folder in folders if (why := import_refusal(folder)))
     for module, key in named_modules(plain).items():
-        if key != "env_kwargs" and not is_there(module.partition(".")[0]):
+        if key != "env_kwargs" and not can_import(module.partition(".")[0]):
             raise UserError(f"{run.id}: {key} names a module, {module!r}, that is not found{gone}{HOW}")
     try:
         find_spec(str(plain.get("env_id")))
@@ -62,7 +62,7 @@ def import_code_of(run: RunDir) -> None:
 
 def remember_code_of(run: RunDir, plain: Mapping[str, object]) -> None:
     """Note, for `import_code_of`, the folders of the user's own modules that this config needs."""
-    if folders := holding([*named_modules(plain), *known().imports]):
+    if folders := folders_of([*named_modules(plain), *snapshot().imports]):
         remember(run.path, folders)
 
 

@@ -24,8 +24,7 @@ from stride.envs_gym.make import env_errors, import_module, make_envs
 from stride.envs_gym.step_watch import make_blame
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from stride.utils.interrupted import by_signal
-from stride.utils.one_line import describe_error
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, describe_error
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER that open no window
 FPS = 30.0  # of environments that do not say

@@ -18,7 +18,7 @@ from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.make import is_given
 from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
-from stride.utils.cores import cores
+from stride.utils.resources import cores
 from stride.utils.user_error import UserError
 
 PAYS = 0.5e-3  # seconds of a step from which on processes pay (docs/decisions/38-who-steps-the-worlds.md)

@@ -36,9 +36,8 @@ from lab.gpu.parts import PARTS, ApartError, Check, Machine, Record, apart, load
 from lab.gpu.wheels import FOLDER, LACKED, missing, pack, unpack
 from stride.commands.usage import called, parser_of
 from stride.utils import entry
-from stride.utils.one_line import describe_error
 from stride.utils.provenance import PROJECT, git_hash, source_hash
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, describe_error
 
 SECONDS = 530.0  # of a part: a command there may take ten minutes, and this one less than nine
 FIRST = 60.0  # seconds in which a GPU says its name

@@ -24,7 +24,7 @@ from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.registry import WORLDS
 from stride.envs_gym.make import make_envs
 from stride.utils import entry
-from stride.utils.device_source import OPTIONS, PROJECT, Source, read_source
+from stride.utils.cuda_kernels import OPTIONS, PROJECT, Source, read_source
 
 PAGE = PROJECT / "docs" / "benchmarks" / "kernels.md"
 FOLDERS = ("agents", "envs_fast", "utils")

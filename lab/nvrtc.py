@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stride.utils.device_source import OPTIONS, Source
+from stride.utils.cuda_kernels import OPTIONS, Source
 from stride.utils.user_error import UserError
 
 MISSING = "NVRTC is not installed: pip install nvidia-cuda-nvrtc"

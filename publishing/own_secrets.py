@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from stride.publishing.random_text import is_random
-from stride.utils.secret_names import PLAIN_VALUES, is_secret_name, netrc_passwords
+from stride.utils.secret_forms import PLAIN_VALUES, is_secret_name, netrc_passwords
 
 EVERYONES = {  # names of machines and users that tell nothing
     "root", "user", "users", "admin", "ubuntu", "debian", "fedora", "test", "tester", "runner", "nobody", "guest",

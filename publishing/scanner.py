@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from stride.publishing import places
 from stride.publishing.own_secrets import Own, held
 from stride.publishing.random_text import random_runs
-from stride.utils import token_forms
+from stride.utils import secret_forms
 
 SHOWN = 3  # characters of what was found that are shown, and never more than a quarter of it
 
@@ -46,7 +46,7 @@ def views(text: str) -> list[str]:
 
 def _scan(place: str, text: str, own: Sequence[Own]) -> Iterator[Finding]:
     yield from (Finding(place, each.kind) for each in own if held(text, each))
-    for kind, form in token_forms.COMPILED:
+    for kind, form in secret_forms.COMPILED:
         match = form.search(text)
         if match:
             yield Finding(place, kind, match[0])

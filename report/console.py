@@ -23,7 +23,7 @@ from stride.runstore.alerts import Alert, Event
 from stride.runstore.history import VAL, History
 from stride.runstore.outcome import FAILED, Header, Outcome, next_commands
 from stride.trainer_callbacks.sink import Sink
-from stride.utils.one_line import printable
+from stride.utils.user_error import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 BEAT_SECONDS = 1.0  # until it is drawn without a row

@@ -22,10 +22,9 @@ from stride.runstore.run_files import exists, read_json
 from stride.runstore.run_state import LIVE, state_of
 from stride.runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
 from stride.utils.curve import Band, Point
-from stride.utils.one_line import one_line
 from stride.utils.places import spelled
 from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 GRID = 120  # places at which the curves of a group are compared
 UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun", "deleted")

@@ -14,12 +14,11 @@ from stride.report.group import Group, Seed, band_of, caution, curve_of, middle,
 from stride.report.markdown import markdown_table, shell_commands
 from stride.runstore import run_files
 from stride.runstore.seed_group import Ending, Watcher
-from stride.utils.curve import PLACES, bands_svg, group_svg
-from stride.utils.one_line import one_line
+from stride.utils.curve import CLASSES, bands_svg, group_svg
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.statistics import iqm
 from stride.utils.typography import area_chart, duration, plain, score
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
            "test_episodes", "val_best", "env_steps", "seconds", "why")  # fmt: skip
@@ -52,7 +51,7 @@ def picture(group: Group) -> str:
     """The seeds and their middle; of several parts the middle of each, of many those of the best."""
     parts = group.parts
     if len(parts) > 1:
-        best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(PLACES)]
+        best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(CLASSES)]
         bands = {part.label: band_of([*map(curve_of, part.seeds)]) for part in parts if part in best}
         which = f"the best {len(best)} of {group.title}" if len(best) < len(parts) else group.title
         return bands_svg(f"{which}, median and middle half", {k: v for k, v in bands.items() if v.mean}, None)

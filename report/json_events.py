@@ -1,4 +1,4 @@
-"""The sink that programs read: `train.py --json`, an event a line (utils/events.py); docs/events.md is its schema."""
+"""The sink that programs read: `train.py --json`, an event a line (utils/streams.py); docs/events.md is its schema."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from stride.runstore.history import STEPS
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.sink import Sink
-from stride.utils.events import Events
+from stride.utils.streams import Events
 
 STAGES = ("val", "test")
 SCORES = {  # of an evaluation: its key here, and the metric's name behind the stage
@@ -57,4 +57,4 @@ class JsonEvents(Sink):
         self._say("end", path=str(self._run.path), **told)
 
     def _say(self, event: str, **facts: object) -> None:
-        self._events.say(event, run=self._run.id, **facts)
+        self._events.emit(event, run=self._run.id, **facts)

@@ -20,8 +20,7 @@ from stride.runstore.metrics_csv import read_csv
 from stride.runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
 from stride.runstore.metrics_reader import MetricsReader
 from stride.runstore.metrics_writer import MetricsWriter
-from stride.utils.one_line import describe_error
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, describe_error
 
 METRIC = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+){0,5}")
 RESTORED = 10_000  # rows of before that fill the rings

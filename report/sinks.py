@@ -15,7 +15,7 @@ from stride.report.trackers.registry import couriers
 from stride.runstore.run_dir import RunDir
 from stride.runstore.seed_group import Watcher
 from stride.trainer_callbacks.sink import Sink
-from stride.utils.events import Events
+from stride.utils.streams import Events
 
 
 def sinks_of(

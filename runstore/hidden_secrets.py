@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from urllib.parse import quote
 
-from stride.utils.secret_names import PLAIN_VALUES, is_secret_name, netrc_passwords
-from stride.utils.token_forms import COMPILED, GUESSES, NAMED, QUOTED
+from stride.utils.secret_forms import COMPILED, GUESSES, NAMED, PLAIN_VALUES, QUOTED, is_secret_name, netrc_passwords
 
 MARK = "[hidden:"
 LEAST = 8  # characters; what is shorter may stand in a text by chance

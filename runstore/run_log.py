@@ -18,7 +18,7 @@ from typing import TextIO
 
 from stride.runstore.hidden_secrets import Hidden
 from stride.runstore.run_files import open_to_write, rename
-from stride.utils import closed_pipe
+from stride.utils import streams
 from stride.utils.user_error import UserError
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
@@ -104,9 +104,9 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
     hooks = (warnings.showwarning, threading.excepthook)
     if file:
         _divert(file, quiet)
-    for stream in closed_pipe.losses:
-        note_loss(closed_pipe.loss(stream))
-    closed_pipe.listeners.append(note_loss)
+    for stream in streams.losses:
+        note_loss(streams.loss(stream))
+    streams.listeners.append(note_loss)
     try:
         yield logger
     except (KeyboardInterrupt, SystemExit) as error:
@@ -116,7 +116,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
         _append(file, logging.CRITICAL, "uncaught exception", (type(error), error, error.__traceback__))
         raise
     finally:
-        closed_pipe.listeners.remove(note_loss)
+        streams.listeners.remove(note_loss)
         warnings.showwarning, threading.excepthook = hooks
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)

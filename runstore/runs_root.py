@@ -5,7 +5,7 @@ import re
 import stat
 from pathlib import Path
 
-from stride.utils.project import own_runs
+from stride.utils.places import default_runs
 from stride.utils.user_error import UserError
 
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
@@ -13,9 +13,9 @@ STAMP = re.compile(r"\d{8}-\d{6}-")
 
 
 def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or the project's (`own_runs`); a folder, or nothing yet."""
+    """The folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`); a folder, or nothing yet."""
     named = os.environ.get("STRIDE_RUNS")
-    root = Path(named or own_runs()).absolute()
+    root = Path(named or default_runs()).absolute()
     whose = "STRIDE_RUNS names" if named else "runs would lie in"
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):

@@ -21,7 +21,7 @@ from stride.envs_gym.make import Maker, id_of, is_given, lent
 from stride.report.notebook import in_notebook
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_names import HUB_PREFIX
-from stride.utils.project import in_project
+from stride.utils.places import in_project
 from stride.utils.provenance import called
 from stride.utils.user_error import UserError
 

@@ -1,4 +1,4 @@
-"""CUDA sources on the CPU: the same text, compiled by g++ with tests/on_host.h; `Kernels` of utils/device_source.py.
+"""CUDA sources on the CPU: the same text, compiled by g++ with tests/on_host.h; `Kernels` of utils/cuda_kernels.py.
 
 A launch checks what a GPU would not: that a kernel takes arguments of these types. What is compiled lies in the user's
 cache, named by a hash of what it was compiled from.
@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stride.utils.device_source import Source
+from stride.utils.cuda_kernels import Source
 from stride.utils.kernel_folder import PRIVATE, ROOT
 
 HEADER = Path(__file__).with_name("on_host.h")

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from stride.agents.experience.nouns import copy_into, tree_map
 from stride.envs_fast.vec_env import Step, VecEnv
-from stride.utils.device_source import Compile, Kernels, Source
+from stride.utils.cuda_kernels import Compile, DeviceKernels, Source
 
 WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "item")
 
@@ -76,7 +76,7 @@ def taped(compile: Compile) -> Compile:
     """The same kernels, whose launches a tape sees, as a CUDA graph sees those on its stream."""
 
     class Taped:
-        def __init__(self, kernels: Kernels) -> None:
+        def __init__(self, kernels: DeviceKernels) -> None:
             self.kernels = kernels
 
         def launch(
@@ -84,7 +84,7 @@ def taped(compile: Compile) -> Compile:
         ) -> None:
             done(lambda: self.kernels.launch(kernel, threads, *arguments, block=block, shared=shared))
 
-    def compiled(source: Source, device: torch.device) -> Kernels:
+    def compiled(source: Source, device: torch.device) -> DeviceKernels:
         return Taped(compile(source, device))
 
     return compiled

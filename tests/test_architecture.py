@@ -40,9 +40,12 @@ LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: millisec
 LAZY |= {"stride.commands.train_several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
 LAZY |= {"agents.trained.tensors"}  # brings torch: for who compares tensors
 LAZY |= {"envs_gym.task"}  # likewise: for a search in an environment that has no config of its own
-LAZY |= {"runstore.many.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone
+LAZY |= {
+    "runstore.many.ray_pool",
+    "utils.kernel_folder",
+}  # on a node, before our modules are there; Numba alone
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
-LIGHT_UTILS = ("user_error", "closed_pipe", "statistics", "provenance", "entry", "durable_file", "places", "project")
+LIGHT_UTILS = ("user_error", "streams", "statistics", "provenance", "entry", "durable_file", "places")
 LIGHT = ("config/", "report/", "runstore/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT += tuple(f"trainer_callbacks/{name}.py" for name in ("sink", "watch", "memory_watch", "failed"))
 LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "claimed", "detached"))
@@ -72,15 +75,14 @@ OPENERS = {
     "stride/commands/train_detached.py": "where tmux is",
     "report/monitor/machine.py": "/proc",
     "report/trackers/child.py": "its own stdin",
-    "utils/cuda_kernels.py": "compiled kernels",
+    "utils/cuda_kernels.py": "compiled kernels, and the project's own code",
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
-    "utils/memory_use.py": "/proc and /sys",
-    "trainer_callbacks/gpu_facts.py": "/proc",
+    "utils/resources.py": "/proc and /sys",
+    "utils/devices.py": "/proc",
     "runstore/many/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
     "envs_gym/own_code.py": "the user's state folder",
     "utils/provenance.py": "the project's own code",
-    "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/general.py": "Gymnasium's own list of ids",
     "config/bands.py": "the project's own data",
@@ -88,9 +90,8 @@ OPENERS = {
     "config/metrics.py": "metrics.yaml",
     "config/loader.py": "YAML of the project or of the user",
     "config/preflight.py": "the project's own code",
-    "utils/user_input.py": "YAML of the project or of the user",
-    "utils/closed_pipe.py": "/dev/null",
-    "utils/cores.py": "/proc and /sys",
+    "utils/user_error.py": "YAML of the project or of the user",
+    "utils/streams.py": "/dev/null",
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",
     "envs_fast/numba_env.py": "compiled kernels",

@@ -225,7 +225,7 @@ def test_which_folders_others_may_write_to(tmp_path, monkeypatch, mode, user, gr
     (folder := tmp_path / "mine").mkdir()
     os.chown(folder, user, group)
     folder.chmod(mode)
-    assert own_modules.why_not(folder).startswith(why) and bool(own_modules.why_not(folder)) == bool(why)
+    assert own_modules.import_refusal(folder).startswith(why) and bool(own_modules.import_refusal(folder)) == bool(why)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
@@ -237,13 +237,13 @@ def test_a_repository_of_another_user_in_a_container(tmp_path, monkeypatch):
         os.chown(folder, 12345, 12345)
         folder.chmod(0o775)
     monkeypatch.setenv("STRIDE_PROJECT", str(mine))
-    assert own_modules.why_not(mine) == ""
+    assert own_modules.import_refusal(mine) == ""
     mine.chmod(0o777)
-    assert own_modules.why_not(mine) == "everybody may write to it"
+    assert own_modules.import_refusal(mine) == "everybody may write to it"
     mine.chmod(0o775)
     monkeypatch.setenv("STRIDE_PROJECT", "")
     monkeypatch.setattr(own_modules, "PROJECT", checkout)
-    assert own_modules.why_not(mine) == "" == own_modules.why_not(checkout)
+    assert own_modules.import_refusal(mine) == "" == own_modules.import_refusal(checkout)
 
 
 def test_a_folder_inside_a_runs_own_is_known_by_what_a_run_holds(tmp_path):
@@ -252,9 +252,9 @@ def test_a_folder_inside_a_runs_own_is_known_by_what_a_run_holds(tmp_path):
         folder.mkdir(parents=True)
     (unnamed / "config.json").write_text('{"config": {"algo_id": "ppo"}}')
     (project / "config.json").write_text('{"model": "mine", "config": {}}')
-    assert own_modules.why_not(named / "checkpoints") == "it lies in the folder of the run 20260101-000000-x"
-    assert own_modules.why_not(unnamed / "videos") == "it lies in the folder of the run byhand"
-    assert own_modules.why_not(project / "checkpoints") == "" == own_modules.why_not(tmp_path)
+    assert own_modules.import_refusal(named / "checkpoints") == "it lies in the folder of the run 20260101-000000-x"
+    assert own_modules.import_refusal(unnamed / "videos") == "it lies in the folder of the run byhand"
+    assert own_modules.import_refusal(project / "checkpoints") == "" == own_modules.import_refusal(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["scipy", "numpy", "wandb", "yaml", "pip", "stride"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from host_kernels import HostKernels, compile_host
 
-from stride.utils.device_source import read_source
+from stride.utils.cuda_kernels import read_source
 
 BARRIER = "  __syncthreads();  // every warp has left its sum\n"
 SUM = f"""

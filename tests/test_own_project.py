@@ -16,7 +16,7 @@ from stride.envs_gym.async_env import AsyncEnv
 from stride.envs_gym.make import find_spec
 from stride.envs_gym.own_code import import_own_modules
 from stride.runstore.run_dir import runs_root
-from stride.utils import own_modules, project
+from stride.utils import own_modules, places
 from stride.utils.places import IS_WHEEL
 from stride.utils.user_error import UserError
 
@@ -120,7 +120,7 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
     (walker / "token.py").write_text("raise ImportError('not mine')")
     import_own_modules()
     assert find_spec("Walker-v0").entry_point == "walker.env:Walker"
-    assert sys.path[-1] == str(walker) and own_modules.known()[:2] == ((str(walker),), ("walker",))
+    assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
 
 
 @pytest.mark.parametrize(
@@ -136,20 +136,20 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
 def test_what_a_project_cannot_say_is_one_line(tmp_path, table, complaint):
     (tmp_path / "pyproject.toml").write_text(f"[tool.stride]\n{table}\n")
     with pytest.raises(UserError, match=complaint.replace("[", r"\[").replace("?", r"\?")):
-        project.project_around(tmp_path)
+        places.project_around(tmp_path)
 
 
 def test_whose_pyproject_is_looked_at(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text("[tool.stride]\n")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "pyproject.toml").write_text('[tool.other]\nwords = "[tool.stride]"\n')
-    assert project.project_around(tmp_path / "inner").folder == tmp_path  # the inner one is no project of ours
+    assert places.project_around(tmp_path / "inner").folder == tmp_path  # the inner one is no project of ours
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     (tmp_path / "another").mkdir()
     os.chown(tmp_path / "another", 12345, -1) if os.getuid() == 0 else None
     owner = (tmp_path / "pyproject.toml").stat().st_uid
     if owner:
-        assert project.project_around(tmp_path / "another") is None
+        assert places.project_around(tmp_path / "another") is None
 
 
 @pytest.mark.parametrize("name", ["stride", "json", "3d", "my world", "tests", "a" * 60])

@@ -12,8 +12,7 @@ import pytest
 from stride.agents.experience import storage
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.config.loader import from_plain
-from stride.utils.one_line import MOST, one_line, shortened
-from stride.utils.user_error import UserError
+from stride.utils.user_error import MOST, UserError, one_line, shortened
 
 ROOT = Path(__file__).resolve().parent.parent
 NINES = {n: "9" * n for n in (41, 310, 4300, 5000)}
@@ -147,7 +146,7 @@ def test_memory_that_cannot_be_had_is_refused_before_a_folder_is_made(config_id,
 @pytest.mark.parametrize("closed", ["1", "1 2", "0 1 2"])
 def test_a_closed_stream_is_nobody_who_listens(closed):
     """Descriptor 1 is not taken by the next file that is opened, nor is sys.stdout missing."""
-    program = "import sys, os; sys.path.insert(0, sys.argv[1]); from stride.utils.closed_pipe import outlive_readers\n"
+    program = "import sys, os; sys.path.insert(0, sys.argv[1]); from stride.utils.streams import outlive_readers\n"
     program += "outlive_readers(); sys.stdout.isatty(); print('x'); print('y', file=sys.stderr); sys.stdin.read()\n"
     program += "assert open(sys.argv[1] + '/Makefile').fileno() > 2; print('z', flush=True); sys.exit(7)"
     streams = " ".join(f"{number}{'<' if number == '0' else '>'}&-" for number in closed.split())

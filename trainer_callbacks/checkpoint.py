@@ -1,4 +1,4 @@
-"""Checkpoints: plain data, whole or not at all, between two iterations only; a sidecar says what each is worth.
+"""Checkpoints: plain data, complete or not at all, between two iterations only; a sidecar has the score of each.
 
 How a set of file, sidecar and links is committed, chosen and thinned out lives in runstore/checkpoint_set.py.
 """
@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
@@ -28,17 +29,34 @@ from stride.utils.user_error import NumbersError
 
 log = logging.getLogger("stride")
 
-ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
-TIES = (
-    40  # parts of the budget: in each of them one more checkpoint with the best score takes the place of the older one
-)
+ALLOWANCE, FRACTION = 0.2, 0.01  # saving may take this many seconds, and this fraction of the time
+TIES = 40  # parts of the budget: in each of them one more checkpoint with the best score replaces the older one
+
+
+class Ownership(Callback):
+    """Checks that the run is still this process's to write in: LockLostError before an iteration is reported.
+
+    A process that was halted, or cut off from a shared folder, may have been taken for dead by another machine, which
+    trains the run now. It is the first callback of all; checkpoints check again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, *_: object) -> None:
+        run_lock.check_now_and_then(self.folder)
+
+    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        run_lock.check(self.folder)
 
 
 class HashingFile:
     """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.size, self.sha256 = file, 0, hashlib.sha256()
+        self.file = file
+        self.size = 0
+        self.sha256 = hashlib.sha256()
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
@@ -86,8 +104,8 @@ class Checkpoint(LightningCheckpoint):
     """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
 
     With evaluations: always with one that is the best so far, with others while saving takes a hundredth of the time.
-    Among equal scores the newest is best, to a twentieth of the budget: a run that scores 500 each time is not saved
-    each time; and were that for the clock on the wall to say, `best` would be another one on another machine.
+    Among equal scores the newest is best, to a fortieth of the budget: a run that scores 500 each time is not saved
+    each time; and if the clock on the wall decided that, `best` would be another one on another machine.
     Lightning runs subclasses of its Checkpoint behind all other callbacks, so this iteration's evaluation is known.
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
@@ -98,70 +116,74 @@ class Checkpoint(LightningCheckpoint):
         evaluate: Evaluate,
         config: Config,
         facts: Mapping[str, object],
-        written: Callable[[Path, Mapping[str, object]], None] = lambda path, facts: None,
+        on_saved: Callable[[Path, Mapping[str, object]], None] = lambda path, facts: None,
     ) -> None:
-        """`facts`: what every sidecar says beside its own clock, score and hash. `written` is told of every set that is
-        whole and linked."""
-        self.written = written
-        self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
-        self.best, self.best_steps = -math.inf, 0  # score and env steps of `best`
+        """`facts`: what every sidecar says beside its own clock, score and hash. `on_saved` is called with every set
+        that is complete and linked."""
+        self.run = run
+        self.folder = run.checkpoints
+        self.evaluate = evaluate
+        self.config = config
+        self.facts = dict(facts)
+        self.on_saved = on_saved
+        self.best = -math.inf  # score of `best`
+        self.best_steps = 0  # its env steps
         self.saved = {"iterations": 0, "env_steps": 0}
-        self._began = self._saved_at = time.monotonic()
-        self._spent = self._price = 0.0  # seconds of all saves and of the last one
+        self._started_at = self._saved_at = time.monotonic()
+        self._spent = 0.0  # seconds of all saves
+        self._price = 0.0  # seconds of the last one
 
-    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        assert isinstance(agent, Agent)
-        self._began = self._saved_at = time.monotonic()
+    def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
+        self._started_at = self._saved_at = time.monotonic()
         if agent.progress["iterations"]:  # resumed: that state is on the disk
             self.saved = dict(agent.progress)
-            self.best, self.best_steps = self._best_on_disk()
-            self._link(agent)
-            self._thin_out()  # the process before may have died on the way to it
+            stem = checkpoint_set.target(self.folder / "best.ckpt")
+            path = self.folder / f"{stem}.ckpt"
+            if stem and not checkpoint_set.fault(path):
+                self.best = checkpoint_set.score_of(path)
+                self.best_steps = checkpoint_set.facts_of(path)["env_steps"]
+            self._complete_links(agent)
+            self._thin_out()  # the process before may have died before it did
 
-    def _best_on_disk(self) -> tuple[float, int]:
-        folder, stem = self.run.checkpoints, checkpoint_set.target(self.run.checkpoints / "best.ckpt")
-        path = folder / f"{stem}.ckpt"
-        whole = stem and not checkpoint_set.fault(path)
-        return (checkpoint_set.score_of(path), checkpoint_set.facts_of(path)["env_steps"]) if whole else (-math.inf, 0)
-
-    def _link(self, agent: Agent) -> None:
-        """The state that the run goes on from, where the process before died between its sidecar and the links."""
-        folder = self.run.checkpoints
-        for stem, facts in checkpoint_set.known(folder).items():
-            path = folder / f"{stem}.ckpt"
+    def _complete_links(self, agent: Agent) -> None:
+        """Link the state that the run goes on from, where the process before died between its sidecar and the links."""
+        for stem, facts in checkpoint_set.known(self.folder).items():
+            path = self.folder / f"{stem}.ckpt"
             score = checkpoint_set.score_of(path)
             if facts["iterations"] != agent.progress["iterations"]:
                 continue
-            if not checkpoint_set.target(folder / "last.ckpt"):  # the first save was the last one, too
+            if not checkpoint_set.target(self.folder / "last.ckpt"):  # the first save was the last one, too
                 checkpoint_set.point(path, ("last",))
             if self._surpasses(score, facts["env_steps"]) or self.best == -math.inf:
                 checkpoint_set.point(path, ("best",))
-                self.best, self.best_steps = score, facts["env_steps"]
+                self.best = score
+                self.best_steps = facts["env_steps"]
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         if self._is_due(agent):
             self.save(trainer, agent)
 
     def _is_due(self, agent: Agent) -> bool:
-        minutes, every = self.config.checkpoint_minutes, self.config.checkpoint_freq_epochs
+        minutes = self.config.checkpoint_minutes
+        every = self.config.checkpoint_freq_epochs
         if minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes:
             return True
-        evaluated = self.evaluate.evaluated(agent)
-        if evaluated and self._surpasses(self.evaluate.mean, agent.progress["env_steps"]):
+        if self._improves(agent):
             return True
-        return evaluated and self._affordable() if every is None else agent.epoch_ended and agent.epoch % every == 0
+        if every is not None:
+            return agent.epoch_ended and agent.epoch % every == 0
+        # one more save, as long as the last, must stay within the time that saving may take
+        allowed = ALLOWANCE + FRACTION * (time.monotonic() - self._started_at)
+        return self.evaluate.evaluated(agent) and self._spent + self._price <= allowed
 
-    def _affordable(self) -> bool:
-        """Whether one more save, as dear as the last, would stay within what saving may take."""
-        return self._spent + self._price <= ALLOWANCE + SHARE * (time.monotonic() - self._began)
-
-    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_end(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         if self.saved["iterations"] != agent.progress["iterations"]:
             self.save(trainer, agent)
+
+    def _improves(self, agent: Agent) -> bool:
+        """Whether the present weights were evaluated, and are best."""
+        evaluated = self.evaluate.evaluated(agent)
+        return evaluated and self._surpasses(self.evaluate.mean, agent.progress["env_steps"])
 
     def _surpasses(self, score: float, env_steps: int) -> bool:
         """Whether this is best: a better score than that of `best`, or the same in a later part of the budget."""
@@ -170,16 +192,17 @@ class Checkpoint(LightningCheckpoint):
         budget = self.config.max_timesteps
         return math.isfinite(score) and env_steps * TIES // budget > self.best_steps * TIES // budget
 
-    def finish(self, tested: float, goal: float | None) -> None:
-        """After the closing test, -inf where there was none: what the run ended with is best where it scores no less
+    def finish(self, test_score: float, goal: float | None) -> None:
+        """After the closing test, -inf where there was none: the last checkpoint becomes best where it scores no less
         than `best`, or reached the goal in that test. Its score is the test's, where no evaluation came to it.
         """
-        folder = self.run.checkpoints
-        path = folder / f"{checkpoint_set.target(folder / 'last.ckpt')}.ckpt"
-        facts, score = checkpoint_set.facts_of(path), checkpoint_set.score_of(path)
+        path = self.folder / f"{checkpoint_set.target(self.folder / 'last.ckpt')}.ckpt"
+        facts = checkpoint_set.facts_of(path)
+        score = checkpoint_set.score_of(path)
         if score == -math.inf:
-            score, facts["score_episodes"] = tested, self.config.test_episodes
-        is_best = score >= self.best or (goal is not None and tested >= goal)
+            score = test_score
+            facts["score_episodes"] = self.config.test_episodes
+        is_best = score >= self.best or (goal is not None and test_score >= goal)
         if is_best and math.isfinite(score) and facts.get("iterations") == self.saved["iterations"]:
             checkpoint_set.seal(path, {**facts, "score": score}, ("best", "last"))
             self._thin_out()
@@ -188,45 +211,51 @@ class Checkpoint(LightningCheckpoint):
         """Write the state between two iterations as a set, link it as `last` (and `best`), then thin out older ones.
 
         NumbersError before a byte is written where a weight is not finite (nan_guard: off does not look). OSError where
-        the disk has no room: the sets before it stay whole and linked. LockLostError where another process owns the run
-        by now. Takes as long as a sync of the disk.
+        the disk has no space: the sets before it stay complete and linked. LockLostError where another process owns the
+        run by now. Takes as long as a sync of the disk.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         run_lock.check(self.run.path)
         if self.config.nan_guard != "off":
             check_finite(agent)
-        folder, steps = self.run.checkpoints, agent.progress["env_steps"]
-        evaluated = self.evaluate.evaluated(agent)
-        improves = evaluated and self._surpasses(self.evaluate.mean, steps)
+        steps = agent.progress["env_steps"]
+        improves = self._improves(agent)
         stem = f"epoch={agent.epoch:02d}" if agent.epoch_ended else f"step={steps}"
-        path = folder / f"{stem}.ckpt"
+        path = self.folder / f"{stem}.ckpt"
         run_files.sync(self.run.metrics_csv)  # the rows up to here are no younger than the state
         trainer.save_checkpoint(path, weights_only=False)
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
-        score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None
-        clock = {"epoch": agent.epoch, **agent.progress, "score": score, "segments": agent.memory.segment_names()}
-        clock |= {} if score is None else {"score_episodes": self.config.eval_episodes}
+        facts: dict[str, Any] = {
+            "epoch": agent.epoch,
+            **agent.progress,
+            "score": None,
+            "segments": agent.memory.segment_names(),
+        }
+        note = ""
+        if self.evaluate.evaluated(agent) and math.isfinite(self.evaluate.mean):
+            facts |= {"score": self.evaluate.mean, "score_episodes": self.config.eval_episodes}
+            note = f", evaluation {self.evaluate.mean:g}"
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
-        checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
+        checkpoint_set.seal(path, {**facts, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         if improves:
-            self.best, self.best_steps = self.evaluate.mean, steps
-        self.saved, self._saved_at = dict(agent.progress), time.monotonic()
+            self.best = self.evaluate.mean
+            self.best_steps = steps
+        self.saved = dict(agent.progress)
+        self._saved_at = time.monotonic()
         self._thin_out()
-        self.written(path, {**clock, "best": "best" in links})
-        self._price = time.monotonic() - began
+        self.on_saved(path, {**facts, "best": "best" in links})
+        self._price = time.monotonic() - start
         self._spent += self._price
         agent.seconds["save"] += self._price
-        scored = "" if score is None else f", evaluation {score:g}"
-        log.log(NOTE, f"checkpoint {stem} ({' and '.join(links)}) at {agent.progress['env_steps']:,} steps{scored}")
+        log.log(NOTE, f"checkpoint {stem} ({' and '.join(links)}) at {steps:,} steps{note}")
 
     def _thin_out(self) -> None:
-        keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
-        folder = self.run.checkpoints
-        stay = checkpoint_set.prune(folder, keep_last, keep_best)
-        # rows of the replay memory that no checkpoint of the run names any more
-        delete_unnamed(
-            folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])]
+        """Delete sets beyond those that the config keeps, and rows of the replay memory that no checkpoint names."""
+        remaining = checkpoint_set.prune(
+            self.folder, self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
         )
+        segments = [name for facts in remaining.values() for name in facts.get("segments", [])]
+        delete_unnamed(self.folder / checkpoint_set.SEGMENTS, segments)
 
 
 def check_finite(agent: Agent) -> None:

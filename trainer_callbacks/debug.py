@@ -1,6 +1,6 @@
-"""What --debug looks at: numbers in and out of every layer, statistics of weights and gradients, a profiler's trace.
+"""The checks of --debug: numbers in and out of every layer, statistics of weights and gradients, a profiler's trace.
 
-Costs time on purpose; a run without --debug knows nothing of it. logs/debug.csv has a line per iteration and
+They cost time; a run without --debug has none of them. logs/debug.csv has a line per iteration and
 parameter, logs/trace.json opens in chrome://tracing or Perfetto.
 """
 
@@ -36,8 +36,7 @@ class Debug(Callback):
         self._closing = ExitStack()
         self._profiler: torch.profiler.profile | None = None
 
-    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         for name, value in agent.policy.named_parameters():
             log.info(f"debug: {name:<40} {list(value.shape)!s:<16} {value.numel():>9,}")
         for name, module in agent.policy.named_modules():
@@ -48,16 +47,12 @@ class Debug(Callback):
         torch.autograd.set_detect_anomaly(True)
         self._closing.callback(torch.autograd.set_detect_anomaly, anomaly)
 
-    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: object, index: int) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         if agent.progress["iterations"] + 1 == PROFILED.start:
             self._profiler = torch.profiler.profile(record_shapes=True)
             self._profiler.start()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         if agent.progress["iterations"] + 1 == PROFILED.stop:
             self._end_trace()
         self._rows += [row(agent.progress["iterations"], *named) for named in agent.policy.named_parameters()]
@@ -87,15 +82,16 @@ class Debug(Callback):
 
 def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
     """A line of debug.csv; the gradient is that of the iteration's last update."""
-    x, gradient = value.detach(), value.grad
-    statistics = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
-    grads = ("", "") if gradient is None else (gradient.norm().item(), gradient.abs().max().item())
-    return iteration, name, *statistics, *grads
+    x = value.detach()
+    cells: list[Any] = [x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item(), "", ""]
+    if value.grad is not None:
+        cells[3:] = [value.grad.norm().item(), value.grad.abs().max().item()]
+    return iteration, name, *cells
 
 
-def check(name: str, module: nn.Module, given: object, answer: object) -> None:
+def check(name: str, module: nn.Module, inputs: object, outputs: object) -> None:
     """A forward hook: NumbersError where a layer was given, or made, a non-finite number."""
-    for words, value in (("was given", given), ("made", answer)):
-        for tensor in value if isinstance(value, tuple) else (value,):
+    for text, values in (("was given", inputs), ("made", outputs)):
+        for tensor in values if isinstance(values, tuple) else (values,):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
-                raise NumbersError(f"policy.{name} ({type(module).__name__}) {words} what is no number")
+                raise NumbersError(f"policy.{name} ({type(module).__name__}) {text} a non-finite number")

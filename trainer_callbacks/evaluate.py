@@ -1,4 +1,4 @@
-"""Episodes in worlds of their own, with randomness of their own: training cannot tell whether it was watched.
+"""Episodes in worlds of their own, with randomness of their own: training is the same with them and without.
 
 Evaluations repeat one set of worlds, so that they compare weights and not luck; a test plays fresh ones.
 """
@@ -21,11 +21,11 @@ from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import NumbersError
 
 MOST_WORLDS = 32
-# What eval_freq_epochs: auto means, with a goal and without one, as `best` wants evaluations, too: 40 tell where a run
-# stands and stop it close to where it could have stopped (shipped variants have 10 to 60, rl-zoo 40 to 100). Where
-# episodes are long, so few that they take no more than a fifth as many steps as the training; but 10, which with 10
-# episodes each are together as long as the closing test.
-MOST_EVALUATIONS, LEAST_EVALUATIONS, SHARE = 40, 10, 0.2
+# eval_freq_epochs: auto, with a goal and without one, as `best` needs evaluations, too: 40 show where a run stands and
+# stop it close to where it could have stopped (shipped variants have 10 to 60, rl-zoo 40 to 100). Where episodes are
+# long, so few that they take no more than a fifth as many steps as the training; but 10, which with 10 episodes each
+# are together as long as the closing test.
+MOST_EVALUATIONS, LEAST_EVALUATIONS, FRACTION = 40, 10, 0.2
 LONGEST = 1000  # steps of an episode, where no limit is known
 
 log = logging.getLogger("stride")
@@ -39,15 +39,15 @@ def is_due(epoch: int, every: int | None, warmup: int) -> bool:
 def cadence(config: Config, time_limit: int | None) -> int:
     """Iterations between evaluations, 0 = none; `time_limit`: of an episode.
 
-    Left to us it depends on config and environment alone, so that a resumed run has the same; whole epochs, unless an
+    With `auto` it depends on config and environment alone, so that a resumed run has the same; whole epochs, unless an
     epoch is longer (1000 iterations where there is a replay memory may be more than the budget).
     """
     every = config.eval_freq_epochs
     if every != "auto":
         return (every or 0) * config.epoch_iterations
     longest = config.eval_episodes * (time_limit or LONGEST)
-    number = min(MOST_EVALUATIONS, max(LEAST_EVALUATIONS, int(SHARE * config.max_timesteps / longest)))
-    iterations = max(1, config.max_timesteps // config.iteration_steps // number)
+    count = min(MOST_EVALUATIONS, max(LEAST_EVALUATIONS, int(FRACTION * config.max_timesteps / longest)))
+    iterations = max(1, config.max_timesteps // config.iteration_steps // count)
     return iterations - iterations % config.epoch_iterations or iterations
 
 
@@ -56,8 +56,9 @@ def summarize(stage: str, played: EpisodeResults, wanted: int) -> dict[str, floa
 
     Short episodes end first: the mean of those that ended is not the mean of all.
     """
+    episodes = {f"{stage}/roll/episodes": float(len(played.returns))}
     if len(played.returns) < wanted:
-        return {f"{stage}/roll/episodes": float(len(played.returns))}
+        return episodes
     mean, deviation = mean_and_deviation(played.returns)
     return {
         f"{stage}/roll/ep_rew/mean": mean,
@@ -65,12 +66,12 @@ def summarize(stage: str, played: EpisodeResults, wanted: int) -> dict[str, floa
         f"{stage}/roll/ep_rew/min": min(played.returns),
         f"{stage}/roll/ep_rew/max": max(played.returns),
         f"{stage}/roll/ep_len/mean": mean_and_deviation(played.lengths)[0],
-        f"{stage}/roll/episodes": float(len(played.returns)),
+        **episodes,
     }
 
 
 def worlds_seed(config: Config, purpose: int, index: int) -> int:
-    """What the worlds of an evaluation begin with: always index 0, or of a test: 1, 2, .."""
+    """The seed of the worlds of an evaluation (always index 0), or of a test (index 1, 2, ..)."""
     return integers(Key(config.seed, purpose, 0, index), 1, 1 << 32)[0]
 
 
@@ -80,92 +81,94 @@ class Evaluate(Callback):
     def __init__(
         self, config: Config, make_worlds: Callable[[int], VecEnv], most: int = MOST_WORLDS, earlier: int = 0
     ) -> None:
-        """`most`: how many worlds play side by side. `earlier`: tests of this run by the account of its last end."""
-        self.config, self._make_worlds, self._most = config, make_worlds, most
-        self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
-        self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
-        self._agent: Agent | None = None  # whose engine plays, and who counts the seconds
+        """`most`: worlds that play side by side. `earlier`: tests of this run, as counted when it last ended."""
+        self.config = config
+        self.mean = float("nan")
+        self.best = float("-inf")
+        self.tests = 0
+        self.playing = ""  # evaluation or test, while one is under way
+        self._make_worlds = make_worlds
+        self._most = most
+        self._worlds: dict[int, VecEnv] = {}  # by their count; evaluation and test may want different ones
+        self._agent: Agent | None = None  # its engine plays, and it counts the seconds
         self._iteration = 0  # of the last evaluation
         self._every: int | None = None
-        self.playing = ""  # evaluation or test, while one is under way
-        self._told_of_parts = False
-        self._earlier, self._unsaved = earlier, 0
+        self._warned = False
+        self._earlier = earlier
+        self._unsaved = 0  # tests that no checkpoint counts
 
-    def setup(self, trainer: L.Trainer, agent: L.LightningModule, stage: str) -> None:
-        assert isinstance(agent, Agent)
+    def setup(self, trainer: L.Trainer, agent: Agent, stage: str) -> None:  # type: ignore[override]
         self._agent = agent
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         config, iteration = self.config, agent.progress["iterations"]
         if self._every is None:
             self._every = cadence(config, agent.collector.envs.time_limit)
         if not is_due(iteration, self._every, config.eval_warmup_epochs * config.epoch_iterations):
             return
         row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes), config.eval_episodes)
-        self._iteration, self.mean = iteration, row.get("val/roll/ep_rew/mean", float("nan"))
+        self._iteration = iteration
+        self.mean = row.get("val/roll/ep_rew/mean", float("nan"))
         if self.mean > self.best and math.isfinite(self.mean):
             self.best = self.mean
-        agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
+        if self.best > float("-inf"):
+            row["val/roll/ep_rew/best"] = self.best
+        agent.metrics.set(row)
 
     def evaluated(self, agent: Agent) -> bool:
-        """Whether what the agent is now was evaluated: `mean` is of these weights, NaN where an episode did not end."""
+        """Whether the present weights were evaluated: `mean` is theirs, NaN where an episode did not end."""
         return self._iteration == agent.progress["iterations"] > 0
 
     def test(self, policy: Policy) -> dict[str, float]:
         """Fresh episodes of the weights as they are; every call plays others, counted over resumes, too.
 
-        Worlds and draws of their own: training goes on as if nobody had looked. Where not every episode ended (within
-        eval_max_steps; none counts with non-finite numbers under nan_guard: skip) there is no mean, only their number.
-        NumbersError where a number is not finite and nan_guard is stop.
+        Worlds and draws are separate: training is the same with a test and without. Where not every episode ended
+        (within eval_max_steps; none counts with non-finite numbers under nan_guard: skip) there is no mean, only their
+        number. NumbersError where a number is not finite and nan_guard is stop.
         """
         self.tests += 1
         episodes = self.config.test_episodes
         return summarize("test", self._play(policy, TEST, self.tests, episodes), episodes)
 
     def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> EpisodeResults:
-        began = perf_counter()
-        played = self._played(policy, purpose, index, episodes)
-        if self._agent is not None:
-            self._agent.seconds["evaluate"] += perf_counter() - began
-        return played
-
-    def _played(self, policy: Policy, purpose: int, index: int, episodes: int) -> EpisodeResults:
-        config = self.config
+        """The episodes that ended; none where a number was not finite."""
+        config, agent = self.config, self._agent
+        start = perf_counter()
         seed = worlds_seed(config, purpose, index)
-        number = min(episodes, self._most)
-        if number not in self._worlds:
-            self._worlds[number] = self._make_worlds(number)
-        collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
+        count = min(episodes, self._most)
+        if count not in self._worlds:
+            self._worlds[count] = self._make_worlds(count)
+        collector = Collector(self._worlds[count], policy, seed, purpose, greedy=config.eval_deterministic)
         self.playing = "evaluation" if purpose == EVALUATE else "test"
         try:
-            if self._agent is None:  # nobody trains
+            if agent is None:  # nobody trains
                 played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
             else:
-                played = self._agent.engine.episodes.play(self._agent, collector, episodes, config.eval_max_steps)
+                played = agent.engine.episodes.play(agent, collector, episodes, config.eval_max_steps)
         except NonFiniteError as error:
-            what = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
-            line = f"{config.env_id}: {error} in the {what}; nothing of it counts"
+            name = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
+            line = f"{config.env_id}: {error} in the {name}; nothing of it counts"
             if config.nan_guard == "stop":
                 raise NumbersError(line) from error
             log.warning(f"{line} (nan_guard: skip)")
-            return EpisodeResults([], [])
+            played = EpisodeResults([], [])
+        else:
+            if len(played.returns) < episodes:
+                self._report_part(purpose, f"{len(played.returns)} of {episodes} episodes")
         finally:
             self.playing = ""
-        if len(played.returns) < episodes:
-            self._tell_of_part(purpose, f"{len(played.returns)} of {episodes} episodes")
+        if agent is not None:
+            agent.seconds["evaluate"] += perf_counter() - start
         return played
 
-    def _tell_of_part(self, purpose: int, part: str) -> None:
-        """Say what does not count; of evaluations once, however many there are."""
-        ended = f"only {part} ended within eval_max_steps ({self.config.eval_max_steps})"
+    def _report_part(self, purpose: int, part: str) -> None:
+        """Log that it does not count; of evaluations once, however many there are."""
+        line = f"only {part} ended within eval_max_steps ({self.config.eval_max_steps})"
         if purpose == TEST:
-            log.info(f"{ended}: this test decides nothing")
-        elif not self._told_of_parts:
-            self._told_of_parts = True
-            log.info(f"{ended}: this evaluation has no score, nor has any other like it; raise eval_max_steps")
+            log.info(f"{line}: this test decides nothing")
+        elif not self._warned:
+            self._warned = True
+            log.info(f"{line}: this evaluation has no score, nor has any other like it; raise eval_max_steps")
 
     def close(self) -> None:
         for worlds in self._worlds.values():
@@ -173,12 +176,13 @@ class Evaluate(Callback):
 
     @property
     def all_tests(self) -> int:
-        """How many were played in this run, with those at ends that it went on from: no checkpoint knows of these."""
+        """How many were played in this run, with those at ends that it went on from: no checkpoint counts these."""
         return self.tests + self._unsaved
 
     def state_dict(self) -> dict:
         return {"best": self.best, "tests": self.tests}
 
     def load_state_dict(self, state: dict) -> None:
-        self.best, self.tests = state["best"], state["tests"]
+        self.best = state["best"]
+        self.tests = state["tests"]
         self._unsaved = max(0, self._earlier - self.tests)

@@ -1,9 +1,9 @@
-"""The only writer of numbers: builds the rows that are due, owns the sinks and tells each what it wants to know."""
+"""The only writer of numbers: builds the rows that are due, owns the sinks and calls each of them."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -16,10 +16,9 @@ from stride.config.schema import Config
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.phases import PHASES, PREFIX, shares
 from stride.trainer_callbacks.evaluate import Evaluate
-from stride.trainer_callbacks.memory_watch import Memory
 from stride.trainer_callbacks.pulse import Pulse
 from stride.trainer_callbacks.sink import Sink
-from stride.trainer_callbacks.watch import Watch
+from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
@@ -31,37 +30,41 @@ class ExportMetrics(Callback):
     """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
 
     def __init__(
-        self, evaluate: Evaluate, sinks: Sequence[Sink], watch: Watch | None = None, memory: Memory | None = None
+        self,
+        evaluate: Evaluate,
+        sinks: Sequence[Sink],
+        alerts: AlertWatch | None = None,
+        memory: MemoryNotes | None = None,
     ) -> None:
-        self.evaluate, self.sinks, self.watch, self.memory = evaluate, sinks, watch, memory
+        self.evaluate = evaluate
+        self.sinks = sinks
+        self.alerts = alerts
+        self.memory = memory
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._pulse = Pulse(self._beat)
-        self._telling = RLock()  # sinks are told one thing at a time
+        self._calling = threading.RLock()  # sinks are called one at a time
         self._every = 0
-        self._began = self._since = perf_counter()
+        self._started_at = self._row_at = perf_counter()
         self._before: dict[str, float] = {"env_steps": 0, "iterations": 0}
         self._spent = dict.fromkeys(PHASES, 0.0)  # seconds of this process up to the row before
         self._past = dict(self._spent)  # of the processes that this one goes on from
 
     def begin(self, header: Header, config: Config) -> None:
-        """Tell every sink which run this is."""
+        """Every sink gets the header of the run."""
         for sink in self.sinks:
             sink.begin(header, config)
 
-    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        assert isinstance(agent, Agent)
-        self._began = self._since = perf_counter()
+    def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
+        self._started_at = self._row_at = perf_counter()
         self._before |= agent.progress
         self._spent = dict(self._past)
-        self._agent, per_row = agent, agent.memory.num_envs * agent.world_size
-        self._elsewhere = agent.progress["env_steps"] - agent.memory.written * per_row
+        self._agent = agent
+        self._steps_per_row = agent.memory.num_envs * agent.world_size
+        self._elsewhere = agent.progress["env_steps"] - agent.memory.written * self._steps_per_row
         if any(type(sink).beat is not Sink.beat for sink in self.sinks):
             self._pulse.begin()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         self.row = {}
         if self._is_due(agent):
             agent.progress["exported"] = agent.progress["env_steps"]
@@ -71,38 +74,38 @@ class ExportMetrics(Callback):
             raise RuntimeError("a sink failed between two rows; its error is written above")
 
     def _is_due(self, agent: Agent) -> bool:
-        """By our own clock alone, never the wall's: rows steer the stop on the training return."""
+        """By iterations alone, never by time: rows steer the stop on the training return."""
         if self.evaluate.evaluated(agent):
             return True
         if agent.config.log_freq_epochs:
             return agent.epoch_ended and agent.epoch % agent.config.log_freq_epochs == 0
-        done = agent.progress["iterations"]
-        self._every = self._every or row_every(agent.config.max_timesteps, agent.progress["env_steps"] / done)
-        return done % self._every == 0 or done in early_rows(self._every)
+        iterations = agent.progress["iterations"]
+        self._every = self._every or row_every(agent.config.max_timesteps, agent.progress["env_steps"] / iterations)
+        return iterations % self._every == 0 or iterations in early_rows(self._every)
 
     def _beat(self) -> None:
-        """Tell how far it is, in the pulse's thread. Env steps move inside an iteration, row by row of the memory."""
+        """Report the clock, in the pulse's thread. Env steps move inside an iteration, row by row of the memory."""
         agent = self._agent
-        with self._telling:
-            written = self._elsewhere + agent.memory.written * agent.memory.num_envs * agent.world_size
-            clock = {name: agent.progress[name] for name in ("iterations", "updates")} | {"env_steps": written}
+        with self._calling:
+            clock = {name: agent.progress[name] for name in ("iterations", "updates")}
+            clock["env_steps"] = self._elsewhere + agent.memory.written * self._steps_per_row
             for sink in self.sinks:
                 sink.beat(clock, self.evaluate.playing)
 
     def media(self, video: Path) -> None:
-        """Tell every sink of a video."""
-        with self._telling:
+        """Every sink gets a video."""
+        with self._calling:
             for sink in self.sinks:
                 sink.media(video)
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        """Tell every sink of a checkpoint."""
-        with self._telling:
+        """Every sink gets a checkpoint."""
+        with self._calling:
             for sink in self.sinks:
                 sink.checkpoint(path, facts)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Tell every sink the outcome, None where an error ended the training."""
+        """Every sink gets the outcome, None where an error ended the training."""
         self._pulse.end()
         for sink in self.sinks:
             sink.end(outcome)
@@ -118,59 +121,58 @@ class ExportMetrics(Callback):
             self.emit(row | dict(tested))
 
     def seconds(self, agent: Agent) -> Row:
-        """Of the whole run up to now, by phase: what nobody counted is `other`. A checkpoint keeps it."""
-        own = {**agent.seconds, "other": perf_counter() - self._began - sum(agent.seconds.values())}
-        return {phase: self._past[phase] + own[phase] for phase in PHASES}
+        """Seconds of the whole run up to now, by phase: the remainder is `other`. A checkpoint keeps it."""
+        counted = {**agent.seconds, "other": perf_counter() - self._started_at - sum(agent.seconds.values())}
+        return {phase: self._past[phase] + counted[phase] for phase in PHASES}
 
-    def on_save_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        assert isinstance(agent, Agent)
+    def on_save_checkpoint(self, trainer: L.Trainer, agent: Agent, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
         checkpoint["seconds"] = self.seconds(agent)  # beside what must be the same in every run of a seed
 
     def on_load_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint of an older version knows of none."""
-        self._past |= {phase: float(n) for phase, n in checkpoint.get("seconds", {}).items() if phase in self._past}
-
-    def _row(self, agent: Agent) -> Row:
-        """Everything gathered since the row before."""
-        row = self._clock(agent)
-        row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
-        row |= {f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.driven())}
-        return row | agent.metrics.flush()
+        """A checkpoint of an older version has none."""
+        saved = checkpoint.get("seconds", {})
+        self._past |= {phase: float(saved[phase]) for phase in PHASES if phase in saved}
 
     def emit(self, row: Row) -> None:
-        """Hand a row, and what alarms in it, to every sink; a name that metrics.yaml does not declare is an error."""
+        """Every sink gets a row, and its alerts; a name that metrics.yaml does not declare is an error."""
         for name in row:
             declared(name)
-        with self._telling:
-            self._pulse.told()
+        with self._calling:
+            self._pulse.postpone()
             for sink in self.sinks:
                 sink.row(row)
-            events = self.watch.add(row | (self.memory.look(row) if self.memory else {})) if self.watch else []
-            for event in events:
+            if self.alerts is None:
+                return
+            memory = self.memory.measure(row) if self.memory else {}
+            for event in self.alerts.add(row | memory):
                 for sink in self.sinks:
                     sink.alert(event)
 
-    def _clock(self, agent: Agent) -> Row:
-        now, progress, before = perf_counter(), agent.progress, self._before
-        elapsed = max(now - self._since, 1e-9)
+    def _row(self, agent: Agent) -> Row:
+        """Everything since the row before."""
+        now, progress = perf_counter(), agent.progress
+        steps = progress["env_steps"] - self._before["env_steps"]
         row = {
             "train/clock/env_steps": float(progress["env_steps"]),
             "train/clock/epoch": float(agent.epoch),
             "train/clock/iterations": float(progress["iterations"]),
             "train/clock/updates": float(progress["updates"]),
-            "train/time/seconds": now - self._began,
-            "train/time/env_steps_per_second": (progress["env_steps"] - before["env_steps"]) / elapsed,
+            "train/time/seconds": now - self._started_at,
+            "train/time/env_steps_per_second": steps / max(now - self._row_at, 1e-9),
         }
-        self._since = now
+        self._row_at = now
         self._before |= progress
-        return row | self._phases(agent)
+        row |= self._phases(agent)
+        row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
+        row |= {f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.driven())}
+        return row | agent.metrics.flush()
 
     def _phases(self, agent: Agent) -> Row:
-        """The share of each phase in the time since the row before; together 1."""
+        """The fraction of each phase in the time since the row before; together 1."""
         now = self.seconds(agent)
-        parts = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
+        fractions = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
         self._spent = now
-        return {f"{PREFIX}{phase}": part for phase, part in parts.items()}
+        return {f"{PREFIX}{phase}": fraction for phase, fraction in fractions.items()}
 
 
 def row_every(max_timesteps: int, steps_per_iteration: float) -> int:

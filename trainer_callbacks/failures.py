@@ -1,10 +1,11 @@
-"""A run that failed says so: in config.json, report.md and run.log, and its error says where that stands.
+"""A run that failed says so in config.json, report.md and run.log, and its error says where these are.
 
-A run that never came to begin, because its worlds could not be made or reset, gets a folder that says the same.
+A run that never began, because its worlds could not be made or reset, gets a folder with the same.
 """
 
 import errno
 import os
+import shlex
 import sys
 import threading
 import traceback
@@ -15,136 +16,158 @@ from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
 from stride.envs_gym.step_watch import last_words
-from stride.runstore import metrics_layout
+from stride.runstore import checkpoint_set, metrics_layout, run_files
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks.caller import from_caller
-from stride.trainer_callbacks.disk_space import NoRoomError
-from stride.trainer_callbacks.failed import write_failed
 from stride.trainer_callbacks.interrupt import Dropped
 from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
-from stride.utils.closed_pipe import nowhere
+from stride.trainer_callbacks.shortage import ShortageError
 from stride.utils.interrupted import by_signal
-from stride.utils.one_line import describe_error
-from stride.utils.user_error import NumbersError, UserError
+from stride.utils.places import from_caller
+from stride.utils.streams import nowhere
+from stride.utils.user_error import NumbersError, UserError, describe_error
 
 SPARE = 6  # descriptors that are kept free for the files of a failure: a world may have taken all others
-TOLD = (UserError, EnvError, NumbersError, NoRoomError)  # whose text is a line for a person
+ONE_LINE = (UserError, EnvError, NumbersError, ShortageError)  # whose text is a line for a person
 
 
 @contextmanager
-def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[None]:
-    """Whatever ends the training but a signal is told in the run's folder, and goes on with a note of where that is."""
+def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator[None]:
+    """Whatever ends the training, but for a signal, is reported in the run's folder, and raised with a note of that."""
     spare = [nowhere() for _ in range(SPARE)]
 
     def use_spare() -> None:
         while spare:
             os.close(spare.pop())
 
-    def hung(line: str) -> str:
+    def report_hang(line: str) -> str:
         """The process is about to end by force, from another thread: only here the stack can still be written."""
         use_spare()
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         with open_run_log(run.run_log, quiet=True) as log:
             log.critical(f"{line}\n{''.join(traceback.format_stack(frame))}")
-        tell(run, line)
+        report(run, line)
         return f"{line}; {whereabouts(run, line)}"
 
-    last_words.append(hung)
-    stack.callback(last_words.remove, hung)
+    last_words.append(report_hang)
+    stack.callback(last_words.remove, report_hang)
     stack.callback(use_spare)
     try:
-        with placed(config.env_id):
+        with located(config.env_id):
             yield
-    except (Dropped, LockLostError):  # the folder may be another's to write in
+    except (Dropped, LockLostError):  # another process may own the folder
         raise
     except BaseException as error:
         use_spare()
         line = line_of(error)
-        tell(run, line)
+        report(run, line)
         if not isinstance(error, UserError):  # what a person can right says how
             error.add_note(whereabouts(run, line))
         raise
 
 
 @contextmanager
-def beginnings_told(config: Config, group: str, again: Resumption | None) -> Iterator[None]:
-    """Around what comes before a training; what a person got wrong makes no run.
+def start_reported(config: Config, group: str, again: Resumption | None) -> Iterator[None]:
+    """Around what comes before a training; a mistake of the person makes no run.
 
-    A finished run that was to go on keeps its verdict: only its run.log tells.
+    A finished run that was to go on keeps its verdict: only its run.log has the error.
     """
     try:
-        with placed(config.env_id):
+        with located(config.env_id):
             yield
-    except (Dropped, UserError, NoRoomError, ModuleError):
+    except (Dropped, UserError, ShortageError, ModuleError):
         raise
     except BaseException as error:
         if not by_signal(error):
             with suppress(OSError, UserError):
-                _never_began(config, group, again, error)
+                _report_start(config, group, again, error)
         raise
 
 
-def _never_began(config: Config, group: str, again: Resumption | None, error: BaseException) -> None:
-    line = line_of(error)
+def _report_start(config: Config, group: str, again: Resumption | None, error: BaseException) -> None:
     if again and not again.fork:
         run = again.source
+        finished = again.facts.get("status") == "finished"
     else:
         facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
         facts |= {"goal": config.spec.goal, **provenance_once(), "status": "failed", "config": to_plain(config)}
         facts["settings_sha256"] = settings_hash(facts)
         run = RunDir.create(config.env_id, config.variant, config.seed, facts)
+        finished = False
     with open_run_log(run.run_log, quiet=True) as log:
         log.critical("uncaught exception", exc_info=error)
-    if not again or again.fork or again.facts.get("status") != "finished":
-        tell(run, line)
+    line = line_of(error)
+    if not finished:
+        report(run, line)
     error.add_note(whereabouts(run, line))
 
 
 @contextmanager
-def placed(env_id: str) -> Iterator[None]:
-    """What other code of the user's raises becomes one line with its file and line, and so does what is no number."""
+def located(env_id: str) -> Iterator[None]:
+    """An error of the user's code becomes one line with its file and line; a NumbersError gets those of the world."""
     try:
         yield
     except NumbersError as error:
-        if not (place := maker_line(env_id)):
+        location = maker_line(env_id)
+        if not location:
             raise
-        raise NumbersError(f"{error} ({place})") from error
+        raise NumbersError(f"{error} ({location})") from error
     except BaseException as error:
-        place = own_line(error)
-        if place and not isinstance(error, TOLD) and not by_signal(error):
-            raise CodeError(f"{describe_error(error)} ({place})") from error
+        location = own_line(error)
+        if location and not isinstance(error, ONE_LINE) and not by_signal(error):
+            raise CodeError(f"{describe_error(error)} ({location})") from error
         raise
 
 
 def line_of(error: BaseException) -> str:
-    return str(error) if isinstance(error, TOLD) else describe_error(error)
+    return str(error) if isinstance(error, ONE_LINE) else describe_error(error)
 
 
-def tell(run: RunDir, line: str) -> None:
-    """In config.json and report.md."""
-    with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
+def report(run: RunDir, line: str) -> None:
+    """Write the failure to config.json and report.md."""
+    with suppress(OSError, UserError):  # the terminal shows the cause, not that it cannot be written
         facts = {**read_json(run.config_json), "status": "failed", "failure": line}
         try:
             write_json(run.config_json, facts)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            # no room: this goes, 310 kB; its numbers are in metrics.csv, too, and --resume makes it anew
+            # no space: delete this file of 310 kB; its numbers are in metrics.csv, too, and --resume makes it anew
             remove(run.path / metrics_layout.NAME)
             write_json(run.config_json, facts)
         write_failed(run, line)
 
 
+def write_failed(run: RunDir, line: str) -> None:
+    """report.md: why it failed, where the traceback is, how to go on. The end of a later training replaces it."""
+    facts = run.facts()
+    saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
+    status = f"Its last checkpoint is of {saved['env_steps']:,} env steps." if saved else "It has no checkpoint yet."
+    if os.environ.get("STRIDE_NO_RUN_LOG") != "1":
+        status = f"The traceback is at the end of [{run.run_log.name}]({run.run_log.name}). {status}"
+    command = facts.get("command", "")
+    if isinstance(command, list):
+        command = shlex.join(map(str, command))
+    parts = [
+        "**Failed**",
+        f"# {facts.get('env_id')}:{facts.get('variant')}",
+        f"```text\n{line}\n```",
+        status,
+        "## Next",
+        f"Mend what failed, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
+    ]
+    if command:
+        parts.append(f"Repeat it:\n\n```sh\n{command}\n```")
+    run_files.write_text(run.report, "\n\n".join(parts) + "\n")
+
+
 def whereabouts(run: RunDir, line: str) -> str:
     """Where the traceback is, and how to go on; for the end of a line."""
-    near = from_caller(run.run_log)
-    where = (
-        f"traceback in {run.run_log if near.startswith('..') else near}"
-        if exists(run.run_log)
-        else "no traceback was kept: STRIDE_NO_RUN_LOG is set"
-    )
-    return where if "--resume" in line else f"{where}; {continuation(run)}"
+    text = "no traceback was kept: STRIDE_NO_RUN_LOG is set"
+    if exists(run.run_log):
+        path = from_caller(run.run_log)
+        text = f"traceback in {run.run_log if path.startswith('..') else path}"
+    return text if "--resume" in line else f"{text}; {continuation(run)}"

@@ -1,4 +1,4 @@
-"""Where a training goes on: which run, from which checkpoint, with which changes, and whether to the bit.
+"""Resuming: which run goes on, from which checkpoint, with which changes, and whether to the bit.
 
 `--resume RUN` continues in the same folder. `--fork`, or a checkpoint that is not the last, begins a new run with a
 copy of that checkpoint and of the rows up to it, which says in config.json whose child it is.
@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ from stride.runstore import checkpoint_set, run_files
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import mapping
 from stride.runstore.run_fate import conclusion
-from stride.trainer_callbacks.gpu_facts import gpu_facts
+from stride.utils.devices import gpu_details
 from stride.utils.provenance import command, provenance, source_hash
 from stride.utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
 GPU = ("gpu", "driver", "cuda")  # of a sidecar: what bits rest on where the device is cuda
 SETTINGS = ("config", "engine", "env_backend")  # of config.json: what decides the numbers of a run
+RENEWED = (  # of config.json: what is chosen anew when a run goes on
+    "engine_reason", "play", "learn", "device", "threads", "threads_reason", "workers", "workers_reason",
+    "settings_sha256",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,39 +63,42 @@ class Resumption:
         """Whether the run was over but for its last words; a change means that more is wanted."""
         return not self.fork and not self.unmoved and not self.changed and self.facts.get("status") != "finished"
 
-    def lines(self, how: str, now: Mapping[str, object]) -> list[str]:
-        """What a person should know; `how` is the worlds' exact or seam, `now` what the bits rest on here."""
-        if self.checkpoint is None:
-            where = "before its first checkpoint; it begins anew"
-        else:
-            where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(how, now)}"
+    def lines(self, worlds: str, now: Mapping[str, object]) -> list[str]:
+        """What a person should know. `worlds`: exact or seam; `now`: what the bits depend on in this process."""
+        where = "before its first checkpoint; it begins anew"
+        if self.checkpoint:
+            where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(worlds, now)}"
         lines = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {where}"]
-        lines += [f"edited by hand in config.json: {', '.join(self.edited)}"] if self.edited else []
-        return lines + ([f"changed: {', '.join(map(str, self.changed))}"] if self.changed else [])
+        if self.edited:
+            lines.append(f"edited by hand in config.json: {', '.join(self.edited)}")
+        if self.changed:
+            lines.append(f"changed: {', '.join(map(str, self.changed))}")
+        return lines
 
-    def exactness(self, how: str, now: Mapping[str, object]) -> str:
-        """exact, or what keeps the rest of the run from being the one it would have been."""
-        versions = self.sidecar.get("versions", {})
-        then = {**self.sidecar, **versions}
-        here = {**{key: now[key] for key in now if key != "versions"}, **mapping(now["versions"])}
-        moved = then.get("device") != here["device"]  # then the GPU's own facts say nothing more
-        other = [
-            f"{key} {_printable(then.get(key, 'unknown'))} then, {_printable(here[key])} now"
-            for key in here
-            if then.get(key) != here[key] and not (moved and key in GPU)
-        ]
+    def exactness(self, worlds: str, now: Mapping[str, object]) -> str:
+        """exact, or what keeps the remainder of the run from being the one it would have been."""
+        then = {**self.sidecar, **self.sidecar.get("versions", {})}
+        present = {**now, **mapping(now["versions"])}
+        del present["versions"]
+        if then.get("device") != present["device"]:  # then the GPU's details say nothing more
+            present = {key: value for key, value in present.items() if key not in GPU}
+        reasons = []
+        for key, value in present.items():
+            if then.get(key) != value:
+                reasons.append(f"{key} {_printable(then.get(key, 'unknown'))} then, {_printable(value)} now")
         keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
-        other += [f"{', '.join(keys)} changed"] if keys else []
+        if keys:
+            reasons.append(f"{', '.join(keys)} changed")
         if self.edited and not self.changed:
-            other.append("config.json was edited by hand")
-        if how == "seam":
-            other.append("seam: running episodes end as truncated")
-        return "; ".join(["not to the bit", *other]) if other else "exact"
+            reasons.append("config.json was edited by hand")
+        if worlds == "seam":
+            reasons.append("seam: running episodes end as truncated")
+        return "; ".join(["not to the bit", *reasons]) if reasons else "exact"
 
 
-def _printable(fact: object) -> str:
-    """A fact of a sidecar, which anybody may have written, in a few printable words."""
-    return "".join(c if c.isprintable() else "?" for c in str(fact))[:160]
+def _printable(value: object) -> str:
+    """An entry of a sidecar, which anybody may have written, in a few printable characters."""
+    return "".join(c if c.isprintable() else "?" for c in str(value))[:160]
 
 
 def find_resumption(
@@ -108,13 +116,13 @@ def find_resumption(
     """
     run = RunDir.find(selector)
     run_files.check_folder(run.path)
-    may_step, fork = fork, fork or checkpoint not in ("", "last")
     facts = run.facts()
     if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    path, notes = _checkpoint(run, checkpoint or "last", may_step)
-    if may_step and not path:
+    path, notes = _checkpoint(run, checkpoint or "last", may_step=fork)
+    if fork and not path:
         raise UserError(f"{run.id} has no checkpoint yet, so there is nothing to fork")
+    fork = fork or checkpoint not in ("", "last")
     sidecar = checkpoint_set.facts_of(path) if path else {}
     edited = tuple(edits(facts, sidecar))
     if edited and not accept_changes:
@@ -124,7 +132,8 @@ def find_resumption(
         )
     chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
     chosen["workers"] = facts.get("workers")
-    trust, saved = trust_in(run, trusted), sidecar.get("config", facts["config"])
+    trust = trust_in(run, trusted)
+    saved = sidecar.get("config", facts["config"])
     for plain in (saved, facts["config"]):
         check_names(plain, trust, run.id)
     before = from_plain(saved, run.id, trust=trust)
@@ -134,9 +143,10 @@ def find_resumption(
     if run.foreign:
         check_foreign(after, run.id)
     if path or "engine" in facts:  # else it failed before anything was chosen
-        if after.on_cuda != before.on_cuda:
-            before, chosen["engine"] = _as_chosen(before, chosen, run.id), "auto"  # an engine is of its device
-        before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
+        before = _as_chosen(before, chosen, run.id)
+        if after.on_cuda != before.on_cuda:  # an engine is of its device
+            chosen["engine"] = "auto"
+        after = _as_chosen(after, chosen, run.id)
     unmoved = not fork and path is not None and sidecar["env_steps"] == mapping(facts.get("parent")).get("env_steps")
     changed = tuple(changes(before, after, may_differ=("seed",) if fork or unmoved else ()))
     resume = Resumption(run, path, facts, sidecar, after, changed, notes, fork, edited, unmoved)
@@ -147,18 +157,17 @@ def find_resumption(
 
 def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
     """UserError where nothing is left to train: the budget is spent, or the run is over and nobody asked for more."""
-    done, budget = resume.env_steps, resume.config.max_timesteps
+    done = resume.env_steps
+    budget = resume.config.max_timesteps
     iteration = done // max(1, resume.sidecar.get("iterations", 0))  # a budget into which not one more fits is spent
     more = f"more: --max-timesteps {2 * done}, or any number from {done + iteration} on"
     outcome = mapping(resume.facts.get("outcome"))
-    whole = resume.facts.get("status") == "finished" and done >= (outcome.get("env_steps") or 0)
-    if whole and not resume.fork and not overrides:
+    finished = resume.facts.get("status") == "finished" and done >= (outcome.get("env_steps") or 0)
+    if finished and not resume.fork and not overrides:
         raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {more}")
     if done + iteration > budget:
-        full = (
-            f"{resume.source.id} has done {done:,} env steps, a budget of {budget:,} is no room for {iteration:,} more"
-        )
-        raise UserError(f"{full}; give it {more}")
+        done_words = f"{resume.source.id} has done {done:,} env steps"
+        raise UserError(f"{done_words}, a budget of {budget:,} is no room for {iteration:,} more; give it {more}")
 
 
 def _checkpoint(run: RunDir, name: str, may_step: bool) -> tuple[Path | None, tuple[str, ...]]:
@@ -169,11 +178,11 @@ def _checkpoint(run: RunDir, name: str, may_step: bool) -> tuple[Path | None, tu
 
 
 def _as_chosen(config: Config, chosen: Mapping[str, object], where: str) -> Config:
-    """Where the config leaves it open, what was taken then holds, whatever else would be taken now."""
-    taken = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
-    if isinstance(workers := chosen.get("workers"), int):  # older runs do not say
-        taken["workers"] = workers
-    open_keys = {key: value for key, value in taken.items() if vars(config)[key] == "auto"}
+    """The config with the engine, backend and workers of then where it leaves them to us (auto)."""
+    values = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
+    if isinstance(chosen["workers"], int):  # older runs do not say
+        values["workers"] = chosen["workers"]
+    open_keys = {key: value for key, value in values.items() if vars(config)[key] == "auto"}
     return from_plain({**to_plain(config), **open_keys}, where) if open_keys else config
 
 
@@ -189,36 +198,36 @@ def json_hash(data: Mapping[str, object]) -> str:
 def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[str]:
     """What was changed in config.json by another hand than this program's, key by key where that can be told."""
     if "settings_sha256" in facts or "engine" in sidecar:
-        same = facts.get("settings_sha256") == settings_hash(facts)
+        unedited = facts.get("settings_sha256") == settings_hash(facts)
     else:  # of an older version
-        same = sidecar.get("config_sha256", "") in ("", json_hash(mapping(facts["config"])))
-    if same:
+        unedited = sidecar.get("config_sha256", "") in ("", json_hash(mapping(facts["config"])))
+    if unedited:
         return []
     then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
     now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
-    known = "config" in sidecar
-    found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
-    if not known or not found:
+    edited = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
+    if "config" not in sidecar or not edited:
         return ["it no longer has the hash it was written with"]
-    more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
-    return [_printable(change) for change in found[:MOST]] + more
+    more = [f"and {len(edited) - MOST} more"] if len(edited) > MOST else []
+    return [_printable(change) for change in edited[:MOST]] + more
 
 
 def host_facts(device: torch.device = CPU) -> dict[str, Any]:
-    """What equal bits rest on: for sidecars, and to compare with them."""
-    known = provenance_once()
-    facts = {"code": source_hash(), "versions": known["versions"], "cpu": torch.backends.cpu.get_cpu_capability()}
-    return {**facts, **gpu_facts(device)}
+    """What equal bits depend on: for sidecars, and to compare with them."""
+    versions = provenance_once()["versions"]
+    cpu = torch.backends.cpu.get_cpu_capability()
+    return {"code": source_hash(), "versions": versions, "cpu": cpu, **gpu_details(device)}
 
 
-_PROVENANCE: dict[str, Any] = {}
+@cache
+def _provenance() -> dict[str, Any]:
+    """Of git and the package registry, once per process, which may train several runs."""
+    return provenance()
 
 
 def provenance_once() -> dict[str, Any]:
-    """provenance(), asked of git and the package registry once per process, which may train several runs."""
-    if not _PROVENANCE:
-        _PROVENANCE.update(provenance())
-    return {**_PROVENANCE, "command": command()}
+    """provenance() with the present command."""
+    return {**_provenance(), "command": command()}
 
 
 def fork_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
@@ -230,15 +239,10 @@ def fork_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any
 
 def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
     """config.json of the run that goes on: its origin stays, this resume is listed; `facts` are as of a new run."""
-    now = {
-        **provenance_once(),
-        "env_steps": resume.env_steps,
-        "changed": [list(change) for change in resume.changed],
-    }
-    resumed = [*resume.facts.get("resumed", []), now]
-    taken = ("engine_reason", "play", "learn", "device", "threads", "threads_reason", "workers", "workers_reason",
-             "settings_sha256")  # fmt: skip
-    settings = {key: facts[key] for key in (*taken, *SETTINGS)}
+    changed = [list(change) for change in resume.changed]
+    entry = {**provenance_once(), "env_steps": resume.env_steps, "changed": changed}
+    resumed = [*resume.facts.get("resumed", []), entry]
+    settings = {key: facts[key] for key in (*RENEWED, *SETTINGS)}
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 
@@ -247,10 +251,10 @@ def adopt(run: RunDir, resume: Resumption) -> None:
     assert resume.checkpoint is not None
     copy = run.checkpoints / resume.checkpoint.name
     run_files.copy(resume.checkpoint, copy)
-    old, new = (each.checkpoints / checkpoint_set.SEGMENTS for each in (resume.source, run))
-    run_files.make_folder(new)
-    for name in resume.sidecar.get("segments", []):  # of the exact form, as facts_of found them
-        run_files.copy(old / name, new / name)
+    segments = run.checkpoints / checkpoint_set.SEGMENTS
+    run_files.make_folder(segments)
+    for name in resume.sidecar.get("segments", []):  # of the exact form, as facts_of checked
+        run_files.copy(resume.source.checkpoints / checkpoint_set.SEGMENTS / name, segments / name)
     if run_files.exists(resume.source.metrics_csv):
         run_files.copy(resume.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in resume.sidecar.items() if key != "file"}

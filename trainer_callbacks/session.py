@@ -1,4 +1,4 @@
-"""One training from its first callback to its last word: callbacks in their order, Lightning's Trainer, the outcome."""
+"""One training as a library: callbacks in their order, Lightning's Trainer, the closing test, the outcome."""
 
 import logging
 import sys
@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,33 +26,29 @@ from stride.runstore import checkpoint_set, run_lock
 from stride.runstore.outcome import INTERRUPTED, Header, Outcome
 from stride.runstore.phases import shares
 from stride.runstore.run_dir import RunDir
-from stride.trainer_callbacks.caller import from_caller, go_back
-from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint
+from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
 from stride.trainer_callbacks.debug import Debug
-from stride.trainer_callbacks.dreams import dreams_judged
+from stride.trainer_callbacks.dreams import judge_dreams
 from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
-from stride.trainer_callbacks.kept_memory import keep_freed_memory
-from stride.trainer_callbacks.memory_watch import Memory
-from stride.trainer_callbacks.own import own_callbacks
-from stride.trainer_callbacks.ownership import Ownership
-from stride.trainer_callbacks.plateau import AtPlateau
 from stride.trainer_callbacks.resume import host_facts, json_hash
-from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.trainer_callbacks.schedule import ApplySchedules, AtPlateau
+from stride.trainer_callbacks.shortage import keep_freed_memory
 from stride.trainer_callbacks.sink import Sink
-from stride.trainer_callbacks.stop import TEST_EPISODES, TESTED, Stop, unheeded
+from stride.trainer_callbacks.stop import TEST_EPISODES, TEST_MEAN, Stop, ignored_thresholds
+from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.trainer_callbacks.video import Video
-from stride.trainer_callbacks.watch import Watch, past_rows
+from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes, past_rows
 from stride.utils.devices import described
-from stride.utils.places import TRAIN
+from stride.utils.places import TRAIN, back_to_caller, from_caller
 from stride.utils.provenance import code_hash
 from stride.utils.user_error import NumbersError, UserError
 
 log = logging.getLogger("stride")
 
 
-class Start(NamedTuple):
+class TrainingStart(NamedTuple):
     """From where a training goes on; all empty where it begins."""
 
     checkpoint: Path | None = None
@@ -64,71 +59,65 @@ class Start(NamedTuple):
     lines: tuple[str, ...] = ()  # what a person should know of it
 
 
+class Callbacks(NamedTuple):
+    """A row is made of what was evaluated, Stop reads it, and a checkpoint holds the state of all callbacks."""
+
+    schedules: ApplySchedules
+    evaluate: Evaluate
+    export: ExportMetrics
+    video: Video
+    plateau: AtPlateau | None
+    stop: Stop
+    checkpoint: Checkpoint
+    alerts: AlertWatch  # no callback: judges the rows that `export` makes
+
+    def in_order(self, others: Sequence[L.Callback]) -> list[L.Callback]:
+        """As they react to an iteration; `others` come behind Stop."""
+        plateau = [self.plateau] if self.plateau else []
+        ownership = Ownership(self.checkpoint.run.path)
+        before = [ownership, self.schedules, self.evaluate, self.export, self.video, *plateau, self.stop]
+        return [*before, *others, self.checkpoint]
+
+
 def fit(
     config: Config,
     agent: Agent,
     goal: float | None,
     run: RunDir,
     sinks: Sequence[Sink] = (),
-    start: Start = Start(),  # noqa: B008  (immutable)
+    start: TrainingStart = TrainingStart(),  # noqa: B008  (immutable)
     interrupts: Interrupts | None = None,
     watchers: Sequence[L.Callback] = (),
     own: Sequence[L.Callback] | None = None,
     pause_at: int | None = None,
 ) -> Outcome:
-    """Train in this run's folder until Stop says so, test, and tell every sink; what is made for it is closed.
+    """Train in this run's folder until Stop ends it, test, report to every sink, close what was opened.
 
-    `pause_at`: env steps at which it stops, saved and untested, to go on another time.
-
-    A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
+    `own`: the user's callbacks, where they are made already. `pause_at`: env steps at which it stops, to go on another
+    time. A signal ends it well, with its cost in `outcome.lost`; errors are raised again after the sinks have ended.
     """
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     keep_freed_memory()
-    own = own_callbacks(config) if own is None else own  # made by who wants to hear of mistakes before there is a run
-    alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
-    evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS, start.tests)
-    watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
-    export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
-    plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
-    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
-    checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
-    video = Video(config, run, export.media)
+    others = [*watchers, *(user_callbacks(config) if own is None else own)]
+    parts = build_callbacks(config, agent, goal, run, sinks, start, others, interrupts or Interrupts(), pause_at)
+    stop, export = parts.stop, parts.export
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
-    # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
-    trainer = build_trainer(
-        [
-            Ownership(run.path),
-            ApplySchedules(plateau),
-            evaluate,
-            export,
-            video,
-            *filter(None, [plateau]),
-            stop,
-            *watchers,
-            *own,
-            checkpoint,
-        ],
-        **hardware(agent.device),
-    )
+    trainer = build_trainer(parts.in_order(others), **hardware(agent.device))
     try:
         export.begin(header(config, agent, goal, run), config)
-        for line in (*start.lines, *unheeded(config, goal)):
+        for line in (*start.lines, *ignored_thresholds(config, goal)):
             log.info(line)
-        lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
-        lost += f"; continue: {TRAIN} --resume {run.id}" if lost else ""
-        dreams = {} if lost or stop.halted else dreams_judged(config, agent, run)
+        lost = train_and_test(trainer, agent, start.checkpoint, stop, parts.checkpoint)
+        dreams = {} if lost or stop.halted else judge_dreams(config, agent, run)
         run_lock.check(run.path)  # the test may have taken long
         if not lost:
             export.finish(agent, {**stop.tested, **dreams})
-            if not stop.halted:
-                checkpoint.finish(stop.tested.get(TESTED, float("-inf")), goal)
-        evaluate.close()
-        video.close()
-        agent.collector.envs.close()
-        go_back()
-        env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
-        outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
-        outcome = replace(outcome, phases=shares(export.seconds(agent)), alerts=watch.alerts, dreams=dreams)
+        if not (lost or stop.halted):
+            parts.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
+        for opened in (parts.evaluate, parts.video, agent.collector.envs):
+            opened.close()
+        back_to_caller()
+        outcome = outcome_of(parts, agent, goal, dreams, lost, time.perf_counter() - started_at)
         export.end(outcome)
     except BaseException:
         export.end(None)
@@ -136,28 +125,53 @@ def fit(
     return outcome
 
 
-def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, checkpoint: Checkpoint) -> str:
-    """Train to the end and test; what a signal cost, "" where nothing."""
+def build_callbacks(
+    config: Config,
+    agent: Agent,
+    goal: float | None,
+    run: RunDir,
+    sinks: Sequence[Sink],
+    start: TrainingStart,
+    others: Sequence[L.Callback],
+    interrupts: Interrupts,
+    pause_at: int | None,
+) -> Callbacks:
+    """The callbacks of a training, connected with each other."""
+    worlds = 1 if any(isinstance(other, Debug) for other in others) else MOST_WORLDS  # a breakpoint sees one world
+    evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
+    alerts = AlertWatch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
+    export = ExportMetrics(evaluate, sinks, alerts, MemoryNotes(run.logs, start.env_steps))
+    plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
+    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
+    checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
+    video = Video(config, run, export.media)
+    return Callbacks(ApplySchedules(plateau), evaluate, export, video, plateau, stop, checkpoint, alerts)
+
+
+def train_and_test(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, checkpoint: Checkpoint) -> str:
+    """Train to the end and test the final weights; what a signal cost and how to go on, "" where nothing is lost.
+
+    They are tested wherever there is a goal, else where evaluations are asked for.
+    """
+    config = agent.config
+    wants_test = config.test_episodes > 0 and (stop.goal is not None or config.eval_freq_epochs is not None)
     try:
         restored(trainer, agent, start)
         stop.interrupts.patient = False  # what comes now can be done again at any time
         # a checkpoint may hold a test of fewer episodes than are wanted now
-        whole = bool(stop.tested) and stop.tested.get(TEST_EPISODES, 0) >= agent.config.test_episodes
-        if not whole and tests(agent.config, stop.goal) and not stop.halted:
+        complete = bool(stop.tested) and stop.tested.get(TEST_EPISODES, 0) >= config.test_episodes
+        if wants_test and not complete and not stop.halted:
             stop.tested = dict(stop.test(agent.policy))
     except Dropped:
         stop.interrupts.stop_reminding()
-        stop.reason, stop.tested = INTERRUPTED, {}
+        stop.reason = INTERRUPTED
+        stop.tested = {}
         saved = checkpoint.saved
-        where = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
+        since = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
         steps = agent.progress["env_steps"] - saved["env_steps"]
-        return f"stopped by {stop.interrupts.name}: {steps:,} env steps since {where} are lost"
+        lost = f"stopped by {stop.interrupts.name}: {steps:,} env steps since {since} are lost"
+        return f"{lost}; continue: {TRAIN} --resume {checkpoint.run.id}"
     return ""
-
-
-def tests(config: Config, goal: float | None) -> bool:
-    """Whether the final weights are tested: wherever there is a goal, else where their score is asked for."""
-    return config.test_episodes > 0 and (goal is not None or config.eval_freq_epochs is not None)
 
 
 class TrainingBegan(L.Callback):
@@ -171,22 +185,23 @@ class TrainingBegan(L.Callback):
 
 def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
     """Trainer.fit; a checkpoint whose content does not fit this program and config becomes one clear line."""
-    began = TrainingBegan()
-    trainer.callbacks.insert(0, began)  # type: ignore[attr-defined]
+    training = TrainingBegan()
+    trainer.callbacks.insert(0, training)  # type: ignore[attr-defined]
     try:
         trainer.fit(agent, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
-        if checkpoint is None or began.reached or isinstance(error, UserError | EnvError | NumbersError):
+        if checkpoint is None or training.reached or isinstance(error, UserError | EnvError | NumbersError):
             raise
         line = " ".join(str(error).split())[:300]
         raise UserError(f"{checkpoint} does not fit this run: {type(error).__name__}: {line}") from error
 
 
 def outcome_of(
-    run: RunDir, goal: float | None, stop: Stop, evaluate: Evaluate, env_steps: int, seconds: float, lost: str
+    parts: Callbacks, agent: Agent, goal: float | None, dreams: dict[str, float], lost: str, seconds: float
 ) -> Outcome:
-    """How it ended, of what the callbacks know."""
-    mean = stop.tested.get(TESTED)
+    """How the training ended."""
+    stop, evaluate, checkpoint = parts.stop, parts.evaluate, parts.checkpoint
+    mean = stop.tested.get(TEST_MEAN)
     return Outcome(
         solved=goal is not None and mean is not None and mean >= goal,
         reason=INTERRUPTED if stop.interrupts.number else stop.reason,
@@ -197,10 +212,13 @@ def outcome_of(
         test_episodes=int(stop.tested.get(TEST_EPISODES, 0)),
         test_wanted=evaluate.config.test_episodes if stop.tested else 0,
         tests=evaluate.all_tests,
-        env_steps=env_steps,
+        env_steps=checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"],
         seconds=seconds,
-        run_path=from_caller(run.path),
+        run_path=from_caller(checkpoint.run.path),
         lost=lost,
+        phases=shares(parts.export.seconds(agent)),
+        alerts=parts.alerts.alerts,
+        dreams=dreams,
     )
 
 
@@ -260,7 +278,7 @@ class Unprofiled(PassThroughProfiler):
 
 
 def hardware(device: torch.device) -> dict[str, object]:
-    """What Lightning wants to hear of where an agent lies."""
+    """The Trainer's options for the device of an agent."""
     return {"accelerator": "cpu"} if device.type == "cpu" else {"accelerator": device.type, "devices": [device.index]}
 
 

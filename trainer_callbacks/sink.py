@@ -1,4 +1,4 @@
-"""What a place that numbers go to may be told: seven calls, of which each sink overrides those it wants.
+"""A sink is a place that numbers go to: seven calls, of which each sink overrides those it wants.
 
 A sink of one's own is one file with a class derived from Sink, and one row in report/sinks.py.
 """
@@ -12,7 +12,7 @@ from stride.runstore.outcome import Header, Outcome
 
 
 class Sink:
-    """Told in this order: begin, then row, beat, media, alert and checkpoint in any number, then end; one at a time.
+    """Called in this order: begin, then row, beat, media, alert and checkpoint in any number, then end; one at a time.
     ExportMetrics alone calls.
 
     Called between two iterations, in the thread that trains (but `beat`): what takes longer than a millisecond belongs
@@ -21,7 +21,7 @@ class Sink:
     """
 
     def begin(self, header: Header, config: Config) -> None:
-        """The facts of the run, before its first iteration; a resumed run begins again."""
+        """The details of the run, before its first iteration; a resumed run begins again."""
 
     def row(self, row: Mapping[str, float]) -> None:
         """Metrics by the names of config/metrics.yaml, about 200 times a run; the last row holds the closing test."""
@@ -33,13 +33,13 @@ class Sink:
         """
 
     def alert(self, event: Event) -> None:
-        """An alert began or ended with the row just told."""
+        """An alert began or ended with the row before."""
 
     def media(self, video: Path) -> None:
-        """A video was written, whole."""
+        """A video was written, complete."""
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        """A checkpoint is whole and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""
+        """A checkpoint is complete and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""
 
     def end(self, outcome: Outcome | None) -> None:
-        """Nothing comes after this; None: an error ended the training, and others tell it. Give back what is held."""
+        """Nothing comes after this; None: an error ended the training, reported elsewhere. Close what is open."""

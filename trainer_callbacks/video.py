@@ -26,18 +26,17 @@ log = logging.getLogger("stride")
 
 
 class Video(Callback):
-    """Records what the first world of every evaluation plays; the first failure is told, and is the last attempt."""
+    """Records what the first world of every evaluation plays; the first failure is logged, and is the last attempt."""
 
-    def __init__(self, config: Config, run: RunDir, written: Callable[[Path], None]) -> None:
-        """`written` is told of every video that is whole."""
-        self.config, self.run, self.written = config, run, written
+    def __init__(self, config: Config, run: RunDir, on_written: Callable[[Path], None]) -> None:
+        """`on_written` is called with every video that is complete."""
+        self.config = config
+        self.run = run
+        self.on_written = on_written
         self._env: gymnasium.Env | None = None
         self._failed = False
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
+    def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
         if not due or self._failed:
             return
@@ -50,17 +49,15 @@ class Video(Callback):
     def film(self, agent: Agent) -> None:
         """One episode of the weights as they are, frame by frame into the file."""
         config = self.config
-        if self._env is None:
-            self._env = make_rendered(config)
-        env = self._env
-        policy = deepcopy(agent.policy).cpu()  # one world is played faster here, wherever the policy learns
+        env = self._env = self._env or make_rendered(config)
+        policy = deepcopy(agent.policy).cpu()  # one world is played faster there, wherever the policy learns
         player = Player(policy, env.observation_space, env.action_space)
         start = EpisodeStart(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
         mode: Mode = "greedy" if config.eval_deterministic else "sampled"
         path = run_files.check(self.run.videos / f"epoch={agent.epoch:02d}.mp4")
         with VideoFile(path, frames_per_second(env)) as video:
             record(env, player, config, start, mode, config.video_max_steps, video.add)
-        self.written(path)
+        self.on_written(path)
 
     def close(self) -> None:
         """Release the renderer."""

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile, Kernels, read_source
+from stride.utils.cuda_kernels import Compile, DeviceKernels, compile_cuda, read_source
 from stride.utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
@@ -58,28 +57,23 @@ def to_uniform(word: int | np.uint32) -> np.float32:
 @njit(cache=True)
 def fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
     """Fill the uint32 array `out`; element i is lane i % 4 of block i // 4."""
-    whole = out.size // 4
-    for block in range(whole):
+    blocks = out.size // 4
+    for block in range(blocks):
         i = 4 * block
         out[i], out[i + 1], out[i + 2], out[i + 3] = philox(block, c1, c2, c3, k0, k1)
-    if 4 * whole < out.size:
-        lanes = philox(whole, c1, c2, c3, k0, k1)
-        for i in range(4 * whole, out.size):
-            out[i] = lanes[i - 4 * whole]
+    if 4 * blocks < out.size:
+        lanes = philox(blocks, c1, c2, c3, k0, k1)
+        for i in range(4 * blocks, out.size):
+            out[i] = lanes[i - 4 * blocks]
 
 
 @njit(cache=True)
 def _fill_uniforms(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
     """Fill the float32 array `out` with uniforms, in the order of `fill_words`."""
-    whole = out.size // 4
-    for block in range(whole):
-        i = 4 * block
-        w0, w1, w2, w3 = philox(block, c1, c2, c3, k0, k1)
-        out[i], out[i + 1], out[i + 2], out[i + 3] = to_uniform(w0), to_uniform(w1), to_uniform(w2), to_uniform(w3)
-    if 4 * whole < out.size:
-        lanes = philox(whole, c1, c2, c3, k0, k1)
-        for i in range(4 * whole, out.size):
-            out[i] = to_uniform(lanes[i - 4 * whole])
+    words = out.view(np.uint32)  # the same memory: each word is replaced by its uniform
+    fill_words(words, c1, c2, c3, k0, k1)
+    for i in range(out.size):
+        out[i] = to_uniform(words[i])
 
 
 def counters(key: Key) -> tuple[Any, int, int, int, int]:
@@ -122,7 +116,7 @@ def uniforms_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
 
 
 @cache
-def _kernels(compile: Compile, device: torch.device) -> Kernels:
+def _kernels(compile: Compile, device: torch.device) -> DeviceKernels:
     return compile(read_source(Path(__file__).with_suffix(".cu")), device)
 
 

@@ -1,31 +1,139 @@
-"""CUDA sources on a GPU: compiled by NVRTC, launched by CuPy on torch's current stream and on torch's memory.
+"""CUDA sources on a GPU: made into one text, compiled by NVRTC, launched by CuPy on torch's current stream and memory.
+
+A line `#include "utils/device_math.cuh"` is that file, once. A line `#include "envs_fast/cartpole.py"` is every number
+of that module whose name is in capitals, as a `#define` that is exact (hexadecimal); a tuple SIN is SIN_0, SIN_1, ...
 
 Nothing else imports CuPy, and this only where something is to be compiled. A launch allocates nothing and waits for
-nothing, so that a graph of torch's can capture it. What is compiled lies in the user's folder of kernels, which nobody
-else can write to, by a hash of all that it follows from.
+nothing, so that a graph of torch's can capture it. Compiled code is stored in the user's folder of kernels, which
+nobody else can write to, by a hash of everything that it follows from.
 """
 
 import hashlib
+import importlib
 import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.device_source import OPTIONS, Source
 from stride.utils.kernel_folder import FOLDER, PRIVATE
+from stride.utils.places import PROJECT, module_of
 from stride.utils.user_error import UserError
 
+OPTIONS = (  # of whoever compiles for a GPU: a product and a sum are rounded twice, as on the CPU, unless fma() is said
+    "-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true",
+)  # fmt: skip
+INCLUDE = re.compile(r'#include "([^"]+)"\s*')
+CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
+NUMBERS = (int, float, np.integer, np.floating)
+
+Number = int | float | np.integer | np.floating
 Compiled = Any  # cupy.RawKernel
 SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)
     (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99,
 }  # fmt: skip
 ANYWHERE = 48  # KB: what every GPU gives
-STOOD_IN = (9, 0)  # the compute capability that a processor has which stands in for a GPU
+HOST_CAPABILITY = (9, 0)  # of a processor that stands in for a GPU
+
+
+class Source(NamedTuple):
+    """A text that compiles as it is."""
+
+    name: str  # what errors and the cache call it
+    text: str  # includes are pasted in
+
+
+class DeviceKernels(Protocol):
+    """The compiled kernels of a source: CudaKernels, or whatever stands in for a GPU in a test."""
+
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
+        """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
+
+        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
+        same in every launch of a kernel.
+        """
+
+
+Compile = Callable[[Source, torch.device], DeviceKernels]
+
+
+def read_source(*files: Path) -> Source:
+    """The files, one below the other, and all that they include."""
+    pasted: set[str] = set()
+    defined: dict[str, str] = {}
+    lines = [line for file in files for line in _lines(file, _named(file), pasted, defined)]
+    return Source("_".join(file.stem for file in files), "\n".join(lines) + "\n")
+
+
+def with_sizes(source: Source, sizes: Mapping[str, Number | Sequence[int]]) -> Source:
+    """The source compiled for these sizes, names in capitals that it reads as constants; of several a list, `1, 2`."""
+    texts = defines({**sizes})
+    for name, value in sizes.items():
+        if isinstance(value, Sequence):
+            texts[name] = ", ".join(map(str, value))
+    lines = [f"#define {name} {text}" for name, text in texts.items()]
+    return source._replace(text="\n".join([*lines, source.text]))
+
+
+def defines(constants: dict[str, object]) -> dict[str, str]:
+    """Names in capitals that stand for numbers or for tuples of numbers, and how C++ writes these."""
+    literals: dict[str, str] = {}
+    for name, value in constants.items():
+        if not CONSTANT.fullmatch(name):
+            continue
+        if isinstance(value, NUMBERS):
+            literals[name] = _literal(value)
+        elif isinstance(value, tuple):
+            literals |= {f"{name}_{k}": _literal(item) for k, item in enumerate(value) if isinstance(item, NUMBERS)}
+    return literals
+
+
+def _named(file: Path) -> str:
+    return file.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else file.name
+
+
+def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> Iterator[str]:
+    """The text of a file, with `#line` before each stretch, so that a compiler's messages name the original file."""
+    pasted.add(name)
+    yield f'#line 1 "{name}"'
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if not (include := INCLUDE.fullmatch(line)):
+            yield line
+            continue
+        included = include[1]
+        if included.endswith(".py"):
+            yield from _constants(included, defined)
+        elif included not in pasted:
+            yield from _lines(PROJECT / included, included, pasted, defined)
+        yield f'#line {number + 1} "{name}"'
+
+
+def _constants(path: str, defined: dict[str, str]) -> Iterator[str]:
+    """The constants of a module, but for those that are defined; two meanings of a name are refused."""
+    module = importlib.import_module(module_of(path))
+    for name, value in defines(vars(module)).items():
+        if name not in defined:
+            yield f"#define {name} {value}"
+        elif defined[name] != value:
+            raise ValueError(f"{path}: {name} is {value} here and {defined[name]} in a module that was included before")
+        defined[name] = value
+
+
+def _literal(value: Number) -> str:
+    """A C++ literal of exactly this number: float32 where the number is one."""
+    if isinstance(value, int | np.integer):
+        text = str(int(value))
+    else:
+        text = float(value).hex() + ("f" if isinstance(value, np.float32) else "")
+    return f"({text})" if text.startswith("-") else text
 
 
 class KernelError(RuntimeError):
@@ -33,8 +141,8 @@ class KernelError(RuntimeError):
 
 
 def capability(device: torch.device) -> tuple[int, int]:
-    """Of a GPU, as in sm_90."""
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else STOOD_IN
+    """The compute capability of a GPU: (9, 0) for sm_90."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else HOST_CAPABILITY
 
 
 def shared_of_block(device: torch.device) -> int:
@@ -54,12 +162,8 @@ class CudaKernels:
     def launch(
         self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
     ) -> None:
-        """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
-
-        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
-        same in every launch of a kernel.
-        """
-        given = tuple(np.uintp(x.data_ptr()) if isinstance(x, Tensor) else x for x in arguments)
+        """See DeviceKernels."""
+        values = tuple(np.uintp(x.data_ptr()) if isinstance(x, Tensor) else x for x in arguments)
         cuda = self._cupy.cuda
         with torch.cuda.device(self._device), cuda.Stream.from_external(torch.cuda.current_stream()):
             try:
@@ -67,7 +171,7 @@ class CudaKernels:
                     self._kernels[kernel] = self._module.get_function(kernel)
                     if shared:  # above 48 KB a kernel gets as much as it was promised
                         self._kernels[kernel].max_dynamic_shared_size_bytes = shared
-                self._kernels[kernel]((-(-threads // block),), (block,), given, shared_mem=shared)
+                self._kernels[kernel]((-(-threads // block),), (block,), values, shared_mem=shared)
             except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
                 raise KernelError(f"{self._name}: {kernel} cannot be launched on {self._device}: {error}") from error
 
@@ -91,9 +195,9 @@ def cubin_of(source: Source, architecture: str, folder: Path = FOLDER / "cuda") 
     if not path.exists():
         machine_code = _compile(nvrtc, source, options)
         folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-        made = path.with_name(f"{path.name}.tmp.{os.getpid()}")  # whole under its name, or not there
-        made.write_bytes(machine_code)
-        made.replace(path)
+        temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")  # complete under its name, or not there
+        temporary.write_bytes(machine_code)
+        temporary.replace(path)
     return path
 
 
@@ -109,7 +213,7 @@ def _compile(nvrtc: ModuleType, source: Source, options: tuple[str, ...]) -> byt
 
 
 def _cupy() -> Any:
-    # it makes its own as it is imported, by default in a home that may be read-only
+    # CuPy makes a folder as it is imported, by default in a home that may be read-only
     os.environ.setdefault("CUPY_CACHE_DIR", str(FOLDER / "cupy"))
     try:
         import cupy

@@ -2,7 +2,8 @@
 and validation, or the seeds of a variant and their mean."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -39,7 +40,8 @@ STYLE = """
   }
 """
 MOST_BESIDE = 3  # names beside the title
-PLACES = ("first", "second", "third", "fourth", "fifth")
+MOST_DOTS = 60
+CLASSES = ("first", "second", "third", "fourth", "fifth")
 
 
 class Band(NamedTuple):
@@ -50,83 +52,103 @@ class Band(NamedTuple):
     high: Sequence[Point]
 
 
-class Frame(NamedTuple):
+class CurveLine(NamedTuple):
+    """A curve and how it is drawn."""
+
+    points: Sequence[Point]
+    style: str  # a class of STYLE
+    width: float
+    colour: str = ""  # in place of that of the class
+
+
+class Axes(NamedTuple):
     """The range of the data and its way to pixels."""
 
     x_high: float
     y_low: float
     y_high: float
 
-    def at(self, point: Point) -> str:
-        x = LEFT + point.x / self.x_high * (WIDTH - LEFT - RIGHT)
-        y = HEIGHT - BOTTOM - (point.y - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - TOP - BOTTOM)
-        return f"{x:.1f},{y:.1f}"
+    def x(self, value: float) -> str:
+        return f"{LEFT + value / self.x_high * (WIDTH - LEFT - RIGHT):.1f}"
+
+    def y(self, value: float) -> str:
+        height = HEIGHT - TOP - BOTTOM
+        return f"{HEIGHT - BOTTOM - (value - self.y_low) / (self.y_high - self.y_low) * height:.1f}"
+
+    def path(self, points: Iterable[Point]) -> str:
+        return " ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in points)
 
 
 def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
     """Episode reward over env steps: training thin, validation strong with its points, the goal dashed."""
-    train, val = _thin(_finite(train)), _thin(_finite(val))
-    frame, x_ticks, y_ticks = _frame(train + val, goal)
-    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    body += _line(frame, train, "train", 1.5) + _line(frame, val, "val", 2.5)
-    if len(val) <= 60:
-        body += [_dot(frame, point) for point in val]
-    return _card(title, [name for name, points in (("train", train), ("val", val)) if points], body)
+    lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
+    legend = [(line.style, line.style) for line in lines if line.points]
+    return _picture(title, lines, goal, legend, dots=lines[1].points)
 
 
 def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point], goal: float | None) -> str:
-    """The same of several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
-    lines, middle = [_thin(_finite(seed)) for seed in seeds], _thin(_finite(mean))
-    frame, x_ticks, y_ticks = _frame([point for line in (*lines, middle) for point in line], goal)
-    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    for line in lines:
-        body += _line(frame, line, "seed", 1.0)
-    body += _line(frame, middle, "mean", 3.0)
-    return _card(title, ["seed", "mean"], body)
+    """Several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
+    lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
+    lines.append(CurveLine(_thin(mean), "mean", 3.0))
+    return _picture(title, lines, goal, [("seed", "seed"), ("mean", "mean")])
 
 
 def group_svg(title: str, seeds: Sequence[Sequence[Point]], band: Band, goal: float | None) -> str:
     """Seeds thin, their median bold in its band, the goal dashed."""
-    lines = [_thin(_finite(seed)) for seed in seeds]
-    frame, x_ticks, y_ticks = _frame([point for line in (*lines, *band) for point in line], goal)
-    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    if len(lines) > 1:
-        outline = " ".join(frame.at(point) for point in (*band.low, *band.high[::-1]))
-        body.append(f'<polygon class="spread" points="{outline}"/>')
-    for line in lines:
-        body += _line(frame, line, "thin", 1.0)
-    body += _line(frame, [*band.mean], "mean", 3.0)
-    return _card(title, ["thin", "mean"], body, ["seed", "median, middle half"])
+    lines = [CurveLine(_thin(seed), "thin", 1.0) for seed in seeds]
+    lines.append(CurveLine(band.mean, "mean", 3.0))
+    bands = {"spread": band} if len(seeds) > 1 else {}
+    return _picture(title, lines, goal, [("thin", "seed"), ("mean", "median, middle half")], bands)
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
-    """Up to as many lines as there are PLACES, each in its band, the goal dashed."""
-    frame, x_ticks, y_ticks = _frame([point for band in bands.values() for line in band for point in line], goal)
-    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    names = dict(zip(bands, PLACES[: len(bands)], strict=True))
-    for name, band in bands.items():
-        outline = " ".join(frame.at(point) for point in (*band.low, *band.high[::-1]))
-        body.append(f'<polygon class="{names[name]}band" points="{outline}"/>')
-    for name, band in bands.items():
-        body += _line(frame, [*band.mean], names[name], 2.5)
-    return _card(title, list(names.values()), body, list(bands))
+    """A line for each band, at most as many as there are CLASSES, the goal dashed."""
+    legend = list(zip(CLASSES[: len(bands)], bands, strict=True))
+    lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
+    return _picture(title, lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
 
 
 def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:
     """Several curves, each in a colour of its own with its name below the title, the goal dashed."""
-    sound = {name: _thin(_finite(points)) for name, points in curves.items()}
-    frame, x_ticks, y_ticks = _frame([point for line in sound.values() for point in line], goal)
-    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    for place, (name, line) in enumerate(sound.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        body += [each.replace("/>", f' stroke="{colour}"/>') for each in _line(frame, line, "several", 2.0)]
-        body.append(f'<text x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * place}" text-anchor="end" '
-                    f'style="fill: {colour}">{escape(name)}</text>')  # fmt: skip
-    return _card(title, [], body)
+    lines = []
+    labels = []
+    for index, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        lines.append(CurveLine(_thin(points), "several", 2.0, colour))
+        y = TOP + 12 + 15 * index
+        labels.append(
+            f'<text x="{WIDTH - RIGHT - 4}" y="{y}" text-anchor="end" style="fill: {colour}">{escape(name)}</text>'
+        )
+    return _picture(title, lines, goal, [], labels=labels)
 
 
-def _card(title: str, legend: list[str], body: list[str], words: Sequence[str] = ()) -> str:
-    """The whole picture around what was drawn."""
+def _picture(
+    title: str,
+    lines: Sequence[CurveLine],
+    goal: float | None,
+    legend: list[tuple[str, str]],  # (class, name) of each line
+    bands: Mapping[str, Band] = MappingProxyType({}),  # by class
+    dots: Sequence[Point] = (),
+    labels: Sequence[str] = (),
+) -> str:
+    """The complete SVG."""
+    points = [point for line in lines for point in line.points]
+    points += [point for band in bands.values() for edge in band for point in edge]
+    heights = [point.y for point in points] + ([] if goal is None else [goal])
+    y_ticks = ticks(min(heights, default=0.0), max(heights, default=1.0))
+    axes = Axes(max((point.x for point in points), default=1.0) or 1.0, y_ticks[0], y_ticks[-1])
+    body = _grid(axes, y_ticks) + _goal(axes, goal)
+    for style, band in bands.items():
+        body.append(f'<polygon class="{style}" points="{axes.path((*band.low, *band.high[::-1]))}"/>')
+    for line in lines:
+        stroke = f' stroke="{line.colour}"' if line.colour else ""
+        if line.points:
+            body.append(
+                f'<polyline class="{line.style}" points="{axes.path(line.points)}" fill="none" '
+                f'stroke-width="{line.width}" stroke-linejoin="round"{stroke}/>'
+            )
+    if len(dots) <= MOST_DOTS:
+        body += [f'<circle class="dot" cx="{axes.x(dot.x)}" cy="{axes.y(dot.y)}" r="3"/>' for dot in dots]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -136,7 +158,8 @@ def _card(title: str, legend: list[str], body: list[str], words: Sequence[str] =
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
             f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
             *body,
-            *_legend(legend, words or legend),
+            *labels,
+            *_legend(legend),
             "</svg>",
             "",
         ]
@@ -155,37 +178,28 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
-def _finite(points: Sequence[Point]) -> list[Point]:
-    return [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
-
-
-def _thin(points: list[Point]) -> list[Point]:
-    """Means of neighbours, so that a long run makes no larger file than a short one."""
-    size = math.ceil(len(points) / POINTS)
+def _thin(points: Sequence[Point]) -> list[Point]:
+    """The finite points; means of neighbours, so that a long run makes no larger file than a short one."""
+    finite = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+    size = math.ceil(len(finite) / POINTS)
     if size <= 1:
-        return points
-    groups = [points[at : at + size] for at in range(0, len(points), size)]
+        return finite
+    groups = [finite[start : start + size] for start in range(0, len(finite), size)]
     return [Point(group[-1].x, sum(point.y for point in group) / len(group)) for group in groups]
 
 
-def _frame(points: list[Point], goal: float | None) -> tuple[Frame, list[float], list[float]]:
-    ys = [point.y for point in points] + ([] if goal is None else [goal])
-    y_ticks = ticks(min(ys, default=0.0), max(ys, default=1.0))
-    x_high = max((point.x for point in points), default=1.0) or 1.0
-    x_ticks = [tick for tick in ticks(0.0, x_high) if tick <= x_high]
-    return Frame(x_high, y_ticks[0], y_ticks[-1]), x_ticks, y_ticks
-
-
-def _axes(frame: Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str]:
-    bottom, lines = HEIGHT - BOTTOM, []
+def _grid(axes: Axes, y_ticks: list[float]) -> list[str]:
+    bottom = HEIGHT - BOTTOM
+    lines = []
     for tick in y_ticks:
-        y = frame.at(Point(0.0, tick)).split(",")[1]
+        y = axes.y(tick)
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{short(tick)}</text>')
-    for tick in x_ticks:
-        x = frame.at(Point(tick, frame.y_low)).split(",")[0]
-        lines.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
-        lines.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{short(tick)}</text>')
+    for tick in ticks(0.0, axes.x_high):
+        if tick <= axes.x_high:
+            x = axes.x(tick)
+            lines.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
+            lines.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{short(tick)}</text>')
     lines.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
     lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" text-anchor="middle">env steps</text>')
     middle = (TOP + bottom) / 2
@@ -195,11 +209,11 @@ def _axes(frame: Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str]
     return lines
 
 
-def _goal(frame: Frame, goal: float | None) -> list[str]:
-    """The dashed line, where there is a goal; its label stands at the left, where a curve has not yet arrived."""
+def _goal(axes: Axes, goal: float | None) -> list[str]:
+    """The dashed line, where there is a goal; its label is at the left, where a curve has not yet arrived."""
     if goal is None:
         return []
-    y = float(frame.at(Point(0.0, goal)).split(",")[1])
+    y = float(axes.y(goal))
     return [
         f'<line class="goal" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" '
         'stroke-width="1.5" stroke-dasharray="6 4"/>',
@@ -207,25 +221,14 @@ def _goal(frame: Frame, goal: float | None) -> list[str]:
     ]
 
 
-def _line(frame: Frame, points: list[Point], name: str, width: float) -> list[str]:
-    if not points:
-        return []
-    path = " ".join(frame.at(point) for point in points)
-    return [f'<polyline class="{name}" points="{path}" fill="none" stroke-width="{width}" stroke-linejoin="round"/>']
-
-
-def _dot(frame: Frame, point: Point) -> str:
-    x, y = frame.at(point).split(",")
-    return f'<circle class="dot" cx="{x}" cy="{y}" r="3"/>'
-
-
-def _legend(names: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Side by side behind the title, of many one below the other in the plot."""
-    lines, reach = [], 26 + 6 * max([5, *map(len, words)])
-    for place, (name, word) in enumerate(zip(reversed(names), reversed(words), strict=True)):
-        x, y = WIDTH - RIGHT - reach - (reach + 20) * place, 22
-        if len(names) > MOST_BESIDE:
-            x, y = LEFT + 12, TOP + 12 + 18 * (len(names) - 1 - place)
-        lines.append(f'<line class="{name}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
-        lines.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(word)}</text>')
+def _legend(entries: list[tuple[str, str]]) -> list[str]:
+    """(class, name) side by side behind the title, of many one below the other in the plot."""
+    lines = []
+    reach = 26 + 6 * max([5, *(len(name) for _, name in entries)])
+    for index, (style, name) in enumerate(reversed(entries)):
+        x, y = WIDTH - RIGHT - reach - (reach + 20) * index, 22
+        if len(entries) > MOST_BESIDE:
+            x, y = LEFT + 12, TOP + 12 + 18 * (len(entries) - 1 - index)
+        lines.append(f'<line class="{style}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
+        lines.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(name)}</text>')
     return lines

@@ -1,14 +1,18 @@
 """The device that a config names: whether it is there, how it is called, and what makes its answers repeatable."""
 
 import os
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
 from stride.utils.user_error import UserError
 
 CPU = torch.device("cpu")
-MAPPED = ":4096:8"  # cuBLAS with a workspace of its own for each stream: the same sums in the same order
+DRIVER = Path("/proc/driver/nvidia/version")  # its first line names the kernel module and its version
+NUMBER = re.compile(r"\s(\d+\.\d+(\.\d+)?)\s")
+WORKSPACE = ":4096:8"  # cuBLAS with a workspace of its own for each stream: the same sums in the same order
 
 
 def training_device(name: str) -> torch.device:
@@ -20,7 +24,8 @@ def training_device(name: str) -> torch.device:
         return CPU
     if torch.version.cuda is None or not torch.cuda.is_available():
         raise UserError(f"device: {name}: torch finds no CUDA device ({why_no_cuda()}); device: cpu trains here")
-    index, count = int(name.partition(":")[2] or 0), torch.cuda.device_count()
+    index = int(name.partition(":")[2] or 0)
+    count = torch.cuda.device_count()
     if index >= count:
         raise UserError(f"device: {name}: there {_counted(count)}")
     if find_spec("cupy") is None:
@@ -45,23 +50,41 @@ def described(device: torch.device) -> str:
 
 
 def prepare(device: torch.device, precision: str | int) -> None:
-    """Before the first tensor lies on a GPU: the same answers each time, and how float32 products are rounded there.
+    """Before the first tensor is on a GPU: the same answers each time, and how float32 products are rounded there.
 
     Process-wide, as torch has it. Nothing changes for the CPU.
     """
     if device.type != "cuda":
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", MAPPED)  # read by cuBLAS as it begins
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", WORKSPACE)  # read by cuBLAS as it begins
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a kernel less a tensor
     torch.backends.cudnn.benchmark = False
     # cuDNN's own default is tf32. Said by the older names: Lightning reads these, and torch refuses a mix of both
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
     torch.cuda.set_device(device)
 
 
+def gpu_details(device: torch.device) -> dict[str, str]:
+    """The model, its driver, and torch's CUDA, which equal bits rest on beside code and versions; {} for the CPU."""
+    if device.type != "cuda":
+        return {}
+    return {
+        "gpu": torch.cuda.get_device_name(device),
+        "driver": driver_version(DRIVER.read_text() if DRIVER.exists() else ""),
+        "cuda": str(torch.version.cuda),
+    }
+
+
+def driver_version(text: str) -> str:
+    """The version in the text of the driver's file; "unknown" where there is none, as under WSL."""
+    match = NUMBER.search(text.partition("\n")[0])
+    return match[1] if match else "unknown"
+
+
 def _counted(count: int) -> str:
-    names = [f"cuda:{index}" for index in range(count)]
     if count == 1:
-        return f"is 1 CUDA device, {names[0]}"
-    return f"are {count} CUDA devices, {f'{names[0]} and {names[1]}' if count == 2 else f'{names[0]} to {names[-1]}'}"
+        return "is 1 CUDA device, cuda:0"
+    return f"are {count} CUDA devices, cuda:0 {'and' if count == 2 else 'to'} cuda:{count - 1}"

@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all, and what processes that died on the way left behind. No torch.
+"""Files that are complete or not there at all, and how to delete what processes that died left behind. No torch.
 
-A file is written beside its place under a name that says who writes it, synced, renamed, and its folder synced: a
+A file is written in its folder under a name that says who writes it, synced, renamed, and its folder synced: a
 reader, a crash or a power cut sees the old file or the new one.
 """
 
@@ -42,20 +42,20 @@ def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_in(folder: int, name: str, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """The same in a folder that is open already."""
-    beside = temporary(Path(name)).name
+    """As `replacing`, in a folder that is open already."""
+    temporary_name = temporary(Path(name)).name
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
         if sync_name:
             os.fsync(folder)
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary_name, dir_fd=folder)
 
 
 def sync_folder(folder: Path) -> None:
@@ -91,12 +91,12 @@ def relink(link: Path, target: Path) -> None:
 
     The folder is synced by the caller, once for all links.
     """
-    beside = temporary(link)
-    beside.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
+    new_link = temporary(link)
+    new_link.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
     try:
-        os.replace(beside, link)
+        os.replace(new_link, link)
     except OSError:
-        beside.unlink()
+        new_link.unlink()
         raise
 
 
@@ -117,18 +117,18 @@ def sweep(folder: Path) -> int:
 
 def check_room(folder: Path, needed: int) -> None:
     """UserError unless the folder (or the nearest above that exists) can be written to and has `needed` bytes."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    probe = there / f".probe.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    probe = existing / f".probe.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         probe.write_bytes(b"\0" * 4096)
         probe.unlink(missing_ok=True)  # whoever resumes the run may have swept it
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(existing).free
     except OSError as error:
         probe.unlink(missing_ok=True)
-        raise UserError(f"cannot write in {there}: {error.strerror}; STRIDE_RUNS names another folder") from error
+        raise UserError(f"cannot write in {existing}: {error.strerror}; STRIDE_RUNS names another folder") from error
     if free < needed:
         raise UserError(
-            f"{there} has {free / 2**20:,.0f} MiB free, this run needs {needed / 2**20:,.0f} for two checkpoints; "
+            f"{existing} has {free / 2**20:,.0f} MiB free, this run needs {needed / 2**20:,.0f} for two checkpoints; "
             "make room, or STRIDE_RUNS names another folder"
         )
 

@@ -8,14 +8,13 @@ from contextlib import suppress
 from typing import NoReturn, TypeVar
 
 from stride.utils import quick_start
-from stride.utils.child_path import import_nothing_from_here
-from stride.utils.closed_pipe import loss, losses, outlive_readers
+from stride.utils.child_process import import_nothing_from_here
 from stride.utils.durable_file import OUT_OF_HANDLES
 from stride.utils.interrupted import ctrl_c
-from stride.utils.one_line import one_line
-from stride.utils.own_modules import use_folders, why_not
-from stride.utils.project import standing_in
-from stride.utils.user_error import NumbersError, UserError
+from stride.utils.own_modules import import_refusal, use_folders
+from stride.utils.places import current_folder
+from stride.utils.streams import loss, losses, outlive_readers
+from stride.utils.user_error import NumbersError, UserError, one_line
 
 GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
 Main = Callable[[list[str]], int]
@@ -27,16 +26,16 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, UserError)
 
 
-def begin(first: Callable[[list[str]], int | None], loading: str = "") -> None:
+def begin(first: Callable[[list[str]], int | None], loading_text: str = "") -> None:
     """Before the heavy imports: what `first` can answer or refuse without them ends the process here.
 
-    Else (None) they come next, and `loading` is shown on a live terminal until `quick_start.loaded()`.
+    Else (None) they come next, and `loading_text` is shown on a live terminal until `quick_start.loaded()`.
     """
     outlive_readers()
     code = ended(first, sys.argv[1:])
     if code is not None:
         quick_start.leave(printed(code))
-    quick_start.loading(loading)
+    quick_start.loading(loading_text)
 
 
 def ended(
@@ -45,20 +44,21 @@ def ended(
     *failures: type[Exception],
     refused: Callable[[Exception], bool] = is_refusal,
 ) -> Code | int:
-    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line, with
-    what was noted of them.
+    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are printed as one line,
+    with the notes that were added to them.
 
     So is a want of descriptors or memory. Anything else is a bug and passes with its traceback.
     """
-    told: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
+    expected: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
     try:
         with ctrl_c():
-            with suppress(UserError):  # of a project: said by who needs it
+            with suppress(UserError):  # of a project: reported by who needs it
                 use_folders()
-                if (here := standing_in()) and why_not(here):
+                folder = current_folder()
+                if folder and import_refusal(folder):
                     import_nothing_from_here()
             return main(argv)
-    except told as error:
+    except expected as error:
         notes: tuple[str, ...] = getattr(error, "__notes__", ())
         print("; ".join([f"error: {one_line(str(error))}", *notes]), file=sys.stderr)
         return getattr(error, "exit_code", 2 if refused(error) else 1)
@@ -84,12 +84,12 @@ def printed(code: int) -> int:
 
 
 def run(main: Main, *failures: type[Exception]) -> NoReturn:
-    """The rest of this process is `main`, whether or not anybody reads what it says."""
+    """The rest of this process is `main`, whether or not anybody reads what it prints."""
     outlive_readers()
     sys.exit(printed(ended(main, sys.argv[1:], *failures)))
 
 
 def run_and_leave(main: Main) -> NoReturn:
-    """The same, and nothing is taken apart at the end: for who has made thousands of objects, and no thread."""
+    """As `run`, and nothing is taken apart at the end: for commands that make thousands of objects, and no thread."""
     outlive_readers()
     quick_start.leave(printed(ended(main, sys.argv[1:])))

@@ -1,4 +1,4 @@
-"""Signals that end a program, and what they raise: told apart from what other people's code raises by itself.
+"""Signals that end a program, and what they raise: distinguished from what other people's code raises by itself.
 
 A KeyboardInterrupt that an environment raises is no Ctrl-C; so where we listen, a Ctrl-C is an Interrupted.
 """
@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; docker, systemd, SLURM; a terminal that is closed
@@ -22,7 +22,7 @@ class CtrlC(Interrupted, KeyboardInterrupt):
 
 
 def name_of(number: int) -> str:
-    """What a person calls the signal."""
+    """The name that a person uses for the signal."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
@@ -35,8 +35,8 @@ def by_signal(error: BaseException) -> bool:
 @contextmanager
 def ctrl_c() -> Iterator[None]:
     """Within, a Ctrl-C raises CtrlC; where somebody else listens, or in a thread, nothing changes."""
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, _raise)
@@ -58,20 +58,23 @@ class Noted:
 
     def __init__(self) -> None:
         self.number = 0
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in ENDING}
-        for number, handler in self._before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, self._note)
+        self._handlers = {number: signal.getsignal(number) for number in ENDING}
+        self.listen()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
+    def listen(self) -> None:
+        """Take the signals (again: Lightning puts a handler of its own on SIGTERM)."""
+        for number in ENDING:
+            if self._handlers.get(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        self._handlers = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number

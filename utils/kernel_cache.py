@@ -1,7 +1,7 @@
-"""`njit` with a cache that does not ask where the sources lie: the folder of `kernel_folder`, for everybody's kernels.
+"""`njit` with a cache that does not depend on the path of a checkout, in the folder of `kernel_folder`.
 
-Numba's own finds a file's kernels by the path of its folder, so that whoever moves a checkout compiles again, and gives
-numbers to machine code that two processes at once would give twice.
+Numba's own cache finds a file's kernels by the path of its folder, so that whoever moves a checkout compiles again, and
+gives numbers to machine code that two processes at once would give twice.
 """
 
 import errno
@@ -20,8 +20,8 @@ from numba.core.dispatcher import Dispatcher
 from stride.utils.kernel_folder import FOLDER, PRIVATE, PROJECT
 
 
-class Shelf:
-    """Where the kernels of one file lie: Numba's locator, by the file's place in the checkout and its content."""
+class KernelLocator:
+    """Tells Numba where the kernels of one file are: by the file's path in the checkout and its content."""
 
     def __init__(self, function: Callable[..., object], file: str) -> None:
         self._py_file = file  # Numba's warnings name it
@@ -48,18 +48,18 @@ class Shelf:
 @cache
 def _stamp(file: str) -> str:
     path = Path(file).resolve()
-    place = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
-    return hashlib.sha256(f"{place}\0".encode() + path.read_bytes()).hexdigest()
+    name = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
+    return hashlib.sha256(f"{name}\0".encode() + path.read_bytes()).hexdigest()
 
 
-class _OnShelf(CompileResultCacheImpl):
-    _locator_classes = [Shelf, *CacheImpl._locator_classes]  # noqa: RUF012  # as Numba has it
+class _Located(CompileResultCacheImpl):
+    _locator_classes = [KernelLocator, *CacheImpl._locator_classes]  # noqa: RUF012  # as Numba has it
 
 
 class KernelCache(FunctionCache):
-    """Numba's, on a shelf of ours; one process at a time adds to it, and where nobody can, nothing is added."""
+    """Numba's, in our folder; one process at a time adds to it, and where nobody can write, nothing is added."""
 
-    _impl_class = _OnShelf
+    _impl_class = _Located
 
     def save_overload(self, signature: object, compiled: object) -> None:
         try:
@@ -78,9 +78,9 @@ def njit(*function: Callable[..., object], cache: bool = False, **options: Any) 
     """numba.njit, as decorator with or without options."""
 
     def compiled(python: Callable[..., object]) -> Any:
-        made = numba.njit(**options)(python)
-        if cache and isinstance(made, Dispatcher):  # none with NUMBA_DISABLE_JIT
-            made._cache = KernelCache(python)  # type: ignore[attr-defined]
-        return made
+        dispatcher = numba.njit(**options)(python)
+        if cache and isinstance(dispatcher, Dispatcher):  # a plain function with NUMBA_DISABLE_JIT
+            dispatcher._cache = KernelCache(python)  # type: ignore[attr-defined]
+        return dispatcher
 
     return compiled(*function) if function else compiled

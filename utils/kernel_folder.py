@@ -1,8 +1,8 @@
-"""The folder of compiled kernels: one for each user, in it one for each state of what kernels are made of.
+"""The folder of compiled kernels: one for each user, and in it one for each state of the sources.
 
-A state is the sources (their names and contents), this processor, Numba, llvmlite and Python. Where a checkout lies is
-no part of it: a moved one, a copy, a second clone of the same sources find what was compiled. What lies there is run as
-it is (machine code in pickles), so a folder that anybody else could write to is never taken.
+A state is the sources (their names and contents), this processor, Numba, llvmlite and Python. The path of a checkout is
+no part of it: a moved one, a copy, a second clone of the same sources find what was compiled. The files are run as they
+are (machine code in pickles), so a folder that anybody else could write to is never used.
 """
 
 import atexit
@@ -20,12 +20,11 @@ from itertools import chain
 from pathlib import Path
 
 import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 from numba.core import config
 
-from stride.utils.places import PROJECT
-from stride.utils.private_folder import UNKNOWN, of_another, others_may_write
-from stride.utils.processor import FEATURES, NAME
+from stride.utils.places import PROJECT, UNKNOWN, of_another, others_may_write
 
 SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
 ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
@@ -49,8 +48,20 @@ PRIVATE = 0o700
 PASSING = ".stride-for-one-process-"  # how a folder is called that goes with its process
 
 
+def _features() -> frozenset[str]:
+    """Names of the processor's instruction sets; NUMBA_CPU_FEATURES, where set, counts instead."""
+    if config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
+        names = str(config.CPU_FEATURES).split(",")  # type: ignore[attr-defined]
+        return frozenset(name[1:] for name in names if name.startswith("+"))
+    return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
+
+
+NAME = str(config.CPU_NAME or llvm.get_host_cpu_name())  # type: ignore[attr-defined]
+FEATURES = _features()
+
+
 def state() -> str:
-    """Of everything that machine code follows from. Numba looks at a kernel's own file only, not at what it inlines."""
+    """A hash of everything that machine code follows from. Numba looks at a kernel's file only, not at inlined ones."""
     switches = (config.ENABLE_AVX, config.OPT, config.BOUNDSCHECK, sys.flags.optimize)  # type: ignore[attr-defined]
     versions = (numba.__version__, llvmlite.__version__, sys.version)
     digest = hashlib.sha256(repr((NAME, sorted(FEATURES), switches, versions)).encode())
@@ -63,37 +74,41 @@ def state() -> str:
 def root_of(environment: Mapping[str, str]) -> Path:
     """The folder of all states: what NUMBA_CACHE_DIR names, else the user's cache, else temporary files of the user.
 
-    Where none of them is the user's alone, one that goes with this process.
+    Where none of them is the user's alone, one that is deleted with this process.
     """
     if named := environment.get("NUMBA_CACHE_DIR"):
         return Path(named).absolute()
     homes = (environment.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache"))
     roots = [Path(home) / "stride" / "kernels" for home in homes if os.path.isabs(home)]
-    with suppress(FileNotFoundError):  # nowhere at all: who compiles will say so
+    with suppress(FileNotFoundError):  # no folder at all can be written to: whoever compiles will report it
         roots.append(Path(tempfile.gettempdir()) / f"stride-{os.geteuid()}" / "kernels")
-        if not any(map(_make_private, roots)):
-            roots = [Path(tempfile.mkdtemp(prefix=PASSING))]
-            atexit.register(shutil.rmtree, roots[0], ignore_errors=True)
-    return next(filter(_make_private, roots), roots[0])
+    for root in roots:
+        if _make_private(root):
+            return root
+    with suppress(FileNotFoundError):
+        root = Path(tempfile.mkdtemp(prefix=PASSING))
+        atexit.register(shutil.rmtree, root, ignore_errors=True)
+        return root
+    return roots[0]
 
 
 def _make_private(root: Path) -> bool:
-    """Whether one may write there and nobody else can, nor put another in its place; made where it is missing."""
+    """Whether this user alone can write to it and nobody can put another in its place; made where it is missing."""
     try:
         for folder in (*reversed(root.parents), root):
             if not folder.exists():
                 folder.mkdir(mode=PRIVATE, exist_ok=True)
         real = root.resolve()
-        above = [os.stat(folder) for folder in {*root.parents, *real.parents}]
-        found = os.lstat(root)
+        parents = [os.stat(folder) for folder in {*root.parents, *real.parents}]
+        status = os.lstat(root)
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
         return False
-    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-    return own and os.access(root, os.W_OK | os.X_OK) and not any(map(_replaceable, above))
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return private and os.access(root, os.W_OK | os.X_OK) and not any(map(_replaceable, parents))
 
 
 def _replaceable(folder: os.stat_result) -> bool:
-    """Whether others may rename what lies in it; in /tmp the sticky bit forbids it."""
+    """Whether others may rename what it holds; in /tmp the sticky bit forbids it."""
     if of_another(folder, UNKNOWN):
         return True
     return bool(others_may_write(folder)) and not folder.st_mode & stat.S_ISVTX
@@ -104,20 +119,20 @@ FOLDER = ROOT / state()
 
 
 def prune(root: Path, used: Path, now: float) -> None:
-    """States that are old or many go, but the one that is used, and none that others may be using."""
+    """Delete states that are old or many, but not the one that is used, and none that others may be using."""
     ages = []
     for path in root.iterdir():
         if GONE.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)  # of a process that was killed at it
         elif STATE.fullmatch(path.name) and path != used:
             ages.append((now - path.stat().st_mtime, path))
-    for place, (age, path) in enumerate(sorted(ages), 1):
-        if age > DAY and (place >= NEWEST or age > DAYS * DAY):
+    for rank, (age, path) in enumerate(sorted(ages), 1):
+        if age > DAY and (rank >= NEWEST or age > DAYS * DAY):
             _remove(path)
 
 
 def _remove(folder: Path) -> None:
-    """Unless a process is compiling into it."""
+    """Delete the folder, unless a process is compiling into it."""
     with open(folder / LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""torch._dynamo, torch's compiler with all of sympy, is loaded by who compiles, not by every training.
+"""torch._dynamo, torch's compiler with all of sympy, is loaded only by programs that compile.
 
 Lightning names two things of it while it is imported, and an optimizer one when it is made: OptimizedModule, to know
 what was compiled, and `disable`, to leave a function out of it. Until torch._dynamo is there nothing is compiled; so
@@ -13,7 +13,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from types import FunctionType, ModuleType
 from typing import Any
@@ -26,19 +26,18 @@ LIGHTNING = "lightning.pytorch"
 SCIPY = ("scipy", "scipy.signal")
 
 
-def disable(function: Callable[..., Any] | None = None, *asked: Any, **options: Any) -> Callable[..., Any]:
-    """As torch._dynamo.disable, as soon as that is there."""
+def disable(function: Callable[..., Any] | None = None, *arguments: Any, **options: Any) -> Callable[..., Any]:
+    """As torch._dynamo.disable, as soon as that is loaded."""
     if function is None:
-        return functools.partial(disable, *asked, **options)
-    kept: list[Callable[..., Any]] = []
+        return functools.partial(disable, *arguments, **options)
+
+    @functools.cache
+    def disabled() -> Callable[..., Any]:
+        return sys.modules[NAME].disable(function, *arguments, **options)
 
     @functools.wraps(function)
-    def late(*given: Any, **named: Any) -> Any:
-        if NAME not in sys.modules:
-            return function(*given, **named)
-        if not kept:
-            kept.append(sys.modules[NAME].disable(function, *asked, **options))
-        return kept[0](*given, **named)
+    def late(*values: Any, **keywords: Any) -> Any:
+        return (disabled() if NAME in sys.modules else function)(*values, **keywords)
 
     return late
 
@@ -53,76 +52,61 @@ class OptimizedModule(metaclass=_Compiled):
 
 
 class _StandIn(ModuleType):
-    """For the time of an import; who wants more of it than these two gets torch's own after all."""
-
-    disable = staticmethod(disable)
-    OptimizedModule = OptimizedModule
+    """In place of a module for the time of an import; whoever wants another name of it gets the real modules."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        sys.modules.pop(NAME, None)
-        return getattr(importlib.import_module(NAME), name)
-
-
-class _Apart(ModuleType):
-    """scipy or scipy.signal, that has the old name already; who wants more gets SciPy after all."""
-
-    hamming = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        _drop_scipy()
+        _drop_stand_ins()
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def _keep_scipy_apart() -> None:
-    if SCIPY[0] in sys.modules or not (spec := importlib.util.find_spec(SCIPY[0])):
-        return
-    whole, part = (sys.modules.setdefault(name, _Apart(name)) for name in SCIPY)
-    vars(whole).update(__spec__=spec, __path__=spec.submodule_search_locations, signal=part)
+def _stand_in(name: str, **attributes: object) -> _StandIn:
+    module = sys.modules[name] = _StandIn(name)
+    vars(module).update(attributes)
+    return module
 
 
-def _drop_scipy() -> None:
-    for name in SCIPY:
-        if isinstance(sys.modules.get(name), _Apart):
+def _drop_stand_ins() -> None:
+    for name in (NAME, *SCIPY):
+        if isinstance(sys.modules.get(name), _StandIn):
             del sys.modules[name]
 
 
-def _functions_left_out() -> Iterator[FunctionType]:
+def _optimizer_functions() -> list[FunctionType]:
     """Those of torch.optim.Optimizer that load torch._dynamo, to be left out of it, when they are first called."""
-    for found in vars(torch.optim.Optimizer).values():
-        inner = vars(found).get("__wrapped__") if isinstance(found, FunctionType) else None
-        if isinstance(inner, FunctionType) and found.__globals__.get("__name__") == "torch._compile":
-            yield inner
+    members = vars(torch.optim.Optimizer).values()
+    wrappers = [member for member in members if isinstance(member, FunctionType)]
+    return [vars(wrapper)["__wrapped__"] for wrapper in wrappers if wrapper.__globals__["__name__"] == "torch._compile"]
 
 
 class _GiveWay(MetaPathFinder):
-    """When torch._dynamo is imported, all that was preset for the time before it is gone."""
+    """When torch._dynamo is imported, all that was preset for the time before it is removed."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == NAME:
             sys.meta_path.remove(self)
-            for function in _functions_left_out():
+            for function in _optimizer_functions():
                 vars(function).pop(PRESET, None)
 
 
 def _import_lightning() -> None:
-    stand_in = sys.modules[NAME] = _StandIn(NAME)
-    _keep_scipy_apart()
+    dynamo = _stand_in(NAME, disable=disable, OptimizedModule=OptimizedModule)
+    spec = None if SCIPY[0] in sys.modules else importlib.util.find_spec(SCIPY[0])
+    if spec:
+        signal = _stand_in(SCIPY[1], hamming=None)
+        _stand_in(SCIPY[0], __spec__=spec, __path__=spec.submodule_search_locations, signal=signal)
     try:
         importlib.import_module(LIGHTNING)
-    except ImportError:  # one that wants more than a name of it: as if nothing had been tried
-        _drop_scipy()
+    except ImportError:  # one that wants more than a name of it: import it again without stand-ins
+        _drop_stand_ins()
         for name in [name for name in sys.modules if name.partition(".")[0] == "lightning"]:
             del sys.modules[name]
-        sys.modules.pop(NAME, None)
         importlib.import_module(LIGHTNING)
-    _drop_scipy()
-    if sys.modules.get(NAME) is stand_in:
-        del sys.modules[NAME]
-        for function in _functions_left_out():
+    enough = sys.modules.get(NAME) is dynamo  # nobody wanted more of it
+    _drop_stand_ins()
+    if enough:
+        for function in _optimizer_functions():
             vars(function).setdefault(PRESET, function)
         sys.meta_path.insert(0, _GiveWay())
 

@@ -1,4 +1,4 @@
-"""What one needs to know to repeat a run: the exact command, the code's state, versions and the machine."""
+"""Everything that is needed to repeat a run: the exact command, the code's state, versions and the machine."""
 
 import hashlib
 import os
@@ -46,10 +46,12 @@ def source_hash() -> str:
 
 @cache
 def code_hash(module: str) -> str:
-    """The same of an imported module, or of the whole package that it lies in; "" where there are no files of it."""
-    package, own = (sys.modules[name].__dict__ for name in (module.split(".")[0], module))
-    files = sorted(path for place in package.get("__path__", ()) for path in Path(place).rglob("*.py"))
-    files = files or [Path(own["__file__"])] if own.get("__file__") else files
+    """The hash of an imported module, or of the complete package that it belongs to; "" where it has no files."""
+    package = vars(sys.modules[module.split(".")[0]])
+    files = sorted(path for folder in package.get("__path__", ()) for path in Path(folder).rglob("*.py"))
+    module_file = vars(sys.modules[module]).get("__file__")
+    if not files and module_file:
+        files = [Path(module_file)]
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -75,36 +77,34 @@ def provenance() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that bits rest on; "" for one that is not installed."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    """Versions of Python and of the packages that bits depend on; "" for one that is not installed."""
+    found_versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found_versions[package] = version(package)
+        except PackageNotFoundError:
+            found_versions[package] = ""
+    return found_versions
 
 
 def command() -> str:
-    """What was typed, or what a person would type for what a program asks for."""
-    called = _called.get()
-    return shlex.join(called or [*spelled(Path(sys.argv[0]).stem), *_asked(sys.argv[1:])])
+    """The command that was typed, or that a person would type for what a program calls."""
+    return shlex.join(_called.get() or [*spelled(Path(sys.argv[0]).stem), *_single(sys.argv[1:])])
 
 
 @contextmanager
-def called(name: str, words: Sequence[str]) -> Iterator[None]:
+def called(name: str, arguments: Sequence[str]) -> Iterator[None]:
     """While a program calls what a person would type as a command."""
-    before = _called.set([*spelled(name), *words])
+    before = _called.set([*spelled(name), *arguments])
     try:
         yield
     finally:
         _called.reset(before)
 
 
-def _asked(words: list[str]) -> list[str]:
-    """What a person would type for this run alone: a group names itself to each of its runs, and keeps them quiet."""
-    if "--group" not in words:
-        return words
-    place = words.index("--group")
-    return [word for word in (*words[:place], *words[place + 2 :]) if word != "--quiet"]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+def _single(arguments: list[str]) -> list[str]:
+    """The arguments for this run alone: a group passes its name to its runs, and keeps them quiet."""
+    if "--group" not in arguments:
+        return arguments
+    index = arguments.index("--group")
+    return [word for word in (*arguments[:index], *arguments[index + 2 :]) if word != "--quiet"]

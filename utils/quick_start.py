@@ -1,7 +1,7 @@
-"""A command without the waits at both ends: no garbage is looked for while modules load, none is swept up at exit.
+"""A command without the waits at both ends: no garbage is collected while modules load, none is taken apart at exit.
 
-Imported before everything else. Loading makes a million objects that stay, which the collector would walk through again
-and again; and taking them apart when the process ends costs as much as loading torch.
+Imported before everything else. Loading makes a million objects that stay: the garbage collector would walk through
+them again and again, and taking them apart when the process ends costs as much as loading torch.
 """
 
 import atexit
@@ -17,18 +17,18 @@ gc.disable()
 _to_undo: list[Callable[[], object]] = []  # what holds only while modules load
 
 
-def loading(words: str) -> None:
-    """The heavy imports come now: said on a live terminal; a Ctrl-C has nothing to save here, and no traceback."""
-    if words and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        print(words, end="", flush=True)
-        _to_undo.append(partial(print, "\r" + " " * len(words), end="\r", flush=True))
+def loading(text: str) -> None:
+    """Print that the heavy imports come now; a Ctrl-C among them has nothing to save, and ends without a traceback."""
+    if text and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        print(text, end="", flush=True)
+        _to_undo.append(partial(print, "\r" + " " * len(text), end="\r", flush=True))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _to_undo.append(partial(signal.signal, signal.SIGINT, signal.default_int_handler))
 
 
 def loaded() -> None:
-    """All is imported: collect again, and never look at what is there by now."""
+    """Everything is imported: collect garbage again, but never look at what exists by now."""
     while _to_undo:
         _to_undo.pop()()
     gc.freeze()

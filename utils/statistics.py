@@ -32,28 +32,31 @@ def interval(
     if not values.size:
         raise ValueError("an interval of no values")
     picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
-    found = [statistic(values[pick]) for pick in picks]
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    results = [statistic(values[pick]) for pick in picks]
+    low, high = np.quantile(results, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
 def difference_interval(x: ArrayLike, y: ArrayLike, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
     """Percentile bootstrap interval (95 %) of how much larger the interquartile mean of x is than that of y."""
-    draw = np.random.default_rng(seed)
-    sets = [np.asarray(values, np.float64).reshape(-1) for values in (x, y)]
-    picks = [values[draw.integers(0, values.size, (resamples, values.size))] for values in sets]
-    low, high = np.quantile([iqm(mine) - iqm(theirs) for mine, theirs in zip(*picks, strict=True)], (0.025, 0.975))
+    generator = np.random.default_rng(seed)
+    means = []  # of x, then of y: one for each resample
+    for values in (np.asarray(x, np.float64).reshape(-1), np.asarray(y, np.float64).reshape(-1)):
+        picks = generator.integers(0, values.size, (resamples, values.size))
+        means.append(np.array([iqm(values[pick]) for pick in picks]))
+    low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
     return float(low), float(high)
 
 
 def chance_of_more(x: ArrayLike, y: ArrayLike) -> float:
     """Probability that one of x is larger than one of y, ties counted half: 0.5 where neither is better."""
-    mine, theirs = np.asarray(x, np.float64).reshape(-1, 1), np.asarray(y, np.float64).reshape(1, -1)
-    return float(np.mean((mine > theirs) + 0.5 * (mine == theirs)))
+    column = np.asarray(x, np.float64).reshape(-1, 1)
+    row = np.asarray(y, np.float64).reshape(1, -1)
+    return float(np.mean((column > row) + 0.5 * (column == row)))
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Of a whole population; any finite numbers have both, and what is not finite makes NaN instead of an error."""
+    """Mean and standard deviation of a population; NaN where a number is not finite."""
     if not all(map(math.isfinite, values)):
         return math.nan, math.nan
     try:

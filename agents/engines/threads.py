@@ -10,7 +10,7 @@ from stride.agents.experience.ratio import per_env_step
 from stride.agents.model_learning import updates_per_step
 from stride.agents.sockets import Threads
 from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
-from stride.utils.cores import cores, idle
+from stride.utils.resources import cores, idle
 
 # multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
 # updates. Measured on two cores, wall time by two threads: 9 million (REINFORCE on CartPole) 1.1x, 47 (PPO on CartPole)

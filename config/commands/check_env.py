@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from stride.config.commands.one_line import OneLineParser
-from stride.utils.user_error import UserError
-from stride.utils.user_input import check_value
+from stride.utils.user_error import UserError, check_value
 
 EXAMPLES = """\
 examples:

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from stride.config.commands.one_line import OneLineParser
-from stride.utils.user_error import UserError
-from stride.utils.user_input import check_name
+from stride.utils.user_error import UserError, check_file_name
 
 EXAMPLES = """\
 examples:
@@ -69,7 +68,7 @@ def parse_export(argv: list[str]) -> ExportArguments:
 
 
 def _check_out(arguments: ExportArguments) -> None:
-    check_name(arguments.out, "--out")
+    check_file_name(arguments.out, "--out")
     path, suffix = Path(arguments.out), SUFFIXES[arguments.kind]
     if path.suffix != suffix:
         raise UserError(f"--{arguments.kind} writes {suffix} files: --out {path.with_suffix(suffix)}, not {path}")

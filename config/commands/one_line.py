@@ -3,8 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from stride.utils.places import as_typed
-from stride.utils.project import VARIABLE, name_project
+from stride.utils.places import VARIABLE, as_typed, name_project
 from stride.utils.user_error import UserError, nearest
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from stride.config.commands.one_line import OneLineParser, add_project
 from stride.config.commands.train import TRUST, trusted
 from stride.runstore.seed_group import names_group
-from stride.utils.user_error import UserError
-from stride.utils.user_input import check_name
+from stride.utils.user_error import UserError, check_file_name
 
 EXAMPLES = """\
 examples:
@@ -135,7 +134,7 @@ def _check_together(arguments: PlayArguments) -> None:
         raise UserError("--no-captions is about a --video; give both")
     if not arguments.video:
         return
-    check_name(arguments.video, "--video")
+    check_file_name(arguments.video, "--video")
     path = Path(arguments.video).absolute()
     if path.is_dir():
         return

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from stride.config.commands.one_line import OneLineParser, add_project
 from stride.config.commands.train import TRUST, trusted
 from stride.runstore.run_names import HUB_PREFIX
-from stride.utils.user_error import UserError
-from stride.utils.user_input import check_name
+from stride.utils.user_error import UserError, check_file_name
 
 EXAMPLES = """\
 examples:
@@ -64,5 +63,5 @@ def parse_publish(argv: list[str]) -> PublishArguments:
     if found.run_id.startswith(HUB_PREFIX):
         raise UserError(f"{found.run_id} is published already; --run-id takes a run of this machine")
     if found.folder:
-        check_name(found.folder, "--dry-run")
+        check_file_name(found.folder, "--dry-run")
     return PublishArguments(**{**vars(found), "trust": trusted(found.trust)})

@@ -11,7 +11,7 @@ from stride.envs_gym.blame import is_users, shown
 from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
 from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld
-from stride.utils.cores import cores
+from stride.utils.resources import cores
 from stride.utils.typography import duration
 
 WORLDS = 8  # of a training

@@ -24,7 +24,7 @@ from stride.envs_gym.check.played import check_random_play
 from stride.envs_gym.check.repeat import check_repeatability
 from stride.envs_gym.check.study import CheckLimits, StopError, Study, find_subject
 from stride.envs_gym.check.world import VERBS, Pulse, calling
-from stride.utils.child_end import end_with_parent
+from stride.utils.child_process import end_with_parent
 from stride.utils.user_error import UserError
 
 CheckPart = Callable[[Study], Iterator[EnvFinding]]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stride.utils.one_line import one_line
+from stride.utils.user_error import one_line
 
 VERSION = 1  # of what --json prints; keys may be added to it, none changes its meaning
 REPEATABLE = ("gymnasium-warning", "not-checked")  # may be reported several times, each time with another text

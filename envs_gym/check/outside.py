@@ -13,8 +13,7 @@ from stride.envs_gym.answers import shown
 from stride.envs_gym.blame import Blame, EnvError
 from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
 from stride.envs_gym.check.study import Study
-from stride.utils.one_line import one_line
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 WINDOW = "human"
 REPORTED_BY = (  # part of a text of Gymnasium, and how our finding of it begins; "" where it is no problem

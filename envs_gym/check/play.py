@@ -11,7 +11,7 @@ from stride.envs_gym.answers import real
 from stride.envs_gym.check.form import flag_and_reward_problems
 from stride.envs_gym.check.study import RandomActions, Space, Study, leaves
 from stride.envs_gym.check.world import CheckedWorld
-from stride.utils import memory_use
+from stride.utils.resources import memory_used
 
 SEED = 101
 LARGE = 2048  # numbers of a part from which on only each EVERY-th observation enters the statistics
@@ -114,7 +114,7 @@ def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
         if record.steps % 10 == 0:
             record.info_sizes.append(size_of(info))
         if record.steps % 50 == 0:
-            record.resident.append((record.steps, memory_use.used()))
+            record.resident.append((record.steps, memory_used()))
         ended = bool(terminated or truncated)
         if ended:
             record.episodes.append(EpisodeRecord(age, total, bool(terminated), bool(truncated)))

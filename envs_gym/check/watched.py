@@ -15,7 +15,7 @@ from typing import Any
 from stride.envs_gym.blame import describe_exit, line_of_dump, line_of_process
 from stride.envs_gym.check.finding import CheckResult, EnvFinding, finding
 from stride.envs_gym.check.world import VERBS, Pulse
-from stride.utils.child_path import nothing_from_here
+from stride.utils.child_process import nothing_from_here
 from stride.utils.user_error import UserError
 
 LOOK, GRACE = 0.1, 2.0  # seconds: between two looks; for a process to end by itself

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from lab.bench.measure import machine
-from lab.bench.pairs import own_runs
+from lab.bench.pairs import default_runs
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands import train
 from stride.commands.usage import parser_of
@@ -80,7 +80,7 @@ def record(rows: list[Row]) -> None:
 
 def trained(words: tuple[str, ...]) -> LoadedRun:
     """A run of a moment; what plays is in memory."""
-    with own_runs():
+    with default_runs():
         if train.train(parse_arguments([*words, *BRIEFLY])):
             raise UserError(f"training {words[0]} failed")
         return load_run("@last", "last")

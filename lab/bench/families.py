@@ -32,8 +32,8 @@ from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import task_of
 from stride.envs_gym.workers import workers_of
 from stride.envs_gym.wrappers.registry import wrap, wrappers_of
-from stride.utils.cores import cores
 from stride.utils.durable_file import write_json
+from stride.utils.resources import cores
 from stride.utils.user_error import UserError, nearest
 
 SYNC, ASYNC = "SyncVectorEnv", "AsyncVectorEnv"
@@ -148,7 +148,7 @@ def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contend
     most = min(cores(), config.n_envs)
     for row in ROWS:
         asked = replace(config, env_backend=cast(Any, row.name))  # a row is one of the words of the key
-        if reason := row.refusal(asked):
+        if reason := row.why_not(asked):
             refused[row.name] = reason
             continue
         for workers in (0, most) if row.name == "gym" and most > 1 else (0,):

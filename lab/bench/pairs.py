@@ -90,7 +90,7 @@ def is_checkout(folder: Path) -> None:
 
 
 @contextmanager
-def own_runs() -> Iterator[Path]:
+def default_runs() -> Iterator[Path]:
     """A folder for runs that is gone afterwards: nobody's @last moves."""
     before = os.environ.get("STRIDE_RUNS")
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:

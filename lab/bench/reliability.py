@@ -16,7 +16,7 @@ import time
 import torch
 
 from lab.bench.measure import Place, machine, timed
-from lab.bench.pairs import own_runs
+from lab.bench.pairs import default_runs
 from lab.faults.record import record
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     print(machine(1), flush=True)
     lines = []
     keys = tuple(word for word in asked.variants if "=" in word)
-    with own_runs():
+    with default_runs():
         if asked.what == "guard":
             for title, words in GUARDED.items():
                 lines.append(guarded(title, (*words, *keys), asked.seconds))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from lab.bench import peers
-from lab.bench.pairs import own_runs
+from lab.bench.pairs import default_runs
 from lab.evidence.comparison import band_of
 from lab.evidence.file import file_stem, machine, named
 from lab.evidence.report import table
@@ -118,7 +118,7 @@ def curve_of(words: str, who: str, seed: int, budget: int) -> Curve:
 def ours(words: str, overrides: list[str], config: Config) -> Points:
     """By the command that everybody types."""
     looks = [*often(config), "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
-    with own_runs():
+    with default_runs():
         code = train.train(parse_arguments([words, *overrides, *looks, "early_stop_on_eval_threshold=false", "-q"]))
         if code:
             raise UserError(f"the training of {words} ended with {code}")

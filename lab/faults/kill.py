@@ -31,7 +31,7 @@ from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, HashingFile
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.video import Video
-from stride.utils.cores import SHARE, cores
+from stride.utils.resources import CORES_VARIABLE, cores
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),
@@ -117,7 +117,7 @@ def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.
     """So many seed groups, the signals in turn."""
     if not count:
         return [], True
-    os.environ.pop(SHARE, None)  # tests run beside others, but a group of one at a time would say little
+    os.environ.pop(CORES_VARIABLE, None)  # tests run beside others, but a group of one at a time would say little
     rig.straight((*GROUP, "--seed", ",".join(SEEDS)), folder / "group")
     wanted = of_seeds(folder / "group")
     tallies = {number: rig.Tally() for number in leaders[:count]}

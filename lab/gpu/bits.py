@@ -20,7 +20,7 @@ from stride.envs_fast import registry
 from stride.envs_fast.buffers import Trajectory
 from stride.utils import simd_math
 from stride.utils.counter_rng import ACT, SHUFFLE, Key, counters, permutation, uniforms, words_numpy, words_torch
-from stride.utils.device_source import Compile, read_source
+from stride.utils.cuda_kernels import Compile, read_source
 from stride.utils.durable_file import read_json, write_json
 from stride.utils.kernel_cache import njit
 from stride.utils.provenance import PROJECT

@@ -17,8 +17,7 @@ from stride.agents.engines.choice import build_agent
 from stride.config.schema import PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.registry import WORLDS
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile, Kernels
+from stride.utils.cuda_kernels import Compile, DeviceKernels, compile_cuda
 from stride.utils.devices import prepare
 
 ENV = "CartPole-v1"
@@ -30,9 +29,9 @@ def compiler(machine: Machine) -> Compile:
 
 
 class Watched:
-    """Kernels whose launches another makes: `watch(kernel, arguments, launch)`."""
+    """DeviceKernels whose launches another makes: `watch(kernel, arguments, launch)`."""
 
-    def __init__(self, kernels: Kernels, watch: Watch) -> None:
+    def __init__(self, kernels: DeviceKernels, watch: Watch) -> None:
         self.kernels, self.watch = kernels, watch
 
     def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, **shape: int) -> None:

@@ -29,8 +29,8 @@ from stride.envs_fast import registry
 from stride.envs_gym.make import make_envs
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.evaluate import Evaluate
-from stride.utils.one_line import describe_error
 from stride.utils.provenance import PROJECT
+from stride.utils.user_error import describe_error
 
 CONFIG = "CartPole-v1:ppo"  # whose learning rate and clip range run down: what a graph must not freeze
 SHORT = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")

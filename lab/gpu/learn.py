@@ -16,8 +16,8 @@ from lab.evidence.ways import WAYS
 from lab.gpu.engines import runs_folder
 from lab.gpu.parts import Found, Machine
 from stride.runstore.run_dir import RunDir
-from stride.utils.cores import cores
 from stride.utils.provenance import PROJECT
+from stride.utils.resources import cores
 
 CONFIG, GOAL = "CartPole-v1:ppo", 475
 SEEDS = range(1, 21)

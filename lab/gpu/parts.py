@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.utils.durable_file import write_json
-from stride.utils.one_line import describe_error
+from stride.utils.user_error import describe_error
 
 PARTS: dict[str, dict[str, float]] = {  # at most so many seconds, as long as the whole part has any left
     "hashes": {

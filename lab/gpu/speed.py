@@ -35,9 +35,9 @@ from stride.agents.experience.nouns import Final
 from stride.agents.sockets import Learner
 from stride.config.schema import PPOConfig
 from stride.envs_fast.registry import WORLDS
-from stride.utils.device_source import Compile, read_source
+from stride.utils.cuda_kernels import Compile, read_source
 from stride.utils.devices import prepare
-from stride.utils.one_line import describe_error
+from stride.utils.user_error import describe_error
 
 BYTES, SIDE = 4 << 30, 8192  # of a copy; of square matrices
 SMALL_BYTES, SMALL_SIDE = 1 << 22, 256

@@ -12,10 +12,9 @@ from stride.report.ledger.table import AT_LEFT, cell, data
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import few
 from stride.runstore.run_query import FIELDS, SHOWN, Look
-from stride.utils.one_line import printable
 from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from stride.utils.typography import duration
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, printable
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")
 OF_VARIANTS = (

@@ -21,9 +21,8 @@ from stride.runstore.run_index import look_at
 from stride.runstore.run_labels import read_labels
 from stride.runstore.run_query import FIELDS
 from stride.trainer_callbacks.watch import read_alerts
-from stride.utils.one_line import one_line
 from stride.utils.typography import number
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 SAID = ("engine", "engine_reason", "env_backend", "device", "git_hash", "group", "parent", "host", "versions")
 HEIGHT = 10

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_query import SHOWN, WORDS, Look
 from stride.runstore.run_shelf import Value
-from stride.utils.one_line import printable
 from stride.utils.typography import duration, number, score
+from stride.utils.user_error import printable
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag")
 DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left out in this order until a line fits

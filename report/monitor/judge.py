@@ -14,14 +14,14 @@ from stride.runstore.run_facts import LARGEST
 from stride.utils.user_error import UserError
 
 if TYPE_CHECKING:
-    from stride.trainer_callbacks.watch import Watch
+    from stride.trainer_callbacks.watch import AlertWatch
 
 
 class Judge:
     """Of one run."""
 
     def __init__(self) -> None:
-        self._watch: Watch | None = None
+        self._watch: AlertWatch | None = None
         self._refused = False
 
     def alarming(self, look: Look, rows: Rows) -> Sequence[Alert]:
@@ -41,10 +41,10 @@ class Judge:
 
     def _begin(self, look: Look) -> bool:
         from stride.config.loader import from_plain  # what they import takes longer than the first screen may
-        from stride.trainer_callbacks.watch import Watch
+        from stride.trainer_callbacks.watch import AlertWatch
 
         try:
-            self._watch = Watch(from_plain(look.config, look.id), look.goal)
+            self._watch = AlertWatch(from_plain(look.config, look.id), look.goal)
         except UserError:  # written by another version: its numbers are shown without advice
             self._refused = True
         return self._watch is not None

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.utils.memory_use import held, limit
+from stride.utils.resources import memory_limit, memory_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
 NVML = "libnvidia-ml.so.1"
@@ -46,7 +46,7 @@ class Machine:
         cpu = 100.0 * max(0, ticks - self._ticks) / TICKS / (now - self._at) if same else None
         self._pid, self._ticks, self._at = pid, ticks, now
         try:
-            return Use(cpu, held(pid), limit())
+            return Use(cpu, memory_of(pid), memory_limit())
         except OSError:
             return None
 

@@ -11,7 +11,7 @@ from stride.report.trackers.tensorboard_events import TensorBoardEvents
 from stride.report.trackers.tracker import BEGIN, END
 from stride.report.trackers.trackio_run import TrackioRun
 from stride.report.trackers.wandb_run import WandbRun
-from stride.utils.closed_pipe import Outlet
+from stride.utils.streams import Outlet
 
 TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow

@@ -21,8 +21,7 @@ from stride.runstore.outcome import UNENDED, Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_log import NOTE
 from stride.trainer_callbacks.sink import Sink
-from stride.utils.one_line import describe_error
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, describe_error
 from stride.utils.video_file import VideoError
 
 PATIENCE = 5.0  # seconds that the end of a training waits for a tracker

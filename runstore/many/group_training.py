@@ -22,9 +22,9 @@ from stride.runstore.seed_group import (
     standings,
     write_plan,
 )
-from stride.utils.cores import SHARE, cores
 from stride.utils.entry import GOAL_MISSED
 from stride.utils.interrupted import Noted, name_of
+from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.user_error import UserError
 
 Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
@@ -133,7 +133,7 @@ def _train(
             for watcher in watchers:
                 watcher.begin(group, jobs, min(workers, len(jobs)))
             commands = [[*program, *job.words] for job in jobs]
-            share = {SHARE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}
+            share = {CORES_VARIABLE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}
             for done in pool(commands, workers, share, meanwhile=look, stop=lambda: noted.number, began=began):
                 # ended by a signal: Popen says -number, shells and we say 128 + number
                 code = done.returncode if done.returncode >= 0 else 128 - done.returncode

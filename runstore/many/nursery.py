@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from stride.runstore.many.parent_death import die_with_parent
-from stride.utils.closed_pipe import losses, nowhere
+from stride.utils.streams import losses, nowhere
 from stride.utils.user_error import UserError
 
 FLAG = "--nursery"

@@ -7,7 +7,7 @@ from functools import partial
 from stride.config.commands.machines import LOCAL
 from stride.runstore.many.process_pool import Finished, run_all
 from stride.runstore.many.ray_pool import connected
-from stride.utils.cores import cores
+from stride.utils.resources import cores
 
 Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature
 

@@ -23,10 +23,10 @@ from stride.runstore.many.nursery import REAP
 from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_lock import LockLostError
-from stride.utils.cores import SHARE
 from stride.utils.places import ROOT
 from stride.utils.places import program as program_of
 from stride.utils.provenance import source_hash, versions
+from stride.utils.resources import CORES_VARIABLE
 from stride.utils.user_error import UserError
 
 TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
@@ -96,7 +96,7 @@ class RayPool:
         """As process_pool.run_all, but for `workers`: the cluster says how many. Tried again where a node or a worker
         died, and after exit codes of runs that were saved and are to go on; never after another."""
         ray, waiting = self._ray, list[int]()
-        given = {**_carried(), **(env or {}), SHARE: str(self._needs.cpus)}
+        given = {**_carried(), **(env or {}), CORES_VARIABLE: str(self._needs.cpus)}
         tries: dict[int, int] = {}
         running: dict[Any, int] = {}
         room, looked, deadline = 0, float("-inf"), 0.0
@@ -254,7 +254,7 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
 @cache
 def facts() -> dict[str, str]:
     """What bits rest on, beside the config."""
-    from stride.utils.processor import NAME
+    from stride.utils.kernel_folder import NAME
 
     return {"code": source_hash(), "processor": NAME, **versions()}
 

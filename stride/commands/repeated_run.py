@@ -25,11 +25,10 @@ from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import Checkpoint
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
-from stride.trainer_callbacks.own import own_callbacks
-from stride.trainer_callbacks.plateau import AtPlateau
-from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.trainer_callbacks.schedule import ApplySchedules, AtPlateau
 from stride.trainer_callbacks.session import build_trainer, restored
 from stride.trainer_callbacks.stop import Stop
+from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils.user_error import UserError
 
 COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
@@ -127,7 +126,7 @@ def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
     stop = Stop(config, goal, evaluate.test, lambda: export.row, plateau=plateau)
     steered = [plateau] if plateau else []
     build_trainer(
-        [ApplySchedules(plateau), evaluate, export, *steered, stop, *own_callbacks(config), compare, checkpoint]
+        [ApplySchedules(plateau), evaluate, export, *steered, stop, *user_callbacks(config), compare, checkpoint]
     ).fit(agent)
     export.finish(agent, {})
     export.end(None)

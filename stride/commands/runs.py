@@ -19,7 +19,7 @@ from stride.runstore.run_index import RunIndex
 from stride.runstore.run_labels import Labels, read_labels, write_labels
 from stride.runstore.runs_root import runs_root
 from stride.utils import entry
-from stride.utils.one_line import printable
+from stride.utils.user_error import printable
 
 NARROWEST = 80
 MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given

@@ -24,8 +24,8 @@ from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
 from stride.runstore.run_files import exists
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.seed_group import members
-from stride.utils.cores import SHARE, cores
 from stride.utils.interrupted import Noted
+from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.typography import duration, score
 
 SAID = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # in a quiet run's last line
@@ -185,7 +185,7 @@ class Sweep:
 
 
 def shared(workers: int) -> dict[str, str]:
-    return {SHARE: str(max(1, cores() // max(1, workers)))}
+    return {CORES_VARIABLE: str(max(1, cores() // max(1, workers)))}
 
 
 def said(done: Finished) -> tuple[int, str]:

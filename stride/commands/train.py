@@ -66,12 +66,9 @@ from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, 
 from stride.runstore.run_log import NOTE, open_run_log
 from stride.runstore.run_names import GROUP_PREFIX
 from stride.runstore.seed_group import find_group, needs_of
-from stride.trainer_callbacks.caller import from_here
 from stride.trainer_callbacks.debug import Debug
-from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
-from stride.trainer_callbacks.failures import beginnings_told, failures_told
+from stride.trainer_callbacks.failures import failures_reported, start_reported
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
-from stride.trainer_callbacks.own import own_callbacks
 from stride.trainer_callbacks.resume import (
     Resumption,
     adopt,
@@ -81,17 +78,19 @@ from stride.trainer_callbacks.resume import (
     provenance_once,
     settings_hash,
 )
-from stride.trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
+from stride.trainer_callbacks.session import TrainingStart, bits_rest_on, checkpoint_size, fit
+from stride.trainer_callbacks.shortage import ShortageError, shortage_errors
+from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils import places
 from stride.utils.devices import described, prepare, training_device
 from stride.utils.durable_file import check_room
-from stride.utils.events import Events, only_events
-from stride.utils.places import TRAIN
+from stride.utils.places import TRAIN, in_callers_folder
+from stride.utils.streams import Events, only_events
 from stride.utils.user_error import NumbersError, UserError
 
 quick_start.loaded()
 
-FAILURES = (EnvError, NoRoomError, LockLostError)  # said in one line
+FAILURES = (EnvError, ShortageError, LockLostError)  # said in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -155,7 +154,7 @@ def forked(arguments: Arguments) -> Config:
 
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
     """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
-    with Interrupts() as interrupts, ExitStack() as stack, from_here():
+    with Interrupts() as interrupts, ExitStack() as stack, in_callers_folder():
         try:
             return _train(arguments, interrupts, stack, events)
         except Dropped:
@@ -181,11 +180,11 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     folder = again.source.path if again else runs_root()
     check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
-    with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun", arguments.again):
+    with start_reported(config, arguments.group, again), shortage_errors(config, "nothing was begun", arguments.again):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         check_loggers(config.logger)
-        own = own_callbacks(config)
+        own = user_callbacks(config)
         envs = make_envs(config, config.n_envs, device)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
@@ -210,7 +209,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.log(NOTE, shlex.join(sys.argv))
         on, held = f"continue: {TRAIN} --resume {run.id}", lambda: agent.memory.bytes
-        with failures_told(run, stack, config), room_errors(config, on, arguments.again, held):
+        with failures_reported(run, stack, config), shortage_errors(config, on, arguments.again, held):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own, arguments.pause_at)
@@ -287,7 +286,9 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     return {**facts, "settings_sha256": settings_hash(facts)}
 
 
-def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], stack: ExitStack) -> tuple[RunDir, Start]:
+def open_run(
+    config: Config, again: Resumption | None, facts: dict[str, Any], stack: ExitStack
+) -> tuple[RunDir, TrainingStart]:
     """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
     if again and not again.fork:
         run = again.source
@@ -305,9 +306,9 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
             raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
         stack.enter_context(locked(run.path))
     if not again or not again.checkpoint:
-        return run, Start()
+        return run, TrainingStart()
     tests = 0 if again.fork else mapping(again.facts.get("outcome")).get("tests", 0)
-    return run, Start(
+    return run, TrainingStart(
         run.checkpoints / again.checkpoint.name, again.env_steps, again.sidecar["exported"], again.closing, tests=tests
     )
 
@@ -319,7 +320,7 @@ def train_group(arguments: Arguments) -> int:
     for _, config in each:  # what is wrong is said once, not by every process
         if arguments.on == LOCAL:
             training_device(config.device)
-        with beginnings_told(config, "", None):
+        with start_reported(config, "", None):
             reached = env_info(config).reward_threshold
         check_pause(arguments.pause_at, config.max_timesteps)
         if arguments.require_goal:

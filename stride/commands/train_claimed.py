@@ -17,8 +17,8 @@ from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import PAUSED, mapping
 from stride.runstore.run_files import exists
 from stride.utils.entry import GOAL_MISSED
-from stride.utils.events import Events
-from stride.utils.one_line import printable
+from stride.utils.streams import Events
+from stride.utils.user_error import printable
 
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:

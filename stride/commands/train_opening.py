@@ -17,7 +17,7 @@ from stride.config.schema import Config
 from stride.report.console import standard_output, told
 from stride.report.dashboard import opening_block
 from stride.runstore.many.nursery import is_nursery
-from stride.utils.events import FAILED, line
+from stride.utils.streams import FAILED, event_line
 from stride.utils.user_error import UserError
 
 
@@ -30,7 +30,7 @@ def first_words(argv: list[str]) -> int | None:
     try:
         return _first_words(argv)
     except UserError as error:
-        print(line("end", result=FAILED, error=str(error)), flush=True)
+        print(event_line("end", result=FAILED, error=str(error)), flush=True)
         raise
 
 

@@ -41,8 +41,7 @@ from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.resume import host_facts
-from stride.utils.one_line import one_line
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, one_line
 
 quick_start.loaded()
 

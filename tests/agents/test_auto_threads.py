@@ -16,7 +16,7 @@ from stride.runstore import seed_group
 from stride.runstore.many import group_training
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json
-from stride.utils.cores import SHARE
+from stride.utils.resources import CORES_VARIABLE
 from stride.utils.user_error import UserError
 
 
@@ -24,7 +24,7 @@ from stride.utils.user_error import UserError
 def four_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
     monkeypatch.setattr(threads, "idle", lambda: 4)
-    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.delenv(CORES_VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_as_many_as_pay(words, number, why):
 
 
 def test_a_group_leaves_each_run_its_share_of_the_cores(monkeypatch):
-    monkeypatch.setenv(SHARE, "1")
+    monkeypatch.setenv(CORES_VARIABLE, "1")
     assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: there is one core for it")
 
 
@@ -83,7 +83,7 @@ def test_a_run_records_how_many_there_were_and_goes_on_anywhere(tmp_path, monkey
     facts = read_json(run.config_json)
     assert facts["threads"] == 2 and facts["config"]["threads"] == "auto" and {*torch_threads} <= {1, before}
     assert "threads 2 (auto: or 1, what is faster as it trains)" in capsys.readouterr().out
-    monkeypatch.setenv(SHARE, "1")  # as on another machine
+    monkeypatch.setenv(CORES_VARIABLE, "1")  # as on another machine
     assert train.command(["--resume", run.id]) == 0
     assert "threads 1 (auto: there is one core for it)" in (told := capsys.readouterr().out)
     assert "(epoch=03), exact" in told and read_json(run.config_json)["threads"] == 1
@@ -99,7 +99,7 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
     shares = []
 
     def noted(commands, workers, env, **calls):
-        shares.append(env[SHARE])
+        shares.append(env[CORES_VARIABLE])
         return []
 
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):

@@ -21,7 +21,7 @@ from stride.config.loader import load_config
 from stride.config.schema import DreamerConfig, PlaNetConfig
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.spaces import observation_space
-from stride.trainer_callbacks.open_loop import open_loop
+from stride.trainer_callbacks.dreams import open_loop
 
 SMALL = dict(deter=16, width=16, stoch=3, classes=4, depth=4, bins=21)
 DREAMER = DreamerConfig(algo_id="dreamer", **SMALL)
@@ -266,10 +266,10 @@ def batch(obs, action, is_first):
 
 
 def test_errors_by_hand(monkeypatch):
-    monkeypatch.setattr("stride.trainer_callbacks.open_loop.Carry", lambda *parts: None)
+    monkeypatch.setattr("stride.trainer_callbacks.dreams.Carry", lambda *parts: None)
     # the second number never changes; the first does by 1 each step, then by 3, and a new episode begins at row 4
     obs = [[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [5.0, 7.0], [0.0, 7.0], [1.0, 7.0], [2.0, 7.0]]
-    found = open_loop(Told(), batch(obs, [0.0, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 1, 0, 0]), (1, 2), known=1)
+    found = open_loop(Told(), batch(obs, [0.0, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 1, 0, 0]), (1, 2), observed=1)
     deviation = np.std([row[0] for row in obs])
     # begun at rows 1 to 4: to 2 (right), to 5 (dreamt 3), to a new episode (not counted), to 1 (right)
     assert found.starts.tolist() == [3, 2]
@@ -282,9 +282,9 @@ def test_errors_by_hand(monkeypatch):
 
 
 def test_no_error_is_told_where_episodes_are_shorter(monkeypatch):
-    monkeypatch.setattr("stride.trainer_callbacks.open_loop.Carry", lambda *parts: None)
+    monkeypatch.setattr("stride.trainer_callbacks.dreams.Carry", lambda *parts: None)
     obs = [[float(i % 2), 0.0] for i in range(6)]
-    found = open_loop(Told(), batch(obs, [0.0, 1] * 3, [1, 0] * 3), (1, 2), known=0)
+    found = open_loop(Told(), batch(obs, [0.0, 1] * 3, [1, 0] * 3), (1, 2), observed=0)
     assert found.starts.tolist() == [2, 0] and found.dreamt[0].isnan().tolist() == [False, True]
 
 
@@ -309,9 +309,9 @@ def test_a_perfect_dream_of_options_and_pixels_is_off_by_nothing_and_any_other_b
         t = next(at)
         return Dream({name: leaf[t + 1 : t + 3].transpose(0, 1) for name, leaf in obs.items()}, None, None, None)
 
-    told_by_model = open_loop(policy, played, (1, 2), known=2)
+    told_by_model = open_loop(policy, played, (1, 2), observed=2)
     policy.dream = perfect
-    found = open_loop(policy, played, (1, 2), known=2)
+    found = open_loop(policy, played, (1, 2), observed=2)
     assert found.names == ["eye", "kind", "pair 0", "pair 1", "z 0", "z 1", "z 2", "z 3"]
     assert not found.dreamt.any() and (found.unchanged > 0.3).all() and (told_by_model.dreamt > 0.3).all()
     assert found.unchanged.mean() == pytest.approx(math.sqrt(2), abs=0.3), "of what is drawn anew each time"

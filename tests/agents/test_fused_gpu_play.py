@@ -39,7 +39,7 @@ from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
 from stride.envs_fast.vec_env import CPU
 from stride.envs_gym.make import make_envs
-from stride.utils.device_source import read_source
+from stride.utils.cuda_kernels import read_source
 from stride.utils.user_error import NumbersError, UserError
 
 SPLITS = (1, 2, 4, 8)

@@ -16,7 +16,7 @@ from stride.agents.engines.choice import choose_on_gpu
 from stride.agents.engines.fused_gpu import engine
 from stride.agents.engines.plan.numbers import Stat
 from stride.envs_fast.vec_env import CPU
-from stride.utils.device_source import read_source, with_sizes
+from stride.utils.cuda_kernels import read_source, with_sizes
 from stride.utils.user_error import UserError
 
 TINY = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2", "hidden_dims=[16,32]", "policy_lr=1e-2")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stride.agents.stopwatch import MOST, DeviceStopwatch, Stopwatch, stopwatch
-from stride.trainer_callbacks.gpu_facts import driver_version, gpu_facts
+from stride.utils.devices import driver_version, gpu_details
 
 
 class Mark:
@@ -70,4 +70,4 @@ def test_the_driver_is_read_off_its_own_words(told, version):
 
 
 def test_the_cpu_has_no_facts_of_a_gpu():
-    assert gpu_facts(torch.device("cpu")) == {}
+    assert gpu_details(torch.device("cpu")) == {}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lab import kernels, nvrtc
-from stride.utils.device_source import Source, read_source
+from stride.utils.cuda_kernels import Source, read_source
 
 pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(nvrtc.library_file() is None, reason=nvrtc.MISSING)]
 

@@ -12,7 +12,7 @@ from stride.agents.base import Agent
 from stride.commands import train
 from stride.report.sinks import sinks_of
 from stride.runstore.run_dir import RunDir
-from stride.utils.events import Events, line
+from stride.utils.streams import Events, event_line
 
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
 TINY += ["eval_episodes=2", "early_stop_on_eval_threshold=false"]
@@ -56,7 +56,9 @@ def test_a_run_is_told_from_begin_to_end(capfd):
 
 
 def test_numbers_that_json_does_not_know_are_null():
-    event = json.loads(line("row", metrics={"a": float("nan"), "b": [float("inf"), 1.5]}), parse_constant=pytest.fail)
+    event = json.loads(
+        event_line("row", metrics={"a": float("nan"), "b": [float("inf"), 1.5]}), parse_constant=pytest.fail
+    )
     assert event["metrics"] == {"a": None, "b": [None, 1.5]}
 
 

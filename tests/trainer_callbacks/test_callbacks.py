@@ -176,13 +176,13 @@ def test_a_lucky_evaluation_that_100_episodes_do_not_confirm_goes_on():
     for tested in ({"test/roll/ep_rew/mean": 474.0}, {"test/roll/episodes": 99}):  # the latter: one did not end
         stop.test = lambda agent, tested=tested: tested
         stop.count(reached)
-        assert stop._why(agent) == "" and stop.streak["val"] == 0 and stop.tested == {}
+        assert stop._reason_to_stop(agent) == "" and stop.streak["val"] == 0 and stop.tested == {}
     stop.test = lambda agent: {"test/roll/ep_rew/mean": 475.0}
     stop.count(reached)
     stop.count({"val/roll/episodes": 9})
-    assert stop._why(agent) == "" and stop.streak["val"] == 0  # of which not every episode ended
+    assert stop._reason_to_stop(agent) == "" and stop.streak["val"] == 0  # of which not every episode ended
     stop.count(reached)
-    assert stop._why(agent) == "goal reached" and stop.tested["test/roll/ep_rew/mean"] == 475.0
+    assert stop._reason_to_stop(agent) == "goal reached" and stop.tested["test/roll/ep_rew/mean"] == 475.0
 
 
 def test_the_training_threshold_waits_for_a_full_window():
@@ -190,9 +190,9 @@ def test_the_training_threshold_waits_for_a_full_window():
     stop = Stop(config, None, lambda agent: {})
     agent = build_agent(config, make_envs(config, 2))
     stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 99})
-    assert stop._why(agent) == ""
+    assert stop._reason_to_stop(agent) == ""
     stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 100})
-    assert stop._why(agent) == "training return reached"
+    assert stop._reason_to_stop(agent) == "training return reached"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

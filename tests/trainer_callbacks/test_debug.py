@@ -10,7 +10,7 @@ from torch import nn
 from stride.commands import train
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.debug import check
-from stride.trainer_callbacks.disk_space import room_errors
+from stride.trainer_callbacks.shortage import shortage_errors
 from stride.utils.user_error import NumbersError
 
 
@@ -43,11 +43,11 @@ def test_a_layer_that_makes_what_is_no_number_is_named():
     layer = nn.Linear(2, 2)
     layer.register_forward_hook(lambda module, given, answer: check("actor.0", module, given, answer))
     layer(torch.ones(1, 2))
-    with pytest.raises(NumbersError, match=r"policy.actor.0 \(Linear\) was given what is no number"):
+    with pytest.raises(NumbersError, match=r"policy.actor.0 \(Linear\) was given a non-finite number"):
         layer(torch.tensor([[1.0, float("nan")]]))
     with torch.no_grad():
         layer.bias[0] = float("inf")
-    with pytest.raises(NumbersError, match="made what is no number"):
+    with pytest.raises(NumbersError, match="made a non-finite number"):
         layer(torch.ones(1, 2))
 
 
@@ -60,5 +60,5 @@ def test_what_does_not_fit_into_memory_names_the_keys_to_lower(capsys):
 
 @pytest.mark.parametrize("error", [RuntimeError("something else"), OSError(2, "No such file")])
 def test_other_errors_are_not_taken_for_a_lack_of_room(error):
-    with pytest.raises(type(error)), room_errors(None, ""):
+    with pytest.raises(type(error)), shortage_errors(None, ""):
         raise error

@@ -16,6 +16,7 @@ from stride.trainer_callbacks import interrupt
 from stride.trainer_callbacks.checkpoint import AtomicIO
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
+from stride.utils.interrupted import ENDING
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 
@@ -93,10 +94,10 @@ def test_before_and_after_the_training_nothing_is_waited_for(monkeypatch, capsys
 
 
 def test_handlers_are_put_back():
-    before = [signal.getsignal(number) for number in (*interrupt.SIGNALS, signal.SIGALRM)]
+    before = [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)]
     with pytest.raises(Dropped), Interrupts():
         os.kill(os.getpid(), signal.SIGINT)
-    assert [signal.getsignal(number) for number in (*interrupt.SIGNALS, signal.SIGALRM)] == before
+    assert [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 

@@ -10,7 +10,7 @@ from stride.utils.places import PROJECT
 
 PAGES = """
 from resource import RUSAGE_SELF, getrusage
-from stride.trainer_callbacks.kept_memory import keep_freed_memory
+from stride.trainer_callbacks.shortage import keep_freed_memory
 {first}
 for turn in range(6):
     before = getrusage(RUSAGE_SELF).ru_minflt

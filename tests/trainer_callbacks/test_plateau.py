@@ -17,7 +17,7 @@ from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json
-from stride.trainer_callbacks.plateau import AtPlateau
+from stride.trainer_callbacks.schedule import AtPlateau
 from stride.utils.user_error import UserError
 
 LOSS = "train/loss/value"

@@ -64,7 +64,7 @@ def alone(lock):
 
 @pytest.fixture
 def export(monkeypatch):
-    monkeypatch.setattr(pulse, "EVERY", 0.02)
+    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
 
     def made(sink, *words):
         small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "spec={}", "env_id=Slow-v0", *words]

@@ -25,10 +25,21 @@ from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks import memory_watch as memory
-from stride.trainer_callbacks.memory_watch import MEMORY, Memory, remembered
-from stride.trainer_callbacks.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
-from stride.utils.memory_use import limit, used
+from stride.trainer_callbacks import watch as watch_module
+from stride.trainer_callbacks.watch import (
+    COLLECT,
+    LEARN,
+    MEMORY,
+    MOST_BYTES,
+    SECONDS,
+    AlertWatch,
+    MemoryNotes,
+    advice,
+    past_rows,
+    read_alerts,
+    read_memory,
+)
+from stride.utils.resources import memory_limit, memory_used
 from stride.utils.user_error import UserError
 
 PPO, DQN = load_config("CartPole-v1", "ppo"), load_config("CartPole-v1", "dqn")
@@ -51,7 +62,7 @@ def rows(number: int = 200, budget: int = BUDGET, **series: Any) -> list[dict[st
 
 
 def alerts_of(rows: list[dict[str, float]], config: Any = PPO, goal: float | None = 475.0) -> dict[str, Alert]:
-    return {f"{alert.title} {alert.bound}": alert for alert in Watch(config, goal, rows).alerts}
+    return {f"{alert.title} {alert.bound}": alert for alert in AlertWatch(config, goal, rows).alerts}
 
 
 def test_every_rule_says_what_to_change_in_every_algorithm_that_has_the_metric() -> None:
@@ -91,7 +102,7 @@ def test_the_run_that_ended_without_a_word() -> None:
 
 
 def test_an_alert_begins_once_and_ends_once_however_many_rows_it_lasts() -> None:
-    watch = Watch(PPO, 475.0)
+    watch = AlertWatch(PPO, 475.0)
     events = []
     for row in rows(clipped=lambda n: 0.1 if n < 50 or n >= 120 or n % 10 == 0 else 0.6):
         events += watch.add(row)
@@ -198,13 +209,13 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
         clipped=lambda n: 0.5 if n > 99 else 0.1,
         train=lambda n: 20,
     )
-    straight = Watch(PPO, 475.0, all_rows)
+    straight = AlertWatch(PPO, 475.0, all_rows)
     csv = MetricsCsv(tmp_path / "metrics.csv")
     for row in all_rows[:110]:
         csv.row(row)
     csv.end(None)
     csv = MetricsCsv(tmp_path / "metrics.csv", int(all_rows[99][STEPS]))
-    resumed = Watch(PPO, 475.0, past_rows(RunDir(tmp_path), all_rows[99][STEPS]))
+    resumed = AlertWatch(PPO, 475.0, past_rows(RunDir(tmp_path), all_rows[99][STEPS]))
     assert [alert.title for alert in resumed.alerts] == ["KL", "Return"]
     for row in all_rows[100:]:
         csv.row(row)
@@ -221,24 +232,24 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
 
 
 def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1 << 20 < used() < limit()
+    assert 1 << 20 < memory_used() < memory_limit()
     (tmp_path / "logs").mkdir()
-    share = {"now": 0.2}
-    monkeypatch.setattr(memory, "used", lambda: share["now"] * limit())
-    looking, watch = Memory(tmp_path / "logs"), Watch(DQN, 475.0)
+    fraction = {"now": 0.2}
+    monkeypatch.setattr(watch_module, "memory_used", lambda: fraction["now"] * memory_limit())
+    notes, watch = MemoryNotes(tmp_path / "logs"), AlertWatch(DQN, 475.0)
     events = []
     for n, row in enumerate(rows(20, budget=DQN.max_timesteps)):
-        share["now"] = 0.2 if n < 5 else 0.9 if n < 10 else 0.1
-        events += watch.add(row | looking.look(row))
+        fraction["now"] = 0.2 if n < 5 else 0.9 if n < 10 else 0.1
+        events += watch.add(row | notes.measure(row))
     assert [event.sentence() for event in events] == [
         "! Memory 0.90, above 0.85",
         "over: Memory 0.10, no longer above 0.85",
     ]
     assert "lower buffer_size (now 100,000), or set replay_storage (now ram) to memmap" in watch.alerts[0].tip
-    notes = remembered(tmp_path / "logs")
+    notes = read_memory(tmp_path / "logs")
     assert len(notes) == 15 and min(notes) == 15_000 and notes[50_000.0] == 0.1
-    Memory(tmp_path / "logs", up_to=20_000)
-    assert [*remembered(tmp_path / "logs")] == [15_000.0, 17_500.0, 20_000.0]
+    MemoryNotes(tmp_path / "logs", up_to=20_000)
+    assert [*read_memory(tmp_path / "logs")] == [15_000.0, 17_500.0, 20_000.0]
     csv = MetricsCsv(tmp_path / "metrics.csv")
     for row in rows(20, budget=DQN.max_timesteps):
         csv.row(row)
@@ -255,7 +266,7 @@ def shown(quiet: bool, tty: bool = False, width: int = 100) -> tuple[Console, Te
 
 
 def fed(view: Console, terminal: Terminal, found: list[dict[str, float]]) -> str:
-    watch = Watch(PPO, 475.0)
+    watch = AlertWatch(PPO, 475.0)
     for row in found:
         view.row(row)
         for event in watch.add(row):
@@ -294,7 +305,7 @@ def test_the_table_marks_what_is_open_and_says_what_to_try(width: int) -> None:
 
 def test_report_has_a_row_for_each(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {})
-    watch = Watch(PPO, 475.0, FLAPPING)
+    watch = AlertWatch(PPO, 475.0, FLAPPING)
     write_report(RunDir(tmp_path), PPO, FLAPPING, replace(OUTCOME, alerts=watch.alerts))
     text = (tmp_path / "report.md").read_text()
     assert "| KL above 0.1 | 8,250 | 150,000 (to the end) | 100, begun 10 times | 0.200 |" in text
@@ -313,7 +324,7 @@ def lines_of(run: RunDir) -> list[str]:
 
 
 def logged(run: RunDir, found: list[dict[str, float]], config: Any = PPO, end: Mapping[str, Any] | None = None) -> None:
-    sink, watch = LogLines(run), Watch(config, 475.0)
+    sink, watch = LogLines(run), AlertWatch(config, 475.0)
     sink.begin(HEADER, config)
     for row in found:
         sink.row(row)
@@ -335,7 +346,7 @@ def test_run_log_holds_what_happened(run: RunDir) -> None:
     assert 20 <= sum(", return " in line for line in lines) <= LINES + 1 <= 50
     assert sum("alert ! KL" in line for line in lines) == 1 == sum("alert over: KL" in line for line in lines)
     assert "NOTE    test 301.5 over 100 episodes" in lines
-    assert lines[-1] == f"NOTE    {replace(OUTCOME, alerts=Watch(PPO, 475.0, found).alerts).sentence()}"
+    assert lines[-1] == f"NOTE    {replace(OUTCOME, alerts=AlertWatch(PPO, 475.0, found).alerts).sentence()}"
 
 
 def test_run_log_goes_on_with_a_resumed_run_and_leaves_the_screen_alone(

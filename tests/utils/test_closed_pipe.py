@@ -11,11 +11,11 @@ from tiny_runs import TINY, tiny_run
 
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json
-from stride.utils import closed_pipe
-from stride.utils.closed_pipe import Outlet
+from stride.utils import streams
+from stride.utils.streams import Outlet
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from stride.utils.closed_pipe import outlive_readers\n"
+ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from stride.utils.streams import outlive_readers\n"
 ENDLESS += "outlive_readers()\nfor n in range(100_000): print(n)\nprint('x', file=sys.stderr); sys.exit(7)"
 
 
@@ -114,14 +114,14 @@ def test_a_world_that_closes_it(tmp_path, what, said):
 @pytest.fixture
 def pipe(monkeypatch):
     """A full one that does not wait: its ends, and what is lost on the way."""
-    monkeypatch.setattr(closed_pipe, "losses", {})
-    monkeypatch.setattr(closed_pipe, "PATIENCE", 0.2)
+    monkeypatch.setattr(streams, "losses", {})
+    monkeypatch.setattr(streams, "PATIENCE", 0.2)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with pytest.raises(BlockingIOError):
         while True:
             os.write(writer, b"." * 512)
-    yield reader, writer, closed_pipe.losses
+    yield reader, writer, streams.losses
     os.close(reader)
     os.close(writer)
 
@@ -138,25 +138,25 @@ def test_a_pipe_that_would_block_is_waited_for(pipe):
 def test_a_pipe_that_nobody_reads_is_given_up(pipe):
     reader, writer, losses = pipe
     outlet, told = Outlet(writer, "stdout"), []
-    closed_pipe.listeners.append(told.append)
+    streams.listeners.append(told.append)
     try:
         assert outlet.write(b"x") == 1 and losses["stdout"].errno == errno.EAGAIN
         assert outlet.write(b"y") == 1 and told == ["stdout: it would block; what cannot be printed there is dropped"]
     finally:
-        closed_pipe.listeners.remove(told.append)
+        streams.listeners.remove(told.append)
     os.read(reader, 1 << 20)
     assert outlet.write(b"z") == 1 and os.read(reader, 1 << 20) == b"z"
 
 
 def test_a_number_that_was_given_to_another_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(closed_pipe, "losses", {})
+    monkeypatch.setattr(streams, "losses", {})
     number = os.dup(1)
     os.set_inheritable(number, True)
     outlet = Outlet(number, "stdout")
     os.close(number)
     with open(tmp_path / "checkpoint", "w") as file:
         assert file.fileno() == number and outlet.write(b"words") == 5
-    assert (tmp_path / "checkpoint").read_text() == "" and closed_pipe.losses["stdout"].errno == errno.EBADF
+    assert (tmp_path / "checkpoint").read_text() == "" and streams.losses["stdout"].errno == errno.EBADF
 
 
 def test_both_streams_may_be_closed():

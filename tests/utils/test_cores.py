@@ -2,7 +2,7 @@
 
 import pytest
 
-from stride.utils.cores import SHARE, cores, idle, quota
+from stride.utils.resources import CORES_VARIABLE, cores, idle, quota
 
 NONE, OLD = 1 << 20, "cpu/x/cpu.cfs_"
 
@@ -34,11 +34,11 @@ def test_the_smallest_quota_on_the_way_to_the_root(tmp_path, own, files, found):
 
 def test_affinity_and_share(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(6))
-    monkeypatch.setattr("stride.utils.cores.quota", lambda groups, own: 4)
-    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.setattr("stride.utils.resources.quota", lambda groups, own: 4)
+    monkeypatch.delenv(CORES_VARIABLE, raising=False)
     assert cores() == 4
     for told, found in (("3", 3), ("0", 1), ("99", 4), ("many", 4)):
-        monkeypatch.setenv(SHARE, told)
+        monkeypatch.setenv(CORES_VARIABLE, told)
         assert cores() == found
 
 
@@ -48,6 +48,6 @@ BUSY = [("0.0 0.0 0.0 1/99 7\n", 8), ("0.5 1.0 1.0 4/99 7\n", 5), ("9 9 9 30/99 
 @pytest.mark.parametrize(("told", "found"), BUSY)
 def test_who_is_busy_just_now_counts_and_not_a_minute_ago(tmp_path, monkeypatch, told, found):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    monkeypatch.setattr("stride.utils.cores.LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr("stride.utils.resources.LOAD", tmp_path / "loadavg")
     (tmp_path / "loadavg").write_text(told)
     assert idle() == found

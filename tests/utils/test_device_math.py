@@ -9,7 +9,7 @@ from numba import njit
 from stride.envs_fast.world import KERNEL
 from stride.utils import simd_math
 from stride.utils.counter_rng import Key, counters, uniforms, words_numpy
-from stride.utils.device_source import read_source
+from stride.utils.cuda_kernels import read_source
 
 N = 1_000_000
 CODE = """

@@ -11,7 +11,7 @@ import pytest
 
 from stride.envs_fast import cartpole, world
 from stride.utils import counter_rng, provenance, simd_math
-from stride.utils.device_source import PROJECT, defines, read_source, with_sizes
+from stride.utils.cuda_kernels import PROJECT, defines, read_source, with_sizes
 from stride.utils.places import module_of
 
 DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)

@@ -202,7 +202,7 @@ def test_a_function_that_was_typed_in_is_compiled():
     names = {"njit": njit}
     exec(compile("@njit\ndef f(x):\n    return x + 1\n", "<typed>", "exec"), names)
     assert names["f"](1) == 2
-    assert kernel_cache.Shelf.from_function(names["f"].py_func, "<typed>") is None
+    assert kernel_cache.KernelLocator.from_function(names["f"].py_func, "<typed>") is None
 
 
 def test_optimised_python_has_kernels_of_its_own(monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stride.utils.one_line import MOST, describe_error, one_line
+from stride.utils.user_error import MOST, describe_error, one_line
 
 
 class MuteError(Exception):

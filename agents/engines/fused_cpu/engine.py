@@ -22,7 +22,7 @@ from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.vec_env import CPU
-from stride.utils.processor import FEATURES
+from stride.utils.kernel_folder import FEATURES
 
 
 def why_not_here(device: torch.device = CPU) -> str | None:

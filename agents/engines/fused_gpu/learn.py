@@ -24,8 +24,7 @@ from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sockets import Learner
 from stride.envs_gym.spaces import MASK
-from stride.utils.cuda_kernels import compile_cuda
-from stride.utils.device_source import Compile, Source, read_source, with_sizes
+from stride.utils.cuda_kernels import Compile, Source, compile_cuda, read_source, with_sizes
 
 UPDATE = Path(__file__).with_name("update.cuh")
 BLOCK, TILE = 256, 64  # threads, and samples that pass through the nets together

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.utils.device_source import Compile, read_source
+from stride.utils.cuda_kernels import Compile, read_source
 
 SOURCE = Path(__file__).with_suffix(".cu")
 BLOCK, EACH = 256, 16  # threads of a block, rows of a thread

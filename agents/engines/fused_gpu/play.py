@@ -18,7 +18,7 @@ from stride.agents.sockets import Learner
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.world import World
-from stride.utils.device_source import Source, read_source, with_sizes
+from stride.utils.cuda_kernels import Source, read_source, with_sizes
 
 ROLLOUT, EPISODES = Path(__file__).with_name("rollout.cuh"), Path(__file__).with_name("episodes.cu")
 BLOCK, ONE_BLOCK = 128, 1024  # threads

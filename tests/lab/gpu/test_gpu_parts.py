@@ -30,7 +30,7 @@ from stride.config.checks import check
 from stride.envs_fast import registry
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_gym.make import make_envs
-from stride.utils.device_source import read_source
+from stride.utils.cuda_kernels import read_source
 
 
 def by_tape(agent, engine):

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from stride.utils.kernel_cache import njit
-from stride.utils.processor import FEATURES
+from stride.utils.kernel_folder import FEATURES
 
 Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
 Emitted = tuple[Signature, Emit]

@@ -26,7 +26,7 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
     splat_scalar,
 )
 from stride.agents.engines.plan.layout import LANES
-from stride.utils.processor import FEATURES
+from stride.utils.kernel_folder import FEATURES
 
 ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)  # accumulators: 16 registers of 32, or 12 of 16
 TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD = range(5)  # what a block does with its sums

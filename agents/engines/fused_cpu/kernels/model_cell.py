@@ -24,7 +24,7 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.normed import EPS
 from stride.utils.kernel_cache import njit
-from stride.utils.processor import FEATURES
+from stride.utils.kernel_folder import FEATURES
 
 ROWS = 16 if "avx512f" in FEATURES else 4  # accumulators of a block: 16 of 32 registers, or 8 of 16
 FEW = 4  # remaining rows, which one by one would each wait for its own sums

@@ -1,11 +1,25 @@
-"""The forms that tokens, keys and other secrets have, as data: a kind and its regular expression, one a line.
+"""Secrets by their form and by their name: a kind and its regular expression, one a line, and names of variables.
 
 Written from what the services say in public about their own tokens. A library such as detect-secrets was weighed and
 left out: it reads source code line by line, knows neither paths nor addresses nor what is secret on this machine, and
 what it finds by form is a line here. What has no form is found by `publishing/random_text.py`.
 """
 
+import netrc
 import re
+from collections.abc import Iterable
+
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+SECRET_PARTS = {
+    "token", "tokens", "key", "keys", "secret", "secrets", "pass", "passwd", "password", "passwords", "passphrase",
+    "passcode", "pw", "pwd", "pat", "jwt", "auth", "bearer", "cookie", "cookies", "cred", "creds", "credential",
+    "credentials", "private", "webhook", "webhooks", "dsn", "salt", "otp", "totp", "pin", "sas", "signature", "apikey",
+    "hook", "seedphrase", "mnemonic",
+}  # fmt: skip
+SECRET_ENDS = ("token", "key", "secret", "password", "passwd", "pass", "pwd", "webhook", "credentials")
+SECRET_NAMES = re.compile(r"DATABASE_URL|_URI$|CONNECTION|CONN_STR", re.IGNORECASE)
+PLAIN_NAMES = {"PWD", "OLDPWD"}  # the working folder
+PLAIN_VALUES = {"true", "false", "yes", "none", "null", "auto", "default", "disabled", "enabled", "user", "test"}
 
 UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 QUOTED = r"[\"'`]?"
@@ -88,3 +102,18 @@ FORMS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 COMPILED = tuple((kind, re.compile(form)) for kind, form in FORMS)
 GUESSES = {"secret by its name", "UUID, which may be a key", "hexadecimal key"}  # what much else looks like, too
+
+
+def is_secret_name(name: str) -> bool:
+    """By the words of a name: DB_PASS, openaiKey, GH_PAT; TOKENIZERS_PARALLELISM and COMPASS have none."""
+    words = [word.lower() for word in NAME_WORDS.findall(name)]
+    ends = any(word.endswith(SECRET_ENDS) and word != "monkey" for word in words)
+    return name not in PLAIN_NAMES and (ends or bool(SECRET_PARTS & {*words}) or bool(SECRET_NAMES.search(name)))
+
+
+def netrc_passwords() -> Iterable[str]:
+    """None where there is no such file, or none that can be read."""
+    try:
+        return [entry[2] for entry in netrc.netrc().hosts.values() if entry[2]]
+    except (OSError, netrc.NetrcParseError):
+        return []

@@ -1,4 +1,7 @@
-"""Where memory ran out, a command that fits is offered, and what it says is true."""
+"""Memory, disk or descriptors that ran out are one line that says how to go on, with a command that fits."""
+
+import errno
+import os
 
 import pytest
 
@@ -7,8 +10,8 @@ from stride.agents.experience.storage import TooLargeError
 from stride.commands import train
 from stride.config.commands.train import parse_arguments
 from stride.config.loader import load_config
-from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
-from stride.trainer_callbacks.memory_offer import offer
+from stride.config.schema import Config
+from stride.trainer_callbacks.shortage import ShortageError, offer, shortage_errors
 
 GB = 1 << 30
 
@@ -61,13 +64,13 @@ def test_a_batch_in_rows_still_divides_the_rollout():
 def test_what_training_asked_for_is_weighed_with_what_it_holds(monkeypatch):
     config = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
     asked = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
-    monkeypatch.setattr("stride.trainer_callbacks.memory_offer.free_bytes", lambda _: 0)
-    assert offer(config, asked, held=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
+    monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 0)
+    assert offer(config, asked, memory_bytes=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
     on_gpu = RuntimeError(
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
     )
     worlds = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
-    assert offer(worlds, on_gpu, held=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
+    assert offer(worlds, on_gpu, memory_bytes=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
 
 
 def test_nothing_is_offered_that_would_not_help():
@@ -81,9 +84,9 @@ def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch):
     config = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
     words = parse_arguments(["CartPole-v1:ppo", "n_envs=1000", "env_kwargs.a='b c'"])
     cause = RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
-    monkeypatch.setattr("stride.trainer_callbacks.memory_offer.free_bytes", lambda _: 10**9)
-    refused = pytest.raises(NoRoomError, match=r"out of memory: lower n_envs \(1000\)")
-    with refused as caught, room_errors(config, "go on", words.again):
+    monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 10**9)
+    refused = pytest.raises(ShortageError, match=r"out of memory: lower n_envs \(1000\)")
+    with refused as caught, shortage_errors(config, "go on", words.again):
         raise cause
     (note,) = caught.value.__notes__
     assert note.startswith("this fits: python train.py CartPole-v1:ppo 'env_kwargs.a=") and note.endswith(" n_envs=213")
@@ -98,3 +101,10 @@ def test_a_limit_of_the_process_is_known(monkeypatch):
     assert 0 < storage.free_bytes("ram") <= 1.01e8 < before
     monkeypatch.setattr(storage.resource, "getrlimit", lambda _: (held // 2, held // 2))
     assert storage.free_bytes("ram") == 0
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])
+def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
+    whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
+    with whole, shortage_errors(Config("CartPole-v1", "ppo"), "go on so"):
+        raise OSError(number, os.strerror(number), "a.ckpt")

@@ -1,0 +1,59 @@
+"""The user's own callbacks, as the key `callbacks` names them, and what a checkpoint may keep of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+from torch import Tensor
+
+from stride.agents.networks.policies import checked_options
+from stride.config.plugins import find
+from stride.config.schema import Config
+from stride.utils.user_error import UserError
+
+PLAIN = (str, int, float, bool, type(None), Tensor)  # what a checkpoint holds, and lists and mappings of these
+
+
+def user_callbacks(config: Config) -> list[L.Callback]:
+    """The callbacks, in the order of the config; the last of the list checks what they give to checkpoints."""
+    callbacks: list[L.Callback] = []
+    for entry in config.callbacks:
+        options: dict[str, Any] = {"id": entry} if isinstance(entry, str) else dict(entry)
+        name = str(options.pop("id"))
+        kind = find_callback(name)
+        callback = kind(**checked_options(name, kind, options))
+        check_state(name, callback.state_dict())
+        callbacks.append(callback)
+    if len({callback.state_key for callback in callbacks}) < len(callbacks):
+        raise UserError("callbacks: two of one class need a state_key each, by which a checkpoint tells them apart")
+    return [*callbacks, PlainStates()] if callbacks else []
+
+
+def find_callback(name: str) -> type[L.Callback]:
+    """The class of `module:Name`; UserError where there is none, or it is none of Lightning's."""
+    kind = find("callbacks", "callbacks", name)
+    if not isinstance(kind, type) or not issubclass(kind, L.Callback):
+        raise UserError(f"callbacks: {name} is no Lightning callback: a subclass of lightning.Callback is")
+    return kind
+
+
+class PlainStates(L.Callback):
+    """A checkpoint holds plain data, or nobody could read it again: other data is refused before it is written."""
+
+    def on_save_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        for name, state in checkpoint.get("callbacks", {}).items():
+            check_state(name, state)
+
+
+def check_state(name: str, state: object) -> None:
+    """UserError unless the state is numbers, texts, tensors, lists and mappings of these."""
+    if isinstance(state, Mapping):
+        check_state(name, [*state.keys(), *state.values()])
+    elif isinstance(state, list | tuple):
+        for item in state:
+            check_state(name, item)
+    elif type(state) not in PLAIN:
+        raise UserError(
+            f"callbacks: the state_dict of {name} holds a {type(state).__name__}; a checkpoint keeps numbers, texts, "
+            "tensors, lists and mappings of these"
+        )
