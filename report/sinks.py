@@ -11,7 +11,7 @@ from stride.report.metrics_csv import MetricsCsv
 from stride.report.metrics_mmap import MetricsMmap
 from stride.report.notebook import Notebook, in_notebook
 from stride.report.page import ReportPage
-from stride.report.trackers.registry import couriers
+from stride.report.trackers.registry import async_trackers
 from stride.runstore.run_dir import RunDir
 from stride.runstore.seed_group import Watcher
 from stride.trainer_callbacks.sink import Sink
@@ -34,7 +34,7 @@ def sinks_of(
         MetricsMmap(run, env_steps),
         LogLines(run),
         ReportPage(run),
-        *couriers(run, logger, env_steps),
+        *async_trackers(run, logger, env_steps),
         # the last: who is told the end finds all of it on the disk
         eyes if events is None else JsonEvents(events, run, env_steps),
     ]

@@ -10,13 +10,19 @@ from stride.runstore.run_state import DEAD, state_of
 from stride.utils.places import TRAIN
 
 
-def died(run: RunDir, facts: Mapping[str, object]) -> str:
-    """A sentence about a run that is running by its own account, though no process trains it; "" of any other."""
+def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
+    """How a run ended whose config.json says that it is running, though no process trains it; "" for any other."""
     if state_of(run.path, facts) != DEAD:
         return ""
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
-    return f"{run.id} died: its process ended without a word {where}"
+    return f"its process ended without a word {where}"
+
+
+def died(run: RunDir, facts: Mapping[str, object]) -> str:
+    """A sentence about such a run; "" for any other."""
+    why = silent_end(run, facts)
+    return f"{run.id} died: {why}" if why else ""
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
