@@ -19,16 +19,12 @@ def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
     return f"its process ended without a word {where}"
 
 
-def died(run: RunDir, facts: Mapping[str, object]) -> str:
-    """A sentence about such a run; "" for any other."""
-    why = silent_end(run, facts)
-    return f"{run.id} died: {why}" if why else ""
-
-
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
     """The sentence about a run that did not end as it should; "" of any other."""
-    why = failure(facts)
-    return f"{run.id} failed: {why}" if why else died(run, facts)
+    if why := failure(facts):
+        return f"{run.id} failed: {why}"
+    why = silent_end(run, facts)
+    return why and f"{run.id} died: {why}"
 
 
 def continuation(run: RunDir) -> str:

@@ -4,8 +4,8 @@ import sys
 
 from stride.config.commands.monitor import parse_monitor
 from stride.report.monitor.app import Monitor, run
-from stride.report.monitor.run_list import find_target
 from stride.report.monitor.once import as_json, as_text
+from stride.report.monitor.run_list import find_target
 from stride.utils import entry
 from stride.utils.user_error import UserError
 

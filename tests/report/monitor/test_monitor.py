@@ -15,7 +15,7 @@ from stride.config.bands import Measured
 from stride.config.loader import load_config, to_plain
 from stride.config.metrics import Metric
 from stride.report import notebook_page
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.report.monitor import band, machine, run_page, watched_run
 from stride.report.monitor.app import Monitor
 from stride.report.monitor.once import as_json, as_text
