@@ -2,35 +2,38 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_query import SHOWN, WORDS, Look
 from stride.runstore.run_shelf import Value
+from stride.utils.durable_file import replacing
 from stride.utils.one_line import printable
 from stride.utils.typography import duration, number, score
+from stride.utils.user_error import UserError
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag")
 DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left out in this order until a line fits
 LONGEST = 60  # characters of a cell
-AT_LEFT = {*WORDS, "started"}
+LEFT_ALIGNED = {*WORDS, "started"}
 SCORES = {"test", "best", "score", "last", "goal"}
-WHOLE = {"steps", "seed", "speed", "test_episodes"}
+COUNTS = {"steps", "seed", "speed", "test_episodes"}
 
 
-def table(lines: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
+def table(briefs: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
     """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
-    cells = {name: [name, *column(name, [SHOWN.get(name, fields[name])(line) for line in lines])] for name in columns}
-    return aligned(cells, AT_LEFT, width, DISPENSABLE)
-
-
-def column(name: str, values: Sequence[Value]) -> list[str]:
-    """What stands in a column; of ten thousand values many are alike."""
-    told = {value: cell(name, value) for value in {*values}}
-    return [told[value] for value in values]
+    cells = {}
+    for name in columns:
+        field = SHOWN.get(name, fields[name])
+        cells[name] = [name, *(cell(name, field(brief)) for brief in briefs)]
+    return aligned(cells, LEFT_ALIGNED, width, DISPENSABLE)
 
 
 def aligned(
-    cells: Mapping[str, Sequence[str]], at_left: set[str], width: int | None = None, dispensable: Sequence[str] = ()
+    cells: Mapping[str, Sequence[str]],
+    left_aligned: set[str],
+    width: int | None = None,
+    dispensable: Sequence[str] = (),
 ) -> list[str]:
     """Columns, each with its heading, side by side."""
     widths = {name: max(map(len, column)) for name, column in cells.items()}
@@ -38,8 +41,9 @@ def aligned(
         if width is None or sum(widths.values()) + 2 * (len(widths) - 1) <= width:
             break
         widths.pop(name, None)
-    form = "  ".join(f"{{:{'<' if name in at_left else '>'}{size}}}" for name, size in widths.items())
-    return [form.format(*row).rstrip() for row in zip(*(cells[name] for name in widths), strict=True)]
+    line_format = "  ".join(f"{{:{'<' if name in left_aligned else '>'}{size}}}" for name, size in widths.items())
+    rows = zip(*(cells[name] for name in widths), strict=True)
+    return [line_format.format(*row).rstrip() for row in rows]
 
 
 def cell(name: str, value: Value) -> str:
@@ -55,7 +59,7 @@ def cell(name: str, value: Value) -> str:
         return duration(value)
     if name == "started":
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
-    return f"{value:,.0f}" if name in WHOLE else plain(value)
+    return f"{value:,.0f}" if name in COUNTS else plain(value)
 
 
 def plain(value: float) -> str:
@@ -63,7 +67,23 @@ def plain(value: float) -> str:
     return number(value, 0) if value == int(value) and abs(value) < 1e9 else f"{value:.4g}"
 
 
-def data(line: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
-    """The same for a program."""
-    told = {name: look(line) for name, look in fields.items()}
-    return {**told, "tags": [*line.labels.tags], "fault": line.fault, "reason": line.reason}
+def joined_pairs(value: object) -> str:
+    """`python 3.12, torch 2.9` for a mapping, other values as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return str(value)
+
+
+def data(brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
+    """An object for programs."""
+    values = {name: look(brief) for name, look in fields.items()}
+    return {**values, "tags": [*brief.labels.tags], "fault": brief.fault, "reason": brief.reason}
+
+
+def write_output(file: str, text: str) -> None:
+    """Write a file at once and completely; UserError where that is not possible."""
+    try:
+        with replacing(Path(file)) as output:
+            output.write(text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from error
