@@ -1,4 +1,4 @@
-"""The first difference between two runs of one config: a row of metrics.csv (not what clocks measured), and a tensor."""
+"""The first difference between two runs of one config: a row of metrics.csv, apart from times, and a tensor."""
 
 import math
 from collections.abc import Mapping
