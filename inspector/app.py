@@ -152,7 +152,7 @@ class Inspector:
             self.seen, self.room, self.most = gr.State(("", "")), gr.State(TABS[0]), gr.State(PAGE)
             self.words = gr.State("")
             with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
-                rooms = {name: gr.Tab(name, id=name) for name in TABS}
+                rooms = {tab_name: gr.Tab(tab_name, id=tab_name) for tab_name in TABS}
             line, listed, more = self._runs_tab(rooms["Runs"], run)
             self._compare_tab(rooms["Compare"], line)
             overview = self._run_tabs(demo, rooms, run)
@@ -172,8 +172,8 @@ class Inspector:
         self.fields[shielded] = fields
         return shielded
 
-    def _html(self, value: object, name: str, **more: Any) -> Any:
-        return self.gr.HTML(value, elem_id=name, elem_classes="room", apply_default_css=False, **more)
+    def _html(self, value: object, tab_name: str, **more: Any) -> Any:
+        return self.gr.HTML(value, elem_id=tab_name, elem_classes="room", apply_default_css=False, **more)
 
     def _runs_tab(self, tab: Component, run: Component) -> tuple[Any, Any, Any]:
         """The table and the line above it; a press on a row opens the run."""
@@ -235,21 +235,25 @@ class Inspector:
         late = [player, videos, report, network]
         tab_functions = dict(zip(LATE, (rooms.recorded, rooms.videos, rooms.report, rooms.model), strict=True))
 
-        def opened(name: str | None, room: str) -> Any:
-            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(name)) if name else ())]
+        def opened(tab_name: str | None, room: str) -> Any:
+            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(tab_name)) if tab_name else ())]
             files = gr.Dropdown(choices=choices, value="best")
-            return rooms.overview(name), files, *(tab_functions[tab](name) if tab == room else COMING for tab in LATE)
+            return (
+                rooms.overview(tab_name),
+                files,
+                *(tab_functions[tab](tab_name) if tab == room else COMING for tab in LATE),
+            )
 
-        def recorded(name: str, *how: Any) -> Any:
-            return rooms.episode(name, *how), rooms.videos(name)
+        def recorded(tab_name: str, *how: Any) -> Any:
+            return rooms.episode(tab_name, *how), rooms.videos(tab_name)
 
         outputs = [overview, inputs[0], *late]
         demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         # the page may be older than the newest run
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
-        for name, room in zip(LATE, late, strict=True):
-            tabs[name].select(tab_functions[name], run, room, **QUIET)
+        for tab_name, room in zip(LATE, late, strict=True):
+            tabs[tab_name].select(tab_functions[tab_name], run, room, **QUIET)
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
         record.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
         record_video.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
@@ -287,18 +291,18 @@ class Inspector:
 
         return guarded
 
-    def _fresh(self, seen: tuple[str, str], words: str, most: int, name: str | None) -> Any:
+    def _fresh(self, seen: tuple[str, str], words: str, most: int, tab_name: str | None) -> Any:
         """For the timer: a tab is sent only when it differs from what the page shows."""
         page, same = self.rooms.runs.page(words, most), self.gr.skip()
         table = runs_table(page)
-        overview = self.rooms.overview(name)
+        overview = self.rooms.overview(tab_name)
         now = (_print(table), _print(overview))
         listed = (table, self.gr.Button(visible=page.goes_on)) if now[0] != seen[0] else (same, same)
         return now if now != tuple(seen) else same, *listed, overview if now[1] != seen[1] else same
 
 
-def _text(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
+def _text(tab_name: str) -> str:
+    return (HERE / tab_name).read_text(encoding="utf-8")
 
 
 def go_to(tab: str) -> str:

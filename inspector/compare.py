@@ -36,12 +36,14 @@ Groups = Mapping[str, RunList]  # by name
 def first_choice(runs: Runs) -> list[str]:
     """The last group, else the last few runs of the environment that was trained last."""
     briefs = runs.page("by:run").lines
-    sizes = Counter(brief.group for brief in briefs if brief.group)
-    for brief in briefs:
-        if sizes[brief.group] > 1:
-            return [GROUP_PREFIX + brief.group]
-    environments = [brief.variant.partition(":")[0] for brief in briefs]
-    last_runs = [brief.id for brief, env_id in zip(briefs, environments, strict=True) if env_id == environments[0]]
+    sizes = Counter(run_brief.group for run_brief in briefs if run_brief.group)
+    for run_brief in briefs:
+        if sizes[run_brief.group] > 1:
+            return [GROUP_PREFIX + run_brief.group]
+    environments = [run_brief.variant.partition(":")[0] for run_brief in briefs]
+    last_runs = [
+        run_brief.id for run_brief, env_id in zip(briefs, environments, strict=True) if env_id == environments[0]
+    ]
     return last_runs[:FEW]
 
 
@@ -49,13 +51,13 @@ def choices(runs: Runs) -> list[tuple[str, str]]:
     """(label, selector): groups first, then runs, the newest first."""
     briefs = runs.page("by:run").lines
     members: dict[str, list[Brief]] = {}
-    for brief in briefs:
-        if brief.group:
-            members.setdefault(brief.group, []).append(brief)
+    for run_brief in briefs:
+        if run_brief.group:
+            members.setdefault(run_brief.group, []).append(run_brief)
     options = []
-    for name, group in members.items():
-        options.append((f"{group[0].variant}, {len(group)} seeds, group {name}", GROUP_PREFIX + name))
-    return options + [(brief.id, brief.id) for brief in briefs]
+    for group_name, group in members.items():
+        options.append((f"{group[0].variant}, {len(group)} seeds, group {group_name}", GROUP_PREFIX + group_name))
+    return options + [(run_brief.id, run_brief.id) for run_brief in briefs]
 
 
 def chosen(runs: Runs, selectors: Sequence[str]) -> list[RunFacts]:
@@ -68,7 +70,7 @@ def chosen(runs: Runs, selectors: Sequence[str]) -> list[RunFacts]:
         group = runs.group(selector.removeprefix(GROUP_PREFIX))
         if not group:
             raise UserError(f"no run belongs to {selector[:80]}")
-        run_ids += [brief.id for brief in group]
+        run_ids += [run_brief.id for run_brief in group]
     unique_ids = [*dict.fromkeys(run_ids)]
     return [runs.look_into(run_id) for run_id in unique_ids[: MOST_RUNS + 1]]
 
@@ -80,12 +82,12 @@ def compare(all_runs: RunList) -> Markup:
     sections = [note(f"the first {MOST_RUNS} runs of more")] if len(all_runs) > MOST_RUNS else []
     runs = all_runs[:MOST_RUNS]
     by_group = groups(runs)
-    clocks = {run.run.id: clock(run) for run in runs}
+    clocks = {run_facts.run.id: clock(run_facts) for run_facts in runs}
     lines = []
-    for index, (name, members) in enumerate(by_group.items()):
-        lines += curves(name, members, f"c{index % COLOURS}", clocks)
+    for index, (group_name, members) in enumerate(by_group.items()):
+        lines += curves(group_name, members, f"c{index % COLOURS}", clocks)
     lines.sort(key=lambda line: not line.thin)
-    goals = {run.brief.goal for run in runs}
+    goals = {run_facts.brief.goal for run_facts in runs}
     goal = goals.pop() if len(goals) == 1 else None
     legend = [note(BAND)] if len(by_group) < len(runs) else []
     figure = tag("section", chart("Episode return", lines, goal), *legend, class_="card")
@@ -96,46 +98,48 @@ def compare(all_runs: RunList) -> Markup:
 def groups(runs: RunList) -> dict[str, list[RunFacts]]:
     """Runs that differ in nothing but their seed, under the variant's name and the settings that distinguish them."""
     by_settings: dict[tuple[str, frozenset[tuple[str, str]]], list[RunFacts]] = {}
-    for run in runs:
-        changed = _changed_settings(run)
+    for run_facts in runs:
+        changed = _changed_settings(run_facts)
         changed.pop("seed", None)
-        by_settings.setdefault((run.brief.variant, frozenset(changed.items())), []).append(run)
+        by_settings.setdefault((run_facts.brief.variant, frozenset(changed.items())), []).append(run_facts)
     all_settings = [settings for _, settings in by_settings]
     common = frozenset.intersection(*all_settings) if all_settings else frozenset()
     variants = [variant for variant, _ in by_settings]
     named: dict[str, list[RunFacts]] = {}
     for (variant, settings), members in by_settings.items():
-        name = variant
+        group_name = variant
         if variants.count(variant) > 1:
-            name += " " + " ".join(f"{key}={value}" for key, value in sorted(settings - common))[:60]
-        name = name.strip()
-        if name in named:
-            name += f" ({members[0].run.id})"
-        named[name] = members
+            group_name += (
+                " " + " ".join(f"{config_key}={value}" for config_key, value in sorted(settings - common))[:60]
+            )
+        group_name = group_name.strip()
+        if group_name in named:
+            group_name += f" ({members[0].run.id})"
+        named[group_name] = members
     return named
 
 
-def curve_of(run: RunFacts) -> list[Point]:
+def curve_of(run_facts: RunFacts) -> list[Point]:
     """Evaluation, or training where there is none."""
-    return [point for point in run.points(VAL) or run.points(TRAIN) if abs(point.y) < LARGEST]
+    return [point for point in run_facts.points(VAL) or run_facts.points(TRAIN) if abs(point.y) < LARGEST]
 
 
-def curves(name: str, runs: RunList, colour: str, clocks: Clocks) -> list[Line]:
+def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks) -> list[Line]:
     """Each run, and for several their middle on every axis."""
-    by_run = {run.run.id: curve_of(run) for run in runs}
+    by_run = {run_facts.run.id: curve_of(run_facts) for run_facts in runs}
     by_run = {run_id: curve for run_id, curve in by_run.items() if curve}
-    lines = [Line(name, curve, colour, run=run_id) for run_id, curve in by_run.items()]
+    lines = [Line(group_name, curve, colour, run=run_id) for run_id, curve in by_run.items()]
     if len(by_run) < 2:
         return lines
-    unfinished = {run.run.id for run in runs if run.brief.status in ("running", "silent", "halted")}
-    title = f"{name}, {len(by_run)} runs"
+    unfinished = {run_facts.run.id for run_facts in runs if run_facts.brief.status in ("running", "silent", "halted")}
+    title = f"{group_name}, {len(by_run)} runs"
     middles = [middle_curve(title, by_run, unfinished, colour, clocks, axis) for axis in AXES]
     drawn = [line for line in middles if line]
     return [line._replace(thin=True) for line in lines] + drawn if drawn else lines
 
 
 def middle_curve(
-    name: str,
+    group_name: str,
     by_run: Mapping[str, Sequence[Point]],
     unfinished: Container[str],
     colour: str,
@@ -164,7 +168,7 @@ def middle_curve(
     columns = np.stack([np.interp(grid, x_values, returns) for x_values, returns in series]).T
     low, high = _bands(columns)
     points = [Point(float(x), iqm(column)) for x, column in zip(grid, columns, strict=True)]
-    return Line(name, points, colour, low, high, axis=axis)
+    return Line(group_name, points, colour, low, high, axis=axis)
 
 
 def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
@@ -181,17 +185,17 @@ def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
 def summary(by_group: Groups) -> Markup:
     """A row per group: the middle of its results, with an interval."""
     rows = []
-    for index, (name, runs) in enumerate(by_group.items()):
-        briefs = [run.brief for run in runs]
-        episodes = [brief.episodes for brief in briefs if brief.result == "solved"]
-        seconds = _valid([brief.took for brief in briefs])
+    for index, (group_name, runs) in enumerate(by_group.items()):
+        briefs = [run_facts.brief for run_facts in runs]
+        episodes = [run_brief.episodes for run_brief in briefs if run_brief.result == "solved"]
+        seconds = _valid([run_brief.took for run_brief in briefs])
         rows.append((
-            _key(name, index),
+            _key(group_name, index),
             len(runs),
             f"{len(episodes)}{few(episodes)}",
-            _middle_text([brief.test for brief in briefs]),
-            _middle_text([brief.tail.best for brief in briefs]),
-            f"{iqm([brief.tail.steps for brief in briefs]):,.0f}",
+            _middle_text([run_brief.test for run_brief in briefs]),
+            _middle_text([run_brief.tail.best for run_brief in briefs]),
+            f"{iqm([run_brief.tail.steps for run_brief in briefs]):,.0f}",
             duration(iqm(seconds)) if seconds else "",
         ))  # fmt: skip
     head = ("group", "runs", "solved", "test return", "best return", "env steps", "took")
@@ -222,34 +226,45 @@ def _valid(values: Sequence[float | None]) -> list[float]:
 def results(by_group: Groups) -> Markup:
     """A row per run."""
     rows = []
-    for index, (name, runs) in enumerate(by_group.items()):
-        for run in runs:
-            brief = run.brief
-            seed = "" if brief.seed is None else f"seed {brief.seed}"
-            returns = [brief.test, brief.tail.best, brief.tail.last]
+    for index, (group_name, runs) in enumerate(by_group.items()):
+        for run_facts in runs:
+            run_brief = run_facts.brief
+            seed = "" if run_brief.seed is None else f"seed {run_brief.seed}"
+            returns = [run_brief.test, run_brief.tail.best, run_brief.tail.last]
             return_texts = ["" if value is None else score(value) for value in returns]
-            result = verdict_badge(brief.verdict) or brief.status
-            steps = f"{brief.tail.steps:,}"
-            rows.append((_key(seed, index, name), result, *return_texts, goal_text(brief.goal), steps, run.run.id))
+            result = verdict_badge(run_brief.verdict) or run_brief.status
+            steps = f"{run_brief.tail.steps:,}"
+            rows.append(
+                (
+                    _key(seed, index, group_name),
+                    result,
+                    *return_texts,
+                    goal_text(run_brief.goal),
+                    steps,
+                    run_facts.run.id,
+                )
+            )
     return card("Runs", table(("run", "result", "test", "best", "last", "goal", "env steps", "id"), rows, "numbers"))
 
 
 def config_differences(runs: RunList) -> Markup:
     """Keys on which the runs do not agree."""
-    configs = [_changed_settings(run) for run in runs]
+    configs = [_changed_settings(run_facts) for run_facts in runs]
     rows = []
-    for key in sorted({key for config in configs for key in config} - {"seed"}):
-        values = [config.get(key, "default") for config in configs]
+    for config_key in sorted({config_key for config in configs for config_key in config} - {"seed"}):
+        values = [config.get(config_key, "default") for config in configs]
         if len(set(values)) > 1:
-            rows.append((key, *values))
+            rows.append((config_key, *values))
     if not rows:
         return card("Config differences", note("none but the seed"))
-    heads = [tag("span", f"s{run.brief.seed} {run.run.id[-4:]}", title=run.run.id) for run in runs]
+    heads = [
+        tag("span", f"s{run_facts.brief.seed} {run_facts.run.id[-4:]}", title=run_facts.run.id) for run_facts in runs
+    ]
     return card("Config differences", table(("key", *heads), rows))
 
 
-def _changed_settings(run: RunFacts) -> dict[str, str]:
+def _changed_settings(run_facts: RunFacts) -> dict[str, str]:
     try:
-        return {key: value for key, value, _ in differing_rows(run.facts)}
+        return {config_key: value for config_key, value, _ in differing_rows(run_facts.facts)}
     except UserError:  # a config of another version: its curve can still be drawn
         return {}

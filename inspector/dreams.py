@@ -1,4 +1,4 @@
-"""What a world model imagines from one step of a recorded episode, as dreams.js draws it; made when it is asked for."""
+"""The dream of a world model from one step of a recorded episode, as dreams.js draws it; made when it is asked for."""
 
 import base64
 import io
@@ -35,12 +35,14 @@ def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[
     if result is None:
         return {"seen": [], "reward": [], "goes_on": [], "value": None, "film": None}
     tensors = {"": result.seen} if isinstance(result.seen, Tensor) else result.seen  # "" for one that has no name
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    ordered: Observed = {name: arrays[name] for name in leaves(episode.observations) if name in arrays}
+    arrays = {array_name: tensor.numpy() for array_name, tensor in tensors.items()}
+    ordered: Observed = {
+        array_name: arrays[array_name] for array_name in leaves(episode.observations) if array_name in arrays
+    }
     film = None
-    for name, true_images in images(episode.observations).items():
-        if name in arrays:
-            film = side_by_side_film(true_images[step + 1 :], arrays[name], stacked)
+    for array_name, true_images in images(episode.observations).items():
+        if array_name in arrays:
+            film = side_by_side_film(true_images[step + 1 :], arrays[array_name], stacked)
             break
     return {
         "seen": short_lists(observed_numbers(ordered)[1]),

@@ -49,12 +49,12 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
         raise UserError(f"the seed is a whole number from 0 on, not {seed}")
     if not 1 <= max_steps <= MOST_STEPS:
         raise UserError(f"max steps lies between 1 and {MOST_STEPS:,}, not at {max_steps}")
-    name = f"episode-{secrets.token_hex(8)}"
-    frame_path = folder / f"{name}-frame.mp4"
+    array_name = f"episode-{secrets.token_hex(8)}"
+    frame_path = folder / f"{array_name}-frame.mp4"
     note = ""
     try:
         episode = _play(loaded, seed, policy_mode, max_steps, frame_path)
-        videos = {"frame": frame_path, **_film_observations(episode, loaded, folder / name)}
+        videos = {"frame": frame_path, **_film_observations(episode, loaded, folder / array_name)}
     except (RenderError, VideoError) as error:
         episode = _play(loaded, seed, policy_mode, max_steps, None)
         videos = {}
@@ -75,7 +75,7 @@ def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path |
         env.close()
 
 
-def _film_observations(episode: Episode, loaded: LoadedRun, name: Path) -> dict[str, Path]:
+def _film_observations(episode: Episode, loaded: LoadedRun, array_name: Path) -> dict[str, Path]:
     """Videos of the first image of the observation, where it has one."""
     observed_images = images(episode.observations)
     if not observed_images:
@@ -83,13 +83,13 @@ def _film_observations(episode: Episode, loaded: LoadedRun, name: Path) -> dict[
     first = next(iter(observed_images))
     stacked = loaded.config.frame_stack
     films: dict[str, Iterable[np.ndarray]] = {"seen": seen_frames(observed_images[first], stacked)}
-    for kind, gradients_by_name in _saliency(episode).items():
+    for film_kind, gradients_by_name in _saliency(episode).items():
         if first in gradients_by_name:
-            films[kind] = heat_frames(gradients_by_name[first], stacked)
+            films[film_kind] = heat_frames(gradients_by_name[first], stacked)
     paths = {}
-    for kind, frames in films.items():
-        paths[kind] = name.with_name(f"{name.name}-{kind}.mp4")
-        with VideoFile(paths[kind], episode.fps, all_intra=True) as video:
+    for film_kind, frames in films.items():
+        paths[film_kind] = array_name.with_name(f"{array_name.name}-{film_kind}.mp4")
+        with VideoFile(paths[film_kind], episode.fps, all_intra=True) as video:
             for frame in frames:
                 video.add(frame)
     return paths
@@ -100,7 +100,9 @@ def _saliency(episode: Episode) -> dict[str, Leaves]:
     if episode.saliency is None:
         return {}
     kinds = {"action": episode.saliency.action, "value": episode.saliency.value}
-    return {kind: gradients_by_name for kind, gradients_by_name in kinds.items() if gradients_by_name is not None}
+    return {
+        film_kind: gradients_by_name for film_kind, gradients_by_name in kinds.items() if gradients_by_name is not None
+    }
 
 
 def _delete_old(folder: Path) -> None:
@@ -134,7 +136,8 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "actions": list(episode.action_names),
         "kind": "choice" if "probability" in episode.distribution else "numbers",
         "distribution": {
-            name: short_lists(values.reshape(episode.length, -1)) for name, values in episode.distribution.items()
+            array_name: short_lists(values.reshape(episode.length, -1))
+            for array_name, values in episode.distribution.items()
         },
         "allowed": None if mask is None else np.asarray(mask, bool).tolist(),
         "taken": short_lists(episode.taken),
@@ -143,13 +146,14 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "seen": short_lists(normalized) if differs else None,
         "stacked": [len(tiles(leaf[0], config.frame_stack)) for leaf in pictures.values()][:1],
         "saliency": {
-            kind: short_lists(gradients(by_name, episode.observations)) for kind, by_name in _saliency(episode).items()
+            film_kind: short_lists(gradients(by_name, episode.observations))
+            for film_kind, by_name in _saliency(episode).items()
         },
         "spread": short_lists(np.nan_to_num(observed).std(0)),
         "dreams": episode.states is not None,
         "scaled": bool(config.normalize_reward),
         "gamma": config.gamma,
-        **{name: short_lists(values) for name, values in judgements.items()},
+        **{array_name: short_lists(values) for array_name, values in judgements.items()},
     }
 
 
@@ -187,28 +191,30 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
     return {**result, "value": values, "td_error": td_error, "advantage": advantage}
 
 
-def leaves(tree: Observed, name: str = "") -> dict[str, np.ndarray]:
+def leaves(tree: Observed, array_name: str = "") -> dict[str, np.ndarray]:
     """The arrays of an observation by dotted names, as the policy calls them; "" for one that is not a dict."""
     if not isinstance(tree, dict):
-        return {name: tree}
+        return {array_name: tree}
     arrays: dict[str, np.ndarray] = {}
     for key, child in tree.items():
-        arrays |= leaves(child, f"{name}.{key}" if name else str(key))
+        arrays |= leaves(child, f"{array_name}.{key}" if array_name else str(key))
     return arrays
 
 
 def images(tree: Observed) -> dict[str, np.ndarray]:
     """The arrays that are images."""
-    return {name: array for name, array in leaves(tree).items() if array.ndim >= 3 and array.dtype == np.uint8}
+    return {
+        array_name: array for array_name, array in leaves(tree).items() if array.ndim >= 3 and array.dtype == np.uint8
+    }
 
 
 def _numeric(tree: Observed) -> dict[str, np.ndarray]:
     """The other arrays, [T + 1, numbers] each; the action mask is shown with the actions."""
     ignored = {MASK, *images(tree)}
     return {
-        name: array.reshape(len(array), -1).astype(np.float64)
-        for name, array in leaves(tree).items()
-        if name not in ignored
+        array_name: array.reshape(len(array), -1).astype(np.float64)
+        for array_name, array in leaves(tree).items()
+        if array_name not in ignored
     }
 
 
@@ -216,9 +222,9 @@ def observed_numbers(tree: Observed) -> tuple[list[str], np.ndarray]:
     """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers."""
     arrays = _numeric(tree)
     names = []
-    for name, array in arrays.items():
+    for array_name, array in arrays.items():
         count = array.shape[1]
-        names += [name] if count == 1 else [f"{name} {index}".strip() for index in range(count)]
+        names += [array_name] if count == 1 else [f"{array_name} {index}".strip() for index in range(count)]
     instants = len(next(iter(leaves(tree).values())))
     rows = np.concatenate([*arrays.values(), np.zeros((instants, 0))], 1)
     return names[:MOST_OBSERVED], rows[:, :MOST_OBSERVED]
@@ -228,16 +234,16 @@ def gradients(by_name: Leaves, observations: Observed) -> np.ndarray:
     """[T, numbers] in the order of observed_numbers; NaN where there is none."""
     steps = len(next(iter(by_name.values())))
     columns = [np.zeros((steps, 0))]
-    for name, array in _numeric(observations).items():
+    for array_name, array in _numeric(observations).items():
         missing = np.full((steps, array.shape[1]), np.nan)
-        columns.append(by_name[name].reshape(steps, -1) if name in by_name else missing)
+        columns.append(by_name[array_name].reshape(steps, -1) if array_name in by_name else missing)
     return np.concatenate(columns, 1)[:, :MOST_OBSERVED]
 
 
 def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.ndarray) -> list[dict[str, Any]]:
     """Name and bounds of each number: the spec's, where it describes as many, else the range of this episode."""
     if len(quantities) != len(names):
-        quantities = tuple(Quantity(name or "state") for name in names)
+        quantities = tuple(Quantity(array_name or "state") for array_name in names)
     descriptions = []
     for index, quantity in enumerate(quantities):
         column = observed[:, index]
@@ -260,6 +266,6 @@ def short_lists(values: np.ndarray) -> Any:
 
 def player_markup(recording: Recording) -> Markup:
     """The element that episode.js reads: the numbers in an attribute, hence escaped once and never executed."""
-    numbers = {**recording.data, "videos": {kind: str(path) for kind, path in recording.videos.items()}}
+    numbers = {**recording.data, "videos": {film_kind: str(path) for film_kind, path in recording.videos.items()}}
     text = json.dumps(numbers, separators=(",", ":"), allow_nan=False)
     return tag("div", class_="stride-episode", data_key=recording.key, data_episode=text)

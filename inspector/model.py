@@ -28,7 +28,11 @@ def config(run: RunFacts) -> Markup:
     facts = run.facts.get("config")
     raw = tag("details", tag("summary", "as YAML"), tag("pre", config_yaml(facts)))
     try:
-        settings = [(key, written(value)) for key, value in config_of(run.facts).items() if key not in IDENTITY]
+        settings = [
+            (child_name, written(value))
+            for child_name, value in config_of(run.facts).items()
+            if child_name not in IDENTITY
+        ]
         all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
     except UserError:  # of another version: said by `configured`
         all_keys = Markup("")
@@ -41,16 +45,22 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
 
     def add(name: str, module: nn.Module, depth: int) -> None:
         parameters = [*module.named_parameters(recurse=False)]
-        children = [(key, child) for key, child in module.named_children() if any(True for _ in child.parameters())]
+        children = [
+            (child_name, child)
+            for child_name, child in module.named_children()
+            if any(True for _ in child.parameters())
+        ]
         if not parameters and len(children) == 1 and depth:
-            [(key, child)] = children
-            return add(f"{name}.{key}", child, depth)
-        shapes = ", ".join(f"{key} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for key, tensor in parameters)
+            [(child_name, child)] = children
+            return add(f"{name}.{child_name}", child, depth)
+        shapes = ", ".join(
+            f"{child_name} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for child_name, tensor in parameters
+        )
         count = sum(parameter.numel() for parameter in module.parameters())
         label = tag("span", name, style=f"padding-left:{depth * 1.2:.1f}em")
         rows.append((label, type(module).__name__, shapes, f"{count:,}"))
-        for key, child in children:
-            add(key, child, depth + 1)
+        for child_name, child in children:
+            add(child_name, child, depth + 1)
 
     add("policy", network, 0)
     return rows

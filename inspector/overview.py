@@ -19,16 +19,18 @@ MOST_TEXT = 2000  # characters of a value
 SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")
 
 
-def overview(run: RunFacts) -> Markup:
+def overview(run_facts: RunFacts) -> Markup:
     """The complete tab."""
-    charts = board(run.run.id, {"": clock(run)}, learning(run), small_charts(run))
-    return join([header(run), alerts(run), charts, dreams(run), configured(run), environment(run)])
+    charts = board(run_facts.run.id, {"": clock(run_facts)}, learning(run_facts), small_charts(run_facts))
+    return join(
+        [header(run_facts), alerts(run_facts), charts, dreams(run_facts), configured(run_facts), environment(run_facts)]
+    )
 
 
-def header(run: RunFacts) -> Markup:
-    brief = run.brief
+def header(run_facts: RunFacts) -> Markup:
+    brief = run_facts.brief
     tail = brief.tail
-    config = run.facts.get("config", {})
+    config = run_facts.facts.get("config", {})
     budget = config.get("max_timesteps")
     of_budget = f" of {budget:,}" if isinstance(budget, int) and whole(budget) else ""
     of_training = "" if tail.evaluated else " of training"
@@ -41,27 +43,27 @@ def header(run: RunFacts) -> Markup:
         "env steps": f"{tail.steps:,}{of_budget}",
         "took": None if brief.took is None else duration(brief.took),
         "steps/s": None if brief.speed is None else short(brief.speed),
-        "seed": run.facts.get("seed", "?"),
+        "seed": run_facts.facts.get("seed", "?"),
         "started": None if brief.started is None else moment(brief.started),
     }
     description = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
-    problems = [tag("p", text, class_="damage") for text in (run.fault, brief.reason) if text]
-    details_row = facts_row((name, value) for name, value in details.items() if value is not None)
+    problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
+    details_row = facts_row((entry_name, value) for entry_name, value in details.items() if value is not None)
     return join([tag("h2", brief.variant), description, *problems, details_row])
 
 
-def learning(run: RunFacts) -> Markup:
-    lines = [Line("training", run.points(TRAIN), "c1"), Line("evaluation", run.points(VAL), "c0")]
-    sampled_bytes = run.curves.sampled
+def learning(run_facts: RunFacts) -> Markup:
+    lines = [Line("training", run_facts.points(TRAIN), "c1"), Line("evaluation", run_facts.points(VAL), "c0")]
+    sampled_bytes = run_facts.curves.sampled
     remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show rows from all over it"
     remarks = [note(remark)] if sampled_bytes else []
-    return tag("section", chart("Episode return", lines, run.brief.goal), *remarks, class_="card")
+    return tag("section", chart("Episode return", lines, run_facts.brief.goal), *remarks, class_="card")
 
 
-def alerts(run: RunFacts) -> Markup:
+def alerts(run_facts: RunFacts) -> Markup:
     """Every alert so far and what to try, also those that are over."""
     try:
-        all_alerts = read_alerts(run.run)
+        all_alerts = read_alerts(run_facts.run)
     except UserError as error:
         return card("Alerts", note(str(error)))
     items = []
@@ -71,18 +73,18 @@ def alerts(run: RunFacts) -> Markup:
     return card("Alerts", tag("ul", *items), kind="alerts") if items else Markup("")
 
 
-def small_charts(run: RunFacts) -> Markup:
+def small_charts(run_facts: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
     declared = load_metrics()
-    measured = run.curves.curves.keys()
-    names = [name for name in declared if name in measured and name.startswith(SMALL_AREAS)]
+    measured = run_facts.curves.curves.keys()
+    names = [entry_name for entry_name in declared if entry_name in measured and entry_name.startswith(SMALL_AREAS)]
     names += sorted(measured - declared.keys())
     charts = []
     constants = []
     for metric_name in names[:MOST_CHARTS]:
         metric = metric_of(metric_name)
         title = metric.title[:MOST_TEXT]
-        points = run.points(metric_name)
+        points = run_facts.points(metric_name)
         meaning = f"{metric_name[:MOST_TEXT]}: {metric.meaning or 'not declared in metrics.yaml'}"
         value = constant(points)
         if value is None:
@@ -101,10 +103,10 @@ def small_charts(run: RunFacts) -> Markup:
     return card("Learning", tag("div", *charts, class_="multiples"), *remarks)
 
 
-def dreams(run: RunFacts) -> Markup:
+def dreams(run_facts: RunFacts) -> Markup:
     """How far a world model's dreams stray, where a run has ended with one."""
     try:
-        dream_errors = read_dreams(run.run)
+        dream_errors = read_dreams(run_facts.run)
     except UserError as error:
         return card("Dreams", note(str(error)))
     if dream_errors is None:
@@ -112,20 +114,22 @@ def dreams(run: RunFacts) -> Markup:
     return card("Dreams", table(*dream_errors.table(), "numbers"), note(MEANING))
 
 
-def configured(run: RunFacts) -> Markup:
+def configured(run_facts: RunFacts) -> Markup:
     """The settings that are not defaults."""
     try:
-        rows = differing_rows(run.facts)
+        rows = differing_rows(run_facts.facts)
     except UserError as error:
         return card("Config", note(str(error)))
     return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))
 
 
-def environment(run: RunFacts) -> Markup:
+def environment(run_facts: RunFacts) -> Markup:
     """Command, code, versions and machine."""
-    rows = [("run", run.run.id)]
+    rows = [("run", run_facts.run.id)]
     for key in ("command", "git_hash", "engine", "device", "host", "versions"):
-        value = run.facts.get(key, "")
+        value = run_facts.facts.get(key, "")
         details = value if isinstance(value, dict) else {key: value}
-        rows += [(str(name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for name, text in details.items() if text != ""]
+        rows += [
+            (str(entry_name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for entry_name, text in details.items() if text != ""
+        ]
     return card("Where it ran", table(("what", "value"), rows, "pairs"))

@@ -1,4 +1,4 @@
-"""What needs the networks themselves: a run's modules, and an episode of it. The only file that loads torch."""
+"""The tabs that need the networks themselves: a run's modules, and an episode of it. The only file that loads torch."""
 
 from functools import partial
 from pathlib import Path

@@ -36,7 +36,7 @@ class Page(NamedTuple):
 
     @property
     def lines(self) -> list[Brief]:
-        return [brief for members in self.items for brief in members]
+        return [run_brief for members in self.items for run_brief in members]
 
     @property
     def goes_on(self) -> bool:
@@ -110,10 +110,10 @@ class Runs:
         group = briefs[-1].group if briefs else ""
         if group:
             for run_id in run_ids[most:]:
-                brief = self._index.brief(run_id)
-                if brief.group != group:
+                run_brief = self._index.brief(run_id)
+                if run_brief.group != group:
                     break
-                briefs.append(brief)
+                briefs.append(run_brief)
         return briefs
 
     def group(self, name: str) -> list[Brief]:
@@ -143,12 +143,12 @@ class Runs:
         run = self.find(selector)
         with self._lock:
             self._index.ids()  # follows a change of the root
-            brief = self._index.brief(run.id)
+            run_brief = self._index.brief(run.id)
             stamp = self._index.entry(run.id).config
             old_stamp, old = self._open_runs.pop(run.id, ("", None))
             facts = old.facts if old and old_stamp == stamp else facts_of(run.path)
             curves = old.curves if old else MetricsTable(run.metrics_csv, spread=True)
-            run_facts = RunFacts(run, brief, facts, curves)
+            run_facts = RunFacts(run, run_brief, facts, curves)
             self._open_runs[run.id] = stamp, run_facts
             if len(self._open_runs) > MOST_OPEN:
                 self._open_runs.popitem(last=False)

@@ -43,38 +43,38 @@ def filters() -> Markup:
     return tag("div", line, *menus, compare, class_="filters")
 
 
-def _menu(key: str, default: str, choices: Mapping[str, str]) -> Markup:
+def _menu(column_key: str, default: str, choices: Mapping[str, str]) -> Markup:
     options = [tag("option", label, value=term) for term, label in {"": default, **choices}.items()]
-    return tag("select", *options, class_="field", data_key=key, aria_label=key)
+    return tag("select", *options, class_="field", data_key=column_key, aria_label=column_key)
 
 
 def runs_table(page: Page) -> Markup:
     """The complete tab."""
     if not page.items:
         return note(f"no run under {runs_root()} that matches; {TRAIN} CartPole-v1:ppo makes one")
-    head = tag("tr", tag("th", ""), *(_heading(key, page.query) for key in HEAD))
+    head = tag("tr", tag("th", ""), *(_heading(column_key, page.query) for column_key in HEAD))
     body = [row for members in page.items for row in _rows(tuple(members))]
     table = tag("table", tag("thead", head), tag("tbody", *body))
     briefs = page.lines
     count = "1 run" if page.matching == 1 else f"{page.matching:,} runs"
     if len(briefs) < page.matching:
         count = f"{len(briefs):,} of {count}"
-    seeds = sorted({brief.seed for brief in briefs if brief.seed is not None})[:MOST_CHOICES]
-    groups = dict.fromkeys(brief.group for brief in briefs if brief.group and " " not in brief.group)
+    seeds = sorted({run_brief.seed for run_brief in briefs if run_brief.seed is not None})[:MOST_CHOICES]
+    groups = dict.fromkeys(run_brief.group for run_brief in briefs if run_brief.group and " " not in run_brief.group)
     group_names = join([*groups][:MOST_CHOICES], " ")
     box = tag("div", table, class_="scroll runs", data_seeds=join(seeds, " "), data_groups=group_names)
     return join([box, tag("p", count, class_="note count")])
 
 
-def _heading(key: str, query: Query) -> Markup:
+def _heading(column_key: str, query: Query) -> Markup:
     """A press sorts by it, the next one in the other direction; numbers begin with the highest."""
-    is_text = key in WORDS
+    is_text = column_key in WORDS
     attributes = {"class_": "" if is_text else "number"}
-    label = HEAD[key]
-    if query.sort == key:
+    label = HEAD[column_key]
+    if query.sort == column_key:
         label += " ↓" if query.descending else " ↑"
         attributes["aria_sort"] = "descending" if query.descending else "ascending"
-    button = tag("button", label, type="button", class_="sort", data_sort=key if is_text else f"-{key}")
+    button = tag("button", label, type="button", class_="sort", data_sort=column_key if is_text else f"-{column_key}")
     return tag("th", button, **attributes)
 
 
@@ -97,33 +97,33 @@ def brief_text(text: str, longest: int = LONGEST) -> str:
 def _rows(members: tuple[Brief, ...]) -> tuple[Markup, ...]:
     if len(members) == 1:
         return (_row(members[0]),)
-    return _group_row(members), *(_row(brief, is_member=True) for brief in members)
+    return _group_row(members), *(_row(run_brief, is_member=True) for run_brief in members)
 
 
-def _row(brief: Brief, is_member: bool = False) -> Markup:
-    problem = brief.fault or brief.reason
+def _row(run_brief: Brief, is_member: bool = False) -> Markup:
+    problem = run_brief.fault or run_brief.reason
     why = tag("div", brief_text(problem), class_="why", title=problem) if problem else ""
-    tail = brief.tail
+    tail = run_brief.tail
     remark = "" if tail.evaluated else OF_TRAINING
-    goal = f"goal {goal_text(brief.goal)}" if brief.goal is not None else ""
+    goal = f"goal {goal_text(run_brief.goal)}" if run_brief.goal is not None else ""
     cells = [
-        tag("td", tag("input", type="checkbox", aria_label=f"compare {brief.id}")),
-        tag("td", tag("button", brief_text(brief.variant), class_="link", type="button"), why),
-        tag("td", badge(brief.status)),
-        tag("td", verdict_badge(brief.verdict), title=goal),
-        _started(brief.started),
-        _number("" if brief.took is None else duration(brief.took)),
-        _number("" if brief.seed is None else str(brief.seed)),
+        tag("td", tag("input", type="checkbox", aria_label=f"compare {run_brief.id}")),
+        tag("td", tag("button", brief_text(run_brief.variant), class_="link", type="button"), why),
+        tag("td", badge(run_brief.status)),
+        tag("td", verdict_badge(run_brief.verdict), title=goal),
+        _started(run_brief.started),
+        _number("" if run_brief.took is None else duration(run_brief.took)),
+        _number("" if run_brief.seed is None else str(run_brief.seed)),
         _number("" if tail.fault else f"{tail.steps:,}"),
-        _number("" if brief.speed is None else short(brief.speed)),
+        _number("" if run_brief.speed is None else short(run_brief.speed)),
         _number(_score(tail.last), remark),
         _number(_score(tail.best), remark),
-        _number(_score(brief.test), goal),
-        tag("td", _short_name(brief.group), title=brief.group),
-        tag("td", _short_name(brief.id), class_="id", title=brief.id),
+        _number(_score(run_brief.test), goal),
+        tag("td", _short_name(run_brief.group), title=run_brief.group),
+        tag("td", _short_name(run_brief.id), class_="id", title=run_brief.id),
     ]
-    attributes = {"class_": "member", "data_group": brief.group, "hidden": ""} if is_member else {}
-    return tag("tr", *cells, data_run=brief.id, **attributes)
+    attributes = {"class_": "member", "data_group": run_brief.group, "hidden": ""} if is_member else {}
+    return tag("tr", *cells, data_run=run_brief.id, **attributes)
 
 
 def _group_row(members: Sequence[Brief]) -> Markup:
@@ -132,20 +132,20 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     count = len(members)
     title = f"interquartile mean of {count} runs"
 
-    def middle_of(key: str) -> float | None:
-        value = middle([FIELDS[key](brief) for brief in members])
+    def middle_of(column_key: str) -> float | None:
+        value = middle([FIELDS[column_key](run_brief) for run_brief in members])
         return value if isinstance(value, float) else None
 
     took = middle_of("took")
     steps = middle_of("steps")
     speed = middle_of("speed")
     statuses = []
-    for status, number in Counter(brief.status for brief in members).most_common():
+    for status, number in Counter(run_brief.status for run_brief in members).most_common():
         statuses += [badge(status), f" {number} " if number < count else " "]
     verdicts = []
-    for verdict, number in Counter(brief.verdict for brief in members if brief.result).most_common():
+    for verdict, number in Counter(run_brief.verdict for run_brief in members if run_brief.result).most_common():
         verdicts += [verdict_badge(verdict), f" {number} of {count} "]
-    started = [brief.started for brief in members if brief.started is not None]
+    started = [run_brief.started for run_brief in members if run_brief.started is not None]
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare all of {first.group}")),
@@ -154,10 +154,10 @@ def _group_row(members: Sequence[Brief]) -> Markup:
         tag("td", *verdicts),
         _started(max(started, default=None)),
         _number("" if took is None else duration(took), title),
-        _number(_seed_range([brief.seed for brief in members if brief.seed is not None])),
+        _number(_seed_range([run_brief.seed for run_brief in members if run_brief.seed is not None])),
         _number("" if steps is None else f"{steps:,.0f}", title),
         _number("" if speed is None else short(speed), title),
-        *(_number(_score(middle_of(key)), title) for key in ("last", "best", "test")),
+        *(_number(_score(middle_of(column_key)), title) for column_key in ("last", "best", "test")),
         tag("td", _short_name(first.group), title=first.group),
         tag("td", ""),
     ]

@@ -41,20 +41,21 @@ def films_of(run: RunDir) -> list[Path]:
 
     Links are left out, as they could name any file of the disk.
     """
-    played = []
-    trained = []
+    played: list[tuple[int, int, str, str]] = []
+    trained: list[tuple[int, str]] = []
     for name in list_names(run.videos):
         if match := NAME.fullmatch(name):
             trained.append((int(match[1]), name))
         elif match := PLAYED.fullmatch(name):
             played.append((int(match[2]), int(match[3]), match[1], name))
-    paths = [run.videos / item[-1] for item in (*sorted(played), *sorted(trained))]
-    return [path for path in paths if _is_file(path)][-MOST_VIDEOS:]
+    names = [item[-1] for item in sorted(played)] + [name for _, name in sorted(trained)]
+    paths = [run.videos / name for name in names]
+    return [video_path for video_path in paths if _is_file(video_path)][-MOST_VIDEOS:]
 
 
-def _is_file(path: Path) -> bool:
+def _is_file(video_path: Path) -> bool:
     try:
-        return exists(path)
+        return exists(video_path)
     except UserError:
         return False
 
@@ -66,19 +67,19 @@ def lend(run: RunDir, folder: Path) -> list[Path]:
             old_copy.unlink(missing_ok=True)
     copies = []
     space = MOST_COPIED - sum(copy.stat().st_size for copy in folder.glob("video-*.mp4"))
-    for path in reversed(films_of(run)):
-        copy = folder / f"video-{run.id}-{path.name.replace('=', '')}"
+    for video_path in reversed(films_of(run)):
+        copy = folder / f"video-{run.id}-{video_path.name.replace('=', '')}"
         if not copy.exists():
-            space -= _copy(path, copy, space)
+            space -= _copy(video_path, copy, space)
         if copy.exists():
             copies.append(copy)
     return copies[::-1]
 
 
-def _copy(path: Path, copy: Path, space: int) -> int:
+def _copy(video_path: Path, copy: Path, space: int) -> int:
     """Number of bytes; none of a file that is larger than the space, or was replaced by something else meanwhile."""
     try:
-        with open_file(path, min(MOST_BYTES, space)) as source, open(copy, "wb") as target:
+        with open_file(video_path, min(MOST_BYTES, space)) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target)
             return target.tell()
     except (UserError, OSError):
@@ -88,9 +89,11 @@ def _copy(path: Path, copy: Path, space: int) -> int:
 
 def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) -> Markup:
     """The complete tab: the videos of the run, then the one that was recorded here."""
-    figures = [_figure(path, caption(path, run.curves.returns)) for path in lend(run.run, folder)]
+    figures = [_figure(video_path, caption(video_path, run.curves.returns)) for video_path in lend(run.run, folder)]
     if episode:
-        figures += [_figure(path, episode.description) for path in episode.videos[:1] if path.exists()]
+        figures += [
+            _figure(video_path, episode.description) for video_path in episode.videos[:1] if video_path.exists()
+        ]
     if not figures:
         return note(
             "training left no videos (video_freq_epochs=20 would make some); record an episode and there is one"
@@ -99,25 +102,25 @@ def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) 
 
 
 @lru_cache(maxsize=256)
-def poster(path: Path) -> str:
+def poster(video_path: Path) -> str:
     """A picture of the video in the page itself: browsers open only a few connections, and each video takes one."""
     try:
-        return f"data:image/jpeg;base64,{b64encode(thumbnail(path)).decode()}"
+        return f"data:image/jpeg;base64,{b64encode(thumbnail(video_path)).decode()}"
     except (VideoError, UserError):  # damaged, or PyAV is missing: the browser may still play it
         return ""
 
 
-def caption(path: Path, returns: dict[int, float]) -> str:
+def caption(video_path: Path, returns: dict[int, float]) -> str:
     """A description of a copy; its name has no "="."""
-    _, is_played, name = path.stem.partition("-play-")
+    _, is_played, name = video_path.stem.partition("-play-")
     if is_played:
         parts = [re.sub(r"([a-z])([0-9])", r"\1 \2", part) for part in name.split("-")]
         return ", ".join(["play", *parts])
-    epoch = int(path.stem.rpartition("epoch")[2])
+    epoch = int(video_path.stem.rpartition("epoch")[2])
     return f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
 
 
-def _figure(path: Path, text: str) -> Markup:
-    address = f"/gradio_api/file={quote(str(path))}"
-    player = tag("video", src=address, poster=poster(path), controls="", preload="none", playsinline="")
+def _figure(video_path: Path, text: str) -> Markup:
+    address = f"/gradio_api/file={quote(str(video_path))}"
+    player = tag("video", src=address, poster=poster(video_path), controls="", preload="none", playsinline="")
     return tag("figure", player, tag("figcaption", text))

@@ -33,26 +33,26 @@ def comparison_lines(groups: Groups, how: str, width: int) -> list[str]:
 def _one_group(group: Group, how: str, width: int) -> list[str]:
     seeds = group.seeds
     columns = {
-        "seed": [str(seed.seed) for seed in seeds],
-        "verdict": [seed.verdict_words for seed in seeds],
-        "return": [_plus_minus(seed.mean, seed.deviation) for seed in seeds],
-        "env steps": ["" if seed.env_steps is None else f"{seed.env_steps:,}" for seed in seeds],
-        "best val": ["" if seed.best is None else score(seed.best) for seed in seeds],
-        "time": ["" if seed.seconds is None else duration(seed.seconds) for seed in seeds],
-        RUN: [seed.run.id if seed.run else "" for seed in seeds],
+        "seed": [str(seed_result.seed) for seed_result in seeds],
+        "verdict": [seed_result.verdict_words for seed_result in seeds],
+        "return": [_plus_minus(seed_result.mean, seed_result.deviation) for seed_result in seeds],
+        "env steps": ["" if seed_result.env_steps is None else f"{seed_result.env_steps:,}" for seed_result in seeds],
+        "best val": ["" if seed_result.best is None else score(seed_result.best) for seed_result in seeds],
+        "time": ["" if seed_result.seconds is None else duration(seed_result.seconds) for seed_result in seeds],
+        RUN: [seed_result.run.id if seed_result.run else "" for seed_result in seeds],
     }
     table = _table(columns, width, ("time", "best val", "env steps", RUN))
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
-    lines = [f"group {group.name}: {group.title}{goal}", f"returns: {how}", "", *table, ""]
-    lines += [f"seed {seed.seed}: {seed.why}" for seed in seeds if seed.why]
-    lines.append(together(group))
+    text_lines = [f"group {group.name}: {group.title}{goal}", f"returns: {how}", "", *table, ""]
+    text_lines += [f"seed {seed_result.seed}: {seed_result.why}" for seed_result in seeds if seed_result.why]
+    text_lines.append(together(group))
     if warning := caution(len(group.tested)):
-        lines.append(warning)
+        text_lines.append(warning)
     if RUN not in table[0]:
-        lines.append(f"ids of the runs: {os.path.relpath(group.folder / 'runs.csv')}")
+        text_lines.append(f"ids of the runs: {os.path.relpath(group.folder / 'runs.csv')}")
     if group.unfinished:
-        lines.append(f"continue: {TRAIN} --resume group:{group.name}")
-    return lines
+        text_lines.append(f"continue: {TRAIN} --resume group:{group.name}")
+    return text_lines
 
 
 def _plus_minus(mean: float | None, deviation: float | None) -> str:
@@ -74,19 +74,21 @@ def _several_groups(groups: Groups, how: str, width: int) -> list[str]:
         "env steps": [_median(group, "env_steps") for group in groups],
         "time": [_median(group, "seconds") for group in groups],
     }
-    lines = [f"returns: {how}", ""]
-    for name, group in zip(names, groups, strict=True):
-        lines.append(f"{name}  group:{group.name}  {group.command if group.words else group.title}")
-    lines += ["", *_table(columns, width, ("time", "env steps", "solved", "mean")), ""]
-    config_lines = [f"apart in {key}: {' | '.join(values)}" for key, values in differences(groups).items()]
-    lines += config_lines or ["apart in nothing but their seeds"]
-    lines += against_first(groups)
-    for name, group in zip(names, groups, strict=True):
+    text_lines = [f"returns: {how}", ""]
+    for group_letter, group in zip(names, groups, strict=True):
+        text_lines.append(f"{group_letter}  group:{group.name}  {group.command if group.words else group.title}")
+    text_lines += ["", *_table(columns, width, ("time", "env steps", "solved", "mean")), ""]
+    config_lines = [
+        f"apart in {config_key}: {' | '.join(values)}" for config_key, values in differences(groups).items()
+    ]
+    text_lines += config_lines or ["apart in nothing but their seeds"]
+    text_lines += against_first(groups)
+    for group_letter, group in zip(names, groups, strict=True):
         if warning := caution(len(group.tested)):
-            lines.append(f"{name}: {warning}")
+            text_lines.append(f"{group_letter}: {warning}")
     if len({group.facts.get("env_id") for group in groups}) > 1:
-        lines.append("these are different environments: their returns do not compare")
-    return lines
+        text_lines.append("these are different environments: their returns do not compare")
+    return text_lines
 
 
 def letters(groups: Groups) -> list[str]:
@@ -97,20 +99,22 @@ def letters(groups: Groups) -> list[str]:
 
 def against_first(groups: Groups) -> list[str]:
     """`B - A: IQM +12.30 [95 % -3.20 .. 27.80], a run of B beats one of A with probability 0.72`"""
-    lines = []
+    text_lines = []
     names = letters(groups)
     first = groups[0].tested
-    for name, group in zip(names[1:], groups[1:], strict=True):
+    for group_letter, group in zip(names[1:], groups[1:], strict=True):
         values = group.tested
         if not first or not values:
-            lines.append(f"{name} - A: nothing was tested on one side")
+            text_lines.append(f"{group_letter} - A: nothing was tested on one side")
             continue
-        line = f"{name} - A: IQM {iqm(values) - iqm(first):+.2f}"
+        line = f"{group_letter} - A: IQM {iqm(values) - iqm(first):+.2f}"
         limits = _difference_limits(values, first)
         if limits:
             line += f" [95 % {limits[0]:.2f} .. {limits[1]:.2f}]"
-        lines.append(f"{line}, a run of {name} beats one of A with probability {chance_of_more(values, first):.2f}")
-    return lines
+        text_lines.append(
+            f"{line}, a run of {group_letter} beats one of A with probability {chance_of_more(values, first):.2f}"
+        )
+    return text_lines
 
 
 def _difference_limits(values: Sequence[float], first: Sequence[float]) -> tuple[float, float] | None:
@@ -121,12 +125,12 @@ def _difference_limits(values: Sequence[float], first: Sequence[float]) -> tuple
 def differences(groups: Groups) -> dict[str, tuple[str, ...]]:
     """Keys of the configs on which the groups do not agree, with the value of each group."""
     configs = [mapping(group.facts.get("config")) for group in groups]
-    keys = {key for config in configs for key in config} - IGNORED_KEYS
+    keys = {config_key for config in configs for config_key in config} - IGNORED_KEYS
     result = {}
-    for key in sorted(keys):
-        values = tuple(written(config.get(key)) for config in configs)
+    for config_key in sorted(keys):
+        values = tuple(written(config.get(config_key)) for config in configs)
         if len(set(values)) > 1:
-            result[key] = values
+            result[config_key] = values
     return result
 
 
@@ -152,12 +156,19 @@ def _group_data(group: Group) -> dict[str, Any]:
     mean, deviation = mean_and_deviation(means) if means else (None, None)
     runs = [
         {
-            "seed": seed.seed, "run_id": seed.run.id if seed.run else None, "verdict": seed.verdict,
-            "mean_return": seed.mean, "std_return": seed.deviation, "episodes": seed.episodes, "val_best": seed.best,
-            "env_steps": seed.env_steps, "seconds": seed.seconds, "why": seed.why,
+            "seed": seed_result.seed,
+            "run_id": seed_result.run.id if seed_result.run else None,
+            "verdict": seed_result.verdict,
+            "mean_return": seed_result.mean,
+            "std_return": seed_result.deviation,
+            "episodes": seed_result.episodes,
+            "val_best": seed_result.best,
+            "env_steps": seed_result.env_steps,
+            "seconds": seed_result.seconds,
+            "why": seed_result.why,
         }
-        for seed in group.seeds
-    ]  # fmt: skip
+        for seed_result in group.seeds
+    ]
     return {
         "group": group.name, "env_id": group.facts.get("env_id"), "variant": group.facts.get("variant"),
         "goal": group.goal, "command": group.command if group.words else None, "solved": group.solved, "mean": mean,
@@ -180,12 +191,12 @@ def _interval(values: Sequence[float]) -> str:
     return f"{low:.2f} .. {high:.2f}"
 
 
-def _median(group: Group, name: str) -> str:
+def _median(group: Group, group_letter: str) -> str:
     """Over the runs that finished."""
-    values = known_values(group, name)
+    values = known_values(group, group_letter)
     if not values:
         return ""
-    return duration(median(values)) if name == "seconds" else f"{median(values):,.0f}"
+    return duration(median(values)) if group_letter == "seconds" else f"{median(values):,.0f}"
 
 
 def _table(columns: Columns, width: int, dispensable: Sequence[str]) -> list[str]:

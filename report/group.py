@@ -96,8 +96,8 @@ class Group:
     def parts(self) -> "list[Group]":
         """Runs that differ in their seed alone, each such set as a group of its own."""
         by_label: dict[str, list[Seed]] = {}
-        for seed in self.seeds:
-            by_label.setdefault(seed.label, []).append(seed)
+        for seed_result in self.seeds:
+            by_label.setdefault(seed_result.label, []).append(seed_result)
         if len(by_label) < 2:
             return [self]
         parts = []
@@ -112,7 +112,7 @@ class Group:
     @property
     def facts(self) -> Facts:
         """config.json of the first that has one: they differ in the seed only."""
-        return next((seed.facts for seed in self.seeds if seed.facts), {})
+        return next((seed_result.facts for seed_result in self.seeds if seed_result.facts), {})
 
     @property
     def title(self) -> str:
@@ -121,8 +121,8 @@ class Group:
             return f"{len(self.parts)} variants"
         if "env_id" in self.facts:
             title = f"{self.facts['env_id']}:{self.facts.get('variant', '?')}"
-            return " ".join([title, *(word for word in self.label.split() if word != title)])
-        return next((word for word in self.words if ":" in word and "=" not in word), self.name)
+            return " ".join([title, *(argument for argument in self.label.split() if argument != title)])
+        return next((argument for argument in self.words if ":" in argument and "=" not in argument), self.name)
 
     @property
     def goal(self) -> float | None:
@@ -131,26 +131,26 @@ class Group:
     @property
     def command(self) -> str:
         """The command that trains such a group again."""
-        seeds = list(dict.fromkeys(seed.seed for seed in self.seeds))
+        seeds = list(dict.fromkeys(seed_result.seed for seed_result in self.seeds))
         return shlex.join([*spelled("train"), *self.words, "--seed", seed_text(seeds)])
 
     @property
     def tested(self) -> list[float]:
         """The mean returns of the finished ones, in order."""
-        return [seed.mean for seed in self.seeds if seed.finished and seed.mean is not None]
+        return [seed_result.mean for seed_result in self.seeds if seed_result.finished and seed_result.mean is not None]
 
     @property
     def solved(self) -> int:
-        return sum(seed.verdict == "solved" for seed in self.seeds)
+        return sum(seed_result.verdict == "solved" for seed_result in self.seeds)
 
     @property
     def few(self) -> str:
         """Follows the number of solved seeds: ` (5 episodes)` where tests had fewer than 100; else ""."""
-        return few([seed.episodes for seed in self.seeds if seed.verdict == "solved"])
+        return few([seed_result.episodes for seed_result in self.seeds if seed_result.verdict == "solved"])
 
     @property
     def unfinished(self) -> list[Seed]:
-        return [seed for seed in self.seeds if not seed.finished]
+        return [seed_result for seed_result in self.seeds if not seed_result.finished]
 
 
 def read_group(selector: str) -> Group:
@@ -171,7 +171,7 @@ def seed_of(standing: Standing, group: str = "") -> Seed:
         standing = standing._replace(facts=removed_facts(deleted_id))
     facts = standing.facts
     outcome = standing.outcome
-    word, why = _verdict(run, standing) if run else _verdict_without_run(deleted_id, facts)
+    argument, why = _verdict(run, standing) if run else _verdict_without_run(deleted_id, facts)
     env_steps = outcome.get("env_steps")
     if not whole(env_steps):
         env_steps = _last_step(run) if run else None
@@ -179,7 +179,7 @@ def seed_of(standing: Standing, group: str = "") -> Seed:
         standing.seed,
         run,
         facts,
-        word,
+        argument,
         why,
         mean=finite(outcome.get("test_mean")),
         deviation=finite(outcome.get("test_std")),
@@ -240,9 +240,9 @@ def _rows(run: RunDir) -> list[dict[str, float]]:
         return []
 
 
-def curve_of(seed: Seed) -> list[Point]:
+def curve_of(seed_result: Seed) -> list[Point]:
     """Evaluations over env steps, or training where there were none."""
-    rows = [row for row in _rows(seed.run) if STEPS in row] if seed.run else []
+    rows = [row for row in _rows(seed_result.run) if STEPS in row] if seed_result.run else []
     for metric_name in (VAL, TRAIN):
         curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
         if curve:
@@ -272,11 +272,11 @@ def seed_text(seeds: Sequence[int]) -> str:
 def together(group: Group) -> str:
     """The result of all seeds, in a line."""
     tested = group.tested
-    finished = [seed for seed in group.seeds if seed.finished]
+    finished = [seed_result for seed_result in group.seeds if seed_result.finished]
     if not tested:
         return f"{len(finished)} run{'s' if len(finished) != 1 else ''} finished, none was tested"
-    verdicts = Counter(seed.verdict_words for seed in finished).most_common()
-    counts = ", ".join(f"{count} {word}" for word, count in verdicts)
+    verdicts = Counter(seed_result.verdict_words for seed_result in finished).most_common()
+    counts = ", ".join(f"{count} {argument}" for argument, count in verdicts)
     return f"{len(tested)} run{'s' if len(tested) > 1 else ''}: {middle(tested)}, {counts}"
 
 

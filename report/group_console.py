@@ -67,12 +67,12 @@ class GroupConsole(Watcher):
         self._draw()
 
     def began(self, index: int) -> None:
-        row = self._rows[index]
-        row.state = "starting"
-        row.started = self._clock()
-        row.run = self._jobs[index].run
-        if row.run:
-            self._known_runs.add(row.run.id)
+        seed_row = self._rows[index]
+        seed_row.state = "starting"
+        seed_row.started = self._clock()
+        seed_row.run = self._jobs[index].run
+        if seed_row.run:
+            self._known_runs.add(seed_row.run.id)
 
     def look(self) -> None:
         now = self._clock()
@@ -84,18 +84,18 @@ class GroupConsole(Watcher):
         if not self._in_place:
             self._print(plain_progress(self._rows, self._workers, now - self._start_time))
 
-    def ended(self, index: int, code: int, line: str) -> None:
-        row = self._rows[index]
-        if self._in_place and row.run is None:
+    def ended(self, index: int, code: int, text_line: str) -> None:
+        seed_row = self._rows[index]
+        if self._in_place and seed_row.run is None:
             self._find_runs()  # it ended before the first look
-        row.seconds = self._clock() - row.started
-        row.line = line
-        row.state = "trained"
+        seed_row.seconds = self._clock() - seed_row.started
+        seed_row.line = text_line
+        seed_row.state = "trained"
         if code:
-            row.state = "stopped" if code > 128 else "failed"
+            seed_row.state = "stopped" if code > 128 else "failed"
         if self._in_place:
             self._refresh()
-            _judge(row)
+            _judge(seed_row)
             self._draw()
             return
         while self._printed < len(self._rows) and self._rows[self._printed].ended:
@@ -118,13 +118,13 @@ class GroupConsole(Watcher):
         if len(parts) > 1:
             self._print(*(f"  {part.label}: {together(part)}" for part in parts), breakable=True)
             summary = [f"{len(result.seeds)} runs of {len(parts)} variants"]
-        summary = [line for line in summary if line]
+        summary = [text_line for text_line in summary if text_line]
         report = result.folder / "report.md"
         report_path = os.path.relpath(report) if exists(report) else ""
         if self._quiet:
             self._print(f"group {group}: {'; '.join(summary)}  {report_path}".rstrip())
         else:
-            self._print(*(f"  {line}" for line in summary), breakable=True)
+            self._print(*(f"  {text_line}" for text_line in summary), breakable=True)
             if report_path:
                 self._print(f"  report    {report_path}")
         if ending.unfinished:
@@ -137,31 +137,31 @@ class GroupConsole(Watcher):
     def _print_all_results(self) -> None:
         """The final table, or the results that waited for a seed before them."""
         if not self._in_place:
-            for row in self._rows[self._printed :]:
-                if row.ended:
-                    self._print_result(row)
+            for seed_row in self._rows[self._printed :]:
+                if seed_row.ended:
+                    self._print_result(seed_row)
             return
-        for row in self._rows:
-            if row.state == "waiting":
-                row.state = "not begun"
+        for seed_row in self._rows:
+            if seed_row.state == "waiting":
+                seed_row.state = "not begun"
         page = Page(self._terminal.size.width - 1, 1 + len(self._rows), self._terminal.options.ascii_only)
         if self._rows:
-            for line in table(self._rows, page, reasons=False):
-                self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
-        for row in self._rows:
-            if row.why:
-                self._print(f"  {row.label or 'seed'} {row.seed}: {row.why}", breakable=True)
+            for text_line in table(self._rows, page, reasons=False):
+                self._terminal.print(text_line, no_wrap=True, overflow="crop", highlight=False)
+        for seed_row in self._rows:
+            if seed_row.why:
+                self._print(f"  {seed_row.label or 'seed'} {seed_row.seed}: {seed_row.why}", breakable=True)
 
-    def _print_result(self, row: SeedRow) -> None:
-        self._print(f"  {row.label or 'seed'} {row.seed:>3}  {row.line}")
+    def _print_result(self, seed_row: SeedRow) -> None:
+        self._print(f"  {seed_row.label or 'seed'} {seed_row.seed:>3}  {seed_row.line}")
 
     def _refresh(self) -> None:
         """Read what changed in the files."""
-        if any(row.state == "starting" for row in self._rows):
+        if any(seed_row.state == "starting" for seed_row in self._rows):
             self._find_runs()
-        for row in self._rows:
-            if row.run:
-                row.update(self._index.brief(row.run.id))
+        for seed_row in self._rows:
+            if seed_row.run:
+                seed_row.update(self._index.brief(seed_row.run.id))
 
     def _find_runs(self) -> None:
         """Find the folders of runs that have begun since the last look."""
@@ -172,9 +172,9 @@ class GroupConsole(Watcher):
             if brief.standing != "damaged":  # else it may still be made
                 self._known_runs.add(run_id)
             run = RunDir(runs_root() / run_id)
-            for row, job in zip(self._rows, self._jobs, strict=True):
-                if not row.ended and job.is_of(run, self._group, {"group": brief.group, "seed": brief.seed}):
-                    row.run = run
+            for seed_row, job in zip(self._rows, self._jobs, strict=True):
+                if not seed_row.ended and job.is_of(run, self._group, {"group": brief.group, "seed": brief.seed}):
+                    seed_row.run = run
 
     def _draw(self) -> None:
         if self._in_place and self._rows:
@@ -186,22 +186,22 @@ class GroupConsole(Watcher):
     def _print(self, *lines: str, breakable: bool = False) -> None:
         """`breakable`: lines are broken between words; others are left whole, so that commands can be copied."""
         is_plain = self._terminal.options.ascii_only or not self._terminal.is_terminal
-        for line in lines:
-            text = Text(line.replace("±", "+-") if is_plain else line)
+        for text_line in lines:
+            text = Text(text_line.replace("±", "+-") if is_plain else text_line)
             self._terminal.print(text, soft_wrap=is_plain or not breakable, highlight=False)
 
 
-def _judge(row: SeedRow) -> None:
+def _judge(seed_row: SeedRow) -> None:
     """Set the result of a row that ended, from the config.json of its run."""
-    if row.run is None:
-        row.why = row.line
+    if seed_row.run is None:
+        seed_row.why = seed_row.line
         return
     facts: Mapping[str, object] = {}
     with suppress(UserError):  # a damaged run ends no group
-        facts = row.run.facts()
-    seed = seed_of(Standing(row.seed, row.run, facts))
-    row.state = seed.verdict if seed.verdict in ENDED else "failed"
-    row.test = seed.mean
-    row.episodes = seed.episodes
-    if row.state == "failed":
-        row.why = seed.why if seed.verdict == "failed" else row.line
+        facts = seed_row.run.facts()
+    seed = seed_of(Standing(seed_row.seed, seed_row.run, facts))
+    seed_row.state = seed.verdict if seed.verdict in ENDED else "failed"
+    seed_row.test = seed.mean
+    seed_row.episodes = seed.episodes
+    if seed_row.state == "failed":
+        seed_row.why = seed.why if seed.verdict == "failed" else seed_row.line

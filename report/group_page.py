@@ -59,7 +59,7 @@ def curve_picture(group: Group) -> str:
     best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(PLACES)]
     bands = {}
     for part in parts:
-        band = band_of([curve_of(seed) for seed in part.seeds])
+        band = band_of([curve_of(seed_result) for seed_result in part.seeds])
         if part in best and band.mean:
             bands[part.label] = band
     title = f"the best {len(best)} of {group.title}" if len(best) < len(parts) else group.title
@@ -71,14 +71,27 @@ def runs_csv(group: Group) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for seed in group.seeds:
-        facts = seed.facts or group.facts
-        run_id = seed.run.id if seed.run else ""
+    for seed_result in group.seeds:
+        facts = seed_result.facts or group.facts
+        run_id = seed_result.run.id if seed_result.run else ""
         cells = [
-            group.name, facts.get("env_id"), facts.get("variant"), seed.label, seed.seed, run_id, seed.verdict,
-            seed.facts.get("status"), facts.get("goal"), seed.mean, seed.deviation, seed.episodes or None, seed.best,
-            seed.env_steps, seed.seconds, " ".join(seed.why.split()),
-        ]  # fmt: skip
+            group.name,
+            facts.get("env_id"),
+            facts.get("variant"),
+            seed_result.label,
+            seed_result.seed,
+            run_id,
+            seed_result.verdict,
+            seed_result.facts.get("status"),
+            facts.get("goal"),
+            seed_result.mean,
+            seed_result.deviation,
+            seed_result.episodes or None,
+            seed_result.best,
+            seed_result.env_steps,
+            seed_result.seconds,
+            " ".join(seed_result.why.split()),
+        ]
         writer.writerow(cells)  # None is an empty cell
     return text.getvalue()
 
@@ -108,8 +121,8 @@ def report(group: Group) -> str:
     if not several:
         sections += ["## Together", _together(group)]
     if group.unfinished:
-        rows = [(seed.name, seed.verdict, seed.why) for seed in group.unfinished]
-        sections += ["## Unfinished", markdown_table(("seed", "state", "why"), rows)]
+        table_rows = [(seed_result.name, seed_result.verdict, seed_result.why) for seed_result in group.unfinished]
+        sections += ["## Unfinished", markdown_table(("seed", "state", "why"), table_rows)]
     sections += ["## Next", commands(group), "## Where it ran", _environment(group)]
     return joined(sections)
 
@@ -133,28 +146,34 @@ def _count(count: int, noun: str) -> str:
 
 def _chart(group: Group) -> str:
     """The median as text, for readers of a terminal."""
-    median_curve = band_of([curve_of(seed) for seed in group.seeds]).mean
+    median_curve = band_of([curve_of(seed_result) for seed_result in group.seeds]).mean
     return text_chart(median_curve) if len(median_curve) > 1 else ""
 
 
 def _seed_table(group: Group, several: bool) -> str:
-    rows = []
-    for seed in group.seeds:
-        link = f"[{seed.run.id}]({os.path.relpath(seed.run.report, group.folder.resolve())})" if seed.run else ""
-        best = "" if seed.best is None else score(seed.best)
-        env_steps = "" if seed.env_steps is None else f"{seed.env_steps:,}"
-        seconds = "" if seed.seconds is None else duration(seed.seconds)
-        rows.append((seed.name, seed.verdict_words, tested(seed), best, env_steps, seconds, link))
+    table_rows = []
+    for seed_result in group.seeds:
+        link = (
+            f"[{seed_result.run.id}]({os.path.relpath(seed_result.run.report, group.folder.resolve())})"
+            if seed_result.run
+            else ""
+        )
+        best = "" if seed_result.best is None else score(seed_result.best)
+        env_steps = "" if seed_result.env_steps is None else f"{seed_result.env_steps:,}"
+        seconds = "" if seed_result.seconds is None else duration(seed_result.seconds)
+        table_rows.append(
+            (seed_result.name, seed_result.verdict_words, tested(seed_result), best, env_steps, seconds, link)
+        )
     numbers = ("verdict", "test, mean ± deviation", "best validation", "env steps", "time")
-    return markdown_table(("run", *numbers, "folder") if several else ("seed", *numbers, "run"), rows)
+    return markdown_table(("run", *numbers, "folder") if several else ("seed", *numbers, "run"), table_rows)
 
 
 def _variants(group: Group) -> str:
-    rows = []
+    table_rows = []
     for part in group.parts:
         tests = middle(part.tested) if part.tested else "none was tested"
-        rows.append((part.label, str(len(part.seeds)), _solved(part), tests))
-    return markdown_table(("variant", "runs", "solved", "tests"), rows)
+        table_rows.append((part.label, str(len(part.seeds)), _solved(part), tests))
+    return markdown_table(("variant", "runs", "solved", "tests"), table_rows)
 
 
 def _solved(group: Group) -> str:
@@ -164,44 +183,50 @@ def _solved(group: Group) -> str:
     return f"{group.solved} of {len(group.seeds)}{group.few}, goal {plain(group.goal)}"
 
 
-def tested(seed: Seed) -> str:
+def tested(seed_result: Seed) -> str:
     """`500.0 ± 0.00 over 100`"""
-    if seed.mean is None:
+    if seed_result.mean is None:
         return ""
-    deviation = "" if seed.deviation is None else f" ± {score(seed.deviation)}"
-    return f"{score(seed.mean)}{deviation} over {seed.episodes}"
+    deviation = "" if seed_result.deviation is None else f" ± {score(seed_result.deviation)}"
+    return f"{score(seed_result.mean)}{deviation} over {seed_result.episodes}"
 
 
 def _together(group: Group) -> str:
     means = group.tested
-    rows = []
+    table_rows = []
     if means:
-        rows.append(("test means", middle(means)))
-        rows.append(("lowest, median, highest", f"{score(min(means))}, {score(median(means))}, {score(max(means))}"))
+        table_rows.append(("test means", middle(means)))
+        table_rows.append(
+            ("lowest, median, highest", f"{score(min(means))}, {score(median(means))}, {score(max(means))}")
+        )
     if group.goal is not None:
-        rows.append(("solved", _solved(group)))
+        table_rows.append(("solved", _solved(group)))
     steps = known_values(group, "env_steps")
     seconds = known_values(group, "seconds")
     if steps:
-        rows.append(("env steps, median (most)", f"{median(steps):,.0f} ({max(steps):,})"))
+        table_rows.append(("env steps, median (most)", f"{median(steps):,.0f} ({max(steps):,})"))
     if seconds:
-        rows.append(("time, median (longest)", f"{duration(median(seconds))} ({duration(max(seconds))})"))
-    if not rows:
+        table_rows.append(("time, median (longest)", f"{duration(median(seconds))} ({duration(max(seconds))})"))
+    if not table_rows:
         return ""
     warning = caution(len(means))
     note = f"{warning[0].upper()}{warning[1:]}." if warning else INTERVAL
-    return f"{markdown_table(('what', 'value'), rows)}\n\n{note}"
+    return f"{markdown_table(('what', 'value'), table_rows)}\n\n{note}"
 
 
 def known_values(group: Group, name: str) -> Sequence[float]:
     """This attribute of the seeds that finished, where it is known."""
-    values = [getattr(seed, name) for seed in group.seeds if seed.finished]
-    return [value for value in values if value is not None]
+    known_texts = [getattr(seed_result, name) for seed_result in group.seeds if seed_result.finished]
+    return [value for value in known_texts if value is not None]
 
 
 def commands(group: Group) -> str:
     """Exact lines to paste into a shell."""
-    played = [(seed.mean, seed.run.id) for seed in group.seeds if seed.run and seed.mean is not None]
+    played = [
+        (seed_result.mean, seed_result.run.id)
+        for seed_result in group.seeds
+        if seed_result.run and seed_result.mean is not None
+    ]
     best_id = max(played, key=lambda pair: pair[0], default=(0.0, ""))[1]
     commit, is_changed, _ = str(group.facts.get("git_hash", "")).partition("+")
     checkout = f"git checkout {commit}{'  # and what was changed since' if is_changed else ''}\n" if commit else ""
@@ -217,14 +242,14 @@ def commands(group: Group) -> str:
 
 def _environment(group: Group) -> str:
     """Code, versions and machine, where all runs agree: else the report of each run has its own."""
-    rows = []
+    table_rows = []
     for key in ("git_hash", "versions", "host"):
-        values = {_text(seed.facts[key]) for seed in group.seeds if key in seed.facts}
-        if len(values) > 1:
-            rows.append((key, f"{len(values)} different ones: see the runs"))
-        elif values:
-            rows.append((key, values.pop()))
-    return markdown_table(("what", "value"), rows) if rows else "Nothing is known of it."
+        known_texts = {_text(seed_result.facts[key]) for seed_result in group.seeds if key in seed_result.facts}
+        if len(known_texts) > 1:
+            table_rows.append((key, f"{len(known_texts)} different ones: see the runs"))
+        elif known_texts:
+            table_rows.append((key, known_texts.pop()))
+    return markdown_table(("what", "value"), table_rows) if table_rows else "Nothing is known of it."
 
 
 def _text(value: object) -> str:

@@ -128,20 +128,20 @@ def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
     `reasons`: a failed seed shows why in place of its progress.
     """
     shown_rows = _most_important(rows, max(2, page.height - 1))
-    longest_name = max([4, *(len(row.name) for row in rows)])
+    longest_name = max([4, *(len(seed_row.name) for seed_row in rows)])
     name_width = min(longest_name, max(4, page.width - NARROWEST))
-    longest_state = max([STATE, *(len(row.state_text) for row in shown_rows)])
+    longest_state = max([STATE, *(len(seed_row.state_text) for seed_row in shown_rows)])
     widths = _widths(name_width, longest_state, page)
-    heads = {"name": "run" if any(row.label for row in rows) else "seed", **HEADS}
-    lines = [_line(widths, {column: (head, "dim") for column, head in heads.items()})]
-    lines += [_seed_line(row, widths, page, reasons) for row in shown_rows]
-    shown = {id(row) for row in shown_rows}
-    hidden_states = [row.state for row in rows if id(row) not in shown]
+    heads = {"name": "run" if any(seed_row.label for seed_row in rows) else "seed", **HEADS}
+    text_lines = [_line(widths, {column: (head, "dim") for column, head in heads.items()})]
+    text_lines += [_seed_line(seed_row, widths, page, reasons) for seed_row in shown_rows]
+    shown = {id(seed_row) for seed_row in shown_rows}
+    hidden_states = [seed_row.state for seed_row in rows if id(seed_row) not in shown]
     if hidden_states:
         counts = [f"{hidden_states.count(state)} {state}" for state in (*RUNNING, "waiting", *ENDED)]
         text = ", ".join(count for count in counts if not count.startswith("0 "))
-        lines.append(line_of(f"{INDENT}{'':<{name_width}}  and {text}", "dim"))
-    return lines
+        text_lines.append(line_of(f"{INDENT}{'':<{name_width}}  and {text}", "dim"))
+    return text_lines
 
 
 def _most_important(rows: Rows, height: int) -> Rows:
@@ -149,9 +149,9 @@ def _most_important(rows: Rows, height: int) -> Rows:
     if len(rows) <= height:
         return rows
     order = {"training": 0, "starting": 0, "failed": 1, "waiting": 3}
-    ranked = sorted(rows, key=lambda row: order.get(row.state, 2))
-    chosen = {id(row) for row in ranked[: height - 1]}
-    return [row for row in rows if id(row) in chosen]
+    ranked = sorted(rows, key=lambda seed_row: order.get(seed_row.state, 2))
+    chosen = {id(seed_row) for seed_row in ranked[: height - 1]}
+    return [seed_row for seed_row in rows if id(seed_row) in chosen]
 
 
 def _widths(name_width: int, state_width: int, page: Page) -> Widths:
@@ -174,37 +174,37 @@ def _line(widths: Widths, cells: Cells) -> Text:
     return line
 
 
-def _seed_line(row: SeedRow, widths: Widths, page: Page, reasons: bool) -> Text:
+def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> Text:
     cells: Cells = {
-        "name": (_shortened(row.name, widths["name"] - len(INDENT)), ""),
-        "state": (row.state_text, STYLES.get(row.state, "dim")),
+        "name": (_shortened(seed_row.name, widths["name"] - len(INDENT)), ""),
+        "state": (seed_row.state_text, STYLES.get(seed_row.state, "dim")),
     }
-    if row.why and reasons:
+    if seed_row.why and reasons:
         line = _line({column: widths[column] for column in cells}, cells)
         available = page.width - line.cell_len - 2
-        why = row.why if len(row.why) <= available else f"{row.why[: available - 3]}..."
+        why = seed_row.why if len(seed_row.why) <= available else f"{seed_row.why[: available - 3]}..."
         return line.append(f"  {why}", "dim")
-    is_training = row.state == "training"
+    is_training = seed_row.state == "training"
     style = "" if is_training else "dim"
-    kind, value = row.value
-    done, remaining = bar(row.fraction, widths["bar"] - 2, page.ascii_only)
+    kind, value = seed_row.value
+    done, remaining = bar(seed_row.fraction, widths["bar"] - 2, page.ascii_only)
     cells["bar"] = done + remaining, "dim"
-    if row.budget:
-        cells["percent"] = f"{100 * row.fraction:.0f}%", style or "bold"
-    if row.env_steps:
-        cells["steps"] = f"{row.env_steps:,}", style
+    if seed_row.budget:
+        cells["percent"] = f"{100 * seed_row.fraction:.0f}%", style or "bold"
+    if seed_row.env_steps:
+        cells["steps"] = f"{seed_row.env_steps:,}", style
     if math.isfinite(value):
         cells["kind"] = kind, "dim"
         cells["value"] = score(value), "bold"
-    if row.rate and not row.ended:
-        cells["speed"] = f"{row.rate:,.0f}", "dim"
+    if seed_row.rate and not seed_row.ended:
+        cells["speed"] = f"{seed_row.rate:,.0f}", "dim"
     if is_training:
-        cells["left"] = duration(row.left), ""
-    elif row.ended and row.seconds:
-        cells["left"] = f"in {duration(row.seconds)}", "dim"
+        cells["left"] = duration(seed_row.left), ""
+    elif seed_row.ended and seed_row.seconds:
+        cells["left"] = f"in {duration(seed_row.seconds)}", "dim"
     line = _line(widths, cells)
     start = widths["name"] + widths["state"] + 2
-    line.stylize("not dim green" if row.state == "solved" else "not dim cyan", start, start + len(done))
+    line.stylize("not dim green" if seed_row.state == "solved" else "not dim cyan", start, start + len(done))
     line.truncate(page.width)
     return line
 
@@ -216,12 +216,12 @@ def _shortened(name: str, most: int) -> str:
 
 def progress_line(rows: Rows, workers: int, elapsed: float) -> Text:
     """How many have ended, and how."""
-    states = [row.state for row in rows]
+    states = [seed_row.state for seed_row in rows]
     solved = states.count("solved")
     failed = states.count("failed")
     line = Text(f"{INDENT}{'all':<6}", "dim", no_wrap=True).append(_done(rows), "bold")
     if solved:
-        episodes = few([row.episodes for row in rows if row.state == "solved"])
+        episodes = few([seed_row.episodes for seed_row in rows if seed_row.state == "solved"])
         line.append(f", {solved} solved{episodes}", "green")
     if failed:
         line.append(f", {failed} failed", "red")
@@ -229,18 +229,18 @@ def progress_line(rows: Rows, workers: int, elapsed: float) -> Text:
 
 
 def _done(rows: Rows) -> str:
-    return f"{sum(row.ended for row in rows)} of {len(rows)} done"
+    return f"{sum(seed_row.ended for seed_row in rows)} of {len(rows)} done"
 
 
 def seconds_left(rows: Rows, workers: int) -> float:
     """Until all budgets are spent at the present speeds; runs that solve their task early shorten it."""
-    running = [row for row in rows if row.state in RUNNING]
-    waiting = sum(row.state == "waiting" for row in rows)
+    running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
+    waiting = sum(seed_row.state == "waiting" for seed_row in rows)
     if not running and not waiting:
         return 0.0
-    remaining = [row.left for row in running if not math.isnan(row.left)]
-    complete = [row.seconds for row in rows if row.ended and row.seconds]
-    complete += [row.budget / row.rate for row in running if row.budget and row.rate]
+    remaining = [seed_row.left for seed_row in running if not math.isnan(seed_row.left)]
+    complete = [seed_row.seconds for seed_row in rows if seed_row.ended and seed_row.seconds]
+    complete += [seed_row.budget / seed_row.rate for seed_row in running if seed_row.budget and seed_row.rate]
     if not remaining or (waiting and not complete):
         return math.nan
     later = waiting * sum(complete) / len(complete) if waiting else 0.0
@@ -251,7 +251,9 @@ def seconds_left(rows: Rows, workers: int) -> float:
 
 def mean_line(rows: Rows, page: Page) -> Text:
     """Mean and deviation over the seeds so far, without the failed ones."""
-    values = [row.value[1] for row in rows if row.state != "failed" and not math.isnan(row.value[1])]
+    values = [
+        seed_row.value[1] for seed_row in rows if seed_row.state != "failed" and not math.isnan(seed_row.value[1])
+    ]
     count = len(values)
     line = Text(f"{INDENT}{'mean':<6}", "dim", no_wrap=True, overflow="crop")
     if not values:
@@ -269,13 +271,13 @@ def mean_line(rows: Rows, page: Page) -> Text:
 
 def plain_progress(rows: Rows, workers: int, elapsed: float) -> str:
     """A line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, val 120.3; left 5:00`."""
-    running = [row for row in rows if row.state in RUNNING]
+    running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
     parts = [_done(rows)]
-    for row in running[:MOST_NAMED]:
-        kind, value = row.value
-        progress = f"at {100 * row.fraction:.0f} %" if row.budget else row.state
+    for seed_row in running[:MOST_NAMED]:
+        kind, value = seed_row.value
+        progress = f"at {100 * seed_row.fraction:.0f} %" if seed_row.budget else seed_row.state
         result = "" if math.isnan(value) else f", {kind} {score(value)}"
-        parts.append(f"{row.label or 'seed'} {row.seed} {progress}{result}")
+        parts.append(f"{seed_row.label or 'seed'} {seed_row.seed} {progress}{result}")
     if len(running) > MOST_NAMED:
         parts.append(f"{len(running) - MOST_NAMED} more")
     parts.append(f"left {duration(seconds_left(rows, workers))}")

@@ -38,19 +38,22 @@ class JsonEvents(Sink):
         self._steps = int(row.get(STEPS, self._steps))
         for stage in STAGES:
             if f"{stage}/roll/episodes" in row:
-                scores = {key: row.get(f"{stage}/roll/{name}") for key, name in SCORES.items()}
+                scores = {field_name: row.get(f"{stage}/roll/{name}") for field_name, name in SCORES.items()}
                 self._emit("evaluation", stage=stage, env_steps=self._steps, **scores)
         self._emit("row", env_steps=self._steps, metrics=dict(row))
 
     def alert(self, event: Event) -> None:
         alert = event.alert
-        fields = {key: getattr(alert, key) for key in ("title", "bound", "worst", "rows", "times", "means", "tip")}
+        fields = {
+            field_name: getattr(alert, field_name)
+            for field_name in ("title", "bound", "worst", "rows", "times", "means", "tip")
+        }
         self._emit(
             "alert", env_steps=event.env_steps, begins=event.begins, value=event.value, metric=alert.name, **fields
         )
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        fields = {key: facts[key] for key in ("env_steps", "iterations", "epoch", "score", "best")}
+        fields = {field_name: facts[field_name] for field_name in ("env_steps", "iterations", "epoch", "score", "best")}
         self._emit("checkpoint", path=str(path), **fields)
 
     def end(self, outcome: Outcome | None) -> None:

@@ -123,7 +123,7 @@ def _has_header(columns: Cells) -> bool:
 
 
 def _damage(columns: Cells, lines: list[Cells], kept_lines: list[Cells], resume_at: int) -> str:
-    """What the file lacks of the rows up to `resume_at`; "" where it has them all."""
+    """A message about the rows up to `resume_at` that the file lacks; "" where it has them all."""
     if not columns:
         return "it is empty" if resume_at else ""
     if not _has_header(columns):

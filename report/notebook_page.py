@@ -115,16 +115,16 @@ def _metric_table(rows: Sequence[MetricRow]) -> str:
     return _table(map(_metric_row, rows)) if rows else ""
 
 
-def _metric_row(row: MetricRow) -> str:
-    value = f"<b>{escape(row.value)}</b>"
-    if row.bound:
-        value = f'<span style="color:{AMBER}" title="{escape(row.bound)}">! {value}</span>'
+def _metric_row(metric_row: MetricRow) -> str:
+    value = f"<b>{escape(metric_row.value)}</b>"
+    if metric_row.bound:
+        value = f'<span style="color:{AMBER}" title="{escape(metric_row.bound)}">! {value}</span>'
     change = ""
-    if row.change:
-        style = FAINT if row.good is None else f"color:{GREEN if row.good else RED}"
-        change = f'<span style="{style}">{"▲" if row.rises else "▼"} {row.change}</span>'
-    title = f'<span title="{escape(row.metric.meaning)}">{escape(row.metric.title)}</span>'
-    spark = f'<span style="font-family:monospace;color:{BLUE}">{sparkline(row.tail, SPARKLINE_CELLS)}</span>'
+    if metric_row.change:
+        style = FAINT if metric_row.good is None else f"color:{GREEN if metric_row.good else RED}"
+        change = f'<span style="{style}">{"▲" if metric_row.rises else "▼"} {metric_row.change}</span>'
+    title = f'<span title="{escape(metric_row.metric.meaning)}">{escape(metric_row.metric.title)}</span>'
+    spark = f'<span style="font-family:monospace;color:{BLUE}">{sparkline(metric_row.tail, SPARKLINE_CELLS)}</span>'
     return _row(title, value, change, spark, right_column=1)
 
 

@@ -105,7 +105,7 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
     """Last and best value of every metric the run wrote, except its clock."""
     table_rows = []
     for metric_name, metric in metrics.items():
-        values = [row[metric_name] for row in rows if metric_name in row]
+        values = [csv_row[metric_name] for csv_row in rows if metric_name in csv_row]
         if not values or "/clock/" in metric_name:
             continue
         finite_values = [value for value in values if math.isfinite(value)]
@@ -121,7 +121,7 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
 
 
 def _alerts_table(alerts: Sequence[Alert]) -> str:
-    """What was alarming, when, how badly, and what to try, in the order in which they began."""
+    """Alerts in the order in which they began, with their worst values and what to try."""
     if not alerts:
         return "None."
     table_rows = []

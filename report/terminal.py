@@ -68,11 +68,11 @@ def labelled(label: str, text: str = "", style: str = "") -> Text:
 
 def folded(label: str, text: str, page: Page) -> Lines:
     """The text behind its label, in a few lines."""
-    lines = []
+    text_lines = []
     for part in wrap(text, max(10, page.width - len(INDENT) - LABEL))[:MOST_FOLDED]:
-        lines.append(labelled(label, part))
+        text_lines.append(labelled(label, part))
         label = ""
-    return lines
+    return text_lines
 
 
 def at_right(line: Text, right_text: Text, page: Page) -> Text:
@@ -87,14 +87,14 @@ def progress_lines(steps: Progress, goal: Progress | None, page: Page) -> Lines:
     progress_texts = [(progress, _progress_text(progress, width)) for progress in (steps, goal) if progress]
     longest = max(text.cell_len for _, text in progress_texts)
     length = min(LONGEST_BAR, width - longest - len(INDENT))
-    lines = []
+    text_lines = []
     for progress, text in progress_texts:
         line = labelled(progress.label)
         if progress.fraction is not None and length >= SHORTEST_BAR:
             done, remaining = bar(progress.fraction, length, page.ascii_only)
             line.append(done, _progress_style(progress)).append(remaining, "dim").append(INDENT)
-        lines.append(line.append_text(text))
-    return lines
+        text_lines.append(line.append_text(text))
+    return text_lines
 
 
 def _progress_style(progress: Progress) -> str:
@@ -119,38 +119,38 @@ def _progress_text(progress: Progress, width: int) -> Text:
 def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> Lines:
     """A line per metric, area by area; below them `hidden`, which counts the metrics that are not shown."""
     most = TITLE if page.width >= NARROW else NARROW_TITLE
-    title_width = min(most, max((len(row.metric.title) for row in rows), default=0))
-    lines = []
+    title_width = min(most, max((len(metric_row.metric.title) for metric_row in rows), default=0))
+    text_lines = []
     area = ""
-    for row in rows:
-        row_area = area_of(row.metric.name)
-        lines.append(_metric_line(row, "" if row_area == area else row_area, title_width, page))
+    for metric_row in rows:
+        row_area = area_of(metric_row.metric.name)
+        text_lines.append(_metric_line(metric_row, "" if row_area == area else row_area, title_width, page))
         area = row_area
     if hidden:
-        lines.append(line_of(f"{INDENT}{hidden}", "dim"))
-    return lines
+        text_lines.append(line_of(f"{INDENT}{hidden}", "dim"))
+    return text_lines
 
 
-def _metric_line(row: MetricRow, area: str, title_width: int, page: Page) -> Text:
+def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page) -> Text:
     """area, title, value, change, sparkline, what is alarming; the unit where the page is wide enough."""
-    metric = row.metric
+    metric = metric_row.metric
     line = labelled(clean(area)[: LABEL - 1])
     line.append(f"{clean(metric.title)[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
-    if row.bound:
-        line.append(f"{f'! {row.value}':>{VALUE}}", "bold yellow")
+    if metric_row.bound:
+        line.append(f"{f'! {metric_row.value}':>{VALUE}}", "bold yellow")
     else:
-        line.append(f"{row.value:>{VALUE}}", "bold")
+        line.append(f"{metric_row.value:>{VALUE}}", "bold")
     if page.width >= WIDE:
         line.append(f" {_unit(metric.unit, page):<{UNIT}}"[: UNIT + 1], "dim")
-    _append_change(line, row, page)
+    _append_change(line, metric_row, page)
     available = page.width - line.cell_len - len(INDENT)
-    bound_width = len(row.bound) + len(INDENT)
-    if row.bound and available - bound_width >= SPARKLINE:
+    bound_width = len(metric_row.bound) + len(INDENT)
+    if metric_row.bound and available - bound_width >= SPARKLINE:
         cells = min(TAIL, available - bound_width)
-        line.append(f"{INDENT}{sparkline(row.tail, cells, page.ascii_only):<{cells}}", "cyan")
-        line.append(f"{INDENT}{clean(row.bound)}", "yellow")
+        line.append(f"{INDENT}{sparkline(metric_row.tail, cells, page.ascii_only):<{cells}}", "cyan")
+        line.append(f"{INDENT}{clean(metric_row.bound)}", "yellow")
     elif available >= FEWEST_CELLS:  # a bound that leaves too little space is told below the table only
-        line.append(INDENT + sparkline(row.tail, min(TAIL, available), page.ascii_only), "cyan")
+        line.append(INDENT + sparkline(metric_row.tail, min(TAIL, available), page.ascii_only), "cyan")
     line.truncate(page.width)
     return line
 
@@ -161,43 +161,43 @@ def _unit(unit: str, page: Page) -> str:
     return unit.encode("ascii", "replace").decode() if page.ascii_only else clean(unit)
 
 
-def _append_change(line: Text, row: MetricRow, page: Page) -> None:
+def _append_change(line: Text, metric_row: MetricRow, page: Page) -> None:
     """An arrow and the difference, green where it is for the better."""
-    if not row.change:
+    if not metric_row.change:
         line.append(" " * CHANGE)
         return
     arrows = "-+" if page.ascii_only else "▼▲"
-    style = "dim" if row.good is None else "green" if row.good else "red"
-    line.append(f"  {arrows[row.rises]} {row.change:<{CHANGE - 4}}", style)
+    style = "dim" if metric_row.good is None else "green" if metric_row.good else "red"
+    line.append(f"  {arrows[metric_row.rises]} {metric_row.change:<{CHANGE - 4}}", style)
 
 
 def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) -> Lines:
     """A line for each open alert: which bound is exceeded, and what to try."""
-    lines = []
+    text_lines = []
     for alert in alerts[:most]:
         line = line_of().append(f"{INDENT}! ", "bold yellow")
         line.append(clean(f"{alert.title} {alert.bound}"), "yellow").append(f"  {clean(alert.tip, 400)}", "dim")
         if line.cell_len > page.width:
             line.truncate(page.width - 3)
             line.append("...", "dim")
-        lines.append(line)
+        text_lines.append(line)
     if len(alerts) > most:
-        lines.append(line_of(f"{INDENT}! and {len(alerts) - most} more", "yellow"))
-    return lines
+        text_lines.append(line_of(f"{INDENT}! and {len(alerts) - most} more", "yellow"))
+    return text_lines
 
 
 def curve_lines(curves: Mapping[str, Points], page: Page) -> Lines:
     """Each curve, of points (env steps, value), below its title; as many as there is space for."""
-    lines: Lines = []
+    text_lines: Lines = []
     for title, points in curves.items():
         height = min(TALLEST_CURVE, page.height // len(curves) - 4)  # beside it title, axis of two lines, a free one
         if height >= LOWEST_CURVE:
             steps, values = zip(*points, strict=True)
             chart = area_chart(steps, values, max(20, page.width - AXIS), height)
-            lines.append(line_of(title, "bold"))
-            lines += [line_of(text, "cyan") for text in chart.split("\n")]
-            lines.append(line_of())
-    return lines[: page.height]
+            text_lines.append(line_of(title, "bold"))
+            text_lines += [line_of(text, "cyan") for text in chart.split("\n")]
+            text_lines.append(line_of())
+    return text_lines[: page.height]
 
 
 def drawable(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -206,13 +206,13 @@ def drawable(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
     return finite_points if len(finite_points) > 1 and finite_points[0][0] < finite_points[-1][0] else []
 
 
-def encoded(lines: Iterable[Text], unicode: bool, colours: bool) -> list[str]:
+def encoded(text_lines: Iterable[Text], unicode: bool, colours: bool) -> list[str]:
     """Each line as a terminal takes it; without `unicode` every character beyond ASCII becomes `?`."""
     console = Console(
         file=io.StringIO(), force_terminal=True, color_system="standard" if colours else None, no_color=False
     )
     texts = []
-    for line in lines:
+    for line in text_lines:
         with console.capture() as captured:
             console.print(line, end="", soft_wrap=True)
         text = captured.get()

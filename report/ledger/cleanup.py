@@ -50,21 +50,21 @@ def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) ->
     candidates, reasons = decided(read(), best, recent)
     if not candidates:
         return [f"nothing goes; {_counts(reasons)}"]
-    lines = []
+    text_lines = []
     total_bytes = 0
-    for brief in candidates:
-        size = size_of(root / brief.id)
+    for run_brief in candidates:
+        size = size_of(root / run_brief.id)
         total_bytes += size
-        lines.append(f"{brief.id}  {_summary(brief)}, {size / 2**20:,.1f} MiB")
+        text_lines.append(f"{run_brief.id}  {_summary(run_brief)}, {size / 2**20:,.1f} MiB")
     total = f"{len(candidates):,} runs, {total_bytes / 2**20:,.1f} MiB"
     if dry:
-        return [*lines, f"would go: {total}; {_counts(reasons)}"]
-    deletable = {brief.id for brief in candidates}
+        return [*text_lines, f"would go: {total}; {_counts(reasons)}"]
+    deletable = {run_brief.id for run_brief in candidates}
     if not sure:
-        _ask("\n".join([*lines, _counts(reasons), f"delete {total}? [y/N] "]))
+        _ask("\n".join([*text_lines, _counts(reasons), f"delete {total}? [y/N] "]))
         second_decision, reasons = decided(read(), best, recent)
-        deletable &= {brief.id for brief in second_decision}
-    deleted = sum(_removed(root, brief, brief.id in deletable) for brief in candidates)
+        deletable &= {run_brief.id for run_brief in second_decision}
+    deleted = sum(_removed(root, run_brief, run_brief.id in deletable) for run_brief in candidates)
     reasons[CHANGED] += len(deletable) - deleted
     sweep(root)
     records = f"their configs and last metrics are kept in {root / REMOVED}"
@@ -78,43 +78,49 @@ def decided(briefs: Sequence[Brief], best: int | None, recent: float) -> tuple[l
     """
     root = runs_root()
     last = _last()
-    reasons = {brief.id: _reason_to_stay(root, brief, last, recent) for brief in briefs}
+    reasons = {run_brief.id: _reason_to_stay(root, run_brief, last, recent) for run_brief in briefs}
     variants: dict[str, list[Brief]] = {}
-    for brief in briefs:
-        if run_score(brief) is not None and reasons[brief.id] not in NO_RUNS:
-            variants.setdefault(brief.variant, []).append(brief)
+    for run_brief in briefs:
+        if run_score(run_brief) is not None and reasons[run_brief.id] not in NO_RUNS:
+            variants.setdefault(run_brief.variant, []).append(run_brief)
     for members in variants.values():
-        for brief in sorted(members, key=rank)[: best or 0]:
-            reasons[brief.id] = reasons[brief.id] or "among the best"
-    deletable = [brief for brief in briefs if not reasons[brief.id]]
+        for run_brief in sorted(members, key=rank)[: best or 0]:
+            reasons[run_brief.id] = reasons[run_brief.id] or "among the best"
+    deletable = [run_brief for run_brief in briefs if not reasons[run_brief.id]]
     return deletable, Counter(reason for reason in reasons.values() if reason)
 
 
-def run_score(brief: Brief) -> float | None:
+def run_score(run_brief: Brief) -> float | None:
     """The score by which runs of a variant are compared: the best evaluation, else the closing test."""
-    return brief.test if brief.score is None else brief.score
+    return run_brief.test if run_brief.score is None else run_brief.score
 
 
-def rank(brief: Brief) -> tuple[float, bool, bool, bool, str]:
+def rank(run_brief: Brief) -> tuple[float, bool, bool, bool, str]:
     """The lower the better: by score, then solved, tested, tagged, and the older one."""
-    return -(run_score(brief) or 0.0), brief.result != "solved", brief.test is None, not brief.labels.tags, brief.id
+    return (
+        -(run_score(run_brief) or 0.0),
+        run_brief.result != "solved",
+        run_brief.test is None,
+        not run_brief.labels.tags,
+        run_brief.id,
+    )
 
 
-def _reason_to_stay(root: Path, brief: Brief, last: str, recent: float) -> str:
+def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> str:
     """A reason that does not depend on its score; "" where there is none."""
-    is_search_open = _is_search_open(root, brief.group)
+    is_search_open = _is_search_open(root, run_brief.group)
     reasons = {
-        DAMAGED: brief.status == "damaged",
-        NAMELESS: brief.started is None,
-        EMPTY: not _is_folder(root / brief.id / "checkpoints"),
-        UNSET: not brief.settings,
-        "in training": brief.status in BUSY,
+        DAMAGED: run_brief.status == "damaged",
+        NAMELESS: run_brief.started is None,
+        EMPTY: not _is_folder(root / run_brief.id / "checkpoints"),
+        UNSET: not run_brief.settings,
+        "in training": run_brief.status in BUSY,
         "of a search that is not over": is_search_open is True,
-        "paused": brief.status == PAUSED and is_search_open is None,
-        "of a status that is not known": brief.status not in (*DELETABLE, *BUSY, PAUSED),
-        f"tagged {KEEP}": KEEP in brief.labels.tags,
-        f"{LAST}": brief.id == last,
-        "recent": brief.started is not None and time.time() - brief.started < recent,
+        "paused": run_brief.status == PAUSED and is_search_open is None,
+        "of a status that is not known": run_brief.status not in (*DELETABLE, *BUSY, PAUSED),
+        f"tagged {KEEP}": KEEP in run_brief.labels.tags,
+        f"{LAST}": run_brief.id == last,
+        "recent": run_brief.started is not None and time.time() - run_brief.started < recent,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -132,19 +138,19 @@ def _is_search_open(root: Path, group: str) -> bool | None:
     return end_time < begin_time if begin_time else None
 
 
-def _removed(root: Path, brief: Brief, is_deletable: bool) -> bool:
+def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
     """Whether it was deleted: a run stays that is in training, or has changed since it was shown."""
-    folder = root / brief.id
+    folder = root / run_brief.id
     hidden = temporary(folder)
     try:
         with locked(folder):
-            if not is_deletable or _has_changed(folder, brief):
-                raise UserError(f"{brief.id} or what it was compared with has changed since it was shown")
+            if not is_deletable or _has_changed(folder, run_brief):
+                raise UserError(f"{run_brief.id} or what it was compared with has changed since it was shown")
             keep(root, folder)
             os.rename(folder, hidden)
-            if _has_changed(hidden, brief):  # by a process that had opened it before
+            if _has_changed(hidden, run_brief):  # by a process that had opened it before
                 os.rename(hidden, folder)
-                raise UserError(f"{brief.id} has changed since it was shown")
+                raise UserError(f"{run_brief.id} has changed since it was shown")
     except UserError as error:
         print(f"stays: {error}", file=sys.stderr)
         return False
@@ -174,10 +180,11 @@ def keep(root: Path, folder: Path) -> None:
     run_files.write_json(root / REMOVED / f"{folder.name}.json", record)
 
 
-def _summary(brief: Brief) -> str:
-    best_score = run_score(brief)
-    age = "" if brief.started is None else f", begun {duration(time.time() - brief.started)} ago"
-    return f"{brief.variant} {brief.result or brief.status}{'' if best_score is None else f' {score(best_score)}'}{age}"
+def _summary(run_brief: Brief) -> str:
+    best_score = run_score(run_brief)
+    age = "" if run_brief.started is None else f", begun {duration(time.time() - run_brief.started)} ago"
+    score_text = "" if best_score is None else f" {score(best_score)}"
+    return f"{run_brief.variant} {run_brief.result or run_brief.status}{score_text}{age}"
 
 
 def _counts(reasons: Counter[str]) -> str:

@@ -28,33 +28,35 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     different = differences(runs)
     columns = {"": ["", *ROWS, *_full_names(metrics), *list(different)[:MOST_KEYS]]}
     for index, run in enumerate(runs):
-        brief = look_at(run.path)
+        run_brief = look_at(run.path)
         last = MetricsTable(run.metrics_csv).last()
-        cells = [cell(name, SHOWN.get(name, FIELDS[name])(brief)) for name in ROWS]
-        cells += [plain(last[name]) if name in last else "" for name in _full_names(metrics)]
+        cells = [cell(column_name, SHOWN.get(column_name, FIELDS[column_name])(run_brief)) for column_name in ROWS]
+        cells += [plain(last[column_name]) if column_name in last else "" for column_name in _full_names(metrics)]
         cells += [values[index] for values in different.values()][:MOST_KEYS]
         columns[letters[index]] = [letters[index], *cells]
-    lines = [f"{letter}  {run.id}" for letter, run in zip(letters, runs, strict=True)]
-    lines += ["", *aligned(columns, {""})]
+    text_lines = [f"{letter}  {run.id}" for letter, run in zip(letters, runs, strict=True)]
+    text_lines += ["", *aligned(columns, {""})]
     if len(different) > MOST_KEYS:
-        lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json tells them")
+        text_lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json tells them")
     count = f"{len(different)} keys of their configs differ"
-    lines += ["", count if different else "their configs differ in nothing but the seed"]
+    text_lines += ["", count if different else "their configs differ in nothing but the seed"]
     curves = {run.id: curve(run, _full_names(metrics)) for run in runs[: len(MARKS)]}
     drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
     if drawing:
-        lines += ["", _full_names(metrics)[0] if metrics else "episode return", *drawing]
-    return lines
+        text_lines += ["", _full_names(metrics)[0] if metrics else "episode return", *drawing]
+    return text_lines
 
 
 def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
     """An object for programs."""
     objects = []
     for run in runs:
-        brief = look_at(run.path)
+        run_brief = look_at(run.path)
         last = MetricsTable(run.metrics_csv).last()
-        fields = {name: FIELDS[name](brief) for name in ("id", *ROWS, "test_episodes")}
-        objects.append({**fields, "metrics": {name: last.get(name) for name in _full_names(metrics)}})
+        fields = {column_name: FIELDS[column_name](run_brief) for column_name in ("id", *ROWS, "test_episodes")}
+        objects.append(
+            {**fields, "metrics": {column_name: last.get(column_name) for column_name in _full_names(metrics)}}
+        )
     return {"runs": objects, "differences": differences(runs)}
 
 
@@ -69,10 +71,10 @@ def differences(runs: Runs) -> dict[str, tuple[str, ...]]:
     """Keys of the configs on which the runs do not agree, in the order of the first config, with each one's value."""
     configs = [mapping(run.facts().get("config")) for run in runs]
     result = {}
-    for key in dict.fromkeys(key for config in configs for key in config):
-        values = tuple(written(config[key]) if key in config else "(none)" for config in configs)
-        if len({*values}) > 1 and key not in {*IDENTITY, "seed"}:
-            result[key] = values
+    for config_key in dict.fromkeys(config_key for config in configs for config_key in config):
+        values = tuple(written(config[config_key]) if config_key in config else "(none)" for config in configs)
+        if len({*values}) > 1 and config_key not in {*IDENTITY, "seed"}:
+            result[config_key] = values
     return result
 
 
@@ -80,15 +82,15 @@ def curve(run: RunDir, metrics: Names = ()) -> list[Point]:
     """The first metric, where it is one of the run's; without metrics evaluation, or training."""
     table = MetricsTable(run.metrics_csv, spread=True)
     table.refresh()
-    for name in metrics[:1] or (VAL, TRAIN):
-        points = table.points(name)
+    for column_name in metrics[:1] or (VAL, TRAIN):
+        points = table.points(column_name)
         if points:
             return points
     return []
 
 
 def _full_names(metrics: Names) -> list[str]:
-    return [find_metric(name).name for name in metrics]
+    return [find_metric(column_name).name for column_name in metrics]
 
 
 def _common_goal(runs: Runs, metrics: Names) -> float | None:

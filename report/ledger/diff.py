@@ -16,59 +16,64 @@ CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "hos
 
 def configs(first: RunDir, second: RunDir) -> dict[str, list[str]]:
     """Keys of the configs, the seed and facts about the circumstances that differ, with both values."""
-    result = {key: [*values] for key, values in differences((first, second)).items()}
+    result = {config_key: [*values] for config_key, values in differences((first, second)).items()}
     first_facts = first.facts()
     second_facts = second.facts()
-    for key in ("seed", *CIRCUMSTANCES):
-        values = [joined_pairs(facts.get(key)) for facts in (first_facts, second_facts)]
+    for config_key in ("seed", *CIRCUMSTANCES):
+        values = [joined_pairs(facts.get(config_key)) for facts in (first_facts, second_facts)]
         if values[0] != values[1]:
-            result[key] = values
+            result[config_key] = values
     return result
 
 
 def first_row(first: RunDir, second: RunDir) -> dict[str, object]:
     """The first row that differs, and its metrics that do; where there is none, the number of rows of both."""
-    ignored = {name for name, metric in load_metrics().items() if metric.wall_time}
+    ignored = {metric_name for metric_name, metric in load_metrics().items() if metric.wall_time}
     first_rows = read_csv(first.metrics_csv)
     second_rows = read_csv(second.metrics_csv)
-    for number, (row, other_row) in enumerate(zip(first_rows, second_rows, strict=False), 1):
+    for number, (csv_row, other_row) in enumerate(zip(first_rows, second_rows, strict=False), 1):
         metrics = {}
-        for name in {**row, **other_row}:
-            values = [row.get(name), other_row.get(name)]
-            if name not in ignored and not _is_same(*values):
-                metrics[name] = values
+        for metric_name in {**csv_row, **other_row}:
+            values = [csv_row.get(metric_name), other_row.get(metric_name)]
+            if metric_name not in ignored and not _is_same(*values):
+                metrics[metric_name] = values
         if metrics:
-            return {"row": number, "env_steps": row.get(STEPS, other_row.get(STEPS)), "metrics": metrics}
+            return {"row": number, "env_steps": csv_row.get(STEPS, other_row.get(STEPS)), "metrics": metrics}
     counts = [len(first_rows), len(second_rows)]
     return {"rows": counts, "alike": min(counts)}
 
 
 def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list[str]:
     """Lines for people; `result` holds what `configs`, `first_row` and `first_tensor` returned."""
-    lines = [f"A  {first}", f"B  {second}", ""]
-    lines += [f"{key}: {value} | {other}" for key, (value, other) in result["configs"].items()]
+    text_lines = [f"A  {first}", f"B  {second}", ""]
+    text_lines += [f"{config_key}: {value} | {other}" for config_key, (value, other) in result["configs"].items()]
     if not result["configs"]:
-        lines.append("one config, one seed, the same circumstances")
-    row = result["row"]
-    if "metrics" in row:
-        lines.append(f"row {row['row']}, at {plain(row['env_steps'] or 0)} env steps, is the first that differs:")
-        lines += [f"  {name}: {_number(value)} | {_number(other)}" for name, (value, other) in row["metrics"].items()]
+        text_lines.append("one config, one seed, the same circumstances")
+    csv_row = result["row"]
+    if "metrics" in csv_row:
+        text_lines.append(
+            f"row {csv_row['row']}, at {plain(csv_row['env_steps'] or 0)} env steps, is the first that differs:"
+        )
+        text_lines += [
+            f"  {metric_name}: {_number(value)} | {_number(other)}"
+            for metric_name, (value, other) in csv_row["metrics"].items()
+        ]
     else:
-        count, other_count = row["rows"]
+        count, other_count = csv_row["rows"]
         counts = "" if count == other_count else f"; {count} | {other_count} rows"
-        lines.append(f"all {row['alike']} rows are the same{counts}")
+        text_lines.append(f"all {csv_row['alike']} rows are the same{counts}")
     tensor = result["tensor"]
     if "name" in tensor:
-        name = f"{tensor['name']}{tensor['place'] or ''}"
+        metric_name = f"{tensor['name']}{tensor['place'] or ''}"
         most = "" if tensor["most"] is None else f", this one by {tensor['most']:.3g} at most"
-        lines.append(f"tensor {name} of {tensor['checkpoint']} is the first that differs:")
-        lines.append(f"  {tensor['first']} | {tensor['second']}")
-        lines.append(f"  {tensor['differing']} of {tensor['tensors']} tensors differ{most}")
+        text_lines.append(f"tensor {metric_name} of {tensor['checkpoint']} is the first that differs:")
+        text_lines.append(f"  {tensor['first']} | {tensor['second']}")
+        text_lines.append(f"  {tensor['differing']} of {tensor['tensors']} tensors differ{most}")
     elif tensor["checkpoints"]:
-        lines.append(f"all tensors of {', '.join(tensor['checkpoints'])} are the same")
+        text_lines.append(f"all tensors of {', '.join(tensor['checkpoints'])} are the same")
     else:
-        lines.append("they have no checkpoint in common")
-    return lines
+        text_lines.append("they have no checkpoint in common")
+    return text_lines
 
 
 def _is_same(value: float | None, other: float | None) -> bool:

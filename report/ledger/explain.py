@@ -1,4 +1,4 @@
-"""What config/metrics.yaml says of a metric: its meaning, when it is alarming and what to try then."""
+"""A metric as config/metrics.yaml describes it: its meaning, when it is alarming and what to try then."""
 
 from stride.config.metrics import KEY, Metric, load_metrics
 from stride.utils.user_error import UserError, nearest
@@ -9,18 +9,18 @@ def explained(name: str) -> list[str]:
     if not name:
         return [f"{metric.name:<36} {metric.meaning}" for metric in load_metrics().values()]
     metric = find_metric(name)
-    lines = [
+    text_lines = [
         f"{metric.name}: {metric.title}",
         f"  meaning   {metric.meaning}",
         f"  unit      {metric.unit}",
         f"  better    {metric.better or 'neither more nor less'}",
     ]
-    for rule in metric.alerts:
-        lines.append(f"  alarming  {rule.words()}: {rule.means}")
-        lines.append("  tip       " + "; ".join(KEY.sub(r"\1", advice) for advice in rule.tries))
+    for alert_rule in metric.alerts:
+        text_lines.append(f"  alarming  {alert_rule.words()}: {alert_rule.means}")
+        text_lines.append("  tip       " + "; ".join(KEY.sub(r"\1", advice) for advice in alert_rule.tries))
     if not metric.alerts:
-        lines.append("  alarming  never, except where it is not a number")
-    return lines
+        text_lines.append("  alarming  never, except where it is not a number")
+    return text_lines
 
 
 def explained_data(name: str) -> list[dict[str, object]]:
@@ -28,12 +28,18 @@ def explained_data(name: str) -> list[dict[str, object]]:
     metrics = [find_metric(name)] if name else load_metrics().values()
     return [
         {
-            "name": metric.name, "title": metric.title, "meaning": metric.meaning, "unit": metric.unit,
+            "name": metric.name,
+            "title": metric.title,
+            "meaning": metric.meaning,
+            "unit": metric.unit,
             "better": metric.better,
-            "alerts": [{"when": rule.words(), "means": rule.means, "tries": [*rule.tries]} for rule in metric.alerts],
+            "alerts": [
+                {"when": alert_rule.words(), "means": alert_rule.means, "tries": [*alert_rule.tries]}
+                for alert_rule in metric.alerts
+            ],
         }
         for metric in metrics
-    ]  # fmt: skip
+    ]
 
 
 def find_metric(name: str) -> Metric:

@@ -35,11 +35,16 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
         rows = variant_rows(briefs)
         columns = list(rows[0]) if rows else list(_variant_row("", "", []))
     elif form == "json" and not columns:
-        return json.dumps([data(brief, FIELDS) for brief in briefs], indent=1) + "\n"
+        return json.dumps([data(run_brief, FIELDS) for run_brief in briefs], indent=1) + "\n"
     else:
         special = SHOWN if form == "latex" else {}  # where a verdict says how few episodes its test had
-        columns = columns or [name for name in COLUMNS if form != "latex" or name != "test_episodes"]
-        rows = [{name: special.get(name, fields[name])(brief) for name in columns} for brief in briefs]
+        columns = columns or [
+            column_name for column_name in COLUMNS if form != "latex" or column_name != "test_episodes"
+        ]
+        rows = [
+            {column_name: special.get(column_name, fields[column_name])(run_brief) for column_name in columns}
+            for run_brief in briefs
+        ]
     if form == "json":
         return json.dumps(rows, indent=1) + "\n"
     return latex(rows, columns, by) if form == "latex" else as_csv(rows, columns)
@@ -48,23 +53,23 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
 def variant_rows(briefs: Briefs) -> list[Row]:
     """Runs whose configs differ in nothing but the seed, together; only those that were tested count."""
     groups: dict[tuple[str, str], list[Brief]] = {}
-    for brief in briefs:
-        if brief.test is not None:
-            groups.setdefault((brief.variant, brief.settings), []).append(brief)
+    for run_brief in briefs:
+        if run_brief.test is not None:
+            groups.setdefault((run_brief.variant, run_brief.settings), []).append(run_brief)
     return [_variant_row(variant, settings, members) for (variant, settings), members in groups.items()]
 
 
 def _variant_row(variant: str, settings: str, members: Briefs) -> Row:
-    tests = [brief.test for brief in members if brief.test is not None]
-    seconds = [brief.took for brief in members if brief.took is not None]
+    tests = [run_brief.test for run_brief in members if run_brief.test is not None]
+    seconds = [run_brief.took for run_brief in members if run_brief.took is not None]
     mean, deviation = mean_and_deviation(tests) if tests else (None, None)
     low, high = interval(tests) if len(tests) >= FEWEST else (None, None)
     return {
         "run": variant, "settings": settings, "runs": len(members),
-        "solved": sum(brief.result == "solved" for brief in members),
-        "test_episodes": min((brief.episodes for brief in members), default=0), "mean": mean, "std": deviation,
+        "solved": sum(run_brief.result == "solved" for run_brief in members),
+        "test_episodes": min((run_brief.episodes for run_brief in members), default=0), "mean": mean, "std": deviation,
         "iqm": iqm(tests) if tests else None, "low": low, "high": high,
-        "steps": median(brief.tail.steps for brief in members) if members else None,
+        "steps": median(run_brief.tail.steps for run_brief in members) if members else None,
         "took": median(seconds) if seconds else None,
     }  # fmt: skip
 
@@ -74,8 +79,10 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
-    for row in rows:
-        writer.writerow(["" if row[name] is None else _harmless(row[name]) for name in columns])
+    for table_row in rows:
+        writer.writerow(
+            ["" if table_row[column_name] is None else _harmless(table_row[column_name]) for column_name in columns]
+        )
     return output.getvalue()
 
 
@@ -89,32 +96,32 @@ def _harmless(value: float | str | None) -> float | str | None:
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
     """A tabular for \\usepackage{booktabs}; of variants mean and deviation in one cell, and the interval in another."""
-    names = [name for name in columns if by == "run" or name not in JOINED]
-    sides = "".join("l" if name in LEFT_ALIGNED else "r" for name in names)
-    heads = " & ".join(HEADS.get(name, escaped(name)) for name in names)
-    body = [" & ".join(_latex_cell(name, row, by) for name in names) + r" \\" for row in rows]
+    names = [column_name for column_name in columns if by == "run" or column_name not in JOINED]
+    sides = "".join("l" if column_name in LEFT_ALIGNED else "r" for column_name in names)
+    heads = " & ".join(HEADS.get(column_name, escaped(column_name)) for column_name in names)
+    body = [" & ".join(_latex_cell(column_name, table_row, by) for column_name in names) + r" \\" for table_row in rows]
     return "\n".join([
         "% \\usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", rf"{heads} \\", r"\midrule", *body,
         r"\bottomrule", r"\end{tabular}", "",
     ])  # fmt: skip
 
 
-def _latex_cell(name: str, row: Row, by: str) -> str:
-    value = row[name]
-    if by == "variant" and name == "mean":
-        return rf"${row['mean']:.1f} \pm {row['std']:.1f}$"
-    if by == "variant" and name == "solved" and value:
-        return f"{value}{few([int(row['test_episodes'] or 0)])}"
-    if by == "variant" and name == "low":
-        return "--" if value is None else rf"$[{row['low']:.1f}, {row['high']:.1f}]$"
+def _latex_cell(column_name: str, table_row: Row, by: str) -> str:
+    value = table_row[column_name]
+    if by == "variant" and column_name == "mean":
+        return rf"${table_row['mean']:.1f} \pm {table_row['std']:.1f}$"
+    if by == "variant" and column_name == "solved" and value:
+        return f"{value}{few([int(table_row['test_episodes'] or 0)])}"
+    if by == "variant" and column_name == "low":
+        return "--" if value is None else rf"$[{table_row['low']:.1f}, {table_row['high']:.1f}]$"
     if isinstance(value, float):
         if not math.isfinite(value):
             return "--"
-        if name in ("iqm", "test", "best", "score", "last"):
+        if column_name in ("iqm", "test", "best", "score", "last"):
             return f"${value:.1f}$"
-        if name == "took":
+        if column_name == "took":
             return duration(value)
-    return escaped(cell(name, value)) or "--"
+    return escaped(cell(column_name, value)) or "--"
 
 
 def escaped(text: str) -> str:

@@ -20,35 +20,35 @@ def overlay(curves: Mapping[str, Curve], goal: float | None, width: int, height:
     values = [point.y for points in finite_curves.values() for point in points]
     if not values:
         return []
-    low = min(values)
-    high = max(values)
-    spread = high - low
-    if goal is not None and low - spread <= goal <= high + spread:  # near enough to be drawn
-        low = min(low, goal)
-        high = max(high, goal)
-    if high <= low:
-        high = low + 1.0
+    lowest = min(values)
+    highest = max(values)
+    spread = highest - lowest
+    if goal is not None and lowest - spread <= goal <= highest + spread:  # near enough to be drawn
+        lowest = min(lowest, goal)
+        highest = max(highest, goal)
+    if highest <= lowest:
+        highest = lowest + 1.0
     last_step = max(point.x for points in finite_curves.values() for point in points) or 1.0
     columns = max(20, width - MARGIN - 2)
     cells = [[" "] * columns for _ in range(height)]
 
     def row_of(value: float) -> list[str]:
-        return cells[round((high - value) / (high - low) * (height - 1))]
+        return cells[round((highest - value) / (highest - lowest) * (height - 1))]
 
-    if goal is not None and low <= goal <= high:
+    if goal is not None and lowest <= goal <= highest:
         row_of(goal)[:] = [GOAL] * columns
     for mark, points in zip(MARKS, finite_curves.values(), strict=False):
         for column, value in _sampled(points, last_step, columns):
             row = row_of(value)
             row[column] = MEETING if row[column] in MARKS else mark
-    labels = {0: short(high), height - 1: short(low)}
-    lines = [f"{labels.get(index, ''):>{MARGIN}} |{''.join(row)}".rstrip() for index, row in enumerate(cells)]
+    labels = {0: short(highest), height - 1: short(lowest)}
+    text_lines = [f"{labels.get(index, ''):>{MARGIN}} |{''.join(row)}".rstrip() for index, row in enumerate(cells)]
     margin = " " * MARGIN
-    lines.append(f"{margin} +{'-' * columns}")
-    lines.append(f"{margin}  0{f'{short(last_step)} env steps':>{columns - 1}}")
+    text_lines.append(f"{margin} +{'-' * columns}")
+    text_lines.append(f"{margin}  0{f'{short(last_step)} env steps':>{columns - 1}}")
     if len(finite_curves) > 1:
-        lines += [f"{margin}  {mark} {name}" for mark, name in zip(MARKS, finite_curves, strict=False)]
-    return lines
+        text_lines += [f"{margin}  {mark} {name}" for mark, name in zip(MARKS, finite_curves, strict=False)]
+    return text_lines
 
 
 def _sampled(points: Curve, last_step: float, columns: int) -> list[tuple[int, float]]:

@@ -41,14 +41,18 @@ def select(
     other_fields = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))
     order = NEWEST_FIRST
     if sort:
-        text_keys = [key for key in keys if any(isinstance(value, str) for value in values[key].values())]
+        text_keys = [
+            field_key for field_key in keys if any(isinstance(value, str) for value in values[field_key].values())
+        ]
         order = f"{order_of(sort, text_keys)}, {NEWEST_FIRST}"
     return Selection(index.select(*asked(text, other_fields), order, limit), {**FIELDS, **other_fields})
 
 
 def _keys_of(briefs: Sequence[Brief]) -> list[str]:
     """The keys and metrics of these runs."""
-    return [key for brief in briefs for details in details_of(runs_root() / brief.id) for key in details]
+    return [
+        field_key for run_brief in briefs for details in details_of(runs_root() / run_brief.id) for field_key in details
+    ]
 
 
 def refreshed(index: RunIndex, rebuild: bool = False) -> RunIndex:
@@ -86,10 +90,10 @@ def find_runs(selectors: Sequence[str], least: int = 1) -> "list[RunDir]":
 def _ids_of_group(name: str) -> list[str]:
     index = RunIndex()
     index.refresh()
-    groups = sorted({brief.group for brief in index.select("[group] <> ''")})
+    groups = sorted({run_brief.group for run_brief in index.select("[group] <> ''")})
     if name == "@last" and groups:
         name = groups[-1]
     briefs = index.select("[group] = ? AND [group] <> ''", [name], "coalesce(seed, 0), id")
     if not briefs:
         raise UserError(f"no run belongs to a group {name[:60]!r}{nearest(name, groups)}")
-    return [brief.id for brief in briefs]
+    return [run_brief.id for run_brief in briefs]

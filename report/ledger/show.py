@@ -32,25 +32,25 @@ HEIGHT, WIDEST = 10, 100
 def run_lines(run: RunDir, width: int) -> list[str]:
     facts = run.facts()
     labels = read_labels(run.path)
-    brief = look_at(run.path)
+    run_brief = look_at(run.path)
     texts = {
-        "run": run.id, "what": f"{brief.variant}, seed {brief.seed}", "status": brief.status,
+        "run": run.id, "what": f"{run_brief.variant}, seed {run_brief.seed}", "status": run_brief.status,
         "outcome": conclusion(mapping(facts.get("outcome"))) if facts.get("outcome") else "",
-        "fate": fate(run, facts), "fault": brief.fault, "tags": " ".join(labels.tags), "note": labels.note,
-        "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(brief.started)) if brief.started else "",
-        "env steps": f"{brief.tail.steps:,}", "settings": brief.settings,
-        **{name: joined_pairs(facts.get(name) or "") for name in FACTS},
+        "fate": fate(run, facts), "fault": run_brief.fault, "tags": " ".join(labels.tags), "note": labels.note,
+        "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run_brief.started)) if run_brief.started else "",
+        "env steps": f"{run_brief.tail.steps:,}", "settings": run_brief.settings,
+        **{entry_name: joined_pairs(facts.get(entry_name) or "") for entry_name in FACTS},
         "checkpoints": " ".join(names(run.checkpoints)), "folder": str(run.path),
         "size": f"{size_of(run.path) / 2**20:,.1f} MiB",
     }  # fmt: skip
-    lines = [f"{name:<15} {text}" for name, text in texts.items() if text]
-    lines += _settings(facts)
-    lines += _last_values(run)
-    lines += _alerts(run)
+    text_lines = [f"{entry_name:<15} {text}" for entry_name, text in texts.items() if text]
+    text_lines += _settings(facts)
+    text_lines += _last_values(run)
+    text_lines += _alerts(run)
     points = curve(run)
     if len(points) > 1:
-        lines += ["", *overlay({"return": points}, brief.goal, min(width, WIDEST), HEIGHT)]
-    return lines
+        text_lines += ["", *overlay({"return": points}, run_brief.goal, min(width, WIDEST), HEIGHT)]
+    return text_lines
 
 
 def run_data(run: RunDir) -> dict[str, object]:
@@ -64,9 +64,9 @@ def size_of(folder: Path) -> int:
     """Bytes of all files of a run's folder, as far as they can be read."""
     total = 0
     for parent, folders, files in os.walk(folder):
-        for name in folders + files:
+        for entry_name in folders + files:
             with suppress(OSError):  # it was deleted meanwhile
-                total += os.lstat(os.path.join(parent, name)).st_size
+                total += os.lstat(os.path.join(parent, entry_name)).st_size
     return total
 
 
@@ -77,8 +77,8 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"settings        {error}"
         return
     yield from ("", "settings that are not the algorithm's defaults")
-    for key, value, default in rows:
-        yield f"  {key}={value}" + (f"  (default {default})" if default else "")
+    for config_key, value, default in rows:
+        yield f"  {config_key}={value}" + (f"  (default {default})" if default else "")
 
 
 def _last_values(run: RunDir) -> list[str]:
@@ -87,12 +87,12 @@ def _last_values(run: RunDir) -> list[str]:
     declared = load_metrics()
     if not values:
         return []
-    order = [name for name in declared if name in values] + sorted(values.keys() - declared.keys())
+    order = [entry_name for entry_name in declared if entry_name in values] + sorted(values.keys() - declared.keys())
     columns: dict[str, list[str]] = {"metric": ["last of each metric"], "value": [""], "unit": [""], "title": [""]}
-    for name in order:
-        metric = declared.get(name)
-        columns["metric"].append(f"  {one_line(name, LONGEST)}")
-        columns["value"].append(number(values[name], metric.precision) if metric else f"{values[name]:.6g}")
+    for entry_name in order:
+        metric = declared.get(entry_name)
+        columns["metric"].append(f"  {one_line(entry_name, LONGEST)}")
+        columns["value"].append(number(values[entry_name], metric.precision) if metric else f"{values[entry_name]:.6g}")
         columns["unit"].append(metric.unit if metric and metric.unit != "none" else "")
         columns["title"].append(metric.title if metric else "not declared")
     return ["", *aligned(columns, {"metric", "unit", "title"})]

@@ -23,9 +23,9 @@ COUNTS = {"steps", "seed", "speed", "test_episodes"}
 def table(briefs: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
     """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
     cells = {}
-    for name in columns:
-        field = SHOWN.get(name, fields[name])
-        cells[name] = [name, *(cell(name, field(brief)) for brief in briefs)]
+    for column_name in columns:
+        field = SHOWN.get(column_name, fields[column_name])
+        cells[column_name] = [column_name, *(cell(column_name, field(run_brief)) for run_brief in briefs)]
     return aligned(cells, LEFT_ALIGNED, width, DISPENSABLE)
 
 
@@ -36,30 +36,32 @@ def aligned(
     dispensable: Sequence[str] = (),
 ) -> list[str]:
     """Columns, each with its heading, side by side."""
-    widths = {name: max(map(len, column)) for name, column in cells.items()}
-    for name in dispensable:
+    widths = {column_name: max(map(len, column)) for column_name, column in cells.items()}
+    for column_name in dispensable:
         if width is None or sum(widths.values()) + 2 * (len(widths) - 1) <= width:
             break
-        widths.pop(name, None)
-    line_format = "  ".join(f"{{:{'<' if name in left_aligned else '>'}{size}}}" for name, size in widths.items())
-    rows = zip(*(cells[name] for name in widths), strict=True)
+        widths.pop(column_name, None)
+    line_format = "  ".join(
+        f"{{:{'<' if column_name in left_aligned else '>'}{size}}}" for column_name, size in widths.items()
+    )
+    rows = zip(*(cells[column_name] for column_name in widths), strict=True)
     return [line_format.format(*row).rstrip() for row in rows]
 
 
-def cell(name: str, value: Value) -> str:
+def cell(column_name: str, value: Value) -> str:
     """A value as its column shows it, "" where there is none."""
     if value is None:
         return ""
     if isinstance(value, str):
         text = printable(value)
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    if name in SCORES:
+    if column_name in SCORES:
         return score(value)
-    if name in ("took", "age"):
+    if column_name in ("took", "age"):
         return duration(value)
-    if name == "started":
+    if column_name == "started":
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
-    return f"{value:,.0f}" if name in COUNTS else plain(value)
+    return f"{value:,.0f}" if column_name in COUNTS else plain(value)
 
 
 def plain(value: float) -> str:
@@ -74,10 +76,10 @@ def joined_pairs(value: object) -> str:
     return str(value)
 
 
-def data(brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
+def data(run_brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
     """An object for programs."""
-    values = {name: look(brief) for name, look in fields.items()}
-    return {**values, "tags": [*brief.labels.tags], "fault": brief.fault, "reason": brief.reason}
+    values = {column_name: look(run_brief) for column_name, look in fields.items()}
+    return {**values, "tags": [*run_brief.labels.tags], "fault": run_brief.fault, "reason": run_brief.reason}
 
 
 def write_output(file: str, text: str) -> None:

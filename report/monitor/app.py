@@ -87,8 +87,8 @@ class Monitor:
 
     def _select(self, name: str) -> None:
         """Select the line of this group or run, where there is one."""
-        for index, (row, run) in enumerate(self._lines):
-            if name == (run.id if run else row.name):
+        for index, (list_row, run) in enumerate(self._lines):
+            if name == (run.id if run else list_row.name):
                 self._selected = index
                 break
 
@@ -98,19 +98,19 @@ class Monitor:
         if page.ascii_only:
             keys = keys.replace("←→", "<>").replace("↑↓", "^v")
         height = page.height - 1
-        lines = self._content(page._replace(height=height))[:height]
-        lines += [line_of() for _ in range(height - len(lines))]
-        lines.append(line_of(keys, "dim"))
-        for line in lines:
+        screen_lines = self._content(page._replace(height=height))[:height]
+        screen_lines += [line_of() for _ in range(height - len(screen_lines))]
+        screen_lines.append(line_of(keys, "dim"))
+        for line in screen_lines:
             line.truncate(page.width)
-        return lines
+        return screen_lines
 
     def _content(self, page: Page) -> list[Text]:
         """All but the line of keys."""
         if self.mode == "runs":
-            lines = self._lines
-            self._selected = max(0, min(self._selected, len(lines) - 1))
-            return runs_page(lines, self._selected, self._open_groups, page)
+            screen_lines = self._lines
+            self._selected = max(0, min(self._selected, len(screen_lines) - 1))
+            return runs_page(screen_lines, self._selected, self._open_groups, page)
         assert self._screen is not None
         screen = self._screen._replace(
             sort=self.sort, first=self._first_metric, position=self._position(), frozen=self.frozen
@@ -126,27 +126,27 @@ class Monitor:
             return ""
         return f"{training.index(run_id) + 1} of {len(training)} live"
 
-    def press(self, key: str) -> bool:
+    def press(self, pressed_key: str) -> bool:
         """Whether the monitor goes on."""
-        if key == "q":
+        if pressed_key == "q":
             return False
-        if key == "p":
+        if pressed_key == "p":
             self.frozen = not self.frozen
-        elif key == "s":
+        elif pressed_key == "s":
             sorts = self.sorts[self.mode]
             sorts.append(sorts.pop(0))
-        elif key == "m":
+        elif pressed_key == "m":
             self._change_mode()
-        elif key in ("up", "down"):
-            step = 1 if key == "down" else -1
+        elif pressed_key in ("up", "down"):
+            step = 1 if pressed_key == "down" else -1
             if self.mode == "run":
                 self._first_metric = max(0, self._first_metric + step)
             else:
                 self._selected = max(0, min(self._selected + step, len(self._lines) - 1))
-        elif key in ("left", "right") and self.mode == "run":
-            self._switch(1 if key == "right" else -1)
-        elif key in ("enter", "right", "left") and self.mode == "runs":
-            self._enter(key)
+        elif pressed_key in ("left", "right") and self.mode == "run":
+            self._switch(1 if pressed_key == "right" else -1)
+        elif pressed_key in ("enter", "right", "left") and self.mode == "runs":
+            self._enter(pressed_key)
         return True
 
     def _change_mode(self) -> None:
@@ -171,20 +171,20 @@ class Monitor:
             index = (training.index(run_id) + step) % len(training) if run_id in training else 0
             self._watch(runs_root() / training[index])
 
-    def _enter(self, key: str) -> None:
+    def _enter(self, pressed_key: str) -> None:
         """Open or close a group; show a run."""
-        lines = self._lines
-        if not lines:
+        screen_lines = self._lines
+        if not screen_lines:
             return
-        row, run = lines[self._selected]
-        if run is None or (key == "left" and row.is_group):
-            is_open = row.name in self._open_groups
-            if key == "right" or (key == "enter" and not is_open):
-                self._open_groups.add(row.name)
+        list_row, run = screen_lines[self._selected]
+        if run is None or (pressed_key == "left" and list_row.is_group):
+            is_open = list_row.name in self._open_groups
+            if pressed_key == "right" or (pressed_key == "enter" and not is_open):
+                self._open_groups.add(list_row.name)
             else:
-                self._open_groups.discard(row.name)
-                self._select(row.name)
-        elif key != "left":
+                self._open_groups.discard(list_row.name)
+                self._select(list_row.name)
+        elif pressed_key != "left":
             self._watch(runs_root() / run.id)
             self.mode = "run"
 
@@ -209,6 +209,6 @@ def run(monitor: Monitor, interval: float = LOOK_SECONDS) -> int:
             screen.draw(monitor.page(screen.page))
             if monitor.is_new:
                 next_look = now + SECOND_LOOK
-            key = screen.key(next_look - time.monotonic())
-            if not monitor.press(key):
+            pressed_key = screen.key(next_look - time.monotonic())
+            if not monitor.press(pressed_key):
                 return 0

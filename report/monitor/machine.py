@@ -1,4 +1,4 @@
-"""What the process of a training takes of the machine, and what its GPUs are doing. Linux only."""
+"""Memory and processor time of a training, and the load of the GPUs. Linux only."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ class Gpu(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a process and its children take, between two looks."""
+    """Resources of a process and its children, between two looks."""
 
     cpu: float | None
     """percent of one core; None at the first look"""

@@ -29,9 +29,9 @@ def as_text(monitor: Monitor) -> str:
     monitor.look()
     time.sleep(SECOND_LOOK)
     monitor.look()
-    lines = monitor.page(Page(width, PIPE[1], not unicode))[:-1]  # without the keys
+    screen_lines = monitor.page(Page(width, PIPE[1], not unicode))[:-1]  # without the keys
     colours = is_terminal and not os.environ.get("NO_COLOR")
-    return "\n".join(text.rstrip() for text in encoded(lines, unicode, colours)).rstrip()
+    return "\n".join(text.rstrip() for text in encoded(screen_lines, unicode, colours)).rstrip()
 
 
 def as_json(folder: Path | None, group: str) -> str:
@@ -40,17 +40,23 @@ def as_json(folder: Path | None, group: str) -> str:
         return json.dumps({"version": VERSION, **_run_object(folder)})
     run_list = RunList(group)
     run_list.refresh()
-    runs = [_listed_object(brief) for brief in run_list.briefs]
+    runs = [_listed_object(run_brief) for run_brief in run_list.briefs]
     return json.dumps({"version": VERSION, "group": group, "runs": runs})
 
 
-def _listed_object(brief: Brief) -> Json:
-    kind, value = shown_return(brief)
+def _listed_object(run_brief: Brief) -> Json:
+    kind, value = shown_return(run_brief)
     return {
-        "id": brief.id, "state": shown_state(brief), "config_id": brief.variant, "seed": brief.seed, "goal": brief.goal,
-        "env_steps": brief.tail.steps, "max_timesteps": brief.budget or None, "return": _number(value),
+        "id": run_brief.id,
+        "state": shown_state(run_brief),
+        "config_id": run_brief.variant,
+        "seed": run_brief.seed,
+        "goal": run_brief.goal,
+        "env_steps": run_brief.tail.steps,
+        "max_timesteps": run_brief.budget or None,
+        "return": _number(value),
         "return_of": kind,
-    }  # fmt: skip
+    }
 
 
 def _run_object(folder: Path) -> Json:
@@ -60,17 +66,30 @@ def _run_object(folder: Path) -> Json:
     machine = Machine().look(view.pid) if view.pid else None
     scores = {"val": view.val, "train": view.train}
     return {
-        "id": view.id, "path": str(folder), "state": view.state, "config_id": view.title, "seed": view.seed,
-        "group": view.group or None, "goal": view.goal, "env_steps": view.env_steps,
-        "max_timesteps": view.budget or None, "pid": view.pid or None, "doing": view.playing or None,
-        "says": view.message, "seconds": _number(view.elapsed), "seconds_left": _number(view.left),
+        "id": view.id,
+        "path": str(folder),
+        "state": view.state,
+        "config_id": view.title,
+        "seed": view.seed,
+        "group": view.group or None,
+        "goal": view.goal,
+        "env_steps": view.env_steps,
+        "max_timesteps": view.budget or None,
+        "pid": view.pid or None,
+        "doing": view.playing or None,
+        "says": view.message,
+        "seconds": _number(view.elapsed),
+        "seconds_left": _number(view.left),
         "steps_per_second": {"now": _number(view.rate), "mean": _number(view.mean_rate)},
         "phases": dict(view.phases),
-        "returns": {name: {"last": _number(item.last), "best": _number(item.best)} for name, item in scores.items()},
-        "band": "".join(band_text(view)) or None, "memory": machine.memory if machine else None,
+        "returns": {
+            score_name: {"last": _number(item.last), "best": _number(item.best)} for score_name, item in scores.items()
+        },
+        "band": "".join(band_text(view)) or None,
+        "memory": machine.memory if machine else None,
         "alerts": {alert.name: f"{alert.title} {alert.bound}  {alert.tip}" for alert in view.alerts},
-        "metrics": {name: _number(value) for name, value in view.values.items()},
-    }  # fmt: skip
+        "metrics": {score_name: _number(value) for score_name, value in view.values.items()},
+    }
 
 
 def _number(value: float) -> float | None:

@@ -25,23 +25,23 @@ NEWEST = 200  # runs that are listed
 OLDER = 300  # folders behind them that one look searches for a run in training, by turns
 
 
-def is_training(brief: Brief) -> bool:
-    return brief.standing == "running" or brief.standing in IN_TRAINING
+def is_training(run_brief: Brief) -> bool:
+    return run_brief.standing == "running" or run_brief.standing in IN_TRAINING
 
 
-def shown_state(brief: Brief) -> str:
+def shown_state(run_brief: Brief) -> str:
     """`live`, `failed`, ..; the verdict of a run that was tested."""
-    if brief.standing == FINISHED and brief.test is not None:
-        return brief.verdict
-    return LIVE if brief.standing == "running" else brief.standing
+    if run_brief.standing == FINISHED and run_brief.test is not None:
+        return run_brief.verdict
+    return LIVE if run_brief.standing == "running" else run_brief.standing
 
 
-def shown_return(brief: Brief) -> tuple[str, float]:
+def shown_return(run_brief: Brief) -> tuple[str, float]:
     """(test, val or train, the return): the test of a run that finished, else its last return, NaN for none."""
-    if brief.standing == FINISHED and brief.test is not None:
-        return "test", brief.test
-    last_return = math.nan if brief.tail.last is None else brief.tail.last
-    return "val" if brief.tail.evaluated and math.isfinite(last_return) else "train", last_return
+    if run_brief.standing == FINISHED and run_brief.test is not None:
+        return "test", run_brief.test
+    last_return = math.nan if run_brief.tail.last is None else run_brief.tail.last
+    return "val" if run_brief.tail.evaluated and math.isfinite(last_return) else "train", last_return
 
 
 @dataclass
@@ -80,9 +80,9 @@ class RunRow:
 Line = tuple[RunRow, Brief | None]  # (a group or a run, the run that is shown; None for the group itself)
 
 SORTS: dict[str, Callable[[RunRow], Any]] = {
-    "newest": lambda row: 0,  # in the order of the list
-    "return": lambda row: -row.mean if row.returns else math.inf,
-    "state": lambda row: "" if any(map(is_training, row.members)) else shown_state(row.members[0]),
+    "newest": lambda list_row: 0,  # in the order of the list
+    "return": lambda list_row: -list_row.mean if list_row.returns else math.inf,
+    "state": lambda list_row: "" if any(map(is_training, list_row.members)) else shown_state(list_row.members[0]),
 }
 
 
@@ -105,40 +105,40 @@ class RunList:
         if self._turn >= len(older):
             self._turn = 0
         self._old_live = {
-            name for name in candidates.intersection(older) if os.path.lexists(root / name / run_lock.NAME)
+            run_name for run_name in candidates.intersection(older) if os.path.lexists(root / run_name / run_lock.NAME)
         }
         self.briefs = []
-        for name in [*names[:NEWEST], *sorted(self._old_live, reverse=True)]:
-            if os.path.lexists(root / name / "config.json"):
-                brief = self._index.brief(name)
-                if self.only in ("", brief.group):
-                    self.briefs.append(brief)
+        for run_name in [*names[:NEWEST], *sorted(self._old_live, reverse=True)]:
+            if os.path.lexists(root / run_name / "config.json"):
+                run_brief = self._index.brief(run_name)
+                if self.only in ("", run_brief.group):
+                    self.briefs.append(run_brief)
 
     def rows(self, sort: str) -> list[RunRow]:
         """Each group at the position of its newest run."""
         rows: dict[str, RunRow] = {}
-        for brief in self.briefs:
-            name = brief.group or brief.id
-            if name not in rows:
-                rows[name] = RunRow(name, [], is_group=bool(brief.group))
-            rows[name].members.append(brief)
-        for row in rows.values():
-            row.members.sort(key=lambda member: (member.seed or 0, member.id))
+        for run_brief in self.briefs:
+            run_name = run_brief.group or run_brief.id
+            if run_name not in rows:
+                rows[run_name] = RunRow(run_name, [], is_group=bool(run_brief.group))
+            rows[run_name].members.append(run_brief)
+        for list_row in rows.values():
+            list_row.members.sort(key=lambda member: (member.seed or 0, member.id))
         return sorted(rows.values(), key=SORTS[sort])
 
     def training_ids(self) -> list[str]:
         """The runs in training, the newest first."""
-        return [brief.id for brief in self.briefs if is_training(brief)]
+        return [run_brief.id for run_brief in self.briefs if is_training(run_brief)]
 
 
 def list_lines(rows: Sequence[RunRow], open_groups: set[str]) -> list[Line]:
     """The lines one below the other: a group, and below it its runs where it is open."""
-    lines: list[Line] = []
-    for row in rows:
-        lines.append((row, None if row.is_group else row.members[0]))
-        if row.is_group and row.name in open_groups:
-            lines += [(row, member) for member in row.members]
-    return lines
+    list_lines_shown: list[Line] = []
+    for list_row in rows:
+        list_lines_shown.append((list_row, None if list_row.is_group else list_row.members[0]))
+        if list_row.is_group and list_row.name in open_groups:
+            list_lines_shown += [(list_row, member) for member in list_row.members]
+    return list_lines_shown
 
 
 def find_target(selector: str, latest: bool = False) -> tuple[Path | None, str]:

@@ -55,18 +55,18 @@ class RunScreen(NamedTuple):
 
 def run_page(screen: RunScreen, page: Page) -> list[Text]:
     """All lines but the keys."""
-    lines = [*head(screen, page), line_of()]
+    screen_lines = [*head(screen, page), line_of()]
     most_alerts = max(1, page.height // 6)
     alerts = alert_lines(screen.view.alerts, page, most_alerts)[:most_alerts]
-    height = max(0, page.height - len(lines) - len(alerts))
+    height = max(0, page.height - len(screen_lines) - len(alerts))
     curves = curves_beside(screen, page._replace(width=page.width - TABLE_WIDTH - 2, height=min(height, TALLEST)))
     width = TABLE_WIDTH if curves else page.width
     rows = table(screen, page._replace(width=width, height=height))
     rows += [line_of() for _ in range(len(curves) - len(rows))]
-    for row, curve in zip(rows, curves, strict=False):
-        row.append(" " * (width + 2 - row.cell_len)).append_text(curve)
-    lines += rows
-    return [*lines[: page.height - len(alerts)], *alerts]
+    for metric_line, curve in zip(rows, curves, strict=False):
+        metric_line.append(" " * (width + 2 - metric_line.cell_len)).append_text(curve)
+    screen_lines += rows
+    return [*screen_lines[: page.height - len(alerts)], *alerts]
 
 
 def head(screen: RunScreen, page: Page) -> list[Text]:

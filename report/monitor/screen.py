@@ -96,18 +96,18 @@ class Screen:
         page = self.page
         for line in lines:
             line.truncate(page.width)
-        texts = encoded(lines[: page.height], self._unicode, self._colours)
-        texts += [""] * (page.height - len(texts))
+        encoded_lines = encoded(lines[: page.height], self._unicode, self._colours)
+        encoded_lines += [""] * (page.height - len(encoded_lines))
         output = ""
-        if page != self._drawn_page or len(self._drawn) != len(texts):
+        if page != self._drawn_page or len(self._drawn) != len(encoded_lines):
             output = "\x1b[2J"
-            self._drawn = [""] * len(texts)
-        for row, (text, before) in enumerate(zip(texts, self._drawn, strict=True), 1):
-            if text != before:
-                output += f"\x1b[{row}H{text}\x1b[K"
+            self._drawn = [""] * len(encoded_lines)
+        for row, (encoded_line, before) in enumerate(zip(encoded_lines, self._drawn, strict=True), 1):
+            if encoded_line != before:
+                output += f"\x1b[{row}H{encoded_line}\x1b[K"
         if output:
             self._write(output)
-        self._drawn = texts
+        self._drawn = encoded_lines
         self._drawn_page = page
 
     def key(self, seconds: float) -> str:
@@ -149,6 +149,6 @@ class Screen:
         self._pending = self._pending[1:]
         return NAMED_KEYS.get(character, character)
 
-    def _write(self, text: str) -> None:
-        sys.stdout.write(text)
+    def _write(self, encoded_line: str) -> None:
+        sys.stdout.write(encoded_line)
         sys.stdout.flush()

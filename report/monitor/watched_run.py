@@ -67,14 +67,14 @@ class WatchedRows(MetricsTable):
         self.unjudged: deque[Row] = deque(maxlen=MOST_UNJUDGED)
         self.watch: Watch | None = None
 
-    def take(self, row: Row) -> None:
-        self.history.add(row)
-        seconds = row.get(SECONDS, math.nan) - self.values.get(SECONDS, 0.0)
+    def take(self, csv_row: Row) -> None:
+        self.history.add(csv_row)
+        seconds = csv_row.get(SECONDS, math.nan) - self.values.get(SECONDS, 0.0)
         if seconds > 0:  # else a resumed process counts from zero again
             for phase in PHASES:
-                self.phase_seconds[phase] += seconds * row.get(PREFIX + phase, 0.0)
-        self.values |= row
-        self.unjudged.append(row)
+                self.phase_seconds[phase] += seconds * csv_row.get(PREFIX + phase, 0.0)
+        self.values |= csv_row
+        self.unjudged.append(csv_row)
 
 
 class WatchedRun:
@@ -122,19 +122,19 @@ class WatchedRun:
             alerts=self._open_alerts(view) if with_alerts else (),
         )
 
-    def points(self, name: str) -> Points:
+    def points(self, metric_name: str) -> Points:
         """(env steps, value), oldest first: the complete curve of a return, of other metrics the last points."""
-        curve = self.rows.points(name) if name in (TRAIN, VAL) else []
+        curve = self.rows.points(metric_name) if metric_name in (TRAIN, VAL) else []
         if curve:
             return curve
-        if self._reader is not None and self._snapshot is not None and name in self._snapshot.values:
-            count = self._snapshot.values[name].times
-            old_count, _ = self._tails.get(name, (0, ()))
+        if self._reader is not None and self._snapshot is not None and metric_name in self._snapshot.values:
+            count = self._snapshot.values[metric_name].times
+            old_count, _ = self._tails.get(metric_name, (0, ()))
             if old_count != count:
                 with suppress(UserError):  # cut short meanwhile: the next look says so
-                    self._tails[name] = count, self._reader.history(name)
-            return self._tails.get(name, (0, ()))[1]
-        series = self.rows.history.series.get(name)
+                    self._tails[metric_name] = count, self._reader.history(metric_name)
+            return self._tails.get(metric_name, (0, ()))[1]
+        series = self.rows.history.series.get(metric_name)
         return list(enumerate(series.values)) if series else ()
 
     def _read_facts(self) -> Facts:
@@ -207,7 +207,7 @@ class WatchedRun:
             "playing": snapshot.doing,
             "rate": self._rate,
             "elapsed": max(0.0, seconds),
-            "values": {name: latest.value for name, latest in snapshot.values.items()},
+            "values": {metric_name: latest.value for metric_name, latest in snapshot.values.items()},
         }
         if view.title == "?":
             fields["title"] = str(origin.facts.get("config_id") or origin.run or self.run.id)
@@ -221,9 +221,9 @@ class WatchedRun:
             fields["train"] = self._score(TRAIN, "")
         return fields
 
-    def _score(self, name: str, best_name: str) -> Score:
+    def _score(self, metric_name: str, best_name: str) -> Score:
         score = Score()
-        for step, value in self.points(name):
+        for step, value in self.points(metric_name):
             score.add(value, int(step))
         if self._snapshot is not None and best_name in self._snapshot.values:
             score.best = max(score.best, self._snapshot.values[best_name].value)
@@ -257,9 +257,9 @@ class WatchedRun:
         if watch is None:
             return []
         while self.rows.unjudged:
-            row = self.rows.unjudged.popleft()
-            if 0 <= row.get(STEPS, 0.0) <= LARGEST:
-                watch.add(row)
+            csv_row = self.rows.unjudged.popleft()
+            if 0 <= csv_row.get(STEPS, 0.0) <= LARGEST:
+                watch.add(csv_row)
         return [alert for alert in watch.alerts if alert.open]
 
 

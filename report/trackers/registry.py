@@ -15,9 +15,11 @@ TITLES = {"tensorboard": "TensorBoard", "wandb": "W&B", "trackio": "Trackio"}
 
 def check_loggers(loggers: Sequence[str]) -> None:
     """UserError where the package of one of them is missing; nothing is imported."""
-    for name in loggers:
-        if name in TITLES and not is_installed(name):
-            raise UserError(f"logger: {name} needs the package {name}: pip install 'stride-rl[{name}]'")
+    for logger_name in loggers:
+        if logger_name in TITLES and not is_installed(logger_name):
+            raise UserError(
+                f"logger: {logger_name} needs the package {logger_name}: pip install 'stride-rl[{logger_name}]'"
+            )
 
 
 def is_installed(package: str) -> bool:
@@ -28,5 +30,8 @@ def is_installed(package: str) -> bool:
 
 def async_trackers(run: RunDir, loggers: Sequence[str], env_steps: int = 0) -> list[AsyncTracker]:
     """A sink for each of them, once; `env_steps`: where a resumed run goes on."""
-    names = dict.fromkeys(name for name in loggers if name != CSV)
-    return [AsyncTracker(ProcessTracker(name, TITLES[name], run.logs), run, env_steps) for name in names]
+    names = dict.fromkeys(logger_name for logger_name in loggers if logger_name != CSV)
+    return [
+        AsyncTracker(ProcessTracker(logger_name, TITLES[logger_name], run.logs), run, env_steps)
+        for logger_name in names
+    ]

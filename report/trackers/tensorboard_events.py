@@ -28,14 +28,14 @@ class TensorBoardEvents(Tracker):
         config_text = yaml.safe_dump(details["config"], sort_keys=False)
         self._write_text(0, "config", f"```\n{config_text}```")
         texts = {"notes": details["notes"], "group": details["group"], "tags": ", ".join(details["tags"])}
-        for name, text in texts.items():
+        for entry_name, text in texts.items():
             if text:
-                self._write_text(0, name, text)
+                self._write_text(0, entry_name, text)
         runs_folder = Path(details["logs"]).parent.parent
         self.location = f"tensorboard --logdir {os.path.relpath(runs_folder)}"
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        self._write_values(step, *({"tag": name, "simple_value": value} for name, value in values.items()))
+        self._write_values(step, *({"tag": entry_name, "simple_value": value} for entry_name, value in values.items()))
 
     def video(self, step: int, path: str) -> None:
         picture = gif(Path(path))

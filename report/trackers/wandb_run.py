@@ -52,7 +52,9 @@ class WandbRun(Tracker):
         if details["curve"]:
             self._run.log({"curve": wandb.Html(run_files.read_bytes(Path(details["curve"])).decode(), inject=False)})
         files = ("curve", "report")
-        summary = {name: value for name, value in details.items() if name not in files and value is not None}
+        summary = {
+            entry_name: value for entry_name, value in details.items() if entry_name not in files and value is not None
+        }
         self._run.summary.update(summary)
         self._run.finish(exit_code=0)
 
