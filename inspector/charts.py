@@ -100,13 +100,10 @@ def _line_object(line: Line) -> dict[str, object]:
     """The line as charts.js reads it; empty entries are left out."""
     optional = {"lo": _rounded(line.low), "hi": _rounded(line.high), "run": line.run, "axis": line.axis}
     return {
-        "name": line.name,
-        "c": line.colour,
-        "x": _rounded([point.x for point in line.points]),
-        "y": _rounded([point.y for point in line.points]),
-        **{key: value for key, value in optional.items() if value},
+        "name": line.name, "c": line.colour, "x": _rounded([point.x for point in line.points]),
+        "y": _rounded([point.y for point in line.points]), **{key: value for key, value in optional.items() if value},
         **({"thin": True} if line.thin else {}),
-    }
+    }  # fmt: skip
 
 
 def _drawable(line: Line, most: int) -> Line:

@@ -236,14 +236,10 @@ def results(by_group: Groups) -> Markup:
             steps = f"{run_brief.tail.steps:,}"
             rows.append(
                 (
-                    _key(seed, index, group_name),
-                    result,
-                    *return_texts,
-                    goal_text(run_brief.goal),
-                    steps,
+                    _key(seed, index, group_name), result, *return_texts, goal_text(run_brief.goal), steps,
                     run_facts.run.id,
                 )
-            )
+            )  # fmt: skip
     return card("Runs", table(("run", "result", "test", "best", "last", "goal", "env steps", "id"), rows, "numbers"))
 
 

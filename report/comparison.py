@@ -156,19 +156,13 @@ def _group_data(group: Group) -> dict[str, Any]:
     mean, deviation = mean_and_deviation(means) if means else (None, None)
     runs = [
         {
-            "seed": seed_result.seed,
-            "run_id": seed_result.run.id if seed_result.run else None,
-            "verdict": seed_result.verdict,
-            "mean_return": seed_result.mean,
-            "std_return": seed_result.deviation,
-            "episodes": seed_result.episodes,
-            "val_best": seed_result.best,
-            "env_steps": seed_result.env_steps,
-            "seconds": seed_result.seconds,
-            "why": seed_result.why,
+            "seed": seed_result.seed, "run_id": seed_result.run.id if seed_result.run else None,
+            "verdict": seed_result.verdict, "mean_return": seed_result.mean, "std_return": seed_result.deviation,
+            "episodes": seed_result.episodes, "val_best": seed_result.best, "env_steps": seed_result.env_steps,
+            "seconds": seed_result.seconds, "why": seed_result.why,
         }
         for seed_result in group.seeds
-    ]
+    ]  # fmt: skip
     return {
         "group": group.name, "env_id": group.facts.get("env_id"), "variant": group.facts.get("variant"),
         "goal": group.goal, "command": group.command if group.words else None, "solved": group.solved, "mean": mean,

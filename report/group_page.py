@@ -75,23 +75,11 @@ def runs_csv(group: Group) -> str:
         facts = seed_result.facts or group.facts
         run_id = seed_result.run.id if seed_result.run else ""
         cells = [
-            group.name,
-            facts.get("env_id"),
-            facts.get("variant"),
-            seed_result.label,
-            seed_result.seed,
-            run_id,
-            seed_result.verdict,
-            seed_result.facts.get("status"),
-            facts.get("goal"),
-            seed_result.mean,
-            seed_result.deviation,
-            seed_result.episodes or None,
-            seed_result.best,
-            seed_result.env_steps,
-            seed_result.seconds,
-            " ".join(seed_result.why.split()),
-        ]
+            group.name, facts.get("env_id"), facts.get("variant"), seed_result.label, seed_result.seed, run_id,
+            seed_result.verdict, seed_result.facts.get("status"), facts.get("goal"), seed_result.mean,
+            seed_result.deviation, seed_result.episodes or None, seed_result.best, seed_result.env_steps,
+            seed_result.seconds, " ".join(seed_result.why.split()),
+        ]  # fmt: skip
         writer.writerow(cells)  # None is an empty cell
     return text.getvalue()
 

@@ -44,11 +44,7 @@ class Notebook(Sink):
     """`first_step`: the env steps a resumed run starts at; its curve begins where the run did, its clock here."""
 
     def __init__(
-        self,
-        run: RunDir,
-        first_step: int = 0,
-        show: Show | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, run: RunDir, first_step: int = 0, show: Show | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._run = run
         self._first_step = first_step

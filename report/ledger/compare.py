@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from stride.config.written import IDENTITY, written
 from stride.report.ledger.explain import find_metric
 from stride.report.ledger.plot import MARKS, overlay
-from stride.report.ledger.table import aligned, cell, plain, write_output
+from stride.report.ledger.table import aligned, cell, plain
+from stride.report.ledger.written import write_output
 from stride.runstore.history import TRAIN, VAL
 from stride.runstore.metrics_table import MetricsTable
 from stride.runstore.run_dir import RunDir

@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_query import SHOWN, WORDS, Look
 from stride.runstore.run_shelf import Value
-from stride.utils.durable_file import replacing
 from stride.utils.one_line import printable
 from stride.utils.typography import duration, number, score
-from stride.utils.user_error import UserError
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag")
 DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left out in this order until a line fits
@@ -80,12 +77,3 @@ def data(run_brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
     """An object for programs."""
     values = {column_name: look(run_brief) for column_name, look in fields.items()}
     return {**values, "tags": [*run_brief.labels.tags], "fault": run_brief.fault, "reason": run_brief.reason}
-
-
-def write_output(file: str, text: str) -> None:
-    """Write a file at once and completely; UserError where that is not possible."""
-    try:
-        with replacing(Path(file)) as output:
-            output.write(text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}") from error

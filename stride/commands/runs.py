@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from stride.commands.usage import spelled
 from stride.config.commands.runs import parse_runs
 from stride.report.ledger.selection import find_runs, refreshed, select
-from stride.report.ledger.table import COLUMNS, data, table, write_output
+from stride.report.ledger.table import COLUMNS, data, table
+from stride.report.ledger.written import write_output
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_index import RunIndex
 from stride.runstore.run_labels import Labels, read_labels, write_labels
