@@ -28,6 +28,7 @@ from stride.utils import own_modules
 from stride.utils.child_process import end_with_parent
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.interrupted import ENDING
+from stride.utils.own_modules import UserModules
 from stride.utils.streams import outlive_readers
 from stride.utils.user_error import UserError
 

@@ -1,6 +1,6 @@
-"""The page: a tab per room, who is asked when something is chosen, and what is served to whom.
+"""The page: its tabs, the functions that its events call, and the server.
 
-Rooms make escaped HTML of what they read; here it is only passed on. Nothing here writes into a run.
+rooms.py makes escaped HTML; here it is only passed on. Nothing here writes into a run.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ Made = TypeVar("Made")
 
 
 class Served(Protocol):
-    """What is used of Gradio's ASGI application."""
+    """Gradio's ASGI application, as far as it is used here."""
 
     middleware_stack: App
 
@@ -152,17 +152,17 @@ class Inspector:
             self.seen, self.room, self.most = gr.State(("", "")), gr.State(TABS[0]), gr.State(PAGE)
             self.words = gr.State("")
             with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
-                rooms = {name: gr.Tab(name, id=name) for name in TABS}
+                rooms = {tab_name: gr.Tab(tab_name, id=tab_name) for tab_name in TABS}
             line, listed, more = self._runs_tab(rooms["Runs"], run)
             self._compare_tab(rooms["Compare"], line)
-            glance = self._own_rooms(demo, rooms, run)
-            shown = [self.seen, listed, more, glance]
+            overview = self._run_tabs(demo, rooms, run)
+            shown = [self.seen, listed, more, overview]
             gr.Timer(REFRESH).tick(self._fresh, [self.seen, self.words, self.most, run], shown, **QUIET)
             tabs.select(self._on_event(lambda event: str(event.value), value=is_text), None, self.room, **QUIET)
         return demo
 
     def _on_event(self, act: Callable[[Event], object], **fields: Check) -> Callable[[Event], object]:
-        """Gradio, which is only there once it is loaded, goes by annotations. `fields`: what is read of the event."""
+        """A function that Gradio calls with the event data, by its annotation. `fields`: the data that it reads."""
 
         def on_event(event: Event) -> object:
             return act(event)
@@ -172,8 +172,8 @@ class Inspector:
         self.fields[shielded] = fields
         return shielded
 
-    def _html(self, value: object, name: str, **more: Any) -> Any:
-        return self.gr.HTML(value, elem_id=name, elem_classes="room", apply_default_css=False, **more)
+    def _html(self, value: object, tab_name: str, **more: Any) -> Any:
+        return self.gr.HTML(value, elem_id=tab_name, elem_classes="room", apply_default_css=False, **more)
 
     def _runs_tab(self, tab: Component, run: Component) -> tuple[Any, Any, Any]:
         """The table and the line above it; a press on a row opens the run."""
@@ -199,7 +199,7 @@ class Inspector:
         return line, listed, more
 
     def _compare_tab(self, tab: Component, line: Component) -> None:
-        """Filled as soon as it is opened; boxes ticked in the table choose for it."""
+        """Filled as soon as it is opened; boxes ticked in the table select the runs."""
         gr, runs = self.gr, self.rooms.runs
         with tab:
             several = gr.Dropdown([], show_label=False, label="groups and runs", multiselect=True, container=False,
@@ -211,52 +211,56 @@ class Inspector:
             return gr.Dropdown(choices=choices(runs), **chosen_before)
 
         def ticked(event: Event) -> Any:
-            return gr.Dropdown(choices=choices(runs), value=[runs.find(str(each)).id for each in event.runs])
+            return gr.Dropdown(choices=choices(runs), value=[runs.find(str(selector)).id for selector in event.runs])
 
         tab.select(self._as_toasts(offered), several, several, **QUIET)
-        told = line.submit(self._on_event(ticked, runs=is_texts), None, several, **QUIET)
-        told.success(None, js=go_to("Compare"))
+        submitted = line.submit(self._on_event(ticked, runs=is_texts), None, several, **QUIET)
+        submitted.success(None, js=go_to("Compare"))
         several.change(self._as_toasts(lambda names: compare(chosen(runs, names or ()))), several, compared, **QUIET)
 
-    def _own_rooms(self, demo: Component, tabs: Mapping[str, Component], run: Component) -> Any:
-        """The tabs of the one run that is chosen; -> the overview."""
+    def _run_tabs(self, demo: Component, tabs: Mapping[str, Component], run: Component) -> Any:
+        """Build the tabs of the one run that is chosen; returns the overview."""
         gr, rooms = self.gr, self.rooms
         with tabs["Overview"]:
-            glance = self._html(WELCOME, "overview")
+            overview = self._html(WELCOME, "overview")
         with tabs["Episode"]:
-            asked, record, player = self._episode_tab()
+            inputs, record, player = self._episode_tab()
         with tabs["Videos"]:
-            films = self._html(COMING, "videos")
-            film = gr.Button("Record an episode", elem_id="film", size="sm")
+            videos = self._html(COMING, "videos")
+            record_video = gr.Button("Record an episode", elem_id="film", size="sm")
         with tabs["Report"]:
-            told = self._html(COMING, "report")
+            report = self._html(COMING, "report")
         with tabs["Config & Model"]:
             network = self._html(COMING, "model")
-        late = [player, films, told, network]
-        made = dict(zip(LATE, (rooms.recorded, rooms.videos, rooms.report, rooms.model), strict=True))
+        late = [player, videos, report, network]
+        tab_functions = dict(zip(LATE, (rooms.recorded, rooms.videos, rooms.report, rooms.model), strict=True))
 
-        def opened(name: str | None, room: str) -> Any:
-            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(name)) if name else ())]
+        def opened(tab_name: str | None, room: str) -> Any:
+            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(tab_name)) if tab_name else ())]
             files = gr.Dropdown(choices=choices, value="best")
-            return rooms.overview(name), files, *(made[each](name) if each == room else COMING for each in LATE)
+            return (
+                rooms.overview(tab_name),
+                files,
+                *(tab_functions[tab](tab_name) if tab == room else COMING for tab in LATE),
+            )
 
-        def recorded(name: str, *how: Any) -> Any:
-            return rooms.episode(name, *how), rooms.videos(name)
+        def recorded(tab_name: str, *how: Any) -> Any:
+            return rooms.episode(tab_name, *how), rooms.videos(tab_name)
 
-        outputs = [glance, asked[0], *late]
+        outputs = [overview, inputs[0], *late]
         demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         # the page may be older than the newest run
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
-        for name, room in zip(LATE, late, strict=True):
-            tabs[name].select(made[name], run, room, **QUIET)
+        for tab_name, room in zip(LATE, late, strict=True):
+            tabs[tab_name].select(tab_functions[tab_name], run, room, **QUIET)
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
-        record.click(self._as_toasts(recorded), [run, *asked], [player, films], api_visibility="private")
-        film.click(self._as_toasts(recorded), [run, *asked], [player, films], api_visibility="private")
-        return glance
+        record.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
+        record_video.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
+        return overview
 
     def _episode_tab(self) -> tuple[list[Any], Any, Any]:
-        """-> what is asked, the button, the player."""
+        """Build the tab; returns the inputs, the button and the player."""
         gr = self.gr
         with gr.Row(elem_id="asked"):
             checkpoint = gr.Dropdown(list(LINKS), value="best", label="Checkpoint", allow_custom_value=True,
@@ -276,7 +280,7 @@ class Inspector:
         return self.rooms.runs.ids()
 
     def _as_toasts(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
-        """What is wrong becomes a toast of one line, never a stack trace."""
+        """An error becomes a toast of one line, never a stack trace."""
 
         @wraps(act)
         def guarded(*given: Given.args, **named: Given.kwargs) -> Made:
@@ -287,17 +291,18 @@ class Inspector:
 
         return guarded
 
-    def _fresh(self, seen: tuple[str, str], words: str, most: int, name: str | None) -> Any:
-        """For the clock: a room is sent only when it differs from what the page shows."""
+    def _fresh(self, seen: tuple[str, str], words: str, most: int, tab_name: str | None) -> Any:
+        """For the timer: a tab is sent only when it differs from what the page shows."""
         page, same = self.rooms.runs.page(words, most), self.gr.skip()
-        table, overview = runs_table(page), self.rooms.overview(name)
+        table = runs_table(page)
+        overview = self.rooms.overview(tab_name)
         now = (_print(table), _print(overview))
         listed = (table, self.gr.Button(visible=page.goes_on)) if now[0] != seen[0] else (same, same)
         return now if now != tuple(seen) else same, *listed, overview if now[1] != seen[1] else same
 
 
-def _text(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
+def _text(tab_name: str) -> str:
+    return (HERE / tab_name).read_text(encoding="utf-8")
 
 
 def go_to(tab: str) -> str:

@@ -1,6 +1,6 @@
 """Line charts as numbers in the page: charts.js draws, zooms, smooths and exports them without asking the server.
 
-Drawn by us, not by a library: Plotly, which Gradio would load, is 4.6 MB of script; charts.js is a few kB.
+Not drawn by a library: Plotly, which Gradio would load, is 4.6 MB of script; charts.js is a few kB.
 """
 
 import json
@@ -15,40 +15,44 @@ from stride.runstore.metrics_table import SECONDS
 from stride.utils.curve import Point
 from stride.utils.typography import plain
 
-POINTS = 400  # more cannot be seen, and in small half of them
-LARGEST = 1e100  # what is beyond is not drawn
+MOST_POINTS = 400  # more cannot be seen, and in small charts half of them
+LARGEST = 1e100  # larger values are not drawn
 EPISODES = "train/roll/episodes"
-CLOCK = 120  # places at which time and episodes of a run are told; between them lie straight lines
-Clocks = Mapping[str, Mapping[str, Sequence[float]]]
+CLOCK_POINTS = 120  # at which time and episodes of a run are given; between them straight lines
+# by "steps", "time" and "episodes": values at the same instants, {"steps": [0, 500], "time": [0, 1.5]}
+Clock = Mapping[str, Sequence[float]]
+Clocks = Mapping[str, Clock]  # by run id
+Numbers = Sequence[float]
+Curve = Sequence[Point]
 
 
 class Line(NamedTuple):
     """One curve; `colour` is a class of inspector.css, `low` and `high` bound its band where there is one."""
 
     name: str
-    points: Sequence[Point]
+    points: Curve
     colour: str
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+    low: Numbers = ()
+    high: Numbers = ()
     run: str = ""
-    """whose clock tells time and episodes at its env steps"""
+    """the run whose clock gives time and episodes at its env steps"""
     axis: str = ""
-    """the only axis its xs are of, "" where they are env steps and a clock tells the others"""
+    """the only axis that its x values belong to; "" where they are env steps and a clock gives the others"""
     thin: bool = False
-    """of one seed, behind what its group does"""
+    """of one seed, behind the curve of its group"""
 
 
-def clock(each: RunFacts) -> Mapping[str, Sequence[float]]:
-    """Seconds and episodes over env steps, of those that were written down."""
-    series = {"time": each.points(SECONDS), "episodes": each.points(EPISODES)}
-    longest = max(series.values(), key=len)
-    steps = np.maximum.accumulate([point.x for point in longest[:: len(longest) // CLOCK + 1]] + [0.0] * (not longest))
-    found: dict[str, Sequence[float]] = {"steps": _brief(steps)}
+def clock(run: RunFacts) -> Clock:
+    """Seconds and episodes over env steps, as far as they were recorded."""
+    series = {"time": run.points(SECONDS), "episodes": run.points(EPISODES)}
+    longest = max(series.values(), key=len) or [Point(0.0, 0.0)]
+    steps = np.maximum.accumulate([point.x for point in longest[:: len(longest) // CLOCK_POINTS + 1]])
+    result: dict[str, Numbers] = {"steps": _rounded(steps)}
     for name, points in series.items():
-        sound = [point for point in points if 0 <= point.y < LARGEST]
-        if sound:
-            found[name] = _brief(np.interp(steps, [point.x for point in sound], [point.y for point in sound]))
-    return found
+        valid = [point for point in points if 0 <= point.y < LARGEST]
+        if valid:
+            result[name] = _rounded(np.interp(steps, [point.x for point in valid], [point.y for point in valid]))
+    return result
 
 
 def board(name: str, clocks: Clocks, *charts: object) -> Markup:
@@ -57,54 +61,70 @@ def board(name: str, clocks: Clocks, *charts: object) -> Markup:
 
 
 def chart(title: str, lines: Sequence[Line], goal: float | None = None, small: bool = False, about: str = "") -> Markup:
-    """A place for charts.js; the goal is dashed."""
-    lines = [_finite(line, POINTS // 2 if small or line.thin else POINTS) for line in lines]
-    lines = [line for line in lines if line.points]
-    if not lines:
+    """An element that charts.js fills; the goal is dashed."""
+    objects = []
+    for line in lines:
+        drawn = _drawable(line, MOST_POINTS // 2 if small or line.thin else MOST_POINTS)
+        if drawn.points:
+            objects.append(_line_object(drawn))
+    if not objects:
         return note("nothing measured yet")
-    data = {
+    chart_object = {
         "title": title,
         "goal": goal if goal is not None and abs(goal) < LARGEST else None,
-        "goalText": bound(goal),
+        "goalText": goal_text(goal),
         "small": small,
-        "lines": [_plain(line) for line in lines],
+        "lines": objects,
     }
-    return tag("figure", class_="chart small" if small else "chart", data_chart=_json(data), title=about)
+    return tag("figure", class_="chart small" if small else "chart", data_chart=_json(chart_object), title=about)
 
 
-def bound(value: float | None) -> str:
+def goal_text(value: float | None) -> str:
     """A goal as it was typed."""
-    return "" if value is None else plain(value) if abs(value) < 1e15 else f"{value:g}"
+    if value is None:
+        return ""
+    return plain(value) if abs(value) < 1e15 else f"{value:g}"
 
 
-def constant(points: Sequence[Point]) -> float | None:
-    """The one value of a curve that has no other, None of one that moves or has no number."""
-    ys = [point.y for point in points if abs(point.y) < LARGEST]
-    low, high = min(ys, default=0.0), max(ys, default=1.0)
+def constant(points: Curve) -> float | None:
+    """The one value of a constant curve; None where it changes or has no finite value."""
+    values = [point.y for point in points if abs(point.y) < LARGEST]
+    if not values:
+        return None
+    low = min(values)
+    high = max(values)
     return low if high - low <= 1e-12 * max(abs(low), abs(high)) else None
 
 
-def _plain(line: Line) -> dict[str, object]:
-    said: dict[str, object] = {"name": line.name, "c": line.colour, "x": _brief([point.x for point in line.points])}
-    said["y"] = _brief([point.y for point in line.points])
-    more = {"lo": _brief(line.low), "hi": _brief(line.high), "run": line.run, "axis": line.axis, "thin": line.thin}
-    return said | {key: value for key, value in more.items() if value}
+def _line_object(line: Line) -> dict[str, object]:
+    """The line as charts.js reads it; empty entries are left out."""
+    optional = {"lo": _rounded(line.low), "hi": _rounded(line.high), "run": line.run, "axis": line.axis}
+    return {
+        "name": line.name, "c": line.colour, "x": _rounded([point.x for point in line.points]),
+        "y": _rounded([point.y for point in line.points]), **{key: value for key, value in optional.items() if value},
+        **({"thin": True} if line.thin else {}),
+    }  # fmt: skip
 
 
-def _finite(line: Line, most: int) -> Line:
+def _drawable(line: Line, most: int) -> Line:
     """Without non-finite points, and every n-th point of many, the last one always."""
-    keep = [place for place, (x, y) in enumerate(line.points) if abs(y) < LARGEST and abs(x) < LARGEST]
-    for side in (line.low, line.high):
-        keep = [place for place in keep if abs(side[place]) < LARGEST] if side else keep
-    step = -(-len(keep) // most) or 1
-    keep = keep[::-step][::-1]
-    low, high = ([side[place] for place in keep] if side else [] for side in (line.low, line.high))
-    return line._replace(points=[line.points[place] for place in keep], low=low, high=high)
+    indices = []
+    for index, point in enumerate(line.points):
+        values = [*point, *line.low[index : index + 1], *line.high[index : index + 1]]
+        if all(abs(value) < LARGEST for value in values):
+            indices.append(index)
+    step = -(-len(indices) // most) or 1
+    indices = indices[::-step][::-1]
+    return line._replace(
+        points=[line.points[index] for index in indices],
+        low=[line.low[index] for index in indices] if line.low else [],
+        high=[line.high[index] for index in indices] if line.high else [],
+    )
 
 
-def _brief(values: Sequence[float] | np.ndarray) -> list[float]:
+def _rounded(values: Numbers | np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
 
 
-def _json(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

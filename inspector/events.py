@@ -1,7 +1,7 @@
-"""The events of the page, checked before Gradio keeps anything of them: what no page sends is HTTP 4xx and one line.
+"""Checks of the events of the page, before Gradio stores anything of them: an invalid event is HTTP 4xx and one line.
 
-A mistake of the person's own (a seed below 0, an empty field) is answered the same way, and the page shows it. Of each
-session it ever heard of Gradio keeps a state and the answers that were not fetched: here the number of both is bounded.
+A mistake of the person (a seed below 0, an empty field) is answered in the same way, and the page shows it. Gradio
+keeps a state for each session, and the answers that were not fetched: here the number of both is limited.
 """
 
 import json
@@ -23,7 +23,7 @@ SESSIONS, UNREAD = 50, 20  # sessions that are kept; answers of one that wait to
 WAITING = 200  # events that wait for a thread
 
 Check = Callable[[object], bool]
-Fields = Mapping[str, Check]  # of what an event brings beside the values of components
+Fields = Mapping[str, Check]  # of the event data, which an event has beside the values of components
 
 
 class Refusal(NamedTuple):
@@ -34,10 +34,12 @@ class Refusal(NamedTuple):
 
 
 class EventDoor:
-    """An ASGI application in front of Gradio's. `fields`: of each function that takes an event, what that must hold."""
+    """An ASGI application in front of Gradio's. `fields`: by function, the checks of its event data."""
 
     def __init__(self, app: App, demo: Any, fields: Mapping[Callable[..., object], Fields]) -> None:
-        self.app, self.demo, self.fields = app, demo, fields
+        self.app = app
+        self.demo = demo
+        self.fields = fields
         self._reading: Counter[str] = Counter()  # sessions whose answers are being fetched
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,12 +59,12 @@ class EventDoor:
             return
         event = self.checked(body)
         if not isinstance(event, Refusal):
-            event = self._no_room(event["session_hash"]) or event
+            event = self._full(event["session_hash"]) or event
         if isinstance(event, Refusal):
             await refuse(event, send)
             return
         passed = json.dumps(event).encode()
-        headers = [each for each in scope["headers"] if each[0].lower() not in LENGTHS]
+        headers = [header for header in scope["headers"] if header[0].lower() not in LENGTHS]
         length = (b"content-length", str(len(passed)).encode())
         await self.app({**scope, "headers": [*headers, length]}, replayed(passed, receive), send)
 
@@ -84,7 +86,7 @@ class EventDoor:
             self._reading += Counter()  # drops those at 0
 
     def checked(self, body: bytes) -> dict[str, Any] | Refusal:
-        """An event of nothing but what a page sends, or why it is none."""
+        """The event with the keys that a page sends and no others, or why it is invalid."""
         try:
             event = json.loads(body)
         except (ValueError, RecursionError):
@@ -99,36 +101,43 @@ class EventDoor:
             return Refusal(404, "the page has no such event")
         if type(trigger) not in (int, type(None)):
             return Refusal(422, "trigger_id is a number")
-        fields, told = self.fields.get(function.fn, {}), event.get("event_data")
-        found = {name: told.get(name) for name in fields} if isinstance(told, dict) else {}
-        if fields and not (found and all(check(found[name]) for name, check in fields.items())):
+        fields = self.fields.get(function.fn, {})
+        sent_data = event.get("event_data")
+        event_data = {name: sent_data.get(name) for name in fields} if isinstance(sent_data, dict) else {}
+        if fields and not (event_data and all(check(event_data[name]) for name, check in fields.items())):
             return Refusal(422, f"event_data does not hold {', '.join(fields)} as the page sends it")
         if why := wrong_value(function.inputs, event["data"]):
             return Refusal(422, why)
         pairs = zip(function.inputs, event["data"], strict=True)
-        data = [None if component.stateful else value for component, value in pairs]
-        event = {"data": data, "event_data": found or None, "fn_index": index, "trigger_id": trigger}
-        return {**event, "session_hash": session}
+        return {
+            "data": [None if component.stateful else value for component, value in pairs],
+            "event_data": event_data or None,
+            "fn_index": index,
+            "trigger_id": trigger,
+            "session_hash": session,
+        }
 
-    def _no_room(self, session: str) -> Refusal | None:
-        """Makes room for a session by forgetting the oldest of which nothing is under way."""
+    def _full(self, session: str) -> Refusal | None:
+        """Drop the oldest idle session where there are too many; a Refusal where all are busy."""
         queue = self.demo._queue
-        answers, unread = queue.pending_messages_per_session, queue.pending_event_ids_session
-        for gone in [name for name in unread if name not in answers]:
-            del unread[gone]
+        answers = queue.pending_messages_per_session
+        unread = queue.pending_event_ids_session
+        for closed_session in [name for name in unread if name not in answers]:
+            del unread[closed_session]
         if len(unread.get(session, ())) >= UNREAD:
             return Refusal(429, f"{UNREAD} answers of this session were not fetched")
         while session not in answers and len(answers) >= SESSIONS:
             busy = {event.session_hash for event in queue.event_ids_to_events.values()} | self._reading.keys()
-            idle = next((name for name in answers if name not in busy), None)
-            if idle is None:
+            idle_sessions = [name for name in answers if name not in busy]
+            if not idle_sessions:
                 return Refusal(503, f"{SESSIONS} pages are open; close one")
-            del answers[idle], unread[idle]
+            del answers[idle_sessions[0]]
+            del unread[idle_sessions[0]]
         return None
 
 
 def wrong_value(components: Sequence[Any], values: Sequence[object]) -> str:
-    """The first value that its component cannot have, in words; "" where all are right."""
+    """A message about the first value that its component cannot have; "" where all are valid."""
     if len(components) != len(values):
         return f"the event has {len(components)} values, not {len(values)}"
     for component, value in zip(components, values, strict=True):
@@ -142,20 +151,26 @@ def _wrong(component: Any, value: object) -> str:
     if component.stateful:  # the server's own value counts
         return ""
     if kind == "number":
-        least, most = component.minimum, component.maximum
-        right = is_number(value) and (least is None or value >= least) and (most is None or value <= most)
-        bounds = [f"from {least}"] * (least is not None) + [f"to {most}"] * (most is not None)
-        return "" if right else " ".join(["is a number", *bounds])
+        minimum = component.minimum
+        maximum = component.maximum
+        if is_number(value) and (minimum is None or value >= minimum) and (maximum is None or value <= maximum):
+            return ""
+        message = "is a number"
+        if minimum is not None:
+            message += f" from {minimum}"
+        if maximum is not None:
+            message += f" to {maximum}"
+        return message
     if kind != "dropdown":
         return "is not sent by the page"
     if component.multiselect:
         return "" if value is None or is_texts(value) else "is a list of names"
-    known = component.allow_custom_value or value in [each for _, each in component.choices]
-    return "" if (value is None or is_text(value)) and known else "is one of its names"
+    is_choice = component.allow_custom_value or value in [choice for _, choice in component.choices]
+    return "" if (value is None or is_text(value)) and is_choice else "is one of its names"
 
 
 def is_text(value: object) -> bool:
-    """Of a length that a line may have; half a character (a lone surrogate) is none."""
+    """Whether this is a text of limited length without half characters (lone surrogates)."""
     return isinstance(value, str) and len(value) <= LONGEST and not re.search("[\ud800-\udfff]", value)
 
 
@@ -168,7 +183,7 @@ def is_number(value: object) -> bool:
 
 
 async def read(receive: Receive) -> bytes | None:
-    """The body of a request, None where it is too long; of one that breaks off what came."""
+    """The body of a request, as far as it came; None where it is too long."""
     body = b""
     while True:
         message = await receive()
@@ -180,17 +195,17 @@ async def read(receive: Receive) -> bytes | None:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """First this body, then whatever else comes."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    """A receiver of this body, then of everything else that comes."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
-        return left.pop() if left else await receive()
+    async def receive_again() -> Message:
+        return messages.pop() if messages else await receive()
 
-    return again
+    return receive_again
 
 
 async def refuse(refusal: Refusal, send: Send) -> None:
-    """As FastAPI does it, so that the page shows the line."""
+    """Answer as FastAPI does, so that the page shows the line."""
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps({"detail": refusal.why}).encode()})

@@ -1,4 +1,4 @@
-"""Who is answered at all: pages that this server itself gave out, asked for under a name that is this server's.
+"""Which requests are answered: those of pages that this server itself sent, addressed to a name of this server.
 
 A web page elsewhere can have its visitor's browser ask 127.0.0.1 (Origin tells it), or give its own name that address
 (DNS rebinding: Host tells it). Either gets 403, on every route. So do uploads and whatever else the page does not use.
@@ -29,7 +29,9 @@ class Guard:
     """An ASGI application in front of another. `names` are the values of Host that are this server's."""
 
     def __init__(self, app: App, names: set[str], any_address: bool = False) -> None:
-        self.app, self.names, self.any_address = app, names, any_address
+        self.app = app
+        self.names = names
+        self.any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -41,24 +43,25 @@ class Guard:
 
     def refusal(self, scope: Scope) -> str:
         """Why the request is not answered, "" where it is."""
-        asked = {name: _values(scope, name) for name in ("host", "origin", "sec-fetch-site", "sec-fetch-dest")}
+        headers = {name: _values(scope, name) for name in ("host", "origin", "sec-fetch-site", "sec-fetch-dest")}
         names = self.names | (_own_address(scope) if self.any_address else set())
-        if len(asked["host"]) != 1 or asked["host"][0] not in names:
+        if len(headers["host"]) != 1 or headers["host"][0] not in names:
             return f"this server answers as {', '.join(sorted(self.names))} only, port included"
         schemes = ("https", "http")  # the public address of --share has the one, its way to here the other
-        own = [f"{scheme}://{asked['host'][0]}" for scheme in schemes]
-        if any(origin not in own for origin in asked["origin"]):
+        own_origins = [f"{scheme}://{headers['host'][0]}" for scheme in schemes]
+        if any(origin not in own_origins for origin in headers["origin"]):
             return "this server answers its own pages only"
-        if set(asked["sec-fetch-site"]) - {"same-origin", "none"} and asked["sec-fetch-dest"] != ["document"]:
+        if set(headers["sec-fetch-site"]) - {"same-origin", "none"} and headers["sec-fetch-dest"] != ["document"]:
             return "this server answers its own pages only"
         return "" if _is_used(scope) else "the inspector does not use this route"
 
 
 def names_of(host: str, port: int) -> set[str]:
-    """Host as a browser writes it, for loopback and the address that was given; port 80 goes without saying."""
+    """Host as a browser writes it, for loopback and the address that was given; port 80 may be left out."""
     plain = host.strip("[]").lower()
     hosts = {*LOOPBACK, f"[{plain}]" if ":" in plain else plain}
-    return {name for each in hosts for name in (f"{each}:{port}", *([each] if port == 80 else []))}
+    names = {f"{name}:{port}" for name in hosts}
+    return names | hosts if port == 80 else names
 
 
 def is_any(host: str) -> bool:
@@ -66,7 +69,7 @@ def is_any(host: str) -> bool:
 
 
 def _is_used(scope: Scope) -> bool:
-    """Of Gradio's own routes those that the page needs; beside them files of Gradio's, to read."""
+    """Whether the page needs this route of Gradio, or reads a file of Gradio."""
     if scope["type"] == "websocket":
         return False
     path = scope["path"]
@@ -89,12 +92,12 @@ def _own_address(scope: Scope) -> set[str]:
 
 
 def one_a_minute() -> Callable[[logging.LogRecord], bool]:
-    """A filter for the server's log: of each warning one line a minute."""
-    last: dict[str, float] = {}
+    """A filter for the server's log that lets each warning through once a minute."""
+    last_times: dict[str, float] = {}
 
     def is_due(record: logging.LogRecord) -> bool:
-        if record.levelno > logging.WARNING or time.monotonic() - last.get(record.msg, -math.inf) > 60:
-            last[record.msg] = time.monotonic()
+        if record.levelno > logging.WARNING or time.monotonic() - last_times.get(record.msg, -math.inf) > 60:
+            last_times[record.msg] = time.monotonic()
             return True
         return False
 

@@ -1,6 +1,6 @@
-"""report.md as a page. A run folder may come from anywhere: no HTML of its own, no picture, no address to go to.
+"""report.md as a page. A run folder may come from anywhere: its HTML, pictures and links are not passed on.
 
-A link shows where it leads, but is none: browsers look up the names of links on their own.
+A link shows its address as text only: browsers look up the names of links on their own.
 """
 
 import re
@@ -12,7 +12,11 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from stride.inspector.markup import Markup, tag
+from stride.inspector.markup import Markup, card, note, tag
+from stride.inspector.runs import RunFacts
+from stride.runstore import run_files
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 MOST_TEXT = 60_000  # characters; beyond is left out
 FOLD = re.compile(r"<details><summary>([^<>&]{1,200})</summary>")
@@ -20,15 +24,15 @@ BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "`": "&#96;"})  # Gradio's
 
 
 class Renderer(RendererHTML):
-    """Everything as text but the fold that report.md itself uses."""
+    """Shows all HTML as text, except the fold that report.md itself uses."""
 
     folds = 0
 
     def html_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         text = tokens[idx].content.strip()
-        if found := FOLD.fullmatch(text):
+        if match := FOLD.fullmatch(text):
             self.folds += 1
-            return f"<details><summary>{found[1]}</summary>"
+            return f"<details><summary>{match[1]}</summary>"
         if text == "</details>" and self.folds:
             self.folds -= 1
             return "</details>"
@@ -60,3 +64,20 @@ def rendered(text: str) -> Markup:
     page = parser.render(text[:MOST_TEXT])
     page += "</details>" * renderer.folds
     return tag("article", Markup(page.translate(BRACES)), class_="report")
+
+
+def report(run: RunFacts) -> Markup:
+    """The complete tab."""
+    text = report_text(run.run)
+    if text:
+        return tag("section", rendered(text), class_="card")
+    return card("Report", note(f"no report yet: {run.brief.reason or 'it is written when a run ends'}"))
+
+
+def report_text(run: RunDir) -> str:
+    """The present text of report.md, "" where there is none; a link is not followed."""
+    try:
+        content = run_files.read_bytes(run.report) if run_files.exists(run.report) else b""
+    except UserError:
+        return ""
+    return content.decode("utf-8", "replace")[:MOST_TEXT]

@@ -1,6 +1,6 @@
-"""Pieces of HTML, in which every text from outside is escaped unless it says of itself that it is Markup.
+"""Pieces of HTML, in which every text is escaped unless it is an instance of Markup.
 
-Style belongs to inspector.css; what is said belongs to the rooms.
+The style is in inspector.css, the content in the other files.
 """
 
 import re
@@ -12,19 +12,19 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066
 
 
 class Markup(str):
-    """HTML of our own making: put in as it is."""
+    """HTML that was made here: inserted as it is."""
 
     __slots__ = ()
 
 
 def safe(value: object) -> Markup:
-    """Markup as it is, anything else escaped; quotes and braces too, as attributes and templates read those.
+    """Markup as it is, anything else escaped, with quotes and braces, which attributes and templates interpret.
 
-    What cannot be seen, and could make a text look like another, is spelled out.
+    Invisible characters, which could make a text look like another, are spelled out.
     """
     if isinstance(value, Markup):
         return value
-    text = HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+    text = HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), str(value))
     return Markup(escape(text).replace("{", "&#123;").replace("}", "&#125;").replace("`", "&#96;"))
 
 
@@ -34,8 +34,12 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
     """`tag("p", "a < b", class_="note")`; an underscore in an attribute's name stands for a hyphen."""
-    words = "".join(f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"' for key, value in attributes.items())
-    return Markup(f"<{name}{words}>" if name == "input" else f"<{name}{words}>{join(content)}</{name}>")
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"' for key, value in attributes.items()
+    )
+    return Markup(
+        f"<{name}{attribute_text}>" if name == "input" else f"<{name}{attribute_text}>{join(content)}</{name}>"
+    )
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Markup:

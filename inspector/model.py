@@ -11,27 +11,32 @@ from stride.inspector.runs import RunFacts
 from stride.utils.user_error import UserError
 
 
-def model(each: RunFacts, loaded: LoadedRun) -> Markup:
-    """The whole room."""
-    network, steps = loaded.agent.policy, loaded.progress.get("env_steps", 0)
+def model(run: RunFacts, loaded: LoadedRun) -> Markup:
+    """The complete tab."""
+    network = loaded.agent.policy
+    steps = loaded.progress.get("env_steps", 0)
     total = sum(parameter.numel() for parameter in network.parameters())
-    reached = each.brief.tail.steps
-    why = f", the best evaluation; the run went on to {reached:,}" if steps < reached else ""
-    about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{why}")
+    last_step = run.brief.tail.steps
+    remark = f", the best evaluation; the run went on to {last_step:,}" if steps < last_step else ""
+    about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{remark}")
     rows = table(("module", "kind", "tensors", "parameters"), modules(network), "network")
-    return join([config(each), card("Network", about, rows)])
+    return join([config(run), card("Network", about, rows)])
 
 
-def config(each: RunFacts) -> Markup:
-    """What somebody decided, every key, and the file's own words."""
-    facts = each.facts.get("config")
+def config(run: RunFacts) -> Markup:
+    """The settings that are not defaults, every key, and the content of the file."""
+    facts = run.facts.get("config")
     raw = tag("details", tag("summary", "as YAML"), tag("pre", config_yaml(facts)))
     try:
-        tunable = [(key, written(value)) for key, value in config_of(each.facts).items() if key not in IDENTITY]
-        whole = tag("details", tag("summary", "every key"), table(("key", "value"), tunable, "pairs"))
+        settings = [
+            (child_name, written(value))
+            for child_name, value in config_of(run.facts).items()
+            if child_name not in IDENTITY
+        ]
+        all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
     except UserError:  # of another version: said by `configured`
-        whole = Markup("")
-    return join([configured(each), card("All of it", whole, raw)])
+        all_keys = Markup("")
+    return join([configured(run), card("All of it", all_keys, raw)])
 
 
 def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
@@ -39,16 +44,23 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
     rows = []
 
     def add(name: str, module: nn.Module, depth: int) -> None:
-        own = [*module.named_parameters(recurse=False)]
-        inner = [(key, child) for key, child in module.named_children() if any(True for _ in child.parameters())]
-        if not own and len(inner) == 1 and depth:
-            return add(f"{name}.{inner[0][0]}", inner[0][1], depth)
-        shapes = ", ".join(f"{key} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for key, tensor in own)
+        parameters = [*module.named_parameters(recurse=False)]
+        children = [
+            (child_name, child)
+            for child_name, child in module.named_children()
+            if any(True for _ in child.parameters())
+        ]
+        if not parameters and len(children) == 1 and depth:
+            [(child_name, child)] = children
+            return add(f"{name}.{child_name}", child, depth)
+        shapes = ", ".join(
+            f"{child_name} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for child_name, tensor in parameters
+        )
         count = sum(parameter.numel() for parameter in module.parameters())
         label = tag("span", name, style=f"padding-left:{depth * 1.2:.1f}em")
         rows.append((label, type(module).__name__, shapes, f"{count:,}"))
-        for key, child in inner:
-            add(key, child, depth + 1)
+        for child_name, child in children:
+            add(child_name, child, depth + 1)
 
     add("policy", network, 0)
     return rows

@@ -1,9 +1,9 @@
-"""One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
+"""One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
 
 from stride.config.metric_order import metric_of
 from stride.config.metrics import load_metrics
 from stride.config.written import differing_rows
-from stride.inspector.charts import Line, board, bound, chart, clock, constant
+from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
 from stride.inspector.table import badge, moment, verdict_badge
@@ -19,98 +19,117 @@ MOST_TEXT = 2000  # characters of a value
 SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")
 
 
-def overview(each: RunFacts) -> Markup:
-    """The whole room."""
-    charts = board(each.run.id, {"": clock(each)}, learning(each), multiples(each))
-    return join([header(each), alerts(each), charts, dreams(each), configured(each), where(each)])
+def overview(run_facts: RunFacts) -> Markup:
+    """The complete tab."""
+    charts = board(run_facts.run.id, {"": clock(run_facts)}, learning(run_facts), small_charts(run_facts))
+    return join(
+        [header(run_facts), alerts(run_facts), charts, dreams(run_facts), configured(run_facts), environment(run_facts)]
+    )
 
 
-def header(each: RunFacts) -> Markup:
-    line, tail, config = each.brief, each.brief.tail, each.facts.get("config", {})
+def header(run_facts: RunFacts) -> Markup:
+    brief = run_facts.brief
+    tail = brief.tail
+    config = run_facts.facts.get("config", {})
     budget = config.get("max_timesteps")
-    of = "" if tail.evaluated else " of training"
-    pairs = [
-        ("status", join([badge(line.status), " ", verdict_badge(line.verdict)])),
-        ("test return", None if line.test is None else score(line.test)),
-        (f"best return{of}", "none yet" if tail.best is None else score(tail.best)),
-        (f"last return{of}", "none yet" if tail.last is None else score(tail.last)),
-        ("goal", bound(line.goal) or "none"),
-        ("env steps", f"{tail.steps:,}" + (f" of {budget:,}" if isinstance(budget, int) and whole(budget) else "")),
-        ("took", None if line.took is None else duration(line.took)),
-        ("steps/s", None if line.speed is None else short(line.speed)),
-        ("seed", each.facts.get("seed", "?")),
-        ("started", None if line.started is None else moment(line.started)),
-    ]
-    about = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
-    wrong = [tag("p", text, class_="damage") for text in (each.fault, line.reason) if text]
-    shown = [(name, value) for name, value in pairs if value is not None]
-    return join([tag("h2", line.variant), about, *wrong, facts_row(shown)])
+    of_budget = f" of {budget:,}" if isinstance(budget, int) and whole(budget) else ""
+    of_training = "" if tail.evaluated else " of training"
+    details = {
+        "status": join([badge(brief.status), " ", verdict_badge(brief.verdict)]),
+        "test return": None if brief.test is None else score(brief.test),
+        f"best return{of_training}": "none yet" if tail.best is None else score(tail.best),
+        f"last return{of_training}": "none yet" if tail.last is None else score(tail.last),
+        "goal": goal_text(brief.goal) or "none",
+        "env steps": f"{tail.steps:,}{of_budget}",
+        "took": None if brief.took is None else duration(brief.took),
+        "steps/s": None if brief.speed is None else short(brief.speed),
+        "seed": run_facts.facts.get("seed", "?"),
+        "started": None if brief.started is None else moment(brief.started),
+    }
+    description = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
+    problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
+    details_row = facts_row((entry_name, value) for entry_name, value in details.items() if value is not None)
+    return join([tag("h2", brief.variant), description, *problems, details_row])
 
 
-def learning(each: RunFacts) -> Markup:
-    lines = [Line("training", each.points(TRAIN), "c1"), Line("evaluation", each.points(VAL), "c0")]
-    size = each.curves.sampled
-    some = [note(f"metrics.csv has {size / 2**20:,.0f} MiB: the curves show rows from all over it")] if size else []
-    return tag("section", chart("Episode return", lines, each.brief.goal), *some, class_="card")
+def learning(run_facts: RunFacts) -> Markup:
+    lines = [Line("training", run_facts.points(TRAIN), "c1"), Line("evaluation", run_facts.points(VAL), "c0")]
+    sampled_bytes = run_facts.curves.sampled
+    remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show rows from all over it"
+    remarks = [note(remark)] if sampled_bytes else []
+    return tag("section", chart("Episode return", lines, run_facts.brief.goal), *remarks, class_="card")
 
 
-def alerts(each: RunFacts) -> Markup:
-    """What was alarming so far and what one may try; what is not the case any more, too."""
+def alerts(run_facts: RunFacts) -> Markup:
+    """Every alert so far and what to try, also those that are over."""
     try:
-        found = read_alerts(each.run)
+        all_alerts = read_alerts(run_facts.run)
     except UserError as error:
         return card("Alerts", note(str(error)))
-    lines = [
-        tag("li", f"{'' if alert.open else 'over: '}{alert.sentence()}. {alert.means} {alert.tip}") for alert in found
-    ]
-    return card("Alerts", tag("ul", *lines), kind="alerts") if lines else Markup("")
+    items = []
+    for alert in all_alerts:
+        prefix = "" if alert.open else "over: "
+        items.append(tag("li", f"{prefix}{alert.sentence()}. {alert.means} {alert.tip}"))
+    return card("Alerts", tag("ul", *items), kind="alerts") if items else Markup("")
 
 
-def multiples(each: RunFacts) -> Markup:
+def small_charts(run_facts: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
-    declared, there = load_metrics(), each.curves.curves.keys()
-    names = [name for name in declared if name in there and name.startswith(SMALL_AREAS)]
-    names += sorted(there - declared.keys())
-    charts, still = [], []
-    for name in names[:MOST_CHARTS]:
-        metric = metric_of(name)
-        title, points = metric.title[:MOST_TEXT], each.points(name)
-        about = f"{name[:MOST_TEXT]}: {metric.meaning or 'not declared in metrics.yaml'}"
+    declared = load_metrics()
+    measured = run_facts.curves.curves.keys()
+    names = [entry_name for entry_name in declared if entry_name in measured and entry_name.startswith(SMALL_AREAS)]
+    names += sorted(measured - declared.keys())
+    charts = []
+    constants = []
+    for metric_name in names[:MOST_CHARTS]:
+        metric = metric_of(metric_name)
+        title = metric.title[:MOST_TEXT]
+        points = run_facts.points(metric_name)
+        meaning = f"{metric_name[:MOST_TEXT]}: {metric.meaning or 'not declared in metrics.yaml'}"
         value = constant(points)
         if value is None:
-            charts.append(chart(title, [Line(title, points, "c2")], small=True, about=about))
+            charts.append(chart(title, [Line(title, points, "c2")], small=True, about=meaning))
         else:
-            still.append((title, f"{value:g}", about))
-    left = [note(f"and {len(names) - MOST_CHARTS} more")] if len(names) > MOST_CHARTS else []
-    if still:
-        told = f"{len(still)} that did not change: {', '.join(title for title, *_ in still)}"
-        left.append(tag("details", tag("summary", told), table(("metric", "value", "meaning"), still, "pairs")))
-    return card("Learning", tag("div", *charts, class_="multiples"), *left) if charts or left else Markup("")
+            constants.append((title, f"{value:g}", meaning))
+    remarks = []
+    if len(names) > MOST_CHARTS:
+        remarks.append(note(f"and {len(names) - MOST_CHARTS} more"))
+    if constants:
+        summary = f"{len(constants)} that did not change: {', '.join(title for title, *_ in constants)}"
+        constants_table = table(("metric", "value", "meaning"), constants, "pairs")
+        remarks.append(tag("details", tag("summary", summary), constants_table))
+    if not charts and not remarks:
+        return Markup("")
+    return card("Learning", tag("div", *charts, class_="multiples"), *remarks)
 
 
-def dreams(each: RunFacts) -> Markup:
-    """How far a world model's dreams stray, where a run has come to its end with one."""
+def dreams(run_facts: RunFacts) -> Markup:
+    """How far a world model's dreams stray, where a run has ended with one."""
     try:
-        found = read_dreams(each.run)
+        dream_errors = read_dreams(run_facts.run)
     except UserError as error:
         return card("Dreams", note(str(error)))
-    if found is None:
+    if dream_errors is None:
         return Markup("")
-    return card("Dreams", table(*found.table(), "numbers"), note(MEANING))
+    return card("Dreams", table(*dream_errors.table(), "numbers"), note(MEANING))
 
 
-def configured(each: RunFacts) -> Markup:
+def configured(run_facts: RunFacts) -> Markup:
+    """The settings that are not defaults."""
     try:
-        rows = differing_rows(each.facts)
+        rows = differing_rows(run_facts.facts)
     except UserError as error:
         return card("Config", note(str(error)))
     return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))
 
 
-def where(each: RunFacts) -> Markup:
-    lines = [("run", each.run.id)]
+def environment(run_facts: RunFacts) -> Markup:
+    """Command, code, versions and machine."""
+    rows = [("run", run_facts.run.id)]
     for key in ("command", "git_hash", "engine", "device", "host", "versions"):
-        value = each.facts.get(key, "")
-        pairs = value.items() if isinstance(value, dict) else [(key, value)]
-        lines += [(str(name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for name, text in pairs if text != ""]
-    return card("Where it ran", table(("what", "value"), lines, "pairs"))
+        value = run_facts.facts.get(key, "")
+        details = value if isinstance(value, dict) else {key: value}
+        rows += [
+            (str(entry_name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for entry_name, text in details.items() if text != ""
+        ]
+    return card("Where it ran", table(("what", "value"), rows, "pairs"))

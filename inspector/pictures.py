@@ -1,4 +1,4 @@
-"""What an image policy looks at, as frames of a video: stacked images side by side, and what its answer hangs on."""
+"""Frames of videos: the stacked images that a policy sees, side by side, and the pixels on which its output depends."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def seen_frames(images: np.ndarray, stacked: int) -> Iterator[np.ndarray]:
 
 
 def heat_frames(sizes: np.ndarray, stacked: int) -> Iterator[np.ndarray]:
-    """The same places for [T, ...] sizes of gradients, glowing on black; the last instant, not acted upon, is dark."""
+    """Frames of [T, ...] sizes of gradients, glowing on black; the last instant, where nothing was decided, is dark."""
     for size in [*sizes, np.zeros_like(sizes[0])]:
         glow = tiles(size, stacked).max(-1).astype(np.int64) * 2
         colours = (glow.clip(0, 255), (glow - 255).clip(0, 255), np.zeros_like(glow))

@@ -1,14 +1,14 @@
-"""The rooms of one run by its name, as the page asks for them: what is wrong is a line in the room, not an error."""
+"""The tabs about one run, by its name, as the page asks for them: a problem is a line in the tab, not an error."""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
-from stride.inspector import overview, reported, videos
+from stride.inspector import markdown, overview, videos
 from stride.inspector.markup import Markup, card, note, tag
-from stride.inspector.recorded import Recorded
-from stride.inspector.runs import Runs
+from stride.inspector.runs import RunFacts, Runs
+from stride.inspector.videos import RecordedEpisode
 from stride.runstore.checkpoint_set import EPOCH
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import list_names
@@ -18,7 +18,7 @@ MODES = ("greedy", "sampled", "random")  # those of agents/trained/player.py, wh
 WELCOME = note("choose a run above, or in the table of runs")
 COMING = note("reading …")
 MOST_CHECKPOINTS = 500  # to choose from; any other can be typed
-KEPT, KEPT_EPISODES = 8, 4  # overviews, and episodes of as many runs
+MOST_OVERVIEWS, MOST_EPISODES = 8, 4  # that are kept in memory
 INVITATION = card(
     "No episode yet",
     note("Record plays one episode with the weights of a checkpoint. Then every step can be looked at: the picture, "
@@ -27,13 +27,13 @@ INVITATION = card(
 )  # fmt: skip
 
 
-def lined(make: Callable[["Rooms", str], Markup]) -> Callable[["Rooms", str | None], Markup]:
-    """A room that says what is wrong, and one that says so where no run is chosen."""
+def lined(make: Callable[["Rooms", RunFacts], Markup]) -> Callable[["Rooms", str | None], Markup]:
+    """A tab by the name of its run; a line where no run is chosen, or where it cannot be shown."""
 
     @wraps(make)
     def room(self: "Rooms", name: str | None) -> Markup:
         try:
-            return make(self, name) if name else WELCOME
+            return make(self, self.runs.look_into(name)) if name else WELCOME
         except UserError as error:
             return tag("p", str(error), class_="damage")
 
@@ -41,74 +41,69 @@ def lined(make: Callable[["Rooms", str], Markup]) -> Callable[["Rooms", str | No
 
 
 class Rooms:
-    """Asked by every page of the browser; videos are lent in `folder`."""
+    """Asked by every page of the browser; videos are copied into `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.runs = folder, Runs()
+        self.folder = folder
+        self.runs = Runs()
         self._overviews: OrderedDict[str, tuple[object, Markup]] = OrderedDict()
-        self._episodes: OrderedDict[str, Recorded] = OrderedDict()
+        self._episodes: OrderedDict[str, RecordedEpisode] = OrderedDict()
 
     @lined
-    def overview(self, name: str) -> Markup:
+    def overview(self, run: RunFacts) -> Markup:
         """Made again only where the run has changed since."""
-        each = self.runs.look_into(name)
-        state, page = self._overviews.get(each.run.id, (None, WELCOME))
-        if state != each.state:
-            state, page = each.state, overview.overview(each)
-        self._overviews[each.run.id] = state, page
-        self._overviews.move_to_end(each.run.id)
-        if len(self._overviews) > KEPT:
+        old_state, page = self._overviews.pop(run.run.id, (None, WELCOME))
+        if old_state != run.state:
+            page = overview.overview(run)
+        self._overviews[run.run.id] = run.state, page
+        if len(self._overviews) > MOST_OVERVIEWS:
             self._overviews.popitem(last=False)
         return page
 
     @lined
-    def videos(self, name: str) -> Markup:
-        each = self.runs.look_into(name)
-        kept = self._episodes.get(each.run.id)
-        return videos.videos(each, self.folder, kept.said if kept else "", kept.films[:1] if kept else ())
+    def videos(self, run: RunFacts) -> Markup:
+        return videos.videos(run, self.folder, self._episodes.get(run.run.id))
 
     @lined
-    def report(self, name: str) -> Markup:
-        return reported.report(self.runs.look_into(name))
+    def report(self, run: RunFacts) -> Markup:
+        return markdown.report(run)
 
     @lined
-    def recorded(self, name: str) -> Markup:
-        """The episode that was recorded last of this run, or what there would be to see."""
-        run_id = self.runs.find(name).id
-        kept = self._episodes.get(run_id)
-        return kept.page if kept and all(path.exists() for path in kept.films) else INVITATION
+    def recorded(self, run: RunFacts) -> Markup:
+        """The episode of this run that was recorded last, or an invitation."""
+        episode = self._episodes.get(run.run.id)
+        return episode.page if episode and all(path.exists() for path in episode.videos) else INVITATION
 
     @lined
-    def model(self, name: str) -> Markup:
-        each = self.runs.look_into(name)
-        from stride.inspector import played  # torch is loaded for those who look at a network
+    def model(self, run: RunFacts) -> Markup:
+        from stride.inspector import played  # loads torch, which only this tab and episodes need
 
-        return played.network(each)
+        return played.network(run)
 
     def episode(self, name: str, checkpoint: str, seed: float, mode: str, steps: float) -> Markup:
-        """A recording, kept for when this room is entered again; UserError where there is none."""
+        """Record an episode, which is kept for the next visit of this tab; UserError where that fails."""
         run = self.runs.look_into(name or "").run
         from stride.inspector import played
 
-        made = played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
-        self._episodes[run.id] = made
-        self._episodes.move_to_end(run.id)
-        if len(self._episodes) > KEPT_EPISODES:
+        episode = played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
+        self._episodes.pop(run.id, None)
+        self._episodes[run.id] = episode
+        if len(self._episodes) > MOST_EPISODES:
             self._episodes.popitem(last=False)
-        return made.page
+        return episode.page
 
     def dream(self, key: str, step: object) -> Markup:
-        """What is imagined from a step of a recording that is kept; UserError where there is none."""
-        for kept in [*self._episodes.values()]:
-            if kept.key == key and kept.dream is not None:
-                return kept.dream(step)
+        """The imagination from a step of a recording that is kept; UserError where there is none."""
+        for episode in [*self._episodes.values()]:
+            if episode.key == key and episode.dream is not None:
+                return episode.dream(step)
         raise UserError("this recording is not kept any more: record the episode again to see its dreams")
 
     def checkpoints(self, run: RunDir) -> list[str]:
         """`epoch=NN` of the newest, in order."""
         try:
-            stems = [name.removesuffix(".ckpt") for name in list_names(run.checkpoints) if name.endswith(".ckpt")]
+            names = [name.removesuffix(".ckpt") for name in list_names(run.checkpoints) if name.endswith(".ckpt")]
         except UserError:
             return []
-        stems = [stem for stem in stems if EPOCH.fullmatch(stem)]
-        return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))[-MOST_CHECKPOINTS:]
+        epochs = [name for name in names if EPOCH.fullmatch(name)]
+        return sorted(epochs, key=lambda name: int(name.removeprefix("epoch=")))[-MOST_CHECKPOINTS:]

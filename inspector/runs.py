@@ -1,33 +1,34 @@
-"""What is known of the runs: a line of each, kept until its files change, and all of the few that are looked into.
+"""The runs that the inspector shows: a line of each from the index, and all files of the few that are opened.
 
-Read only, never locked. What is wrong with a run is told in its line, and harms no other.
+Read only, never locked. A problem of a run is shown in its line, and harms no other.
 """
 
 import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stride.inspector.middle import middle
 from stride.runstore.metrics_table import MetricsTable
 from stride.runstore.run_brief import Brief, facts_of
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_query import Query, parse
+from stride.runstore.run_query import Query, Value, parse
 from stride.utils.curve import Point
+from stride.utils.statistics import iqm
 from stride.utils.user_error import UserError
 
-BREATH = 5e-4  # seconds between two runs that nobody waits for
+PAUSE = 5e-4  # seconds between two runs that are read ahead
 PAGE = 200  # runs that a table shows, until more are asked for
-LOOKED_INTO = 12  # runs whose curves are kept
-TURNS = 5  # looks at the table in which each run that a filter passes over is looked at once
+MOST_OPEN = 12  # runs whose curves are kept in memory
+TURNS = 5  # looks at the table in which each ended run is checked once
+LARGEST = 1e100  # larger values are left out of a mean
 
 
 class Page(NamedTuple):
-    """The lines to show, of how many that match; runs of a group are together, any other is alone."""
+    """The runs to show, and the number of those that match; runs of a group are together, any other is alone."""
 
     items: list[list[Brief]]
     matching: int
@@ -35,7 +36,7 @@ class Page(NamedTuple):
 
     @property
     def lines(self) -> list[Brief]:
-        return [line for members in self.items for line in members]
+        return [run_brief for members in self.items for run_brief in members]
 
     @property
     def goes_on(self) -> bool:
@@ -44,7 +45,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All of a run that the rooms show."""
+    """Everything that is shown of one run."""
 
     run: RunDir
     brief: Brief
@@ -60,7 +61,7 @@ class RunFacts:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Differs as soon as a room would."""
+        """Changes when a tab about the run would."""
         return self.brief, self.curves, self.curves.version, id(self.facts)
 
 
@@ -69,10 +70,10 @@ class Runs:
 
     def __init__(self) -> None:
         self._index = RunIndex()
-        self._rooms: OrderedDict[str, tuple[str, RunFacts]] = OrderedDict()
+        self._open_runs: OrderedDict[str, tuple[str, RunFacts]] = OrderedDict()
         self._turn = 0
-        self._arranged: tuple[str, int, list[Brief], Page] = "", 0, [], Page([], 0)
-        """the last answer, and what it was made of: pages ask again every two seconds"""
+        self._last_page: tuple[str, int, list[Brief], Page] = "", 0, [], Page([], 0)
+        """the last answer, behind the question and the runs it was made of: pages ask again every two seconds"""
         self._lock = threading.Lock()
 
     def ids(self, most: int = PAGE) -> list[str]:
@@ -81,53 +82,54 @@ class Runs:
             return [*self._index.ids()][:most]
 
     def page(self, words: str = "", most: int = PAGE) -> Page:
-        """What the line of words asks for (query.py), the newest first where it asks for no other order."""
+        """The runs that the filter line asks for (run_query.py), the newest first unless it asks for another order."""
         query = parse(words)
         with self._lock:
-            known = self._index.ids()
+            run_ids = self._index.ids()
             if query.newest:
-                return Page(query.arrange(self._newest([*known], most), middle), len(known), query)
-            self._look_by_turns(known)
-            found = self._index.select(*query.where)
-            if self._arranged[:3] != (words, most, found):
-                page = Page(_cut(query.arrange(found, middle), most), len(found), query)
-                self._arranged = words, most, found, page
-            return self._arranged[3]
+                return Page(query.arrange(self._newest([*run_ids], most), middle), len(run_ids), query)
+            self._check_by_turns(run_ids)
+            briefs = self._index.select(*query.where)
+            if self._last_page[:3] != (words, most, briefs):
+                page = Page(_cut(query.arrange(briefs, middle), most), len(briefs), query)
+                self._last_page = words, most, briefs, page
+            return self._last_page[3]
 
     def read_ahead(self) -> None:
-        """Every run once, one at a time between what pages ask for: the first question about all finds them read."""
+        """Read every run once, between the questions of pages: the first question about all is answered quickly."""
         for run_id in self.ids(sys.maxsize):
-            time.sleep(BREATH)
+            time.sleep(PAUSE)
             with self._lock:
                 self._index.brief(run_id)
         with self._lock:
             self._index.save()
 
-    def _newest(self, known: list[str], most: int) -> list[Brief]:
-        """As many, and the rest of the group that the last of them belongs to; no others are looked at."""
-        found = [self._index.brief(run_id) for run_id in known[:most]]
-        group = found[-1].group if found else ""
-        for run_id in known[most:] if group else ():
-            line = self._index.brief(run_id)
-            if line.group != group:
-                break
-            found.append(line)
-        return found
+    def _newest(self, run_ids: list[str], most: int) -> list[Brief]:
+        """So many, and the rest of the group that the last of them belongs to; no others are read."""
+        briefs = [self._index.brief(run_id) for run_id in run_ids[:most]]
+        group = briefs[-1].group if briefs else ""
+        if group:
+            for run_id in run_ids[most:]:
+                run_brief = self._index.brief(run_id)
+                if run_brief.group != group:
+                    break
+                briefs.append(run_brief)
+        return briefs
 
     def group(self, name: str) -> list[Brief]:
         """Its runs by their seeds."""
         with self._lock:
-            self._look_by_turns(self._index.ids())
+            self._check_by_turns(self._index.ids())
             return self._index.select("[group] = ?", [name], "coalesce(seed, 0), id")
 
     def find(self, selector: str) -> RunDir:
-        """RunDir.find for what a browser sent: folders elsewhere on the disk are not to be had that way."""
+        """RunDir.find for text that a browser sent: it cannot reach folders elsewhere on the disk."""
         selector = selector.strip()
         if not selector:
             raise UserError("which run? choose one, or type @last")
         with self._lock:
-            known = selector in self._index.ids()
-        if known:
+            is_id = selector in self._index.ids()
+        if is_id:
             return RunDir(runs_root() / selector)
         if "/" in selector.partition("@best:")[0] or "\\" in selector or "\0" in selector:
             raise UserError(f"{selector[:60]!r} is not a run id; runs are chosen by id here")
@@ -137,35 +139,44 @@ class Runs:
         return run
 
     def look_into(self, selector: str) -> RunFacts:
-        """As it stands on disk; a run without a row yet is a run. UserError where config.json tells nothing."""
+        """A run as its files are now, even without a row; UserError where config.json cannot be read."""
         run = self.find(selector)
         with self._lock:
-            self._index.ids()  # of this root
-            brief, stamp = self._index.brief(run.id), self._index.entry(run.id).config
-            before, room = self._rooms.get(run.id, ("", None))
-            facts = room.facts if room and before == stamp else facts_of(run.path)
-            room = RunFacts(run, brief, facts, room.curves if room else MetricsTable(run.metrics_csv, spread=True))
-            self._rooms[run.id] = stamp, room
-            self._rooms.move_to_end(run.id)
-            while len(self._rooms) > LOOKED_INTO:
-                self._rooms.popitem(last=False)
-            room.curves.refresh()
-            return room
+            self._index.ids()  # follows a change of the root
+            run_brief = self._index.brief(run.id)
+            stamp = self._index.entry(run.id).config
+            old_stamp, old = self._open_runs.pop(run.id, ("", None))
+            facts = old.facts if old and old_stamp == stamp else facts_of(run.path)
+            curves = old.curves if old else MetricsTable(run.metrics_csv, spread=True)
+            run_facts = RunFacts(run, run_brief, facts, curves)
+            self._open_runs[run.id] = stamp, run_facts
+            if len(self._open_runs) > MOST_OPEN:
+                self._open_runs.popitem(last=False)
+            curves.refresh()
+            return run_facts
 
-    def _look_by_turns(self, known: Iterable[str]) -> None:
-        """At every run, but at those that have ended by turns: there are many, and only a resume changes one."""
-        self._turn, ended = self._turn + 1, self._index.ended()
-        for place, run_id in enumerate(known, self._turn):
-            if run_id not in ended or not place % TURNS:
+    def _check_by_turns(self, run_ids: Iterable[str]) -> None:
+        """Check every run, but those that have ended by turns: there are many, and only a resume changes one."""
+        self._turn += 1
+        ended = self._index.ended()
+        for index, run_id in enumerate(run_ids, self._turn):
+            if run_id not in ended or index % TURNS == 0:
                 self._index.brief(run_id)
 
 
 def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:
-    """The first of them, until they hold as many runs."""
-    kept, room = [], most
-    for members in items:
-        if room <= 0:
-            break
-        kept.append(members)
-        room -= len(members)
-    return kept
+    """The first groups, until they hold so many runs."""
+    count = 0
+    for index, members in enumerate(items):
+        if count >= most:
+            return items[:index]
+        count += len(members)
+    return items
+
+
+def middle(values: Sequence[Value]) -> Value:
+    """The interquartile mean of numbers, the first of texts; None where there is nothing."""
+    numbers = [float(value) for value in values if isinstance(value, int | float) and abs(value) < LARGEST]
+    if numbers:
+        return iqm(numbers)
+    return min((str(value) for value in values if value not in (None, "")), default=None)

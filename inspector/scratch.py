@@ -1,4 +1,4 @@
-"""The folder that is served: made for one process, deleted with it, or by the next one where it was killed."""
+"""The folder that is served: made for one process, deleted at its end, or by the next one where it was killed."""
 
 import fcntl
 import os
@@ -14,9 +14,9 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """An empty folder that is gone when the block ends; a lock on it says that its process lives."""
+    """An empty folder that is deleted when the block ends; a lock on it shows that its process lives."""
     sweep()
-    folder, descriptor = _claimed()
+    folder, descriptor = _locked_folder()
     try:
         yield folder
     finally:
@@ -27,7 +27,7 @@ def scratch() -> Iterator[Path]:
 
 
 def sweep() -> int:
-    """Delete the folders of processes that were killed; -> how many."""
+    """Delete the folders of processes that were killed; returns their number."""
     swept = 0
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # another user's, a link, or gone by now
@@ -42,8 +42,8 @@ def sweep() -> int:
     return swept
 
 
-def _claimed() -> tuple[Path, int]:
-    """A new folder and the descriptor that holds its lock; again where somebody swept it before it was locked."""
+def _locked_folder() -> tuple[Path, int]:
+    """A new folder and the descriptor that holds its lock; another one where that was deleted meanwhile."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         try:

@@ -1,14 +1,15 @@
-"""The videos a training left: copied into the inspector's own folder first, because only that folder is served."""
+"""The videos of a run: copied into the inspector's own folder first, because only that folder is served."""
 
 import re
 import shutil
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
-from stride.inspector.markup import Markup, join, note, tag
+from stride.inspector.markup import Markup, note, tag
 from stride.inspector.runs import RunFacts
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import exists, list_names, open_file
@@ -18,46 +19,67 @@ from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError, thumbnail
 
 NAME = re.compile(r"epoch=([0-9]{1,18})\.mp4")
-MOST_FILMS, MOST_BYTES, MOST_ROOM = 200, 200 << 20, 1 << 30  # of a run, of one video, of all that are lent
+MOST_VIDEOS = 200  # of a run
+MOST_BYTES, MOST_COPIED = 200 << 20, 1 << 30  # bytes of one video, of all copies
+
+
+class RecordedEpisode(NamedTuple):
+    """An episode that was recorded in the inspector. No torch."""
+
+    page: Markup
+    videos: tuple[Path, ...]
+    """that of the frames first, where they were drawn"""
+    description: str
+    key: str = ""
+    """its name in the page"""
+    dream: Callable[[object], Markup] | None = None
+    """the imagination from a step, for dreams.js; None without a world model"""
 
 
 def films_of(run: RunDir) -> list[Path]:
-    """What run_play.py filmed, then the newest `epoch=NN.mp4` of the training, each in order.
+    """The videos of run_play.py, then the newest `epoch=NN.mp4` of the training, in order.
 
     Links are left out, as they could name any file of the disk.
     """
-    names = list_names(run.videos)
-    trained = sorted((int(match[1]), name) for name in names if (match := NAME.fullmatch(name)))
-    played = sorted((int(m[2]), int(m[3]), m[1], name) for name in names if (m := PLAYED.fullmatch(name)))
-    found = [run.videos / name for name in (*(film[-1] for film in played), *(film[-1] for film in trained))]
-    return [path for path in found if _lies_there(path)][-MOST_FILMS:]
+    played: list[tuple[int, int, str, str]] = []
+    trained: list[tuple[int, str]] = []
+    for name in list_names(run.videos):
+        if match := NAME.fullmatch(name):
+            trained.append((int(match[1]), name))
+        elif match := PLAYED.fullmatch(name):
+            played.append((int(match[2]), int(match[3]), match[1], name))
+    names = [item[-1] for item in sorted(played)] + [name for _, name in sorted(trained)]
+    paths = [run.videos / name for name in names]
+    return [video_path for video_path in paths if _is_file(video_path)][-MOST_VIDEOS:]
 
 
-def _lies_there(path: Path) -> bool:
+def _is_file(video_path: Path) -> bool:
     try:
-        return exists(path)
+        return exists(video_path)
     except UserError:
         return False
 
 
 def lend(run: RunDir, folder: Path) -> list[Path]:
-    """Copies in `folder`, which replace those of another run."""
-    for old in folder.glob("video-*.mp4"):
-        if not old.name.startswith(f"video-{run.id}-"):
-            old.unlink(missing_ok=True)
-    lent, room = [], MOST_ROOM - sum(film.stat().st_size for film in folder.glob("video-*.mp4"))
-    for path in films_of(run)[::-1]:
-        copy = folder / f"video-{run.id}-{path.name.replace('=', '')}"
-        room -= 0 if copy.exists() else _copy(path, copy, room)
+    """Copies in `folder`, which replace those of another run; the newest first, as long as there is space."""
+    for old_copy in folder.glob("video-*.mp4"):
+        if not old_copy.name.startswith(f"video-{run.id}-"):
+            old_copy.unlink(missing_ok=True)
+    copies = []
+    space = MOST_COPIED - sum(copy.stat().st_size for copy in folder.glob("video-*.mp4"))
+    for video_path in reversed(films_of(run)):
+        copy = folder / f"video-{run.id}-{video_path.name.replace('=', '')}"
+        if not copy.exists():
+            space -= _copy(video_path, copy, space)
         if copy.exists():
-            lent.append(copy)
-    return lent[::-1]
+            copies.append(copy)
+    return copies[::-1]
 
 
-def _copy(path: Path, copy: Path, room: int) -> int:
-    """-> bytes; nothing of a file that is larger than the room for it, or has become something else meanwhile."""
+def _copy(video_path: Path, copy: Path, space: int) -> int:
+    """Number of bytes; none of a file that is larger than the space, or was replaced by something else meanwhile."""
     try:
-        with open_file(path, min(MOST_BYTES, room)) as source, open(copy, "wb") as target:
+        with open_file(video_path, min(MOST_BYTES, space)) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target)
             return target.tell()
     except (UserError, OSError):
@@ -65,36 +87,40 @@ def _copy(path: Path, copy: Path, room: int) -> int:
         return 0
 
 
-def videos(each: RunFacts, folder: Path, said: str = "", recorded: Sequence[Path] = ()) -> Markup:
-    """The whole room: what the training left, then what was recorded here."""
-    films = [_film(path, words_of(path, each.curves.returns)) for path in lend(each.run, folder)]
-    films += [_film(path, said) for path in recorded if path.exists()]
-    if not films:
+def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) -> Markup:
+    """The complete tab: the videos of the run, then the one that was recorded here."""
+    figures = [_figure(video_path, caption(video_path, run.curves.returns)) for video_path in lend(run.run, folder)]
+    if episode:
+        figures += [
+            _figure(video_path, episode.description) for video_path in episode.videos[:1] if video_path.exists()
+        ]
+    if not figures:
         return note(
             "training left no videos (video_freq_epochs=20 would make some); record an episode and there is one"
         )
-    return tag("div", *films, class_="films")
+    return tag("div", *figures, class_="films")
 
 
 @lru_cache(maxsize=256)
-def poster(path: Path) -> str:
+def poster(video_path: Path) -> str:
     """A picture of the video in the page itself: browsers open only a few connections, and each video takes one."""
     try:
-        return f"data:image/jpeg;base64,{b64encode(thumbnail(path)).decode()}"
+        return f"data:image/jpeg;base64,{b64encode(thumbnail(video_path)).decode()}"
     except (VideoError, UserError):  # damaged, or PyAV is missing: the browser may still play it
         return ""
 
 
-def words_of(path: Path, returns: dict[int, float]) -> str:
-    """What a copy is of; its name has no "="."""
-    _, played, name = path.stem.partition("-play-")
-    if played:
-        return ", ".join(["play", *(re.sub(r"([a-z])([0-9])", r"\1 \2", word) for word in name.split("-"))])
-    epoch = int(path.stem.rpartition("epoch")[2])
+def caption(video_path: Path, returns: dict[int, float]) -> str:
+    """A description of a copy; its name has no "="."""
+    _, is_played, name = video_path.stem.partition("-play-")
+    if is_played:
+        parts = [re.sub(r"([a-z])([0-9])", r"\1 \2", part) for part in name.split("-")]
+        return ", ".join(["play", *parts])
+    epoch = int(video_path.stem.rpartition("epoch")[2])
     return f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
 
 
-def _film(path: Path, words: str) -> Markup:
-    address = f"/gradio_api/file={quote(str(path))}"
-    player = tag("video", src=address, poster=poster(path), controls="", preload="none", playsinline="")
-    return tag("figure", player, join([tag("figcaption", words)]))
+def _figure(video_path: Path, text: str) -> Markup:
+    address = f"/gradio_api/file={quote(str(video_path))}"
+    player = tag("video", src=address, poster=poster(video_path), controls="", preload="none", playsinline="")
+    return tag("figure", player, tag("figcaption", text))

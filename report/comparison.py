@@ -1,157 +1,173 @@
-"""Groups in words and as data: one as a table of its seeds, several side by side and against the first of them."""
+"""Groups as text and as data: one as a table of its seeds, several side by side and against the first of them."""
 
 import os
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from stride.config.written import written
-from stride.report.group import Group, Seed, caution, together
+from stride.report.group import Group, caution, together
+from stride.report.group_page import known_values
 from stride.report.ledger.table import aligned
 from stride.runstore.run_facts import mapping
 from stride.utils.places import TRAIN
 from stride.utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
 from stride.utils.typography import duration, plain, score
 
-LETTERS = string.ascii_uppercase
-NAMES = {"seed", "description", "variant", "env_id"}  # of a config: told elsewhere
+IGNORED_KEYS = {"seed", "description", "variant", "env_id"}  # of a config: shown elsewhere
 RUN = "run"  # head of the column that is the widest
-AT_LEFT = {"", "variant", "verdict", RUN}  # columns of words
+LEFT_ALIGNED = {"", "variant", "verdict", RUN}  # columns of text
+
+Groups = Sequence[Group]
+Columns = Mapping[str, Sequence[str]]  # cells by head
 
 
-def told(groups: Sequence[Group], how: str, width: int) -> list[str]:
-    """What a person reads; `how`: the returns that are compared; a table takes at most `width` columns."""
+def comparison_lines(groups: Groups, how: str, width: int) -> list[str]:
+    """Lines for people; `how`: the returns that are compared; a table takes at most `width` columns."""
     if len(groups) == 1:
-        return _one(groups[0], how, width)
-    return _several(groups, how, width)
+        return _one_group(groups[0], how, width)
+    return _several_groups(groups, how, width)
 
 
-def _one(group: Group, how: str, width: int) -> list[str]:
+def _one_group(group: Group, how: str, width: int) -> list[str]:
     seeds = group.seeds
     columns = {
-        "seed": [str(each.seed) for each in seeds],
-        "verdict": [each.verdict_words for each in seeds],
-        "return": [_return(each) for each in seeds],
-        "env steps": ["" if each.env_steps is None else f"{each.env_steps:,}" for each in seeds],
-        "best val": ["" if each.best is None else score(each.best) for each in seeds],
-        "time": ["" if each.seconds is None else duration(each.seconds) for each in seeds],
-        RUN: [each.run.id if each.run else "" for each in seeds],
+        "seed": [str(seed_result.seed) for seed_result in seeds],
+        "verdict": [seed_result.verdict_words for seed_result in seeds],
+        "return": [_plus_minus(seed_result.mean, seed_result.deviation) for seed_result in seeds],
+        "env steps": ["" if seed_result.env_steps is None else f"{seed_result.env_steps:,}" for seed_result in seeds],
+        "best val": ["" if seed_result.best is None else score(seed_result.best) for seed_result in seeds],
+        "time": ["" if seed_result.seconds is None else duration(seed_result.seconds) for seed_result in seeds],
+        RUN: [seed_result.run.id if seed_result.run else "" for seed_result in seeds],
     }
     table = _table(columns, width, ("time", "best val", "env steps", RUN))
-    reasons = [f"seed {each.seed}: {each.why}" for each in seeds if each.why]
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
-    lines = [f"group {group.name}: {group.title}{goal}", f"returns: {how}", "", *table, "", *reasons]
-    lines += [together(group), *filter(None, [caution(len(group.tested))])]
+    text_lines = [f"group {group.name}: {group.title}{goal}", f"returns: {how}", "", *table, ""]
+    text_lines += [f"seed {seed_result.seed}: {seed_result.why}" for seed_result in seeds if seed_result.why]
+    text_lines.append(together(group))
+    if warning := caution(len(group.tested)):
+        text_lines.append(warning)
     if RUN not in table[0]:
-        lines.append(f"ids of the runs: {os.path.relpath(group.folder / 'runs.csv')}")
-    return [*lines, *([f"continue: {TRAIN} --resume group:{group.name}"] if group.unfinished else [])]
+        text_lines.append(f"ids of the runs: {os.path.relpath(group.folder / 'runs.csv')}")
+    if group.unfinished:
+        text_lines.append(f"continue: {TRAIN} --resume group:{group.name}")
+    return text_lines
 
 
-def _return(seed: Seed) -> str:
-    if seed.mean is None:
+def _plus_minus(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
         return ""
-    return score(seed.mean) if seed.deviation is None else f"{score(seed.mean)} ± {score(seed.deviation)}"
+    return score(mean) if deviation is None else f"{score(mean)} ± {score(deviation)}"
 
 
-def _several(groups: Sequence[Group], how: str, width: int) -> list[str]:
+def _several_groups(groups: Groups, how: str, width: int) -> list[str]:
     names = letters(groups)
     columns = {
         "": names,
-        "variant": [each.title for each in groups],
-        "seeds": [str(len(each.seeds)) for each in groups],
-        "solved": [f"{each.solved}{each.few}" if each.goal is not None else "" for each in groups],
-        "mean": [_mean(each.tested) for each in groups],
-        "IQM": [f"{iqm(each.tested):.2f}" if each.tested else "" for each in groups],
-        "95 % interval": [_interval(each.tested) for each in groups],
-        "env steps": [_median(each, "env_steps") for each in groups],
-        "time": [_median(each, "seconds") for each in groups],
+        "variant": [group.title for group in groups],
+        "seeds": [str(len(group.seeds)) for group in groups],
+        "solved": [f"{group.solved}{group.few}" if group.goal is not None else "" for group in groups],
+        "mean": [_mean(group.tested) for group in groups],
+        "IQM": [f"{iqm(group.tested):.2f}" if group.tested else "" for group in groups],
+        "95 % interval": [_interval(group.tested) for group in groups],
+        "env steps": [_median(group, "env_steps") for group in groups],
+        "time": [_median(group, "seconds") for group in groups],
     }
-    table = _table(columns, width, ("time", "env steps", "solved", "mean"))
-    which = [
-        f"{name}  group:{group.name}  {group.command if group.words else group.title}"
-        for name, group in zip(names, groups, strict=True)
+    text_lines = [f"returns: {how}", ""]
+    for group_letter, group in zip(names, groups, strict=True):
+        text_lines.append(f"{group_letter}  group:{group.name}  {group.command if group.words else group.title}")
+    text_lines += ["", *_table(columns, width, ("time", "env steps", "solved", "mean")), ""]
+    config_lines = [
+        f"apart in {config_key}: {' | '.join(values)}" for config_key, values in differences(groups).items()
     ]
-    apart = [f"apart in {key}: {' | '.join(values)}" for key, values in differences(groups).items()]
-    lines = [f"returns: {how}", "", *which, "", *table, "", *(apart or ["apart in nothing but their seeds"])]
-    return [*lines, *against_first(groups), *_cautions(groups)]
+    text_lines += config_lines or ["apart in nothing but their seeds"]
+    text_lines += against_first(groups)
+    for group_letter, group in zip(names, groups, strict=True):
+        if warning := caution(len(group.tested)):
+            text_lines.append(f"{group_letter}: {warning}")
+    if len({group.facts.get("env_id") for group in groups}) > 1:
+        text_lines.append("these are different environments: their returns do not compare")
+    return text_lines
 
 
-def letters(groups: Sequence[Group]) -> list[str]:
-    return [LETTERS[place] if place < len(LETTERS) else str(place + 1) for place in range(len(groups))]
+def letters(groups: Groups) -> list[str]:
+    """A, B, ..; numbers behind Z."""
+    alphabet = string.ascii_uppercase
+    return [alphabet[index] if index < len(alphabet) else str(index + 1) for index in range(len(groups))]
 
 
-def against_first(groups: Sequence[Group]) -> Iterator[str]:
+def against_first(groups: Groups) -> list[str]:
     """`B - A: IQM +12.30 [95 % -3.20 .. 27.80], a run of B beats one of A with probability 0.72`"""
+    text_lines = []
+    names = letters(groups)
     first = groups[0].tested
-    for name, group in [*zip(letters(groups), groups, strict=True)][1:]:
+    for group_letter, group in zip(names[1:], groups[1:], strict=True):
         values = group.tested
         if not first or not values:
-            yield f"{name} - A: nothing was tested on one side"
+            text_lines.append(f"{group_letter} - A: nothing was tested on one side")
             continue
-        line = f"{name} - A: IQM {iqm(values) - iqm(first):+.2f}"
-        if min(len(first), len(values)) >= FEWEST:
-            low, high = difference_interval(values, first)
-            line += f" [95 % {low:.2f} .. {high:.2f}]"
-        yield f"{line}, a run of {name} beats one of A with probability {chance_of_more(values, first):.2f}"
+        line = f"{group_letter} - A: IQM {iqm(values) - iqm(first):+.2f}"
+        limits = _difference_limits(values, first)
+        if limits:
+            line += f" [95 % {limits[0]:.2f} .. {limits[1]:.2f}]"
+        text_lines.append(
+            f"{line}, a run of {group_letter} beats one of A with probability {chance_of_more(values, first):.2f}"
+        )
+    return text_lines
 
 
-def _cautions(groups: Sequence[Group]) -> list[str]:
-    whys = zip(letters(groups), (caution(len(each.tested)) for each in groups), strict=True)
-    few = [f"{name}: {why}" for name, why in whys if why]
-    apart = len({each.facts.get("env_id") for each in groups}) > 1
-    return [*few, *(["these are different environments: their returns do not compare"] if apart else [])]
+def _difference_limits(values: Sequence[float], first: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the difference; None of too few runs."""
+    return difference_interval(values, first) if min(len(first), len(values)) >= FEWEST else None
 
 
-def differences(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
+def differences(groups: Groups) -> dict[str, tuple[str, ...]]:
     """Keys of the configs on which the groups do not agree, with the value of each group."""
-    configs = [mapping(each.facts.get("config")) for each in groups]
-    keys = sorted({key for config in configs for key in config} - NAMES)
-    found = {key: tuple(written(config.get(key)) for config in configs) for key in keys}
-    return {key: values for key, values in found.items() if len(set(values)) > 1}
+    configs = [mapping(group.facts.get("config")) for group in groups]
+    keys = {config_key for config in configs for config_key in config} - IGNORED_KEYS
+    result = {}
+    for config_key in sorted(keys):
+        values = tuple(written(config.get(config_key)) for config in configs)
+        if len(set(values)) > 1:
+            result[config_key] = values
+    return result
 
 
-def data(groups: Sequence[Group], how: str) -> dict[str, Any]:
-    """The same for a program."""
+def comparison_data(groups: Groups, how: str) -> dict[str, Any]:
+    """An object for programs."""
+    first = groups[0].tested
+    against = []
+    for group in groups[1:]:
+        values = group.tested
+        if values and first:
+            against.append({
+                "group": group.name, "iqm_difference": iqm(values) - iqm(first),
+                "interval": _difference_limits(values, first), "chance_of_more": chance_of_more(values, first),
+            })  # fmt: skip
     return {
-        "returns": how,
-        "groups": [_data(each) for each in groups],
-        "differences": differences(groups),
-        "against_first": [
-            {
-                "group": each.name,
-                "iqm_difference": iqm(each.tested) - iqm(groups[0].tested),
-                "interval": [*difference_interval(each.tested, groups[0].tested)]
-                if min(len(each.tested), len(groups[0].tested)) >= FEWEST else None,
-                "chance_of_more": chance_of_more(each.tested, groups[0].tested),
-            }
-            for each in groups[1:] if each.tested and groups[0].tested
-        ],
+        "returns": how, "groups": [_group_data(group) for group in groups], "differences": differences(groups),
+        "against_first": against,
     }  # fmt: skip
 
 
-def _data(group: Group) -> dict[str, Any]:
+def _group_data(group: Group) -> dict[str, Any]:
     means = group.tested
     mean, deviation = mean_and_deviation(means) if means else (None, None)
+    runs = [
+        {
+            "seed": seed_result.seed, "run_id": seed_result.run.id if seed_result.run else None,
+            "verdict": seed_result.verdict, "mean_return": seed_result.mean, "std_return": seed_result.deviation,
+            "episodes": seed_result.episodes, "val_best": seed_result.best, "env_steps": seed_result.env_steps,
+            "seconds": seed_result.seconds, "why": seed_result.why,
+        }
+        for seed_result in group.seeds
+    ]  # fmt: skip
     return {
-        "group": group.name,
-        "env_id": group.facts.get("env_id"),
-        "variant": group.facts.get("variant"),
-        "goal": group.goal,
-        "command": group.command if group.words else None,
-        "solved": group.solved,
-        "mean": mean,
-        "std": deviation,
-        "iqm": iqm(means) if means else None,
-        "interval": [*interval(means)] if len(means) >= FEWEST else None,
-        "runs": [
-            {
-                "seed": each.seed, "run_id": each.run.id if each.run else None, "verdict": each.verdict,
-                "mean_return": each.mean, "std_return": each.deviation, "episodes": each.episodes,
-                "val_best": each.best, "env_steps": each.env_steps, "seconds": each.seconds, "why": each.why,
-            }
-            for each in group.seeds
-        ],
+        "group": group.name, "env_id": group.facts.get("env_id"), "variant": group.facts.get("variant"),
+        "goal": group.goal, "command": group.command if group.words else None, "solved": group.solved, "mean": mean,
+        "std": deviation, "iqm": iqm(means) if means else None,
+        "interval": interval(means) if len(means) >= FEWEST else None, "runs": runs,
     }  # fmt: skip
 
 
@@ -169,14 +185,14 @@ def _interval(values: Sequence[float]) -> str:
     return f"{low:.2f} .. {high:.2f}"
 
 
-def _median(group: Group, name: str) -> str:
+def _median(group: Group, group_letter: str) -> str:
     """Over the runs that finished."""
-    found = [value for each in group.seeds if each.finished and (value := getattr(each, name)) is not None]
-    if not found:
+    values = known_values(group, group_letter)
+    if not values:
         return ""
-    return duration(median(found)) if name == "seconds" else f"{median(found):,.0f}"
+    return duration(median(values)) if group_letter == "seconds" else f"{median(values):,.0f}"
 
 
-def _table(columns: Mapping[str, Sequence[str]], width: int, dispensable: Sequence[str]) -> list[str]:
-    """By their heads; columns are left out, in the order of `dispensable`, until the rest fits."""
-    return aligned({head: [head, *cells] for head, cells in columns.items()}, AT_LEFT, width, dispensable)
+def _table(columns: Columns, width: int, dispensable: Sequence[str]) -> list[str]:
+    """Columns are left out, in the order of `dispensable`, until the table fits."""
+    return aligned({head: [head, *cells] for head, cells in columns.items()}, LEFT_ALIGNED, width, dispensable)

@@ -1,13 +1,14 @@
-"""The sink a person looks at: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
+"""The sink that a person reads: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
 
-When to draw is decided here, what it looks like in dashboard and terminal.
+Bars and tables are drawn by terminal.py, which the monitor uses, too.
 """
 
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from textwrap import wrap
 
 from rich import console as rich_console
 from rich.text import Text
@@ -15,25 +16,51 @@ from rich.text import Text
 from stride.config.metric_order import console_metrics
 from stride.config.metrics import Metric
 from stride.config.schema import Config
-from stride.report.dashboard import closing_block, header_block, live_page, plain_line, recap
 from stride.report.in_place import InPlace
 from stride.report.run_view import RunView, live_view
-from stride.report.terminal import Page
-from stride.runstore.alerts import Alert, Event
+from stride.report.terminal import (
+    INDENT,
+    LABEL,
+    WIDE,
+    Page,
+    alert_lines,
+    labelled,
+    line_of,
+    metric_table,
+    progress_lines,
+)
+from stride.runstore import dreams, phases
+from stride.runstore.alerts import Alert, Event, counted
 from stride.runstore.history import VAL, History
 from stride.runstore.outcome import FAILED, Header, Outcome, next_commands
 from stride.trainer_callbacks.sink import Sink
+from stride.utils.typography import duration, plain, score
 from stride.utils.user_error import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 BEAT_SECONDS = 1.0  # until it is drawn without a row
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
-AROUND = 15  # lines that are not the table's: the header, which stays in sight, bars and clock above, one line free
+OTHER_LINES = 15  # beside the table: the header, which stays in sight, bars and clock above, one line free
 LEAST_ROWS = 5
-SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # a plain line between two rows: after so long, and such a part of the run
-told: set[str] = set()  # labels of the header that stand on the terminal since before the run was made
-SPOKEN = 3  # times that one alert is spoken of; then it is only counted
-TESTED = "test/roll/episodes"  # in the row of the closing test
+LEAST_METRICS = 4  # lines of the table, however many alerts stand below it
+SILENT_SECONDS, SILENT_FRACTION = 10.0, 0.02  # a plain line without rows: after so long, and this fraction of the run
+MOST_PRINTED = 3  # times that one alert is printed; then it is only counted
+MOST_RECALLED = 8  # alerts that the end describes
+TEST_EPISODES = "test/roll/episodes"  # in the row of the closing test
+
+Facts = list[tuple[str, str]]  # (label, text): [("agent", "ppo, seed 1"), ("run", "runs/x")]
+
+printed_labels: set[str] = set()  # of the header that is on the terminal before the run is made
+
+
+def in_notebook() -> bool:
+    """Whether this program is the kernel of a notebook, whose front end shows HTML."""
+    if "ipykernel" not in sys.modules:
+        return False
+    from ipykernel.zmqshell import ZMQInteractiveShell
+    from IPython import get_ipython
+
+    return isinstance(get_ipython(), ZMQInteractiveShell)
 
 
 def standard_output() -> rich_console.Console:
@@ -65,101 +92,267 @@ class Console(Sink):
         is_drawn = self._terminal.is_interactive and not quiet
         self._in_place = InPlace(self._terminal, self._print_header) if is_drawn else None
         self._interval = DRAW_SECONDS if is_drawn else LINE_SECONDS
-        self._header: Header
-        self._is_begun = False
+        self._header: Header | None = None
         self._alerts: dict[tuple[str, str], Alert] = {}
         self._clock = clock
-        self._begun = self._row_at = clock()
-        self._drawn = -math.inf
-        self._stale = False
+        self._start_time = clock()
+        self._row_time = clock()
+        self._draw_time = -math.inf
+        self._has_news = False  # rows that were not drawn yet
 
     def begin(self, header: Header, config: Config) -> None:
-        """Print the facts; the time shown counts from here."""
-        self._header, self._is_begun = header, True
+        """Print the header; the time shown counts from here."""
+        self._header = header
         if not self._quiet:
-            if not told:
-                self._print(Text())
-            self._print(header_block(header, told))
-            self._print(Text())
-            told.clear()
-        self._begun = self._row_at = self._clock()
+            if not printed_labels:
+                self._print()
+            self._print(header_block(header, printed_labels))
+            self._print()
+            printed_labels.clear()
+        self._start_time = self._clock()
+        self._row_time = self._start_time
 
     def row(self, row: Mapping[str, float]) -> None:
-        if TESTED in row:  # the closing test is told by the outcome
+        if TEST_EPISODES in row:  # the outcome reports the closing test
             return
-        now = self._clock()
         self._history.add(row)
         if self._quiet:
             return
-        self._stale, self._row_at = True, now
-        if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
+        now = self._clock()
+        self._has_news = True
+        self._row_time = now
+        if now - self._draw_time >= self._interval or (VAL in row and not self._in_place):
             self._draw(now)
 
     def beat(self, clock: Mapping[str, int], playing: str) -> None:
-        """The clock of the table moves; in a pipe a line, the more seldom the longer it has been going on."""
+        """The clock of the table moves; in a pipe a line, less often the longer the run has taken."""
         now = self._clock()
-        silent = BEAT_SECONDS if self._in_place else max(SILENT_SECONDS, SILENT_SHARE * (now - self._begun))
-        if not self._quiet and now - max(self._drawn, self._begun) >= silent:
-            self._history.tick(clock["env_steps"], now - self._row_at, playing)
+        silence = BEAT_SECONDS
+        if not self._in_place:
+            silence = max(SILENT_SECONDS, SILENT_FRACTION * (now - self._start_time))
+        if not self._quiet and now - max(self._draw_time, self._start_time) >= silence:
+            self._history.tick(clock["env_steps"], now - self._row_time, playing)
             self._draw(now)
 
     def alert(self, event: Event) -> None:
         """In a pipe as it begins or ends, the advice with the first time; the table marks it while it is open."""
+        alert = event.alert
         self._history.note(event)
-        self._alerts[event.alert.key] = event.alert
-        if self._quiet or self._in_place or event.alert.times > SPOKEN:
+        self._alerts[alert.key] = alert
+        if self._quiet or self._in_place or alert.times > MOST_PRINTED:
             return
         self._print(Text(f"  {event.sentence()} at {event.env_steps:,} steps"))
-        if event.begins and event.alert.times == 1:
-            self._print(Text(f"      {event.alert.means} {event.alert.tip}"))
+        if event.begins and alert.times == 1:
+            self._print(Text(f"      {alert.means} {alert.tip}"))
 
     def end(self, outcome: Outcome | None) -> None:
         """The last state of the table, then the result and what to type next; the cursor is given back."""
-        if self._stale:
+        if self._has_news:
             self._draw(self._clock())
         if self._in_place:
             self._in_place.leave()
-        if self._quiet and (outcome := outcome or self._failed()):
-            self._print(Text(printable(outcome.line())))
-        if self._quiet or outcome is None:
+        if self._quiet:
+            outcome = outcome or self._failure()
+            if outcome:
+                self._print(Text(printable(outcome.line())))
             return
-        self._print(Text())
+        if outcome is None or self._header is None:
+            return
+        self._print()
         commands = next_commands(outcome, self._header.config_id)
         self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
-        lines = recap(outcome.alerts, f"{outcome.run_path}/report.md", self._terminal.width if self._in_place else None)
-        for line in [Text(), *lines] if lines else []:
+        if outcome.alerts:
+            self._print()
+        width = self._terminal.width if self._in_place else None
+        for line in recalled_alerts(outcome.alerts, f"{outcome.run_path}/report.md", width):
             self._print(line)
-        self._print(Text())
+        self._print()
 
-    def _failed(self) -> Outcome | None:
-        """What a line can say where an error ended it; nothing before the begin."""
-        if not self._is_begun:
+    def _failure(self) -> Outcome | None:
+        """The outcome of a run that an error ended; None before the begin."""
+        header = self._header
+        if header is None:
             return None
-        goal, seconds = self._header.goal, self._clock() - self._begun
-        steps, alerts = self._history.env_steps, tuple(self._alerts.values())
-        return Outcome(False, FAILED, goal, None, None, None, 0, steps, seconds, self._header.run_path, alerts=alerts)
+        seconds = self._clock() - self._start_time
+        alerts = tuple(self._alerts.values())
+        steps = self._history.env_steps
+        return Outcome(False, FAILED, header.goal, None, None, None, 0, steps, seconds, header.run_path, alerts=alerts)
 
     def _draw(self, now: float) -> None:
-        self._drawn, self._stale = now, False
-        elapsed = now - self._begun
+        self._draw_time = now
+        self._has_news = False
+        elapsed = now - self._start_time
         if self._in_place:
-            self._in_place.draw(self._page(elapsed))
+            width, height = self._terminal.size
+            page = Page(width - 1, max(LEAST_ROWS, height - OTHER_LINES), self._terminal.options.ascii_only)
+            self._in_place.draw(live_page(self._view(elapsed, self._metrics), page))
         else:
             self._print(Text(plain_line(self._view(elapsed, []))))
 
-    def _page(self, elapsed: float) -> list[Text]:
-        width, height = self._terminal.size
-        rows = max(LEAST_ROWS, height - AROUND)
-        page = Page(width - 1, rows, self._terminal.options.ascii_only)
-        return live_page(self._view(elapsed, self._metrics), page)
-
     def _view(self, elapsed: float, metrics: Sequence[Metric]) -> RunView:
+        assert self._header is not None
         header = self._header
         return live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
 
     def _print_header(self) -> None:
+        assert self._header is not None
         self._print(header_block(self._header))
-        self._print(Text())
+        self._print()
 
-    def _print(self, text: Text) -> None:
+    def _print(self, text: Text | str = "") -> None:
         self._terminal.print(text, soft_wrap=True, highlight=False)
+
+
+def live_page(view: RunView, page: Page) -> list[Text]:
+    """Everything that is drawn again and again; the table has at most `page.height` lines, including alerts."""
+    alerts = alert_lines(view.alerts, page)
+    rows = view.rows
+    height = max(LEAST_METRICS, page.height - len(alerts))
+    hidden = ""
+    if len(rows) > height:
+        hidden = f"{len(rows) - height + 1} more in metrics.csv"
+        rows = rows[: height - 1]
+    return [*live_head(view, page), line_of(), *metric_table(rows, page, hidden), *alerts]
+
+
+def live_head(view: RunView, page: Page) -> list[Text]:
+    """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is space."""
+    steps = view.steps()
+    clock = "   ".join(view.clock)
+    if page.width >= WIDE:
+        steps = steps._replace(more=[clock])
+    lines = progress_lines(steps, view.toward_goal(), page)
+    if page.width < WIDE:
+        lines.append(labelled("time", clock, "dim"))
+    if view.doing:
+        lines.append(labelled("now", view.doing, "dim"))
+    return lines
+
+
+def recalled_alerts(alerts: Sequence[Alert], report: str, width: int | None = None) -> list[Text]:
+    """At the end: how many there were, then each of them and what to try; folded where there is a width."""
+    if not alerts:
+        return []
+    lines = [(INDENT, counted(alerts), "bold yellow")]
+    for alert in alerts[:MOST_RECALLED]:
+        lines.append((2 * INDENT, alert.sentence(), "yellow"))
+        lines.append((3 * INDENT, f"{alert.means} {alert.tip}", "dim"))
+    if len(alerts) > MOST_RECALLED:
+        lines.append((2 * INDENT, f"and {len(alerts) - MOST_RECALLED} more in {report}", ""))
+    texts = []
+    for indent, line, style in lines:
+        parts = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
+        texts += [Text(f"{indent}{part}", style) for part in parts]
+    return texts
+
+
+def header_block(header: Header, printed: Collection[str] = ()) -> Text:
+    """The lines above a training, except those whose labels are `printed` already."""
+    facts = header_facts(header, "budget" in printed)
+    if printed:
+        return fact_lines([(label, text) for label, text in facts if label not in printed])
+    return _block(Text(header.config_id, "bold"), facts)
+
+
+def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
+    """Everything that is known before a training."""
+    facts = [
+        ("goal", goal_text(header.goal, None if is_budget_printed else header.max_timesteps)),
+        ("agent", agent_text(header.algo_id, header.seed)),
+        ("general", header.settings),
+        ("engine", f"{header.engine}{_reason(header.engine_why)}, {header.device}, {header.parameters:,} parameters"),
+        ("threads", f"{header.threads}{_reason(header.threads_why)}"),
+        ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
+        ("workers", f"{header.workers} ({header.workers_why})" if header.workers_why else ""),
+        ("plateau", header.plateau),
+        ("run", header.run_path),
+    ]
+    return _filled(facts)
+
+
+def _reason(why: str) -> str:
+    return f" ({why})" if why else ""
+
+
+def _filled(facts: Facts) -> Facts:
+    return [fact for fact in facts if fact[1]]
+
+
+def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]]:
+    """The first lines of a header, as far as a config alone determines them, and their labels.
+
+    Where the config names no goal, the environment may have one: that is not known yet.
+    """
+    budget = ("goal", goal_text(config.spec.goal, config.max_timesteps))
+    if config.spec.goal is None:
+        budget = ("budget", f"{config.max_timesteps:,} env steps")
+    facts = [budget, ("agent", agent_text(config.algo_id, *(seeds or (config.seed,))))]
+    return _block(Text(f"{config.env_id}:{config.variant}", "bold"), facts), [label for label, _ in facts]
+
+
+def goal_text(goal: float | None, max_timesteps: int | None) -> str:
+    """The goal, and its budget where that was not printed before."""
+    text = "none" if goal is None else plain(goal)
+    return text if max_timesteps is None else f"{text} within {max_timesteps:,} env steps"
+
+
+def agent_text(algo_id: str, *seeds: int) -> str:
+    return f"{algo_id}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def closing_facts(outcome: Outcome) -> Facts:
+    """The result, its cost and the run's folder."""
+    speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
+    goal = "" if outcome.goal is None else plain(outcome.goal)
+    best = ""
+    if outcome.val_best is not None:
+        best = f"best {score(outcome.val_best)}{f', goal {goal}' if goal else ''}"
+    facts = [
+        ("val", best),
+        ("test", outcome.test_words()),
+        ("goal", "" if best else goal),
+        ("dreams", dreams.words(outcome.dreams)),
+        ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
+        ("time", phases.told(outcome.phases)),
+        ("run", outcome.run_path),
+    ]
+    return _filled(facts)
+
+
+def closing_block(outcome: Outcome, commands: Sequence[str], ascii_only: bool) -> Text:
+    """The result, its cost, the run's folder and what to type next."""
+    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
+    facts = closing_facts(outcome)
+    if ascii_only:
+        facts = [(label, text.replace("±", "+-")) for label, text in facts]
+    title = Text.assemble((outcome.verdict_words, style), f": {outcome.why}" if outcome.why else "")
+    block = _block(title, facts)
+    if commands:
+        block.append("\n\n" + INDENT + "next", "dim")
+    for command in commands:
+        block.append(f"\n{INDENT}{INDENT}{command}", "cyan")
+    return block
+
+
+def _block(title: Text, facts: Facts) -> Text:
+    return Text(INDENT).append_text(title).append("\n").append_text(fact_lines(facts))
+
+
+def fact_lines(facts: Facts) -> Text:
+    return Text("\n").join(Text(INDENT).append(f"{label:<{LABEL}}", "dim").append(text) for label, text in facts)
+
+
+def plain_line(view: RunView) -> str:
+    """One line of plain ASCII for pipes and CI logs."""
+    parts = [f"{view.env_steps:>{len(f'{view.budget:,}')},} steps", f"{view.percent:>4}"]
+    if math.isfinite(view.train.last):
+        parts.append(f"ep_rew {score(view.train.last)} (best {score(view.train.best)})")
+    if math.isfinite(view.val.last):
+        goal = "" if view.goal is None else f" / goal {plain(view.goal)}"
+        parts.append(f"val {score(view.val.last)}{goal}")
+    if math.isfinite(view.rate):
+        parts.append(f"{view.rate:,.0f} steps/s")
+    parts.append(f"left {duration(view.left)}")
+    if view.doing:
+        parts.append(view.doing)
+    return INDENT + "  ".join(parts)

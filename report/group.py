@@ -1,8 +1,9 @@
-"""A group of seeds as it lies on the disk, for whoever shows it: who stands where, what the seeds come to together.
+"""A group of seeds as its files describe it: how each seed ended or how far it is, and the statistics of all.
 
-Read only. A seed that never ran, failed or is damaged is in it as such, and harms no other.
+Read only. A seed that never ran, failed or is damaged appears as such, and harms no other.
 """
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,10 @@ import numpy as np
 
 from stride.runstore.claim import run_of
 from stride.runstore.history import STEPS, TRAIN, VAL
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_csv import points, read_csv
 from stride.runstore.run_dir import RunDir, runs_root
-from stride.runstore.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
-from stride.runstore.run_fate import died
+from stride.runstore.run_facts import checked, episodes_of, few, finite, mapping, verdict, verdict_words, whole
+from stride.runstore.run_fate import silent_end
 from stride.runstore.run_files import exists, read_json
 from stride.runstore.run_state import LIVE, state_of
 from stride.runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
@@ -26,17 +27,20 @@ from stride.utils.places import spelled
 from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from stride.utils.user_error import UserError, one_line
 
-GRID = 120  # places at which the curves of a group are compared
+GRID_POINTS = 120  # at which the curves of a group are compared
 UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun", "deleted")
+
+Facts = Mapping[str, Any]  # of config.json
+Curve = Sequence[Point]
 
 
 @dataclass(frozen=True)
 class Seed:
-    """One seed of a group, as it ended or as it stands."""
+    """One seed of a group, as it ended or as it is now."""
 
     seed: int
     run: RunDir | None
-    facts: Mapping[str, Any]
+    facts: Facts
     verdict: str
     """solved, not solved, not tested, trained (there was no goal); or one of UNFINISHED"""
     why: str = ""
@@ -52,7 +56,7 @@ class Seed:
     label: str = ""
     """what tells it from runs of its group that differ in more than their seed"""
     words: tuple[str, ...] = ()
-    """what train.py was told of it and of those that differ in their seed alone"""
+    """the arguments of train.py, common to runs that differ in their seed alone"""
 
     @property
     def name(self) -> str:
@@ -69,11 +73,11 @@ class Seed:
         return self.verdict not in UNFINISHED
 
     def played(self, mean: float, deviation: float, episodes: int, goal: float | None) -> "Seed":
-        """The same judged by other episodes than those of its closing test."""
-        word = self.verdict
+        """A copy, judged by other episodes than those of its closing test."""
+        new_verdict = self.verdict
         if self.finished:
-            word = "trained" if goal is None else "solved" if mean >= goal else "not solved"
-        return replace(self, verdict=word, mean=mean, deviation=deviation, episodes=episodes)
+            new_verdict = "trained" if goal is None else "solved" if mean >= goal else "not solved"
+        return replace(self, verdict=new_verdict, mean=mean, deviation=deviation, episodes=episodes)
 
 
 @dataclass(frozen=True)
@@ -82,32 +86,32 @@ class Group:
 
     name: str
     words: tuple[str, ...]
-    """what train.py was told of them all"""
+    """the arguments of train.py, common to all"""
     seeds: tuple[Seed, ...]
     label: str = ""
-    """of a part of a group, what it has apart from the others"""
+    """of a part of a group, what distinguishes it from the others"""
 
     @property
     def parts(self) -> "list[Group]":
         """Runs that differ in their seed alone, each such set as a group of its own."""
-        found: dict[str, list[Seed]] = {}
-        for each in self.seeds:
-            found.setdefault(each.label, []).append(each)
-        if len(found) < 2:
+        by_label: dict[str, list[Seed]] = {}
+        for seed_result in self.seeds:
+            by_label.setdefault(seed_result.label, []).append(seed_result)
+        if len(by_label) < 2:
             return [self]
-        return [
-            Group(self.name, seeds[0].words or self.words, tuple(seeds), label or "the others")
-            for label, seeds in found.items()
-        ]
+        parts = []
+        for label, seeds in by_label.items():
+            parts.append(Group(self.name, seeds[0].words or self.words, tuple(seeds), label or "the others"))
+        return parts
 
     @property
     def folder(self) -> Path:
         return folder_of(self.name)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """config.json of the first that has one: all but the seed holds for each."""
-        return next((each.facts for each in self.seeds if each.facts), {})
+    def facts(self) -> Facts:
+        """config.json of the first that has one: they differ in the seed only."""
+        return next((seed_result.facts for seed_result in self.seeds if seed_result.facts), {})
 
     @property
     def title(self) -> str:
@@ -116,8 +120,8 @@ class Group:
             return f"{len(self.parts)} variants"
         if "env_id" in self.facts:
             title = f"{self.facts['env_id']}:{self.facts.get('variant', '?')}"
-            return " ".join([title, *(word for word in self.label.split() if word != title)])
-        return next((word for word in self.words if ":" in word and "=" not in word), self.name)
+            return " ".join([title, *(argument for argument in self.label.split() if argument != title)])
+        return next((argument for argument in self.words if ":" in argument and "=" not in argument), self.name)
 
     @property
     def goal(self) -> float | None:
@@ -125,61 +129,70 @@ class Group:
 
     @property
     def command(self) -> str:
-        """What trains such a group again."""
-        seeds = [*dict.fromkeys(each.seed for each in self.seeds)]
-        return shlex.join([*spelled("train"), *self.words, "--seed", shortened(seeds)])
+        """The command that trains such a group again."""
+        seeds = list(dict.fromkeys(seed_result.seed for seed_result in self.seeds))
+        return shlex.join([*spelled("train"), *self.words, "--seed", seed_text(seeds)])
 
     @property
     def tested(self) -> list[float]:
         """The mean returns of the finished ones, in order."""
-        return [each.mean for each in self.seeds if each.finished and each.mean is not None]
+        return [seed_result.mean for seed_result in self.seeds if seed_result.finished and seed_result.mean is not None]
 
     @property
     def solved(self) -> int:
-        return sum(each.verdict == "solved" for each in self.seeds)
+        return sum(seed_result.verdict == "solved" for seed_result in self.seeds)
 
     @property
     def few(self) -> str:
-        """Behind how many solved it: ` (5 episodes)` where tests had fewer than 100; else ""."""
-        return few([each.episodes for each in self.seeds if each.verdict == "solved"])
+        """Follows the number of solved seeds: ` (5 episodes)` where tests had fewer than 100; else ""."""
+        return few([seed_result.episodes for seed_result in self.seeds if seed_result.verdict == "solved"])
 
     @property
     def unfinished(self) -> list[Seed]:
-        return [each for each in self.seeds if not each.finished]
+        return [seed_result for seed_result in self.seeds if not seed_result.finished]
 
 
 def read_group(selector: str) -> Group:
     """The group that `group:NAME`, `group:@last`, `@last-group` or a bare name means; UserError where there is none."""
-    return group_of(find_group(selector))
-
-
-def group_of(name: str) -> Group:
-    """The group of exactly this name, as much of it as there is."""
+    name = find_group(selector)
     plan = read_plan(name)
     words = plan.parts[0].words if len(plan.parts) == 1 else plan.asked
-    return Group(name, words, tuple(seed_of(each, name) for each in standings(name)))
+    return Group(name, words, tuple(seed_of(standing, name) for standing in standings(name)))
 
 
 def seed_of(standing: Standing, group: str = "") -> Seed:
-    """A seed as the config.json of its run tells it, or what `runs cleanup` has kept of that."""
-    gone = run_of(group, standing.key) if group and standing.key and standing.run is None else ""
-    if gone:
-        standing = standing._replace(facts=removed_facts(gone))
-    run, facts, ended = standing.run, standing.facts, standing.outcome
-    steps = ended.get("env_steps") if whole(ended.get("env_steps")) else None
-    word, why = _verdict(run, standing) if run else _verdict_of_none(gone, facts)
+    """A seed by the config.json of its run, or by the record that `runs cleanup` has kept of that."""
+    run = standing.run
+    deleted_id = ""
+    if run is None and group and standing.key:
+        deleted_id = run_of(group, standing.key)
+    if deleted_id:
+        standing = standing._replace(facts=removed_facts(deleted_id))
+    facts = standing.facts
+    outcome = standing.outcome
+    argument, why = _verdict(run, standing) if run else _verdict_without_run(deleted_id, facts)
+    env_steps = outcome.get("env_steps")
+    if not whole(env_steps):
+        env_steps = _last_step(run) if run else None
     return Seed(
-        standing.seed, run, facts, word, why,
-        mean=finite(ended.get("test_mean")), deviation=finite(ended.get("test_std")),
-        episodes=ended["test_episodes"] if whole(ended.get("test_episodes")) else 0,
-        best=finite(ended.get("val_best")), env_steps=_steps(run) if run and steps is None else steps,
-        seconds=finite(ended.get("seconds")), label=standing.label,
+        standing.seed,
+        run,
+        facts,
+        argument,
+        why,
+        mean=finite(outcome.get("test_mean")),
+        deviation=finite(outcome.get("test_std")),
+        episodes=episodes_of(outcome),
+        best=finite(outcome.get("val_best")),
+        env_steps=env_steps,
+        seconds=finite(outcome.get("seconds")),
+        label=standing.label,
         words=standing.words,
-    )  # fmt: skip
+    )
 
 
 def removed_facts(run_id: str) -> dict[str, Any]:
-    """config.json of a run that was deleted, as it was then; {} where nothing was kept."""
+    """config.json of a run that was deleted, as it was then; {} where no record was kept."""
     path = runs_root() / "removed" / f"{run_id}.json"
     try:
         return checked(mapping(read_json(path)).get("facts"), path)
@@ -187,64 +200,68 @@ def removed_facts(run_id: str) -> dict[str, Any]:
         return {}
 
 
-def _verdict_of_none(gone: str, facts: Mapping[str, Any]) -> tuple[str, str]:
-    """The same of a seed whose run is not there; `gone` is what it was called."""
+def _verdict_without_run(deleted_id: str, facts: Facts) -> tuple[str, str]:
+    """(verdict, why) of a seed whose run does not exist, or was deleted."""
     if facts.get("status") == "finished":
         return verdict(mapping(facts.get("outcome"))), ""
-    return ("deleted", f"{gone} is no longer there") if gone else ("not begun", "the group was stopped before its turn")
+    if deleted_id:
+        return "deleted", f"{deleted_id} is no longer there"
+    return "not begun", "the group was stopped before its turn"
 
 
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
-    """A word, and what there is to say of it."""
+    """(verdict, why) of a seed by its run."""
     if standing.status == "failed":
         return "failed", one_line(str(standing.facts.get("failure", ""))) or "it says nothing"
     if standing.status == "interrupted":
         return "stopped", "a signal ended it; it goes on where it stopped"
     if standing.status == "paused":
         return "paused", "it was told to; it goes on where it stopped"
-    if standing.status != "finished":
-        gone, state = died(run, standing.facts), state_of(run.path, standing.facts)
-        going_on = "it is still in training" + ("" if state == LIVE else f", {state}")
-        return ("died", gone.partition(": ")[2]) if gone else ("running", going_on)
-    return verdict(standing.outcome), ""
+    if standing.status == "finished":
+        return verdict(standing.outcome), ""
+    why = silent_end(run, standing.facts)
+    if why:
+        return "died", why
+    state = state_of(run.path, standing.facts)
+    return "running", "it is still in training" + ("" if state == LIVE else f", {state}")
 
 
-def _steps(run: RunDir) -> int | None:
-    """How far a run came that does not say so itself."""
+def _last_step(run: RunDir) -> int | None:
+    """Env steps of a run that has no outcome."""
     rows = _rows(run)
-    return int(max((row.get(STEPS, 0.0) for row in rows), default=0.0)) if rows else None
+    return int(max(row.get(STEPS, 0.0) for row in rows)) if rows else None
 
 
 def _rows(run: RunDir) -> list[dict[str, float]]:
     try:
         return read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
-    except UserError:  # what is wrong with a run is told where runs are shown; a group is its other seeds
+    except UserError:  # reported where the run itself is shown; the group is its other seeds
         return []
 
 
-def curve_of(seed: Seed) -> list[Point]:
+def curve_of(seed_result: Seed) -> list[Point]:
     """Evaluations over env steps, or training where there were none."""
-    rows = _rows(seed.run) if seed.run else []
-    for name in (VAL, TRAIN):
-        found = [Point(row[STEPS], row[name]) for row in rows if name in row and STEPS in row]
-        found = [point for point in found if np.isfinite(point.y)]
-        if found:
-            return found
+    rows = [row for row in _rows(seed_result.run) if STEPS in row] if seed_result.run else []
+    for metric_name in (VAL, TRAIN):
+        curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
+        if curve:
+            return curve
     return []
 
 
-def band_of(curves: Sequence[Sequence[Point]]) -> Band:
+def band_of(curves: Sequence[Curve]) -> Band:
     """The median of the curves and the quarters around it; one that has ended stays at its last value."""
     curves = [curve for curve in curves if curve]
     if not curves:
         return Band([], [], [])
-    xs = np.linspace(max(curve[0].x for curve in curves), max(curve[-1].x for curve in curves), GRID)
-    ys = np.stack([np.interp(xs, [p.x for p in curve], [p.y for p in curve]) for curve in curves])
-    low, middle, high = ([*map(Point, xs.tolist(), line.tolist())] for line in np.quantile(ys, (0.25, 0.5, 0.75), 0))
-    return Band(middle, low, high)
+    steps = np.linspace(max(curve[0].x for curve in curves), max(curve[-1].x for curve in curves), GRID_POINTS)
+    values = [np.interp(steps, [point.x for point in curve], [point.y for point in curve]) for curve in curves]
+    quartiles = np.quantile(np.stack(values), (0.25, 0.5, 0.75), 0).tolist()
+    low, median, high = (list(map(Point, steps.tolist(), quartile)) for quartile in quartiles)
+    return Band(median, low, high)
 
 
-def shortened(seeds: Sequence[int]) -> str:
+def seed_text(seeds: Sequence[int]) -> str:
     """As a person would type them: 1-5, or 3,1,2."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}-{seeds[-1]}"
@@ -252,14 +269,14 @@ def shortened(seeds: Sequence[int]) -> str:
 
 
 def together(group: Group) -> str:
-    """What the seeds come to, in a line."""
+    """The result of all seeds, in a line."""
     tested = group.tested
+    finished = [seed_result for seed_result in group.seeds if seed_result.finished]
     if not tested:
-        done = sum(each.finished for each in group.seeds)
-        return f"{done} run{'s' if done != 1 else ''} finished, none was tested"
-    verdicts = Counter(each.verdict_words for each in group.seeds if each.finished).most_common()
-    runs = f"{len(tested)} run{'s' if len(tested) > 1 else ''}"
-    return f"{runs}: {middle(tested)}, {', '.join(f'{count} {word}' for word, count in verdicts)}"
+        return f"{len(finished)} run{'s' if len(finished) != 1 else ''} finished, none was tested"
+    verdicts = Counter(seed_result.verdict_words for seed_result in finished).most_common()
+    counts = ", ".join(f"{count} {argument}" for argument, count in verdicts)
+    return f"{len(tested)} run{'s' if len(tested) > 1 else ''}: {middle(tested)}, {counts}"
 
 
 def middle(means: Sequence[float]) -> str:
@@ -272,9 +289,8 @@ def middle(means: Sequence[float]) -> str:
     return f"{text} [95 % {low:.2f} .. {high:.2f}]"
 
 
-def caution(runs: int) -> str:
-    """Why there is no interval, "" where there is one, or nothing to tell it of."""
-    seeds = f"{runs} seed{'s' if runs > 1 else ''}"
-    return (
-        "" if runs >= FEWEST or not runs else f"no interval: {seeds} cannot tell one, {FEWEST} are the fewest that can"
-    )
+def caution(count: int) -> str:
+    """Why there is no interval; "" where there is one, or no value at all."""
+    if count >= FEWEST or not count:
+        return ""
+    return f"no interval: {count} seed{'s' if count > 1 else ''} cannot tell one, {FEWEST} are the fewest that can"

@@ -1,66 +1,67 @@
-"""The look of a group in training: a line per seed, the band of them all; pure functions to rich Text.
+"""The look of a group in training: a line per seed, then all together; pure functions to rich Text.
 
-Columns are set by hand, as the console's are; what a narrow terminal has no room for is left out, never cut.
+Columns are set by hand, as the console's are; what a narrow terminal has no space for is left out, never cut.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
-from stride.report.follow import Follower
-from stride.report.run_view import newest_return
 from stride.report.terminal import INDENT, Page, line_of
-from stride.runstore.history import History
+from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_facts import few, finite, mapping, verdict_words
+from stride.runstore.run_facts import few, verdict_words
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import bar, duration, score
 
-SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
+SMOOTH = 0.3  # weight of the newest speed in the smooth one, from which the time left is computed
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
-AT_LEFT = ("state", "bar", "kind")  # columns whose text stands at the left, two blanks before it
+LEFT_ALIGNED = ("state", "bar", "kind")  # columns whose text begins at the left, behind two blanks
+HEADS = {"state": "state", "bar": "budget", "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}
 SHORTEST_BAR, LONGEST_BAR = 4, 30
 NARROWEST = 53  # columns of all but the first, with the shortest bar
-UNENDED = ("starting", "training", "waiting")
+MOST_NAMED = 4  # runs in training that a plain line describes
+RUNNING = ("starting", "training")
 ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
 
+Widths = dict[str, int]  # by column: {"name": 6, "state": 12, "bar": 32, ..}, blanks before it included
+Cells = dict[str, tuple[str, str]]  # by column: (text, style)
+
 
 @dataclass
-class Row:
-    """What is known of one seed."""
+class SeedRow:
+    """One seed of a group."""
 
     seed: int
     label: str = ""
     """what tells it from rows that differ in more than their seed"""
     state: str = "waiting"
     """waiting, starting, training; then one of ENDED"""
-    history: History = field(default_factory=lambda: History(()))
-    budget: int = 0
-    """env steps; 0 while nobody knows"""
+    run: RunDir | None = None
+    """None until its folder is found"""
+    brief: Brief | None = None
+    """its files, as the index of runs reads them"""
+    speed: float = math.nan
+    """env steps per second, smooth"""
+    started: float = 0.0
+    seconds: float = 0.0
+    """it took, once it has ended"""
+    line: str = ""
+    """the last that it printed"""
+    why: str = ""
     test: float | None = None
     episodes: int = 0
     """of the test that ended"""
-    seconds: float = 0.0
-    """it took, once it has ended"""
-    why: str = ""
-    started: float = 0.0
-    line: str = ""
-    """what it said at its end"""
-    run: RunDir | None = None
-    """None until its folder is found"""
-    follower: Follower | None = None
-    speed: float = math.nan
-    """env steps per second, smooth: time left is told by it"""
 
     @property
     def name(self) -> str:
         return f"{self.label} {self.seed}".lstrip()
 
     @property
-    def words(self) -> str:
+    def state_text(self) -> str:
         """Its state as people see it: `solved (5 episodes)` where its test had fewer than 100."""
         return verdict_words(self.state, self.episodes)
 
@@ -69,183 +70,215 @@ class Row:
         return self.state in ENDED
 
     @property
+    def budget(self) -> int:
+        """Env steps; 0 while it is unknown."""
+        return self.brief.budget if self.brief else 0
+
+    @property
+    def env_steps(self) -> int:
+        return self.brief.tail.steps if self.brief else 0
+
+    @property
+    def rate(self) -> float:
+        """Env steps per second by its last row; 0 while it is unknown."""
+        return self.brief.tail.rate or 0.0 if self.brief else 0.0
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
+
+    @property
     def left(self) -> float:
-        """Seconds until its budget is spent; NaN where nobody knows."""
-        if self.ended:
-            return 0.0
-        return max(0, self.budget - self.history.env_steps) / self.speed if self.budget else math.nan
-
-    def follow(self, run: RunDir, facts: Mapping[str, object]) -> None:
-        """This is its folder, and that its config.json."""
-        self.run, self.follower = run, Follower(run.metrics_csv)
-        self.budget = int(finite(mapping(facts.get("config")).get("max_timesteps")) or 0)
-
-    def refresh(self) -> None:
-        """What its metrics.csv says by now."""
-        if self.follower is None:
-            return
-        before = self.follower.history.env_steps
-        self.follower.look()
-        self.history = self.follower.history
-        steps, rate = self.history.env_steps, self.history.rate
-        if self.ended:
-            return
-        if steps:
-            self.state = "training"
-        if steps != before and rate > 0:
-            self.speed = rate if math.isnan(self.speed) else self.speed + SMOOTH * (rate - self.speed)
+        """Seconds until its budget is spent; NaN while that is unknown."""
+        return max(0, self.budget - self.env_steps) / self.speed if self.budget else math.nan
 
     @property
     def value(self) -> tuple[str, float]:
-        """Which return is told, and it: of the test, else of the last evaluation, else of training."""
+        """(test, val or train, the return): of the test, else of the last evaluation, else of training."""
         if self.test is not None:
             return "test", self.test
-        kind, newest = newest_return(self.history.val, self.history.train)
-        return kind, newest.last
+        if self.brief is None or self.brief.tail.last is None:
+            return "train", math.nan
+        return "val" if self.brief.tail.evaluated else "train", self.brief.tail.last
+
+    def update(self, brief: Brief) -> None:
+        """Take what its files say now."""
+        old_steps = self.env_steps
+        self.brief = brief
+        if self.ended:
+            return
+        if self.env_steps:
+            self.state = "training"
+        if self.env_steps != old_steps and self.rate > 0:
+            self.speed = self.rate if math.isnan(self.speed) else self.speed + SMOOTH * (self.rate - self.speed)
 
 
-def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> list[Text]:
-    """All of it."""
-    foot = [line_of(), all_line(rows, workers, elapsed), band_line(rows, page)]
+Rows = Sequence[SeedRow]
+
+
+def group_page(rows: Rows, workers: int, elapsed: float, page: Page) -> list[Text]:
+    """The table of seeds, then two lines about all of them."""
+    foot = [line_of(), progress_line(rows, workers, elapsed), mean_line(rows, page)]
     return [*table(rows, page._replace(height=page.height - len(foot))), *foot]
 
 
-def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
-    """Heads of the columns, and a line for each seed; of more than the page holds those that move, and a count.
+def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
+    """Heads of the columns, and a line for each seed; where the page is too low those that move, and a count.
 
-    `reasons`: who failed says why in place of how far it came.
+    `reasons`: a failed seed shows why in place of its progress.
     """
-    shown, hidden = _chosen(rows, max(2, page.height - 1))
-    longest = max([4, *(len(row.name) for row in rows)])
-    name = min(longest, max(4, page.width - NARROWEST))
-    columns = _columns(name, max([STATE, *(len(row.words) for row in shown)]), page)
-    heads = {"name": "run" if any(row.label for row in rows) else "seed", "state": "state", "bar": "budget",
-             "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}  # fmt: skip
-    lines = [_line(columns, {column: (head, "dim") for column, head in heads.items()})]
-    lines += [_row(row, columns, page, reasons) for row in shown]
-    if hidden:
-        counts = {state: sum(row.state == state for row in hidden) for state in (*UNENDED, *ENDED)}
-        words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-        lines.append(line_of(f"{INDENT}{'':<{name}}  and {words}", "dim"))
-    return lines
+    shown_rows = _most_important(rows, max(2, page.height - 1))
+    longest_name = max([4, *(len(seed_row.name) for seed_row in rows)])
+    name_width = min(longest_name, max(4, page.width - NARROWEST))
+    longest_state = max([STATE, *(len(seed_row.state_text) for seed_row in shown_rows)])
+    widths = _widths(name_width, longest_state, page)
+    heads = {"name": "run" if any(seed_row.label for seed_row in rows) else "seed", **HEADS}
+    text_lines = [_line(widths, {column: (head, "dim") for column, head in heads.items()})]
+    text_lines += [_seed_line(seed_row, widths, page, reasons) for seed_row in shown_rows]
+    shown = {id(seed_row) for seed_row in shown_rows}
+    hidden_states = [seed_row.state for seed_row in rows if id(seed_row) not in shown]
+    if hidden_states:
+        counts = [f"{hidden_states.count(state)} {state}" for state in (*RUNNING, "waiting", *ENDED)]
+        text = ", ".join(count for count in counts if not count.startswith("0 "))
+        text_lines.append(line_of(f"{INDENT}{'':<{name_width}}  and {text}", "dim"))
+    return text_lines
 
 
-def _chosen(rows: Sequence[Row], most: int) -> tuple[list[Row], list[Row]]:
+def _most_important(rows: Rows, height: int) -> Rows:
     """In the order of seeds: those in training first, then failed ones, then the last that ended, then the next."""
-    if len(rows) <= most:
-        return list(rows), []
+    if len(rows) <= height:
+        return rows
     order = {"training": 0, "starting": 0, "failed": 1, "waiting": 3}
-    ranked = sorted(rows, key=lambda row: order.get(row.state, 2))
-    kept = {id(row) for row in ranked[: most - 1]}
-    return [row for row in rows if id(row) in kept], [row for row in rows if id(row) not in kept]
+    ranked = sorted(rows, key=lambda seed_row: order.get(seed_row.state, 2))
+    chosen = {id(seed_row) for seed_row in ranked[: height - 1]}
+    return [seed_row for seed_row in rows if id(seed_row) in chosen]
 
 
-def _columns(name: int, state: int, page: Page) -> dict[str, int]:
-    """Their widths, blanks before them among these; what there is no room for is left out."""
-    columns = {"name": len(INDENT) + name, "state": 2 + state, "bar": 2, "percent": 5, "steps": 13, "kind": 3 + KIND,
-               "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
+def _widths(name_width: int, state_width: int, page: Page) -> Widths:
+    """Columns that there is no space for are left out."""
+    widths = {"name": len(INDENT) + name_width, "state": 2 + state_width, "bar": 2, "percent": 5, "steps": 13,
+              "kind": 3 + KIND, "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
     for optional, shortest_bar in (("steps", 12), ("speed", 10)):
-        if page.width - sum(columns.values()) < shortest_bar:
-            del columns[optional]
-    columns["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(columns.values())))
-    return columns
+        if page.width - sum(widths.values()) < shortest_bar:
+            del widths[optional]
+    widths["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(widths.values())))
+    return widths
 
 
-def _line(columns: Mapping[str, int], cells: Mapping[str, tuple[str, str]]) -> Text:
-    """`cells`: text and style by column; the others stay empty."""
+def _line(widths: Widths, cells: Cells) -> Text:
+    """Columns without a cell stay empty."""
     line = line_of()
-    for column, width in columns.items():
+    for column, width in widths.items():
         text, style = cells.get(column, ("", ""))
-        line.append(f"  {text:<{width - 2}}" if column in AT_LEFT else f"{text:>{width}}", style)
+        line.append(f"  {text:<{width - 2}}" if column in LEFT_ALIGNED else f"{text:>{width}}", style)
     return line
 
 
-def _row(row: Row, columns: Mapping[str, int], page: Page, reasons: bool) -> Text:
-    cells = {"name": (_cut(row.name, columns["name"] - len(INDENT)), ""),
-             "state": (row.words, STYLES.get(row.state, "dim"))}  # fmt: skip
-    if row.why and reasons:
-        line = _line({column: columns[column] for column in cells}, cells)
-        room = page.width - line.cell_len - 2
-        return line.append("  " + (row.why if len(row.why) <= room else f"{row.why[: room - 3]}..."), "dim")
-    tone = "" if row.state == "training" else "dim"
-    steps, rate, (kind, value) = row.history.env_steps, row.history.rate, row.value
-    fraction = min(1.0, steps / row.budget) if row.budget else 0.0
-    done, rest = bar(fraction, columns["bar"] - 2, page.ascii_only)
-    cells |= {
-        "bar": (done + rest, "dim"),
-        "percent": (f"{100 * fraction:.0f}%" if row.budget else "", tone or "bold"),
-        "steps": (f"{steps:,}" if steps else "", tone),
-        "kind": ("" if math.isnan(value) else kind, "dim"),
-        "value": ("" if math.isnan(value) else score(value), "bold"),
-        "speed": ("" if row.ended or math.isnan(rate) else f"{rate:,.0f}", "dim"),
-        "left": (f"in {duration(row.seconds)}" if row.ended and row.seconds else "", tone),
+def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> Text:
+    cells: Cells = {
+        "name": (_shortened(seed_row.name, widths["name"] - len(INDENT)), ""),
+        "state": (seed_row.state_text, STYLES.get(seed_row.state, "dim")),
     }
-    if row.state == "training":
-        cells["left"] = duration(row.left), ""
-    line = _line(columns, cells)
-    start = columns["name"] + columns["state"] + 2
-    line.stylize("not dim green" if row.state == "solved" else "not dim cyan", start, start + len(done))
+    if seed_row.why and reasons:
+        line = _line({column: widths[column] for column in cells}, cells)
+        available = page.width - line.cell_len - 2
+        why = seed_row.why if len(seed_row.why) <= available else f"{seed_row.why[: available - 3]}..."
+        return line.append(f"  {why}", "dim")
+    is_training = seed_row.state == "training"
+    style = "" if is_training else "dim"
+    kind, value = seed_row.value
+    done, remaining = bar(seed_row.fraction, widths["bar"] - 2, page.ascii_only)
+    cells["bar"] = done + remaining, "dim"
+    if seed_row.budget:
+        cells["percent"] = f"{100 * seed_row.fraction:.0f}%", style or "bold"
+    if seed_row.env_steps:
+        cells["steps"] = f"{seed_row.env_steps:,}", style
+    if math.isfinite(value):
+        cells["kind"] = kind, "dim"
+        cells["value"] = score(value), "bold"
+    if seed_row.rate and not seed_row.ended:
+        cells["speed"] = f"{seed_row.rate:,.0f}", "dim"
+    if is_training:
+        cells["left"] = duration(seed_row.left), ""
+    elif seed_row.ended and seed_row.seconds:
+        cells["left"] = f"in {duration(seed_row.seconds)}", "dim"
+    line = _line(widths, cells)
+    start = widths["name"] + widths["state"] + 2
+    line.stylize("not dim green" if seed_row.state == "solved" else "not dim cyan", start, start + len(done))
     line.truncate(page.width)
     return line
 
 
-def _cut(name: str, most: int) -> str:
-    """The seed at its end always stands there."""
+def _shortened(name: str, most: int) -> str:
+    """Cut at its beginning: the seed is at its end."""
     return name if len(name) <= most else f"..{name[len(name) - most + 2 :]}"
 
 
-def all_line(rows: Sequence[Row], workers: int, elapsed: float) -> Text:
-    """How far the group is."""
-    ended = sum(row.ended for row in rows)
-    solved, failed = (sum(row.state == name for row in rows) for name in ("solved", "failed"))
-    line = Text(f"{INDENT}{'all':<6}", "dim", no_wrap=True).append(f"{ended} of {len(rows)} done", "bold")
-    tests = few([row.episodes for row in rows if row.state == "solved"])
-    line.append(f", {solved} solved{tests}" if solved else "", "green").append(
-        f", {failed} failed" if failed else "", "red"
-    )
+def progress_line(rows: Rows, workers: int, elapsed: float) -> Text:
+    """How many have ended, and how."""
+    states = [seed_row.state for seed_row in rows]
+    solved = states.count("solved")
+    failed = states.count("failed")
+    line = Text(f"{INDENT}{'all':<6}", "dim", no_wrap=True).append(_done(rows), "bold")
+    if solved:
+        episodes = few([seed_row.episodes for seed_row in rows if seed_row.state == "solved"])
+        line.append(f", {solved} solved{episodes}", "green")
+    if failed:
+        line.append(f", {failed} failed", "red")
     return line.append(f"   {duration(elapsed)}   left {duration(seconds_left(rows, workers))}", "dim")
 
 
-def seconds_left(rows: Sequence[Row], workers: int) -> float:
-    """Until all have spent their budgets at the speeds of now; runs that solve their task early shorten it."""
-    running = [row for row in rows if row.state in ("starting", "training")]
-    waiting = sum(row.state == "waiting" for row in rows)
+def _done(rows: Rows) -> str:
+    return f"{sum(seed_row.ended for seed_row in rows)} of {len(rows)} done"
+
+
+def seconds_left(rows: Rows, workers: int) -> float:
+    """Until all budgets are spent at the present speeds; runs that solve their task early shorten it."""
+    running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
+    waiting = sum(seed_row.state == "waiting" for seed_row in rows)
     if not running and not waiting:
         return 0.0
-    left = [row.left for row in running if not math.isnan(row.left)]
-    whole = [row.seconds for row in rows if row.ended and row.seconds]
-    whole += [row.budget / row.history.rate for row in running if row.budget and row.history.rate > 0]
-    if not left or (waiting and not whole):
+    remaining = [seed_row.left for seed_row in running if not math.isnan(seed_row.left)]
+    complete = [seed_row.seconds for seed_row in rows if seed_row.ended and seed_row.seconds]
+    complete += [seed_row.budget / seed_row.rate for seed_row in running if seed_row.budget and seed_row.rate]
+    if not remaining or (waiting and not complete):
         return math.nan
-    more = waiting * sum(whole) / len(whole) if waiting else 0.0
-    return max(*left, (sum(left) + more) / max(1, workers)) if len(left) > 1 else left[0] + more / max(1, workers)
+    later = waiting * sum(complete) / len(complete) if waiting else 0.0
+    if len(remaining) == 1:
+        return remaining[0] + later / max(1, workers)
+    return max(*remaining, (sum(remaining) + later) / max(1, workers))
 
 
-def band_line(rows: Sequence[Row], page: Page) -> Text:
-    """Mean and spread over the seeds so far, the failed ones left out."""
-    values = [value for row in rows if row.state != "failed" and not math.isnan(value := row.value[1])]
+def mean_line(rows: Rows, page: Page) -> Text:
+    """Mean and deviation over the seeds so far, without the failed ones."""
+    values = [
+        seed_row.value[1] for seed_row in rows if seed_row.state != "failed" and not math.isnan(seed_row.value[1])
+    ]
+    count = len(values)
     line = Text(f"{INDENT}{'mean':<6}", "dim", no_wrap=True, overflow="crop")
     if not values:
         return line.append("no return yet", "dim")
     mean, deviation = mean_and_deviation(values)
-    around = f" {'+-' if page.ascii_only else '±'} {score(deviation)}" if len(values) > 1 else ""
-    line.append(f"{score(mean)}{around}", "bold magenta")
-    seeds = f"{len(values)} seed{'s' if len(values) > 1 else ''}"
-    line.append(f" over {seeds}", "dim")
-    if len(values) > 1:
+    line.append(score(mean), "bold magenta")
+    if count > 1:
+        line.append(f" {'+-' if page.ascii_only else '±'} {score(deviation)}", "bold magenta")
+    line.append(f" over {count} seed{'s' if count > 1 else ''}", "dim")
+    if count > 1:
         line.append(f", {score(min(values))} .. {score(max(values))}", "dim")
     line.truncate(page.width - 1)
     return line
 
 
-def plain_progress(rows: Sequence[Row], workers: int, elapsed: float, most: int = 4) -> str:
-    """The same in a line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, val 120.3; left 5:00`."""
-    running = [row for row in rows if row.state in ("starting", "training")]
-    parts = [f"{sum(row.ended for row in rows)} of {len(rows)} done"]
-    for row in running[:most]:
-        kind, value = row.value
-        told = "" if math.isnan(value) else f", {kind} {score(value)}"
-        at = f"at {100 * min(1.0, row.history.env_steps / row.budget):.0f} %" if row.budget else row.state
-        parts.append(f"{row.label or 'seed'} {row.seed} {at}{told}")
-    parts += [f"{len(running) - most} more"] if len(running) > most else []
-    return f"{INDENT}{duration(elapsed)}  " + "; ".join([*parts, f"left {duration(seconds_left(rows, workers))}"])
+def plain_progress(rows: Rows, workers: int, elapsed: float) -> str:
+    """A line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, val 120.3; left 5:00`."""
+    running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
+    parts = [_done(rows)]
+    for seed_row in running[:MOST_NAMED]:
+        kind, value = seed_row.value
+        progress = f"at {100 * seed_row.fraction:.0f} %" if seed_row.budget else seed_row.state
+        result = "" if math.isnan(value) else f", {kind} {score(value)}"
+        parts.append(f"{seed_row.label or 'seed'} {seed_row.seed} {progress}{result}")
+    if len(running) > MOST_NAMED:
+        parts.append(f"{len(running) - MOST_NAMED} more")
+    parts.append(f"left {duration(seconds_left(rows, workers))}")
+    return f"{INDENT}{duration(elapsed)}  {'; '.join(parts)}"

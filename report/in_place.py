@@ -1,4 +1,4 @@
-"""Lines of a terminal that are drawn over themselves; what others print meanwhile stands above them."""
+"""Lines of a terminal that are drawn over themselves; what others print meanwhile appears above them."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,19 +7,16 @@ from rich.live import Live
 from rich.text import Text
 
 
-def nothing() -> None:
-    """Nothing stands above the lines."""
-
-
 class InPlace:
     """`draw` again and again, then `leave` or `erase`; the cursor is hidden in between.
 
-    A terminal that changes its width folds what is there, and nobody knows where it lies then: such a screen is
-    cleared, and `above` prints anew what belongs above the lines.
+    A terminal that changes its width folds the lines, and their position is lost: such a screen is cleared, and
+    `print_above` prints again what belongs above the lines.
     """
 
-    def __init__(self, terminal: Console, above: Callable[[], None] = nothing) -> None:
-        self._terminal, self._above = terminal, above
+    def __init__(self, terminal: Console, print_above: Callable[[], None] | None = None) -> None:
+        self._terminal = terminal
+        self._print_above = print_above
         self._size = terminal.size
         self._live: Live | None = None
 
@@ -29,7 +26,8 @@ class InPlace:
         if self._live is not None and self._terminal.size != self._size:
             self.erase()
             self._terminal.clear()
-            self._above()
+            if self._print_above:
+                self._print_above()
         self._size = self._terminal.size
         if self._live is None:
             self._live = Live(page, console=self._terminal, auto_refresh=False, vertical_overflow="crop")
@@ -44,7 +42,7 @@ class InPlace:
             self._live = None
 
     def erase(self) -> None:
-        """As if nothing had been drawn."""
+        """Remove the lines, as if nothing had been drawn."""
         if self._live is not None:
             self._live.transient = True
         self.leave()

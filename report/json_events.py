@@ -14,47 +14,55 @@ from stride.trainer_callbacks.sink import Sink
 from stride.utils.streams import Events
 
 STAGES = ("val", "test")
-SCORES = {  # of an evaluation: its key here, and the metric's name behind the stage
+SCORES = {  # the key of an evaluation: the name of its metric after the stage
     "mean": "ep_rew/mean", "std": "ep_rew/std", "min": "ep_rew/min", "max": "ep_rew/max", "best": "ep_rew/best",
     "length": "ep_len/mean", "episodes": "episodes",
 }  # fmt: skip
 
 
 class JsonEvents(Sink):
-    """Everything but `beat`: a program that waits asks whether the process lives."""
+    """Everything but `beat`: a program that waits checks whether the process lives."""
 
     def __init__(self, events: Events, run: RunDir, env_steps: int = 0) -> None:
         """`env_steps`: where a resumed run goes on."""
-        self._events, self._run, self._steps = events, run, env_steps
+        self._events = events
+        self._run = run
+        self._steps = env_steps
 
     def begin(self, header: Header, config: Config) -> None:
-        facts = {name: value for name, value in dataclasses.asdict(header).items() if name != "run_path"}
-        self._say("begin", env_steps=self._steps, path=str(self._run.path), **facts, config=to_plain(config))
+        fields = dataclasses.asdict(header)
+        del fields["run_path"]
+        self._emit("begin", env_steps=self._steps, path=str(self._run.path), **fields, config=to_plain(config))
 
     def row(self, row: Mapping[str, float]) -> None:
         self._steps = int(row.get(STEPS, self._steps))
         for stage in STAGES:
             if f"{stage}/roll/episodes" in row:
-                found = {key: row.get(f"{stage}/roll/{name}") for key, name in SCORES.items()}
-                self._say("evaluation", stage=stage, env_steps=self._steps, **found)
-        self._say("row", env_steps=self._steps, metrics=dict(row))
+                scores = {field_name: row.get(f"{stage}/roll/{name}") for field_name, name in SCORES.items()}
+                self._emit("evaluation", stage=stage, env_steps=self._steps, **scores)
+        self._emit("row", env_steps=self._steps, metrics=dict(row))
 
     def alert(self, event: Event) -> None:
         alert = event.alert
-        told = {"begins": event.begins, "metric": alert.name, "title": alert.title, "bound": alert.bound}
-        told |= {"value": event.value, "worst": alert.worst, "rows": alert.rows, "times": alert.times}
-        self._say("alert", env_steps=event.env_steps, **told, means=alert.means, tip=alert.tip)
+        fields = {
+            field_name: getattr(alert, field_name)
+            for field_name in ("title", "bound", "worst", "rows", "times", "means", "tip")
+        }
+        self._emit(
+            "alert", env_steps=event.env_steps, begins=event.begins, value=event.value, metric=alert.name, **fields
+        )
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        told = {key: facts[key] for key in ("env_steps", "iterations", "epoch", "score", "best")}
-        self._say("checkpoint", path=str(path), **told)
+        fields = {field_name: facts[field_name] for field_name in ("env_steps", "iterations", "epoch", "score", "best")}
+        self._emit("checkpoint", path=str(path), **fields)
 
     def end(self, outcome: Outcome | None) -> None:
-        if outcome is None:  # whoever began the events tells the error
+        if outcome is None:  # the command that began the events reports the error
             return
-        told = {name: value for name, value in dataclasses.asdict(outcome).items() if name != "run_path"}
-        told |= {"result": outcome.result, "lost": outcome.lost or None, "alerts": len(outcome.alerts), "error": None}
-        self._say("end", path=str(self._run.path), **told)
+        fields = dataclasses.asdict(outcome)
+        del fields["run_path"]
+        fields |= {"result": outcome.result, "lost": outcome.lost or None, "alerts": len(outcome.alerts), "error": None}
+        self._emit("end", path=str(self._run.path), **fields)
 
-    def _say(self, event: str, **facts: object) -> None:
-        self._events.emit(event, run=self._run.id, **facts)
+    def _emit(self, event: str, **fields: object) -> None:
+        self._events.emit(event, run=self._run.id, **fields)

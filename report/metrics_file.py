@@ -1,4 +1,4 @@
-"""Numbers of a loop of one's own where curves and the monitor expect them: no agent of ours, nothing of torch.
+"""Numbers of a foreign training loop, written where curves and the monitor read them; no agent, no torch.
 
 with MetricsFile("runs/mine", max_steps=10_000) as m:
     m.log(step, reward=1.0, loss=0.25)
@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Self
 
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import run_files
 from stride.runstore.history import STEPS
 from stride.runstore.metrics_csv import read_csv
@@ -23,15 +22,15 @@ from stride.runstore.metrics_writer import MetricsWriter
 from stride.utils.user_error import UserError, describe_error
 
 METRIC = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+){0,5}")
-RESTORED = 10_000  # rows of before that fill the rings
+RESTORED_ROWS = 10_000  # old rows that fill the rings of metrics.mmap
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
 
 
 class MetricsFile:
-    """Makes `folder` with metrics.csv, every row, and metrics.mmap, what monitors look at; closed by the end of `with`.
+    """Makes `folder` with metrics.csv, which has every row, and metrics.mmap for monitors; closed by the end of `with`.
 
-    `resume_at`: the step whose rows and those before are kept of a folder that has some. `facts`: what else a monitor
-    may tell of the loop, plain data. More than `metrics` names are in metrics.csv alone.
+    `resume_at`: the rows of an existing folder up to this step are kept. `facts`: plain data about the loop, for
+    monitors. metrics.mmap holds at most `metrics` names, metrics.csv all.
     """
 
     def __init__(
@@ -44,28 +43,28 @@ class MetricsFile:
         metrics: int = 64,
     ) -> None:
         self.folder = Path(folder).absolute()
-        rows = self.folder / "metrics.csv"
+        csv_path = self.folder / "metrics.csv"
         run_files.make_folder(self.folder)
-        if resume_at is None and run_files.exists(rows) and read_csv(rows):
-            raise UserError(f"{rows} has rows already: name another folder, or say resume_at=STEP to go on with it")
+        if resume_at is None and run_files.exists(csv_path) and read_csv(csv_path):
+            raise UserError(f"{csv_path} has rows already: name another folder, or say resume_at=STEP to go on with it")
         _check_free(self.folder / NAME)
-        told = {**(facts or {}), "goal": goal, "first_step": resume_at or 0}
-        self._csv = MetricsCsv(rows, resume_at)
-        self._writer = MetricsWriter(self.folder / NAME, self.folder.name, told, metrics)
+        all_facts = {**(facts or {}), "goal": goal, "first_step": resume_at or 0}
+        self._csv = MetricsCsv(csv_path, resume_at)
+        self._writer = MetricsWriter(self.folder / NAME, self.folder.name, all_facts, metrics)
         self._writer.max_timesteps = max_steps
-        self._known: set[str] = set()
+        self._known_names: set[str] = set()
         self._lock = Lock()
-        for row in read_csv(rows)[-RESTORED:]:
+        for row in read_csv(csv_path)[-RESTORED_ROWS:]:
             self._writer.row(row.get(STEPS, 0.0), row)
         self._writer.say("", BEGUN)
 
     def log(self, step: float, values: Mapping[str, float] | None = None, /, **named: float) -> None:
         """A row: `log(step, reward=1.0)`, or a mapping for names with a slash; of numbers, or what float() takes."""
         row = {STEPS: _number("step", step)}
-        for name, value in {**(values or {}), **named}.items():
-            if name not in self._known:
-                self._check(name)
-            row[name] = _number(name, value)
+        for metric_name, value in {**(values or {}), **named}.items():
+            if metric_name not in self._known_names:
+                self._check(metric_name)
+            row[metric_name] = _number(metric_name, value)
         if not abs(row[STEPS]) < 2**53:
             raise UserError(f"the step is {step}, not a number of steps")
         with self._lock:
@@ -73,11 +72,11 @@ class MetricsFile:
             self._writer.row(row[STEPS], row)
 
     def say(self, line: str, paused: bool = False) -> None:
-        """What it is doing, for who looks; `paused` until the next row where it waits on purpose."""
+        """A line about what it is doing, for monitors; `paused`: it waits on purpose until the next row."""
         self._writer.say(line, PAUSED if paused else TRAINING)
 
     def close(self, result: str = FINISHED, line: str = "") -> None:
-        """Its last word; `with` says it by itself. May be called twice."""
+        """Write how it ended; `with` does that by itself. May be called twice."""
         with self._lock:
             self._writer.end(result, line)
             self._csv.end(None)
@@ -85,7 +84,7 @@ class MetricsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         elif isinstance(error, KeyboardInterrupt):
@@ -95,11 +94,11 @@ class MetricsFile:
 
     def _check(self, name: str) -> None:
         if not METRIC.fullmatch(name) or len(name) > NAME_TEXT:
-            what = f"at most {NAME_TEXT} letters, digits, '_', '.', '+' and '-', up to five '/' between them"
-            raise UserError(f"{name!r} is not the name of a metric: {what}")
+            pattern = f"at most {NAME_TEXT} letters, digits, '_', '.', '+' and '-', up to five '/' between them"
+            raise UserError(f"{name!r} is not the name of a metric: {pattern}")
         if name == STEPS:
             raise UserError(f"{STEPS} is the step itself, the first argument of log")
-        self._known.add(name)
+        self._known_names.add(name)
 
 
 def _check_free(path: Path) -> None:

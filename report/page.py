@@ -6,13 +6,12 @@ Command, versions and host are read from the run's config.json; nothing is measu
 import dataclasses
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.schema import Config
 from stride.config.written import differing, written
-from stride.report.markdown import markdown_table, shell_commands
 from stride.runstore import run_files
 from stride.runstore.alerts import Alert
 from stride.runstore.dreams import MEANING, read_dreams
@@ -24,16 +23,17 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, mapping
 from stride.trainer_callbacks.sink import Sink
 from stride.utils import places
-from stride.utils.curve import curve_svg
+from stride.utils.curve import Point, curve_svg
 from stride.utils.typography import area_chart, number
 
 Row = Mapping[str, float]
+Facts = Mapping[str, object]  # of config.json
 
 
 class ReportPage(Sink):
-    """Writes the end of a run to its disk: report.md, then what config.json says of it.
+    """Writes the end of a run to its disk: report.md, then config.json with the outcome.
 
-    In this order, since who dies in between writes both when the run goes on.
+    In this order, because a run that dies in between is resumed and writes both again.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -48,8 +48,9 @@ class ReportPage(Sink):
         if not outcome.lost:
             write_report(self._run, self._config, read_csv(self._run.metrics_csv), outcome)
         status = outcome.reason if outcome.reason in UNENDED else "finished"
-        told = {name: value for name, value in dataclasses.asdict(outcome).items() if name != "lost"}
-        run_files.write_json(self._run.config_json, {**self._run.facts(), "status": status, "outcome": told})
+        fields = dataclasses.asdict(outcome)
+        del fields["lost"]
+        run_files.write_json(self._run.config_json, {**self._run.facts(), "status": status, "outcome": fields})
 
 
 def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome) -> None:
@@ -60,7 +61,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     # the curve before the page that links to it: whoever sees the page sees a curve
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
     run_files.write_text(run.logs / "curve.svg", svg)
-    parts = [
+    sections = [
         f"**{outcome.sentence()}**",
         f"# {title}",
         _task(config),
@@ -75,15 +76,16 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "## Next",
         _commands(run, facts, outcome),
         "## Config",
+        f"Different from the defaults of {config.algo_id}; all keys are in config.json.",
         _config_table(config),
         "## Where it ran",
-        markdown_table(("what", "value"), _where(facts)),
+        markdown_table(("what", "value"), _environment(facts)),
     ]
-    run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
+    run_files.write_text(run.report, joined(sections))
 
 
 def _task(config: Config) -> str:
-    """What is to be done, by which variant, and where the environment is documented."""
+    """The environment, with a link to its documentation, and the variant."""
     source = config.spec.source
     link = f"[{config.env_id}]({source})" if source.startswith("https://") else config.env_id
     lines = (f"{link}: {config.spec.description}".removesuffix(": "), config.description)
@@ -91,84 +93,98 @@ def _task(config: Config) -> str:
 
 
 def _chart(rows: Sequence[Row]) -> str:
-    """The curve once more in text, for readers of a terminal: validation, or training where nothing was evaluated."""
-    for name, words in ((VAL, "Validation"), (TRAIN, "Training")):
-        curve = [point for point in points(rows, name) if math.isfinite(point.y)]
+    """The curve as text, for readers of a terminal: validation, or training where nothing was evaluated."""
+    for metric_name, title in ((VAL, "Validation"), (TRAIN, "Training")):
+        curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
         if len(curve) > 1:
-            chart = area_chart([point.x for point in curve], [point.y for point in curve])
-            return f"{words} reward:\n\n```text\n{chart}\n```"
+            return f"{title} reward:\n\n{text_chart(curve)}"
     return ""
 
 
 def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
     """Last and best value of every metric the run wrote, except its clock."""
-    lines = []
-    for name, metric in metrics.items():
-        values = [row[name] for row in rows if name in row]
-        if not values or "/clock/" in name:
+    table_rows = []
+    for metric_name, metric in metrics.items():
+        values = [csv_row[metric_name] for csv_row in rows if metric_name in csv_row]
+        if not values or "/clock/" in metric_name:
             continue
-        finite = [value for value in values if math.isfinite(value)]
-        best = "" if metric.better is None or not finite else max(finite) if metric.better == "up" else min(finite)
-        shown = best if isinstance(best, str) else number(best, metric.precision)
+        finite_values = [value for value in values if math.isfinite(value)]
+        best = ""
+        if finite_values and metric.better is not None:
+            best = number(max(finite_values) if metric.better == "up" else min(finite_values), metric.precision)
+        last = number(values[-1], metric.precision)
         unit = "" if metric.unit == "none" else metric.unit
-        lines.append((f"{metric.title} `{name}`", number(values[-1], metric.precision), shown, unit, metric.meaning))
-    return markdown_table(("metric", "last", "best", "unit", "meaning"), lines) if lines else "No metric was recorded."
+        table_rows.append((f"{metric.title} `{metric_name}`", last, best, unit, metric.meaning))
+    if not table_rows:
+        return "No metric was recorded."
+    return markdown_table(("metric", "last", "best", "unit", "meaning"), table_rows)
 
 
 def _alerts_table(alerts: Sequence[Alert]) -> str:
-    """What was alarming, when, how badly, and what one may try; the first to begin stands first."""
+    """Alerts in the order in which they began, with their worst values and what to try."""
     if not alerts:
         return "None."
-    head = ("alert", "first", "last", "rows", "worst", "what it says and what to try")
-    return markdown_table(
-        head,
-        [
-            (
-                f"{alert.title} {alert.bound}",
-                f"{alert.first:,}",
-                f"{alert.last:,}{' (to the end)' if alert.open else ''}",
-                f"{alert.rows:,}" + (f", begun {alert.times} times" if alert.times > 1 else ""),
-                alert.worst_words,
-                f"{alert.means} {alert.tip}",
-            )
-            for alert in alerts
-        ],
-    )
+    table_rows = []
+    for alert in alerts:
+        last = f"{alert.last:,}{' (to the end)' if alert.open else ''}"
+        count = f"{alert.rows:,}" + (f", begun {alert.times} times" if alert.times > 1 else "")
+        title = f"{alert.title} {alert.bound}"
+        table_rows.append((title, f"{alert.first:,}", last, count, alert.worst_words, f"{alert.means} {alert.tip}"))
+    return markdown_table(("alert", "first", "last", "rows", "worst", "what it says and what to try"), table_rows)
 
 
 def _dreams(run: RunDir, outcome: Outcome) -> str:
     """How far a world model's dreams stray, by observation; "" without one."""
-    found = read_dreams(run) if outcome.dreams else None
-    return "" if found is None else f"## Dreams\n\n{MEANING}\n\n{markdown_table(*found.table())}"
+    dreams = read_dreams(run) if outcome.dreams else None
+    return "" if dreams is None else f"## Dreams\n\n{MEANING}\n\n{markdown_table(*dreams.table())}"
 
 
-def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:
+def _commands(run: RunDir, facts: Facts, outcome: Outcome) -> str:
     """Exact lines to paste into a shell."""
     command = facts.get("command", "")
-    exact = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+    repeat = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+    if facts.get("git_hash"):
+        repeat = f"git checkout {facts['git_hash']}\n{repeat}"
     budget = "" if outcome.reason in UNENDED else f" --max-timesteps {2 * outcome.env_steps}"
-    lines = [
+    return shell_commands([
         ("Play it", f"{places.PLAY} --run-id {run.id}"),
         ("Train it further", f"{places.TRAIN} --resume {run.id}{budget}"),
-        ("Repeat it", f"git checkout {facts['git_hash']}\n{exact}" if facts.get("git_hash") else exact),
-    ]
-    return shell_commands(lines)
+        ("Repeat it", repeat),
+    ])  # fmt: skip
 
 
 def _config_table(config: Config) -> str:
-    """What somebody decided; a schedule, a list as it is typed."""
-    changed = [(f"`{name}`", f"`{written(value)}`") for name, value in differing(to_plain(config)).items()]
-    return "\n\n".join(
-        [
-            f"Different from the defaults of {config.algo_id}; all keys are in config.json.",
-            markdown_table(("key", "value"), changed),
-        ]
-    )
+    """The settings that are not defaults, as they are typed."""
+    settings = differing(to_plain(config))
+    return markdown_table(("key", "value"), [(f"`{key}`", f"`{written(value)}`") for key, value in settings.items()])
 
 
-def _where(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+def _environment(facts: Facts) -> list[tuple[str, str]]:
     """Code, versions and machine, a line each."""
-    lines = [("commit", str(facts.get("git_hash") or ""))]
-    for name in ("versions", "host"):
-        lines += [(key, str(value)) for key, value in mapping(facts.get(name)).items()]
-    return [line for line in lines if line[1]]
+    details = {"commit": facts.get("git_hash") or "", **mapping(facts.get("versions")), **mapping(facts.get("host"))}
+    return [(key, str(value)) for key, value in details.items() if str(value)]
+
+
+def joined(sections: Iterable[str]) -> str:
+    """A Markdown page of these sections; empty ones are left out."""
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """A cell is one line, and a pipe in it does not end it."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def text_chart(curve: Sequence[Point]) -> str:
+    """A curve as a block of text."""
+    return f"```text\n{area_chart([point.x for point in curve], [point.y for point in curve])}\n```"
+
+
+def shell_commands(commands: Iterable[tuple[str, str]]) -> str:
+    """Each command below its title; empty ones are left out."""
+    return "\n\n".join(f"{title}:\n\n```sh\n{command}\n```" for title, command in commands if command)

@@ -1,12 +1,12 @@
-"""What a run looks like at one moment, computed once: how far it is, how well it does, and a table of its metrics.
+"""A run at one moment, computed once: how far it is, how well it does, and a table of its metrics.
 
-Renderers only choose where and in which colours it stands: terminal.py, notebook_page.py. Nothing heavy is imported
-here, because a monitor has 300 ms until its first screen stands.
+Renderers only choose positions and colours: terminal.py, notebook_page.py. Nothing heavy is imported here: the monitor
+has 0.4 seconds until its first screen.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stride.config.metrics import Metric
@@ -26,7 +26,7 @@ class MetricRow(NamedTuple):
     """the size of the last change; "" where it rounds to nothing"""
     rises: bool
     good: bool | None
-    """whether the change is for the better; None where neither way is"""
+    """whether the change is for the better; None where neither direction is"""
     bound: str
     """what is alarming about the value, in words; "" where nothing is"""
     tail: Sequence[float]
@@ -34,14 +34,14 @@ class MetricRow(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A bar and the words behind it."""
+    """A bar and the text behind it."""
 
     label: str
     fraction: float | None
     """None: there is no bar"""
     words: str
     more: Sequence[str] = ()
-    """what may follow the words, in fewer and fewer letters"""
+    """what may follow the text, the longest first"""
     reached: bool = False
 
 
@@ -52,7 +52,7 @@ class RunView:
     title: str
     env_steps: int
     budget: int
-    """env steps; 0 while nobody knows"""
+    """env steps; 0 while it is unknown"""
     goal: float | None
     val: Score
     train: Score
@@ -64,22 +64,25 @@ class RunView:
     """env steps per second, now"""
     mean_rate: float = math.nan
     doing: str = ""
-    """what the numbers do not tell: `evaluation under way`"""
+    """what the numbers do not say: `evaluation under way`"""
     is_over: bool = False
     alerts: Sequence[Alert] = ()
     """those that are open"""
-    rows: Sequence[MetricRow] = field(default=())
+    rows: Sequence[MetricRow] = ()
 
     @property
     def clock(self) -> list[str]:
         """`0:27`, `left 1:02`, `4,812 steps/s`, `4,790 on average`: as much of it as is known."""
-        parts = [duration(self.elapsed)] if math.isfinite(self.elapsed) else []
-        if not self.is_over:
-            parts += [f"left {duration(self.left)}"] if math.isfinite(self.left) else []
-            parts += [f"{self.rate:,.0f} steps/s"] if math.isfinite(self.rate) else []
+        parts = []
+        has_rate = math.isfinite(self.rate)
+        if math.isfinite(self.elapsed):
+            parts.append(duration(self.elapsed))
+        if math.isfinite(self.left) and not self.is_over:
+            parts.append(f"left {duration(self.left)}")
+        if has_rate and not self.is_over:
+            parts.append(f"{self.rate:,.0f} steps/s")
         if math.isfinite(self.mean_rate):
-            unit = "" if math.isfinite(self.rate) else " steps/s"
-            parts.append(f"{self.mean_rate:,.0f}{unit} on average")
+            parts.append(f"{self.mean_rate:,.0f}{'' if has_rate else ' steps/s'} on average")
         return parts
 
     @property
@@ -88,32 +91,34 @@ class RunView:
 
     @property
     def spent(self) -> float:
-        """The part of the budget that is spent."""
+        """The fraction of the budget that is spent."""
         return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
 
     def steps(self) -> Progress:
-        """How far it is."""
+        """How much of the budget is spent."""
         if not self.budget:
             return Progress("steps", None, f"{self.env_steps:,}")
         return Progress("steps", self.spent, f"{self.percent}  {self.env_steps:,} / {self.budget:,}")
 
     def toward_goal(self) -> Progress | None:
-        """The last evaluation against the goal, or training's return before there is one; None of neither."""
+        """The last evaluation against the goal, or training's return before there is one; None without either."""
         kind, result = newest_return(self.val, self.train)
         if not math.isfinite(result.last):
-            waiting = [] if self.is_over else ["no evaluation yet"]
-            return None if self.goal is None else Progress("goal", None, plain(self.goal), waiting)
-        best = f"best {score(result.best)}"
-        more = [f"{best} at {result.best_at:,}", best] if result.best_at else [best]
-        words = f"{kind} {score(result.last)}"
+            if self.goal is None:
+                return None
+            return Progress("goal", None, plain(self.goal), [] if self.is_over else ["no evaluation yet"])
+        more = [f"best {score(result.best)}"]
+        if result.best_at:
+            more.insert(0, f"{more[0]} at {result.best_at:,}")
+        text = f"{kind} {score(result.last)}"
         if self.goal is None:
-            return Progress("return", None, words, more)
+            return Progress("return", None, text, more)
         reached = result.last >= self.goal
-        return Progress("goal", result.toward(self.goal), f"{words} / {plain(self.goal)}", more, reached)
+        return Progress("goal", result.toward(self.goal), f"{text} / {plain(self.goal)}", more, reached)
 
 
 def newest_return(val: Score, train: Score) -> tuple[str, Score]:
-    """That of evaluations; of training where nothing was evaluated yet. NaN where no episode has ended."""
+    """Evaluations; training where nothing was evaluated yet. Its last value is NaN where no episode has ended."""
     return ("val", val) if math.isfinite(val.last) else ("train", train)
 
 
@@ -123,10 +128,11 @@ def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iter
     if not math.isfinite(value):
         bound = "" if metric.nan else NOT_A_NUMBER
     change = value - tail[-2] if len(tail) > 1 else math.nan
-    is_small = not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision
-    size = "" if is_small else number(abs(change), metric.precision)
+    change_text = ""
+    if abs(change) >= 0.5 * 10.0**-metric.precision and math.isfinite(change):
+        change_text = number(abs(change), metric.precision)
     good = None if metric.better is None else (metric.better == "up") == (change > 0)
-    return MetricRow(metric, number(value, metric.precision), size, change > 0, good, bound, tail)
+    return MetricRow(metric, number(value, metric.precision), change_text, change > 0, good, bound, tail)
 
 
 def live_view(
@@ -140,8 +146,11 @@ def live_view(
 ) -> RunView:
     """A training as its own process sees it, with a row for each of `metrics` that has a value."""
     alerts = list(history.alerts.values())
-    tails = [(metric, [*history.series[metric.name].values]) for metric in metrics]
-    rows = [metric_row(metric, tail[-1], tail, alerts) for metric, tail in tails if tail]
+    rows = []
+    for metric in metrics:
+        values = list(history.series[metric.name].values)
+        if values:
+            rows.append(metric_row(metric, values[-1], values, alerts))
     return RunView(
         title=title,
         env_steps=history.env_steps,

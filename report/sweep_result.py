@@ -1,5 +1,6 @@
-"""What a search came to, in figures and in words: what was spent, the best three with both scores, a block to paste."""
+"""The result of a search, as figures and as text: what was spent, the best three with both scores, a block to paste."""
 
+import math
 import statistics
 from typing import Any, NamedTuple
 
@@ -10,22 +11,22 @@ from stride.utils.typography import score
 
 
 class Finalist(NamedTuple):
-    """One of the best trials, on seeds that the search has not seen."""
+    """One of the best trials, on seeds that the search has not used."""
 
     trial: int
     words: tuple[str, ...]
     """its overrides"""
     search: float
-    """what it came to in the search"""
+    """its score in the search"""
     confirmed: tuple[float, ...]
-    """what its values come to on each fresh seed that ended well"""
+    """the score on each fresh seed that ended well"""
     solved: int
     episodes: int = ENOUGH
     """fewest of a test that solved it"""
 
     @property
     def mean(self) -> float:
-        return statistics.fmean(self.confirmed) if self.confirmed else float("nan")
+        return statistics.fmean(self.confirmed) if self.confirmed else math.nan
 
 
 class SweepResult(NamedTuple):
@@ -34,7 +35,7 @@ class SweepResult(NamedTuple):
     env_steps: int
     """of all its trials"""
     full_env_steps: int
-    """what as many trainings to the end would have taken"""
+    """of as many complete trainings"""
     trials: dict[str, int]
     """how many ended in each way"""
     fresh_seeds: tuple[int, ...]
@@ -42,33 +43,34 @@ class SweepResult(NamedTuple):
     """the best confirmed first"""
 
     def plain(self) -> dict[str, Any]:
-        """For result.json."""
-        return {**self._asdict(), "finalists": [each._asdict() for each in self.finalists]}
+        """As plain data, for result.json."""
+        return {**self._asdict(), "finalists": [finalist._asdict() for finalist in self.finalists]}
 
     def lines(self, search: Search) -> list[str]:
-        """For people."""
-        counts = ", ".join(f"{number} {state}" for state, number in self.trials.items())
-        runs = search.trials * len(search.seeds)
-        spent = (
-            f"{self.env_steps:,} env steps, {100 * self.env_steps / self.full_env_steps:.0f} % of {runs} full trainings"
-        )
-        told = [f"  trial {each.trial}: {self.figures(each)}   {' '.join(each.words)}" for each in self.finalists]
-        return [f"  {counts}; {spent}", *told, "", *self._block(search, self.finalists[0])]
+        """As lines of text."""
+        counts = ", ".join(f"{count} {state}" for state, count in self.trials.items())
+        trainings = search.trials * len(search.seeds)
+        percent = 100 * self.env_steps / self.full_env_steps
+        lines = [f"  {counts}; {self.env_steps:,} env steps, {percent:.0f} % of {trainings} full trainings"]
+        lines += [f"  trial {one.trial}: {self.figures(one)}   {' '.join(one.words)}" for one in self.finalists]
+        return [*lines, "", *self._block(search, self.finalists[0])]
 
-    def figures(self, one: Finalist) -> str:
+    def figures(self, finalist: Finalist) -> str:
         """`search 500.0, confirmed 487.2 (seeds 1, 2, 3: 461.5 .. 500.0; 3 of 3 solved)`"""
-        found = f"search {score(one.search)}"
-        if not one.confirmed:
-            return f"{found}, not confirmed"
+        search_score = f"search {score(finalist.search)}"
+        if not finalist.confirmed:
+            return f"{search_score}, not confirmed"
         seeds = ", ".join(map(str, self.fresh_seeds))
-        spread = f"{score(min(one.confirmed))} .. {score(max(one.confirmed))}"
-        solved = f"{one.solved} of {len(self.fresh_seeds)} solved{few([one.episodes])}"
-        return f"{found}, confirmed {score(one.mean)} (seeds {seeds}: {spread}; {solved})"
+        spread = f"{score(min(finalist.confirmed))} .. {score(max(finalist.confirmed))}"
+        solved = f"{finalist.solved} of {len(self.fresh_seeds)} solved{few([finalist.episodes])}"
+        return f"{search_score}, confirmed {score(finalist.mean)} (seeds {seeds}: {spread}; {solved})"
 
-    def _block(self, search: Search, one: Finalist) -> list[str]:
+    def _block(self, search: Search, finalist: Finalist) -> list[str]:
         """A variant for the environment's file."""
         env_id, _, variant = search.variant.rpartition(":")
         parent = f"algo_id: {variant}" if is_general(search.variant) else f"_inherit_: {variant}"
-        head = [f"# {env_id}, {search.metric}: {self.figures(one)}", f"{variant}_{search.name}:", f"  {parent}"]
-        values = [word.partition("=")[::2] for word in (*search.fixed, *one.words)]
-        return [*head, *(f"  {key}: {value}" for key, value in values)]
+        lines = [f"# {env_id}, {search.metric}: {self.figures(finalist)}", f"{variant}_{search.name}:", f"  {parent}"]
+        for override in (*search.fixed, *finalist.words):
+            key, _, value = override.partition("=")
+            lines.append(f"  {key}: {value}")
+        return lines

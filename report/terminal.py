@@ -1,7 +1,7 @@
 """How a run is drawn on a terminal: pure functions from a RunView to lines of rich Text, for console and monitor.
 
-Columns are set by hand: a table of twenty rows is drawn four times a second next to the training and must stay cheap.
-What came from outside passes `clean` first: nothing that commands a terminal, nothing wider than a cell.
+Columns are set by hand: a table of twenty rows is drawn four times a second beside the training and must stay cheap.
+Foreign text passes `clean` first: no code that commands a terminal, no character wider than a cell.
 """
 
 import io
@@ -22,19 +22,22 @@ from stride.utils.typography import area_chart, bar, sparkline
 
 INDENT = "  "
 LABEL, VALUE, UNIT, CHANGE = 8, 11, 8, 12  # widths of columns
-TITLE, NARROW_TITLE = 26, 18  # most columns of a title; where less than NARROW are there
-NARROW, WIDE = 70, 99  # columns; from WIDE on there is room for units
+TITLE, NARROW_TITLE = 26, 18  # most columns of a title; on pages below NARROW columns
+NARROW, WIDE = 70, 99  # columns; from WIDE on there is space for units
 LONGEST_BAR, SHORTEST_BAR = 40, 8
-SPARK = 6  # cells of a sparkline that words beside it leave
+SPARKLINE = 6  # cells of a sparkline that a bound beside it leaves
 FEWEST_CELLS = 4  # of a sparkline
 MOST_FOLDED = 3  # lines that one label takes
 MOST_ALERTS = 3  # lines below the table
 AXIS = 12  # columns beside a curve
 TALLEST_CURVE, LOWEST_CURVE = 12, 3  # lines
 
+Lines = list[Text]
+Points = Sequence[tuple[float, float]]
+
 
 class Page(NamedTuple):
-    """Where is drawn."""
+    """The space that is drawn on."""
 
     width: int
     """columns that may be written on: the last one of a terminal stays free, or some of them wrap"""
@@ -43,7 +46,7 @@ class Page(NamedTuple):
 
 
 def clean(text: object, most: int = 200) -> str:
-    """Any text as cells of a line: what commands a terminal, or is no cell wide, or two, becomes `?`."""
+    """The first `most` characters; each that commands a terminal, or is not exactly one cell wide, becomes `?`."""
     return "".join(letter if _is_one_cell(letter) else "?" for letter in str(text)[:most])
 
 
@@ -55,42 +58,43 @@ def _is_one_cell(letter: str) -> bool:
 
 
 def line_of(text: str = "", style: str = "") -> Text:
-    """A line that is cut, not folded, where there is no room for it."""
+    """A line that is cut, not folded, where there is no space for it."""
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
-def labelled(label: str, words: str = "", style: str = "") -> Text:
-    line = line_of().append(f"{INDENT}{label:<{LABEL}}", "dim")
-    return line.append(words, style)
+def labelled(label: str, text: str = "", style: str = "") -> Text:
+    return line_of().append(f"{INDENT}{label:<{LABEL}}", "dim").append(text, style)
 
 
-def folded(label: str, words: str, page: Page) -> list[Text]:
-    """The words behind their label, in a few lines."""
-    room = max(10, page.width - len(INDENT) - LABEL)
-    parts = wrap(words, room)[:MOST_FOLDED]
-    return [labelled(label if number == 0 else "", part) for number, part in enumerate(parts)]
+def folded(label: str, text: str, page: Page) -> Lines:
+    """The text behind its label, in a few lines."""
+    text_lines = []
+    for part in wrap(text, max(10, page.width - len(INDENT) - LABEL))[:MOST_FOLDED]:
+        text_lines.append(labelled(label, part))
+        label = ""
+    return text_lines
 
 
-def at_right(line: Text, other: Text, page: Page) -> Text:
-    """`other` at the right edge, where it fits with two blanks before it."""
-    room = page.width - line.cell_len - other.cell_len
-    return line.append(" " * room).append_text(other) if room >= 2 else line
+def at_right(line: Text, right_text: Text, page: Page) -> Text:
+    """`right_text` at the right edge, where it fits with two blanks before it."""
+    blanks = page.width - line.cell_len - right_text.cell_len
+    return line.append(" " * blanks).append_text(right_text) if blanks >= 2 else line
 
 
-def progress_lines(steps: Progress, goal: Progress | None, page: Page) -> list[Text]:
-    """Both bars as long as the words leave room for; no bars where they leave none."""
-    bars = [steps, *([goal] if goal else [])]
-    room = page.width - len(INDENT) - LABEL
-    words = [_progress_words(progress, room) for progress in bars]
-    length = min(LONGEST_BAR, *(room - text.cell_len - len(INDENT) for text in words))
-    lines = []
-    for progress, text in zip(bars, words, strict=True):
+def progress_lines(steps: Progress, goal: Progress | None, page: Page) -> Lines:
+    """The bars of budget and goal, both as long as the text leaves space for; no bars where it leaves none."""
+    width = page.width - len(INDENT) - LABEL
+    progress_texts = [(progress, _progress_text(progress, width)) for progress in (steps, goal) if progress]
+    longest = max(text.cell_len for _, text in progress_texts)
+    length = min(LONGEST_BAR, width - longest - len(INDENT))
+    text_lines = []
+    for progress, text in progress_texts:
         line = labelled(progress.label)
         if progress.fraction is not None and length >= SHORTEST_BAR:
-            done, rest = bar(progress.fraction, length, page.ascii_only)
-            line.append(done, _progress_style(progress)).append(rest, "dim").append(INDENT)
-        lines.append(line.append_text(text))
-    return lines
+            done, remaining = bar(progress.fraction, length, page.ascii_only)
+            line.append(done, _progress_style(progress)).append(remaining, "dim").append(INDENT)
+        text_lines.append(line.append_text(text))
+    return text_lines
 
 
 def _progress_style(progress: Progress) -> str:
@@ -99,46 +103,54 @@ def _progress_style(progress: Progress) -> str:
     return "green" if progress.reached else "magenta"
 
 
-def _progress_words(progress: Progress, room: int) -> Text:
-    """And as much of what may follow as leaves room for a bar."""
-    style = "bold" if progress.label == "steps" else f"bold {_progress_style(progress)}"
-    text = Text(progress.words, style if progress.fraction is not None else "bold")
-    left = room - text.cell_len - len(INDENT) - SHORTEST_BAR
-    more = next((f"   {words}" for words in progress.more if len(words) + 3 <= left), "")
-    return Text().append_text(text).append(more, "dim")
+def _progress_text(progress: Progress, width: int) -> Text:
+    """The text behind a bar, with the longest addition that leaves space for a bar."""
+    style = "bold"
+    if progress.label != "steps" and progress.fraction is not None:
+        style = f"bold {_progress_style(progress)}"
+    text = Text().append(progress.words, style)
+    available = width - text.cell_len - len(INDENT) - SHORTEST_BAR
+    for addition in progress.more:
+        if len(addition) + 3 <= available:
+            return text.append(f"   {addition}", "dim")
+    return text
 
 
-def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> list[Text]:
-    """A line per metric, area by area, and below them how many are hidden."""
+def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> Lines:
+    """A line per metric, area by area; below them `hidden`, which counts the metrics that are not shown."""
     most = TITLE if page.width >= NARROW else NARROW_TITLE
-    width = min(most, max((len(row.metric.title) for row in rows), default=0))
-    lines, area = [], ""
-    for row in rows:
-        before, area = area, area_of(row.metric.name)
-        lines.append(_metric_line(row, area if area != before else "", width, page))
-    return [*lines, *([line_of(f"{INDENT}{hidden}", "dim")] if hidden else [])]
+    title_width = min(most, max((len(metric_row.metric.title) for metric_row in rows), default=0))
+    text_lines = []
+    area = ""
+    for metric_row in rows:
+        row_area = area_of(metric_row.metric.name)
+        text_lines.append(_metric_line(metric_row, "" if row_area == area else row_area, title_width, page))
+        area = row_area
+    if hidden:
+        text_lines.append(line_of(f"{INDENT}{hidden}", "dim"))
+    return text_lines
 
 
-def _metric_line(row: MetricRow, area: str, title_width: int, page: Page) -> Text:
+def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page) -> Text:
     """area, title, value, change, sparkline, what is alarming; the unit where the page is wide enough."""
-    metric = row.metric
+    metric = metric_row.metric
     line = labelled(clean(area)[: LABEL - 1])
-    title = clean(metric.title)[:title_width]
-    line.append(f"{title:<{title_width}}", "bold" if metric.highlight else "")
-    value = f"! {row.value}" if row.bound else row.value
-    line.append(f"{value:>{VALUE}}", "bold yellow" if row.bound else "bold")
+    line.append(f"{clean(metric.title)[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
+    if metric_row.bound:
+        line.append(f"{f'! {metric_row.value}':>{VALUE}}", "bold yellow")
+    else:
+        line.append(f"{metric_row.value:>{VALUE}}", "bold")
     if page.width >= WIDE:
         line.append(f" {_unit(metric.unit, page):<{UNIT}}"[: UNIT + 1], "dim")
-    line.append(*_change(row, page))
-    room = page.width - line.cell_len - len(INDENT)
-    # words that leave too little room for the sparkline stand below the table alone
-    words = clean(row.bound) if room - len(row.bound) - len(INDENT) >= SPARK else ""
-    cells = min(TAIL, room - len(words) - len(INDENT) if words else room)
-    if cells >= FEWEST_CELLS:
-        spark = sparkline(row.tail, cells, page.ascii_only)
-        line.append(f"{INDENT}{spark:<{cells if words else 0}}", "cyan")
-    if words:
-        line.append(f"{INDENT}{words}", "yellow")
+    _append_change(line, metric_row, page)
+    available = page.width - line.cell_len - len(INDENT)
+    bound_width = len(metric_row.bound) + len(INDENT)
+    if metric_row.bound and available - bound_width >= SPARKLINE:
+        cells = min(TAIL, available - bound_width)
+        line.append(f"{INDENT}{sparkline(metric_row.tail, cells, page.ascii_only):<{cells}}", "cyan")
+        line.append(f"{INDENT}{clean(metric_row.bound)}", "yellow")
+    elif available >= FEWEST_CELLS:  # a bound that leaves too little space is told below the table only
+        line.append(INDENT + sparkline(metric_row.tail, min(TAIL, available), page.ascii_only), "cyan")
     line.truncate(page.width)
     return line
 
@@ -149,54 +161,62 @@ def _unit(unit: str, page: Page) -> str:
     return unit.encode("ascii", "replace").decode() if page.ascii_only else clean(unit)
 
 
-def _change(row: MetricRow, page: Page) -> tuple[str, str]:
-    """An arrow and the difference, green where it is for the better, and its style."""
-    if not row.change:
-        return " " * CHANGE, ""
-    up, down = ("+", "-") if page.ascii_only else ("▲", "▼")
-    style = "dim" if row.good is None else "green" if row.good else "red"
-    return f"  {up if row.rises else down} {row.change:<{CHANGE - 4}}", style
+def _append_change(line: Text, metric_row: MetricRow, page: Page) -> None:
+    """An arrow and the difference, green where it is for the better."""
+    if not metric_row.change:
+        line.append(" " * CHANGE)
+        return
+    arrows = "-+" if page.ascii_only else "▼▲"
+    style = "dim" if metric_row.good is None else "green" if metric_row.good else "red"
+    line.append(f"  {arrows[metric_row.rises]} {metric_row.change:<{CHANGE - 4}}", style)
 
 
-def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) -> list[Text]:
-    """A line for each alert that is open: what is outside, and what to try."""
-    lines = []
+def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) -> Lines:
+    """A line for each open alert: which bound is exceeded, and what to try."""
+    text_lines = []
     for alert in alerts[:most]:
         line = line_of().append(f"{INDENT}! ", "bold yellow")
         line.append(clean(f"{alert.title} {alert.bound}"), "yellow").append(f"  {clean(alert.tip, 400)}", "dim")
         if line.cell_len > page.width:
             line.truncate(page.width - 3)
             line.append("...", "dim")
-        lines.append(line)
+        text_lines.append(line)
     if len(alerts) > most:
-        lines.append(line_of(f"{INDENT}! and {len(alerts) - most} more", "yellow"))
-    return lines
+        text_lines.append(line_of(f"{INDENT}! and {len(alerts) - most} more", "yellow"))
+    return text_lines
 
 
-def curve_lines(curves: Mapping[str, Sequence[tuple[float, float]]], page: Page) -> list[Text]:
-    """Each curve, of points (env steps, value), below its title; as many as there is room for."""
-    lines: list[Text] = []
+def curve_lines(curves: Mapping[str, Points], page: Page) -> Lines:
+    """Each curve, of points (env steps, value), below its title; as many as there is space for."""
+    text_lines: Lines = []
     for title, points in curves.items():
         height = min(TALLEST_CURVE, page.height // len(curves) - 4)  # beside it title, axis of two lines, a free one
         if height >= LOWEST_CURVE:
             steps, values = zip(*points, strict=True)
             chart = area_chart(steps, values, max(20, page.width - AXIS), height)
-            lines += [line_of(title, "bold"), *(line_of(text, "cyan") for text in chart.split("\n")), line_of()]
-    return lines[: page.height]
+            text_lines.append(line_of(title, "bold"))
+            text_lines += [line_of(text, "cyan") for text in chart.split("\n")]
+            text_lines.append(line_of())
+    return text_lines[: page.height]
 
 
 def drawable(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points of a curve that are numbers; [] where they make no curve yet."""
-    finite = [point for point in points if math.isfinite(point[1])]
-    return finite if len(finite) > 1 and finite[0][0] < finite[-1][0] else []
+    """The points of a curve whose values are finite; [] where they make no curve yet."""
+    finite_points = [point for point in points if math.isfinite(point[1])]
+    return finite_points if len(finite_points) > 1 and finite_points[0][0] < finite_points[-1][0] else []
 
 
-def encoded(lines: Iterable[Text], unicode: bool, colours: bool) -> list[str]:
-    """Each line as a terminal takes it; without `unicode` what ASCII lacks becomes `?`, which renderers avoid."""
-    pen = Console(file=io.StringIO(), force_terminal=True, color_system="standard" if colours else None, no_color=False)
+def encoded(text_lines: Iterable[Text], unicode: bool, colours: bool) -> list[str]:
+    """Each line as a terminal takes it; without `unicode` every character beyond ASCII becomes `?`."""
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system="standard" if colours else None, no_color=False
+    )
     texts = []
-    for line in lines:
-        with pen.capture() as captured:
-            pen.print(line, end="", soft_wrap=True)
-        texts.append(captured.get())
-    return texts if unicode else [text.replace("±", "+-").encode("ascii", "replace").decode() for text in texts]
+    for line in text_lines:
+        with console.capture() as captured:
+            console.print(line, end="", soft_wrap=True)
+        text = captured.get()
+        if not unicode:
+            text = text.replace("±", "+-").encode("ascii", "replace").decode()
+        texts.append(text)
+    return texts

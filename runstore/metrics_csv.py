@@ -1,6 +1,6 @@
 """metrics.csv of a run, read: rows of numbers by the names of metrics; a torn end is forgiven.
 
-report/metrics_csv.py writes it.
+report/metrics_sinks.py writes it.
 """
 
 from collections.abc import Mapping, Sequence

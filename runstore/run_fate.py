@@ -10,19 +10,21 @@ from stride.runstore.run_state import DEAD, state_of
 from stride.utils.places import TRAIN
 
 
-def died(run: RunDir, facts: Mapping[str, object]) -> str:
-    """A sentence about a run that is running by its own account, though no process trains it; "" of any other."""
+def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
+    """How a run ended whose config.json says that it is running, though no process trains it; "" for any other."""
     if state_of(run.path, facts) != DEAD:
         return ""
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
-    return f"{run.id} died: its process ended without a word {where}"
+    return f"its process ended without a word {where}"
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
     """The sentence about a run that did not end as it should; "" of any other."""
-    why = failure(facts)
-    return f"{run.id} failed: {why}" if why else died(run, facts)
+    if why := failure(facts):
+        return f"{run.id} failed: {why}"
+    why = silent_end(run, facts)
+    return why and f"{run.id} died: {why}"
 
 
 def continuation(run: RunDir) -> str:

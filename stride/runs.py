@@ -18,7 +18,7 @@ from stride.config.commands.train import parse_arguments
 from stride.config.keys import check_algorithm
 from stride.config.overrides import in_words
 from stride.envs_gym.make import Maker, id_of, is_given, lent
-from stride.report.notebook import in_notebook
+from stride.report.console import in_notebook
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_names import HUB_PREFIX
 from stride.utils.places import in_project

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.run_dir import RunDir

@@ -10,7 +10,7 @@ from stride.commands import run_play, train
 from stride.config.commands.train import parse_arguments
 from stride.config.multirun import combinations
 from stride.report.group import read_group
-from stride.report.group_rows import Row, table
+from stride.report.group_rows import SeedRow, table
 from stride.report.terminal import Page
 from stride.runstore import claim
 from stride.runstore.run_dir import list_runs
@@ -133,7 +133,7 @@ def test_runs_that_nobody_planned_are_shown_each():
 
 
 def test_a_long_name_keeps_its_seed_and_its_line_fits():
-    rows = [Row(seed, "CartPole-v1:ppo policy_lr=0.001 gamma=0.98 n_envs=8") for seed in (3, 12)]
+    rows = [SeedRow(seed, "CartPole-v1:ppo policy_lr=0.001 gamma=0.98 n_envs=8") for seed in (3, 12)]
     for width in (60, 80, 120):
         lines = [line.plain for line in table(rows, Page(width - 1, 24))]
         assert all(len(line) < width for line in lines) and " 12  waiting" in lines[2] and "run" in lines[0]

@@ -24,7 +24,7 @@ from stride.agents.engines.choice import build_agent
 from stride.config.checks import check
 from stride.config.schema import Config, PPOConfig
 from stride.envs_gym.make import make_envs
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.session import fit
 from stride.utils.provenance import provenance

@@ -32,7 +32,7 @@ from lab.faults import rig
 from lab.faults.record import Told
 from stride.commands import run_play, run_publish
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_fate import died
+from stride.runstore.run_fate import fate
 from stride.utils.durable_file import read_json
 
 VARIABLE = "STRIDE_FAULT"
@@ -321,7 +321,7 @@ def misled(trial: Trial, ended: rig.Ended, seconds: float, run: RunDir | None) -
     if run is None or (ended.code, facts.get("status")) != (code, status) or rig.faults(run):
         return f"exit code {ended.code} and status {facts.get('status')}, or a broken checkpoint"
     if status == "running":
-        return "" if "died" in died(run, facts) else "nobody says that it died"
+        return "" if "died" in fate(run, facts) else "nobody says that it died"
     if status == "interrupted" and seconds > 5:
         return f"took {seconds:.1f} s"
     return unnamed(trial, rig.told(ended.said)) if status == "failed" else ""

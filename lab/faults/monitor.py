@@ -27,7 +27,7 @@ from typing import Any
 from lab.faults.rig import Tally, Told, forked, last_run, leftovers, plant, start, wait_until
 from lab.faults.trackers import clocked
 from stride.commands import train
-from stride.report.metrics_mmap import MetricsMmap
+from stride.report.metrics_sinks import MetricsMmap
 from stride.report.monitor.machine import Machine
 from stride.runstore import metrics_layout as at
 from stride.runstore.metrics_reader import MetricsReader, Snapshot

@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from lab.faults.record import Told
 from stride.commands import train
 from stride.config.metrics import load_metrics
-from stride.report.trackers.courier import Courier
-from stride.report.trackers.registry import KINDS, is_installed
+from stride.report.trackers.async_tracker import AsyncTracker
+from stride.report.trackers.registry import TITLES, is_installed
 from stride.runstore.metrics_csv import read_csv
 from stride.runstore.run_dir import RunDir
 
@@ -170,7 +170,7 @@ def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Told:
         taken = statistics.median(told.taken / told.seconds for told in each)
         # of a short training what a tracker does once is more
         good = good and same and (taken < MOST or min(told.seconds for told in each) < LONG)
-        what = f"{KINDS[tracker].title}{f', a server that {mode}' if mode else ''}"
+        what = f"{TITLES[tracker]}{f', a server that {mode}' if mode else ''}"
         words = "every number is the same" if same else "NUMBERS DIFFER"
         lines.append(f"{what}: **{100 * taken:.2f} %** of the training's time in its thread and calls; {words}")
         print(lines[-1], flush=True)
@@ -179,14 +179,14 @@ def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Told:
 
 def ways() -> Iterator[tuple[str, Mode | None]]:
     """Each tracker that is installed, W&B with each server."""
-    for name, kind in KINDS.items():
-        if not kind.package or is_installed(kind.package):
+    for name in TITLES:
+        if is_installed(name):
             yield from ((name, mode) for mode in (SERVERS if name == "wandb" else (None,)))
 
 
 def trained(logger: str, steps: int) -> Trained:
     began = time.perf_counter()
-    with clocked(Courier, CALLS) as taken:
+    with clocked(AsyncTracker, CALLS) as taken:
         code = train.command([*WORDS, f"max_timesteps={steps}", f"logger={logger}"])
     seconds = time.perf_counter() - began
     if code:

@@ -1,10 +1,10 @@
-"""Runs that are neither good nor recent are deleted; what they were and what they came to is kept, a file each.
+"""Runs that are neither good nor recent are deleted; a record of each, with its config and results, is kept.
 
-What goes is decided from the files of all runs, never from the index; after the question it is decided again, and only
-what was shown goes. Of each run everything is read once more under its lock: one that has changed stays.
+The files of all runs decide what is deleted, never the index; after the question they are read again, and only runs
+that were shown are deleted. Every run is read once more under its lock: one that has changed stays.
 
-A run goes in this order: its record in removed/ is whole on the disk, its folder takes a hidden name in one instant,
-what is in it is deleted. Whatever is stopped on the way leaves a run or its record, and is swept by the next cleanup.
+A run is deleted in this order: its record in removed/ is written, its folder is renamed to a hidden name, its content
+is deleted. Where that is stopped, the run or its record is left, and the next cleanup finishes it.
 """
 
 import os
@@ -34,109 +34,123 @@ from stride.utils.typography import duration, score
 from stride.utils.user_error import UserError
 
 REMOVED = "removed"
-KEPT = "keep"  # a run with this tag stays
+KEEP = "keep"  # a run with this tag stays
 BUSY = ("running", SILENT, HALTED)
-GOING = (FINISHED, FAILED, DEAD, INTERRUPTED)  # of any other status no run goes
+DELETABLE = (FINISHED, FAILED, DEAD, INTERRUPTED)  # runs of any other status stay
 SEARCHES, OF_SEARCH = "sweeps", "sweep-"  # their folder beside the runs, and how the group of a search's runs begins
 DAMAGED, NAMELESS, EMPTY, UNSET = "damaged", "without a run's name", "without checkpoints/", "without a config"
-NO_RUNS = (DAMAGED, NAMELESS, EMPTY, UNSET)  # why a folder counts for nothing here
+NO_RUNS = (DAMAGED, NAMELESS, EMPTY, UNSET)  # reasons for which a folder is not counted as a run
 CHANGED = "changed meanwhile"
 Read = Callable[[], Sequence[Brief]]
 
 
 def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) -> list[str]:
-    """Delete what may go of the runs that `read` finds, after a question on a terminal; `dry`: say it only."""
+    """Delete those of the runs that `read` returns, after a question on a terminal; `dry`: only list them."""
     root = runs_root()
-    going, stays = decided(read(), best, recent)
-    if not going:
-        return [f"nothing goes; {_counted(stays)}"]
-    sizes = {line.id: size_of(root / line.id) for line in going}
-    lines = [f"{line.id}  {_said(line)}, {sizes[line.id] / 2**20:,.1f} MiB" for line in going]
-    total = f"{len(going):,} runs, {sum(sizes.values()) / 2**20:,.1f} MiB"
+    candidates, reasons = decided(read(), best, recent)
+    if not candidates:
+        return [f"nothing goes; {_counts(reasons)}"]
+    text_lines = []
+    total_bytes = 0
+    for run_brief in candidates:
+        size = size_of(root / run_brief.id)
+        total_bytes += size
+        text_lines.append(f"{run_brief.id}  {_summary(run_brief)}, {size / 2**20:,.1f} MiB")
+    total = f"{len(candidates):,} runs, {total_bytes / 2**20:,.1f} MiB"
     if dry:
-        return [*lines, f"would go: {total}; {_counted(stays)}"]
-    may_go = {line.id for line in going}
+        return [*text_lines, f"would go: {total}; {_counts(reasons)}"]
+    deletable = {run_brief.id for run_brief in candidates}
     if not sure:
-        _ask("\n".join([*lines, f"{_counted(stays)}", f"delete {total}? [y/N] "]))
-        again, stays = decided(read(), best, recent)
-        may_go = {line.id for line in again}
-    gone = [line for line in going if _removed(root, line, line.id in may_go)]
-    stays[CHANGED] += len(may_go.intersection(line.id for line in going)) - len(gone)
+        _ask("\n".join([*text_lines, _counts(reasons), f"delete {total}? [y/N] "]))
+        second_decision, reasons = decided(read(), best, recent)
+        deletable &= {run_brief.id for run_brief in second_decision}
+    deleted = sum(_removed(root, run_brief, run_brief.id in deletable) for run_brief in candidates)
+    reasons[CHANGED] += len(deletable) - deleted
     sweep(root)
-    kept = f"their configs and last metrics are kept in {root / REMOVED}"
-    return [f"deleted {len(gone):,} of {total}; {_counted(stays)}; {kept}"]
+    records = f"their configs and last metrics are kept in {root / REMOVED}"
+    return [f"deleted {deleted:,} of {total}; {_counts(reasons)}; {records}"]
 
 
-def decided(lines: Sequence[Brief], best: int | None, recent: float) -> tuple[list[Brief], Counter[str]]:
-    """The runs that may go, and of all others how many stay for which reason.
+def decided(briefs: Sequence[Brief], best: int | None, recent: float) -> tuple[list[Brief], Counter[str]]:
+    """The runs that may be deleted, and how many of the others stay, by reason.
 
-    Among the best of their variant, equal ones are told apart in the order of `rank`.
+    The best of each variant are determined by `rank`, also among runs of equal score.
     """
-    root, last = runs_root(), _last()
-    reasons = {line.id: _why_kept(root, line, last, recent) for line in lines}
+    root = runs_root()
+    last = _last()
+    reasons = {run_brief.id: _reason_to_stay(root, run_brief, last, recent) for run_brief in briefs}
     variants: dict[str, list[Brief]] = {}
-    for line in lines:
-        if worth(line) is not None and reasons[line.id] not in NO_RUNS:
-            variants.setdefault(line.variant, []).append(line)
-    for found in variants.values():
-        for line in sorted(found, key=rank)[: best or 0]:
-            reasons[line.id] = reasons[line.id] or "among the best"
-    return [line for line in lines if not reasons[line.id]], Counter(filter(None, reasons.values()))
+    for run_brief in briefs:
+        if run_score(run_brief) is not None and reasons[run_brief.id] not in NO_RUNS:
+            variants.setdefault(run_brief.variant, []).append(run_brief)
+    for members in variants.values():
+        for run_brief in sorted(members, key=rank)[: best or 0]:
+            reasons[run_brief.id] = reasons[run_brief.id] or "among the best"
+    deletable = [run_brief for run_brief in briefs if not reasons[run_brief.id]]
+    return deletable, Counter(reason for reason in reasons.values() if reason)
 
 
-def worth(line: Brief) -> float | None:
-    """By which runs of a variant are compared: the best evaluation, else the closing test."""
-    return line.test if line.score is None else line.score
+def run_score(run_brief: Brief) -> float | None:
+    """The score by which runs of a variant are compared: the best evaluation, else the closing test."""
+    return run_brief.test if run_brief.score is None else run_brief.score
 
 
-def rank(line: Brief) -> tuple[float, bool, bool, bool, str]:
-    """The lower the better: what it is worth, then solved, tested, tagged, and the older one."""
-    return -(worth(line) or 0.0), line.result != "solved", line.test is None, not line.labels.tags, line.id
+def rank(run_brief: Brief) -> tuple[float, bool, bool, bool, str]:
+    """The lower the better: by score, then solved, tested, tagged, and the older one."""
+    return (
+        -(run_score(run_brief) or 0.0),
+        run_brief.result != "solved",
+        run_brief.test is None,
+        not run_brief.labels.tags,
+        run_brief.id,
+    )
 
 
-def _why_kept(root: Path, line: Brief, last: str, recent: float) -> str:
-    """Whatever its score; "" of a run that may go. Of what is not known to be a run nobody can say how good it is."""
-    waiting = _of_search(root, line.group)
+def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> str:
+    """A reason that does not depend on its score; "" where there is none."""
+    is_search_open = _is_search_open(root, run_brief.group)
     reasons = {
-        DAMAGED: line.status == "damaged",
-        NAMELESS: line.started is None,
-        EMPTY: not _is_folder(root / line.id / "checkpoints"),
-        UNSET: not line.settings,
-        "in training": line.status in BUSY,
-        "of a search that is not over": waiting is True,
-        "paused": line.status == PAUSED and waiting is None,
-        "of a status that is not known": line.status not in (*GOING, *BUSY, PAUSED),
-        f"tagged {KEPT}": KEPT in line.labels.tags,
-        f"{LAST}": line.id == last,
-        "recent": line.started is not None and time.time() - line.started < recent,
+        DAMAGED: run_brief.status == "damaged",
+        NAMELESS: run_brief.started is None,
+        EMPTY: not _is_folder(root / run_brief.id / "checkpoints"),
+        UNSET: not run_brief.settings,
+        "in training": run_brief.status in BUSY,
+        "of a search that is not over": is_search_open is True,
+        "paused": run_brief.status == PAUSED and is_search_open is None,
+        "of a status that is not known": run_brief.status not in (*DELETABLE, *BUSY, PAUSED),
+        f"tagged {KEEP}": KEEP in run_brief.labels.tags,
+        f"{LAST}": run_brief.id == last,
+        "recent": run_brief.started is not None and time.time() - run_brief.started < recent,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _of_search(root: Path, group: str) -> bool | None:
-    """Whether the search that this group belongs to is still to go on; None of a group that is no search's.
+def _is_search_open(root: Path, group: str) -> bool | None:
+    """Whether the search that this group belongs to goes on; None for other groups.
 
-    Its trials wait for one another, whatever their status; of one that is over, those that paused wait for nothing.
+    While it goes on its trials are needed, whatever their status; after its end also paused ones are not.
     """
     folder = root / SEARCHES / group.removeprefix(OF_SEARCH)
     if not group.startswith(OF_SEARCH) or not GROUP.fullmatch(group):
         return None
-    begun, ended = _changed_at(folder / "journal.log"), _changed_at(folder / "result.json")
-    return ended < begun if begun else None
+    begin_time = _changed_at(folder / "journal.log")
+    end_time = _changed_at(folder / "result.json")
+    return end_time < begin_time if begin_time else None
 
 
-def _removed(root: Path, line: Brief, may_go: bool) -> bool:
-    """Whether it went: who trains it meanwhile keeps it, and so does whatever has changed since it was shown."""
-    folder, hidden = root / line.id, temporary(root / line.id)
+def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
+    """Whether it was deleted: a run stays that is in training, or has changed since it was shown."""
+    folder = root / run_brief.id
+    hidden = temporary(folder)
     try:
         with locked(folder):
-            if not may_go or _has_changed(folder, line):
-                raise UserError(f"{line.id} or what it was compared with has changed since it was shown")
+            if not is_deletable or _has_changed(folder, run_brief):
+                raise UserError(f"{run_brief.id} or what it was compared with has changed since it was shown")
             keep(root, folder)
             os.rename(folder, hidden)
-            if _has_changed(hidden, line):  # by who had opened it before
+            if _has_changed(hidden, run_brief):  # by a process that had opened it before
                 os.rename(hidden, folder)
-                raise UserError(f"{line.id} has changed since it was shown")
+                raise UserError(f"{run_brief.id} has changed since it was shown")
     except UserError as error:
         print(f"stays: {error}", file=sys.stderr)
         return False
@@ -148,15 +162,15 @@ def _removed(root: Path, line: Brief, may_go: bool) -> bool:
 
 
 def _has_changed(folder: Path, shown: Brief) -> bool:
-    """Whether the files of a run, whose lock we hold, say anything else than was shown."""
+    """Whether a run differs from what was shown; its lock is held here."""
     now = look_at(folder)
-    if now.status in BUSY:  # by its own account: it is ours that is seen to hold it
+    if now.status in BUSY:  # as its config.json says; this process holds the lock
         now = now._replace(status=DEAD, standing=DEAD, reason=GONE)
     return repr(now._replace(id=shown.id, started=shown.started)) != repr(shown)  # a NaN is not equal to itself
 
 
 def keep(root: Path, folder: Path) -> None:
-    """config.json, tags, note, and the last value of every metric, as removed/ID.json."""
+    """Write config.json, tags, note, and the last value of every metric into removed/ID.json."""
     labels = read_labels(folder)
     record = {
         "id": folder.name, "removed": time.strftime("%Y-%m-%dT%H:%M:%S"), "facts": read_facts(folder),
@@ -166,20 +180,21 @@ def keep(root: Path, folder: Path) -> None:
     run_files.write_json(root / REMOVED / f"{folder.name}.json", record)
 
 
-def _said(line: Brief) -> str:
-    found = worth(line)
-    age = "" if line.started is None else f", begun {duration(time.time() - line.started)} ago"
-    return f"{line.variant} {line.result or line.status}{'' if found is None else f' {score(found)}'}{age}"
+def _summary(run_brief: Brief) -> str:
+    best_score = run_score(run_brief)
+    age = "" if run_brief.started is None else f", begun {duration(time.time() - run_brief.started)} ago"
+    score_text = "" if best_score is None else f" {score(best_score)}"
+    return f"{run_brief.variant} {run_brief.result or run_brief.status}{score_text}{age}"
 
 
-def _counted(stays: Counter[str]) -> str:
+def _counts(reasons: Counter[str]) -> str:
     """`7 stay: 4 recent, 2 among the best, 1 damaged`"""
-    told = ", ".join(f"{count:,} {reason}" for reason, count in stays.most_common() if count)
-    return f"{stays.total():,} stay{f': {told}' if told else ''}"
+    parts = [f"{count:,} {reason}" for reason, count in reasons.most_common() if count]
+    return f"{reasons.total():,} stay" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _is_folder(path: Path) -> bool:
-    """Itself, and no link to one."""
+    """Whether it is a folder, and not a link to one."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
@@ -187,7 +202,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _changed_at(path: Path) -> float:
-    """0 where it is not there."""
+    """Time of the last change; 0 where there is no such file."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0

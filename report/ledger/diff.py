@@ -1,4 +1,4 @@
-"""Where two runs of one config part: the first row of metrics.csv that is not the same, whatever a clock measured."""
+"""The first difference between two runs of one config: a row of metrics.csv, apart from times, and a tensor."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from stride.config.metrics import load_metrics
 from stride.report.ledger.compare import differences
-from stride.report.ledger.table import plain
+from stride.report.ledger.table import joined_pairs, plain
 from stride.runstore.metrics_csv import read_csv
 from stride.runstore.metrics_table import STEPS
 from stride.runstore.run_dir import RunDir
@@ -15,64 +15,72 @@ CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "hos
 
 
 def configs(first: RunDir, second: RunDir) -> dict[str, list[str]]:
-    """Keys of the configs and facts about the circumstances that are not the same; also the seed."""
-    both = [run.facts() for run in (first, second)]
-    found = {key: [*values] for key, values in differences((first, second)).items()}
-    seeds = [str(facts.get("seed")) for facts in both]
-    found |= {"seed": seeds} if len({*seeds}) > 1 else {}
-    told = {key: [_said(facts.get(key)) for facts in both] for key in CIRCUMSTANCES}
-    return found | {key: values for key, values in told.items() if len({*values}) > 1}
+    """Keys of the configs, the seed and facts about the circumstances that differ, with both values."""
+    result = {config_key: [*values] for config_key, values in differences((first, second)).items()}
+    first_facts = first.facts()
+    second_facts = second.facts()
+    for config_key in ("seed", *CIRCUMSTANCES):
+        values = [joined_pairs(facts.get(config_key)) for facts in (first_facts, second_facts)]
+        if values[0] != values[1]:
+            result[config_key] = values
+    return result
 
 
 def first_row(first: RunDir, second: RunDir) -> dict[str, object]:
-    """The first row that differs and what of it does; {} where there is none, but for what one has more."""
-    timed = {name for name, metric in load_metrics().items() if metric.wall_time}
-    left, right = (
-        [{name: value for name, value in row.items() if name not in timed} for row in read_csv(run.metrics_csv)]
-        for run in (first, second)
-    )
-    for place, (mine, theirs) in enumerate(zip(left, right, strict=False), 1):
-        apart = [name for name in {**mine, **theirs} if not _same(mine.get(name), theirs.get(name))]
-        if apart:
-            return {
-                "row": place, "env_steps": mine.get(STEPS, theirs.get(STEPS)),
-                "metrics": {name: [mine.get(name), theirs.get(name)] for name in apart},
-            }  # fmt: skip
-    return {"rows": [len(left), len(right)], "alike": min(len(left), len(right))}
+    """The first row that differs, and its metrics that do; where there is none, the number of rows of both."""
+    ignored = {metric_name for metric_name, metric in load_metrics().items() if metric.wall_time}
+    first_rows = read_csv(first.metrics_csv)
+    second_rows = read_csv(second.metrics_csv)
+    for number, (csv_row, other_row) in enumerate(zip(first_rows, second_rows, strict=False), 1):
+        metrics = {}
+        for metric_name in {**csv_row, **other_row}:
+            values = [csv_row.get(metric_name), other_row.get(metric_name)]
+            if metric_name not in ignored and not _is_same(*values):
+                metrics[metric_name] = values
+        if metrics:
+            return {"row": number, "env_steps": csv_row.get(STEPS, other_row.get(STEPS)), "metrics": metrics}
+    counts = [len(first_rows), len(second_rows)]
+    return {"rows": counts, "alike": min(counts)}
 
 
-def in_words(first: str, second: str, found: Mapping[str, Any]) -> list[str]:
-    """What `configs`, `first_row` and `first_tensor` found."""
-    lines = [f"A  {first}", f"B  {second}", ""]
-    lines += [f"{key}: {mine} | {theirs}" for key, (mine, theirs) in found["configs"].items()]
-    lines += [] if found["configs"] else ["one config, one seed, the same circumstances"]
-    row, tensor = found["row"], found["tensor"]
-    if "metrics" in row:
-        lines.append(f"row {row['row']}, at {plain(row['env_steps'] or 0)} env steps, is the first that differs:")
-        lines += [f"  {name}: {_shown(mine)} | {_shown(theirs)}" for name, (mine, theirs) in row["metrics"].items()]
+def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list[str]:
+    """Lines for people; `result` holds what `configs`, `first_row` and `first_tensor` returned."""
+    text_lines = [f"A  {first}", f"B  {second}", ""]
+    text_lines += [f"{config_key}: {value} | {other}" for config_key, (value, other) in result["configs"].items()]
+    if not result["configs"]:
+        text_lines.append("one config, one seed, the same circumstances")
+    csv_row = result["row"]
+    if "metrics" in csv_row:
+        text_lines.append(
+            f"row {csv_row['row']}, at {plain(csv_row['env_steps'] or 0)} env steps, is the first that differs:"
+        )
+        text_lines += [
+            f"  {metric_name}: {_number(value)} | {_number(other)}"
+            for metric_name, (value, other) in csv_row["metrics"].items()
+        ]
     else:
-        mine, theirs = row["rows"]
-        lines.append(f"all {row['alike']} rows are the same" + ("" if mine == theirs else f"; {mine} | {theirs} rows"))
+        count, other_count = csv_row["rows"]
+        counts = "" if count == other_count else f"; {count} | {other_count} rows"
+        text_lines.append(f"all {csv_row['alike']} rows are the same{counts}")
+    tensor = result["tensor"]
     if "name" in tensor:
-        where = f"{tensor['name']}{tensor['place']}" if tensor["place"] else tensor["name"]
+        metric_name = f"{tensor['name']}{tensor['place'] or ''}"
         most = "" if tensor["most"] is None else f", this one by {tensor['most']:.3g} at most"
-        lines.append(f"tensor {where} of {tensor['checkpoint']} is the first that differs:")
-        lines.append(f"  {tensor['first']} | {tensor['second']}")
-        lines.append(f"  {tensor['differing']} of {tensor['tensors']} tensors differ{most}")
+        text_lines.append(f"tensor {metric_name} of {tensor['checkpoint']} is the first that differs:")
+        text_lines.append(f"  {tensor['first']} | {tensor['second']}")
+        text_lines.append(f"  {tensor['differing']} of {tensor['tensors']} tensors differ{most}")
     elif tensor["checkpoints"]:
-        lines.append(f"all tensors of {', '.join(tensor['checkpoints'])} are the same")
+        text_lines.append(f"all tensors of {', '.join(tensor['checkpoints'])} are the same")
     else:
-        lines.append("they have no checkpoint in common")
-    return lines
+        text_lines.append("they have no checkpoint in common")
+    return text_lines
 
 
-def _same(mine: float | None, theirs: float | None) -> bool:
-    return mine == theirs or (mine is not None and theirs is not None and math.isnan(mine) and math.isnan(theirs))
+def _is_same(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return value is other
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
-def _shown(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.9g}"
-
-
-def _said(value: object) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else str(value)

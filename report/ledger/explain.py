@@ -1,43 +1,57 @@
-"""What a metric means, when it is alarming and what one tries then: what config/metrics.yaml says of it."""
+"""A metric as config/metrics.yaml describes it: its meaning, when it is alarming and what to try then."""
 
 from stride.config.metrics import KEY, Metric, load_metrics
 from stride.utils.user_error import UserError, nearest
 
 
-def explained(word: str) -> list[str]:
-    """All about one metric; a line of each where none is named."""
-    if not word:
-        return [f"{each.name:<36} {each.meaning}" for each in load_metrics().values()]
-    metric = meant(word)
-    lines = [f"{metric.name}: {metric.title}", f"  meaning   {metric.meaning}", f"  unit      {metric.unit}"]
-    lines.append(f"  better    {metric.better or 'neither more nor less'}")
-    for rule in metric.alerts:
-        lines.append(f"  alarming  {rule.words()}: {rule.means}")
-        lines.append("  tip       " + "; ".join(KEY.sub(r"\1", each) for each in rule.tries))
+def explained(name: str) -> list[str]:
+    """All about one metric; without a name a line of each."""
+    if not name:
+        return [f"{metric.name:<36} {metric.meaning}" for metric in load_metrics().values()]
+    metric = find_metric(name)
+    text_lines = [
+        f"{metric.name}: {metric.title}",
+        f"  meaning   {metric.meaning}",
+        f"  unit      {metric.unit}",
+        f"  better    {metric.better or 'neither more nor less'}",
+    ]
+    for alert_rule in metric.alerts:
+        text_lines.append(f"  alarming  {alert_rule.words()}: {alert_rule.means}")
+        text_lines.append("  tip       " + "; ".join(KEY.sub(r"\1", advice) for advice in alert_rule.tries))
     if not metric.alerts:
-        lines.append("  alarming  never, but where it is no number")
-    return lines
+        text_lines.append("  alarming  never, except where it is not a number")
+    return text_lines
 
 
-def told(word: str) -> list[dict[str, object]]:
-    """The same for programs."""
-    found = [meant(word)] if word else [*load_metrics().values()]
+def explained_data(name: str) -> list[dict[str, object]]:
+    """Objects for programs."""
+    metrics = [find_metric(name)] if name else load_metrics().values()
     return [
         {
-            "name": each.name, "title": each.title, "meaning": each.meaning, "unit": each.unit, "better": each.better,
-            "alerts": [{"when": rule.words(), "means": rule.means, "tries": [*rule.tries]} for rule in each.alerts],
+            "name": metric.name,
+            "title": metric.title,
+            "meaning": metric.meaning,
+            "unit": metric.unit,
+            "better": metric.better,
+            "alerts": [
+                {"when": alert_rule.words(), "means": alert_rule.means, "tries": [*alert_rule.tries]}
+                for alert_rule in metric.alerts
+            ],
         }
-        for each in found
-    ]  # fmt: skip
+        for metric in metrics
+    ]
 
 
-def meant(word: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """A metric by its name, or by an end of it that no other has; UserError with the nearest."""
     metrics = load_metrics()
-    found = [name for name in metrics if name == word] or [name for name in metrics if name.endswith(f"/{word}")]
-    if len(found) > 1:
-        raise UserError(f"{word!r} ends {len(found)} metrics: {', '.join(found)}")
-    if not found:
-        ends = {name.rpartition("/")[2]: name for name in metrics}
-        raise UserError(f"no metric {word[:60]!r}{nearest(word, [*metrics, *ends])}; explain without a name lists all")
-    return metrics[found[0]]
+    if name in metrics:
+        return metrics[name]
+    matches = [full_name for full_name in metrics if full_name.endswith(f"/{name}")]
+    if len(matches) > 1:
+        raise UserError(f"{name!r} ends {len(matches)} metrics: {', '.join(matches)}")
+    if not matches:
+        short_names = [full_name.rpartition("/")[2] for full_name in metrics]
+        suggestion = nearest(name, [*metrics, *short_names])
+        raise UserError(f"no metric {name[:60]!r}{suggestion}; explain without a name lists all")
+    return metrics[matches[0]]

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from stride.report.ledger.table import AT_LEFT, cell, data
+from stride.report.ledger.table import LEFT_ALIGNED, cell, data
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import few
 from stride.runstore.run_query import FIELDS, SHOWN, Look
@@ -17,79 +17,76 @@ from stride.utils.typography import duration
 from stride.utils.user_error import UserError, printable
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")
-OF_VARIANTS = (
-    "run",
-    "settings",
-    "runs",
-    "solved",
-    "test_episodes",
-    "mean",
-    "std",
-    "iqm",
-    "low",
-    "high",
-    "steps",
-    "took",
-)
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SPECIAL |= {each: f"\\{each}" for each in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
+LATEX_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+                 "<": r"\textless{}", ">": r"\textgreater{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"}}  # fmt: skip
 HEADS = {"run": "variant", "mean": "return", "iqm": "IQM", "low": r"95\,\% interval", "test": "test", "took": "time"}
-FORMULA = ("=", "+", "-", "@")  # what a cell begins with that a spreadsheet computes
+JOINED = ("settings", "test_episodes", "std", "high")  # columns of variants that LaTeX shows in others, or not at all
+FORMULA = ("=", "+", "-", "@")  # signs at the beginning of a cell that a spreadsheet computes
 Row = dict[str, float | str | None]
+Briefs = Sequence[Brief]
 
 
-def exported(lines: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], form: str, by: str) -> str:
-    """The whole text."""
+def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look], form: str, by: str) -> str:
+    """The complete text."""
     if by == "variant":
         if columns:
             raise UserError("--by variant has columns of its own; --columns goes with --by run")
-        rows, columns = of_variants(lines), OF_VARIANTS
+        rows = variant_rows(briefs)
+        columns = list(rows[0]) if rows else list(_variant_row("", "", []))
     elif form == "json" and not columns:
-        return json.dumps([data(line, FIELDS) for line in lines], indent=1) + "\n"
+        return json.dumps([data(run_brief, FIELDS) for run_brief in briefs], indent=1) + "\n"
     else:
-        shown = SHOWN if form == "latex" else {}  # where a verdict says how few episodes its test had
-        columns = columns or [name for name in COLUMNS if not shown or name != "test_episodes"]
-        rows = [{name: shown.get(name, fields[name])(line) for name in columns} for line in lines]
+        special = SHOWN if form == "latex" else {}  # where a verdict says how few episodes its test had
+        columns = columns or [
+            column_name for column_name in COLUMNS if form != "latex" or column_name != "test_episodes"
+        ]
+        rows = [
+            {column_name: special.get(column_name, fields[column_name])(run_brief) for column_name in columns}
+            for run_brief in briefs
+        ]
     if form == "json":
         return json.dumps(rows, indent=1) + "\n"
     return latex(rows, columns, by) if form == "latex" else as_csv(rows, columns)
 
 
-def of_variants(lines: Sequence[Brief]) -> list[Row]:
+def variant_rows(briefs: Briefs) -> list[Row]:
     """Runs whose configs differ in nothing but the seed, together; only those that were tested count."""
     groups: dict[tuple[str, str], list[Brief]] = {}
-    for line in lines:
-        if line.test is not None:
-            groups.setdefault((line.variant, line.settings), []).append(line)
-    return [_together(variant, settings, found) for (variant, settings), found in groups.items()]
+    for run_brief in briefs:
+        if run_brief.test is not None:
+            groups.setdefault((run_brief.variant, run_brief.settings), []).append(run_brief)
+    return [_variant_row(variant, settings, members) for (variant, settings), members in groups.items()]
 
 
-def _together(variant: str, settings: str, found: Sequence[Brief]) -> Row:
-    tests = [line.test for line in found if line.test is not None]
-    mean, deviation = mean_and_deviation(tests)
+def _variant_row(variant: str, settings: str, members: Briefs) -> Row:
+    tests = [run_brief.test for run_brief in members if run_brief.test is not None]
+    seconds = [run_brief.took for run_brief in members if run_brief.took is not None]
+    mean, deviation = mean_and_deviation(tests) if tests else (None, None)
     low, high = interval(tests) if len(tests) >= FEWEST else (None, None)
-    took = [line.took for line in found if line.took is not None]
     return {
-        "run": variant, "settings": settings, "runs": len(found),
-        "solved": sum(line.result == "solved" for line in found),
-        "test_episodes": min(line.episodes for line in found), "mean": mean, "std": deviation, "iqm": iqm(tests),
-        "low": low, "high": high, "steps": median(line.tail.steps for line in found),
-        "took": median(took) if took else None,
+        "run": variant, "settings": settings, "runs": len(members),
+        "solved": sum(run_brief.result == "solved" for run_brief in members),
+        "test_episodes": min((run_brief.episodes for run_brief in members), default=0), "mean": mean, "std": deviation,
+        "iqm": iqm(tests) if tests else None, "low": low, "high": high,
+        "steps": median(run_brief.tail.steps for run_brief in members) if members else None,
+        "took": median(seconds) if seconds else None,
     }  # fmt: skip
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """RFC 4180; numbers in full. Every text is quoted: a spreadsheet that splits at ';' makes no cell of its end."""
-    out = io.StringIO()
-    file = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    file.writerow(columns)
-    for row in rows:
-        file.writerow(["" if row[name] is None else _safe(row[name]) for name in columns])
-    return out.getvalue()
+    """RFC 4180; numbers in full. All text is quoted: a spreadsheet that splits at ';' makes no cell of its end."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(columns)
+    for table_row in rows:
+        writer.writerow(
+            ["" if table_row[column_name] is None else _harmless(table_row[column_name]) for column_name in columns]
+        )
+    return output.getvalue()
 
 
-def _safe(value: float | str | None) -> float | str | None:
-    """A text as one harmless line, behind a quote where a spreadsheet would compute it, wide signs like narrow ones."""
+def _harmless(value: float | str | None) -> float | str | None:
+    """A text as one line, behind a quote where a spreadsheet would compute it, wide signs like narrow ones."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -98,33 +95,36 @@ def _safe(value: float | str | None) -> float | str | None:
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
     """A tabular for \\usepackage{booktabs}; of variants mean and deviation in one cell, and the interval in another."""
-    shown = [name for name in columns if by == "run" or name not in ("settings", "test_episodes", "std", "high")]
-    sides = "".join("l" if name in AT_LEFT else "r" for name in shown)
-    heads = " & ".join(HEADS.get(name, escaped(name)) for name in shown)
-    body = [" & ".join(_cell(name, row, by) for name in shown) + r" \\" for row in rows]
+    names = [column_name for column_name in columns if by == "run" or column_name not in JOINED]
+    sides = "".join("l" if column_name in LEFT_ALIGNED else "r" for column_name in names)
+    heads = " & ".join(HEADS.get(column_name, escaped(column_name)) for column_name in names)
+    body = [" & ".join(_latex_cell(column_name, table_row, by) for column_name in names) + r" \\" for table_row in rows]
     return "\n".join([
         "% \\usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", rf"{heads} \\", r"\midrule", *body,
         r"\bottomrule", r"\end{tabular}", "",
     ])  # fmt: skip
 
 
-def _cell(name: str, row: Row, by: str) -> str:
-    value = row[name]
-    if by == "variant" and name == "mean":
-        return rf"${row['mean']:.1f} \pm {row['std']:.1f}$"
-    if by == "variant" and name == "solved" and value:
-        return f"{value}{few([int(row['test_episodes'] or 0)])}"
-    if by == "variant" and name == "low":
-        return "--" if value is None else rf"$[{row['low']:.1f}, {row['high']:.1f}]$"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "--"
-    if isinstance(value, float) and name in ("iqm", "test", "best", "score", "last"):
-        return f"${value:.1f}$"
-    return duration(value) if name == "took" and isinstance(value, float) else escaped(cell(name, value)) or "--"
+def _latex_cell(column_name: str, table_row: Row, by: str) -> str:
+    value = table_row[column_name]
+    if by == "variant" and column_name == "mean":
+        return rf"${table_row['mean']:.1f} \pm {table_row['std']:.1f}$"
+    if by == "variant" and column_name == "solved" and value:
+        return f"{value}{few([int(table_row['test_episodes'] or 0)])}"
+    if by == "variant" and column_name == "low":
+        return "--" if value is None else rf"$[{table_row['low']:.1f}, {table_row['high']:.1f}]$"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "--"
+        if column_name in ("iqm", "test", "best", "score", "last"):
+            return f"${value:.1f}$"
+        if column_name == "took":
+            return duration(value)
+    return escaped(cell(column_name, value)) or "--"
 
 
 def escaped(text: str) -> str:
-    """Characters that mean something to LaTeX as themselves; what it has no letter for as a question mark, and what
-    cannot be printed spelled out."""
+    """Special characters of LaTeX as themselves; what is not ASCII as a question mark, what cannot be printed spelled
+    out."""
     plain = printable(text).encode("ascii", "replace").decode()
-    return "".join(SPECIAL.get(each, each) for each in plain)
+    return "".join(LATEX_ESCAPES.get(character, character) for character in plain)

@@ -1,4 +1,4 @@
-"""Runs as people name them, and as a filter finds them."""
+"""Runs as people name them, and as a filter selects them."""
 
 import sys
 import time
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 GROUP = "group:"
 NEWEST = 20
-PATIENCE = 1.0  # seconds before it is said that runs are being read
+PATIENCE = 1.0  # seconds before a line says that runs are being read
 
 
 class Selection(NamedTuple):
-    """Lines in order, and every field that was asked for."""
+    """Runs in order, and every field that was asked for."""
 
     lines: list[Brief]
     fields: Mapping[str, Look]
@@ -30,62 +30,70 @@ class Selection(NamedTuple):
 def select(
     text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0, index: RunIndex | None = None
 ) -> Selection:
-    """The runs that a filter lets through; UserError for a field that there is not."""
+    """The runs that match a filter; UserError for an unknown field."""
     index = index or RunIndex()
     refreshed(index)
-    keys = [*dict.fromkeys([*further(text, sort), *(name for name in columns if name not in FIELDS)])]
     if not index.ids():
         return Selection([], FIELDS)
+    other_columns = [name for name in columns if name not in FIELDS]
+    keys = [*dict.fromkeys([*further(text, sort), *other_columns])]
     values = index.values(keys) if keys else {}
-    more = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))
-    texts = [key for key in keys if any(isinstance(value, str) for value in values[key].values())]
-    order = f"{order_of(sort, texts)}, {NEWEST_FIRST}" if sort else NEWEST_FIRST
-    return Selection(index.select(*asked(text, more), order, limit), {**FIELDS, **more})
+    other_fields = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))
+    order = NEWEST_FIRST
+    if sort:
+        text_keys = [
+            field_key for field_key in keys if any(isinstance(value, str) for value in values[field_key].values())
+        ]
+        order = f"{order_of(sort, text_keys)}, {NEWEST_FIRST}"
+    return Selection(index.select(*asked(text, other_fields), order, limit), {**FIELDS, **other_fields})
 
 
-def _keys_of(lines: Sequence[Brief]) -> list[str]:
+def _keys_of(briefs: Sequence[Brief]) -> list[str]:
     """The keys and metrics of these runs."""
-    return [key for line in lines for part in details_of(runs_root() / line.id) for key in part]
+    return [
+        field_key for run_brief in briefs for details in details_of(runs_root() / run_brief.id) for field_key in details
+    ]
 
 
 def refreshed(index: RunIndex, rebuild: bool = False) -> RunIndex:
-    """The same, every run as it is now; where many must be read that is told on a terminal."""
-    start, live = time.monotonic(), sys.stderr.isatty()
+    """The index, with every run as it is now; a terminal shows the progress where many must be read."""
+    start = time.monotonic()
 
-    def report(done: int, of: int) -> None:
-        if live and time.monotonic() - start > PATIENCE:
-            print(f"\rreading {done:,} of {of:,} runs", end="", file=sys.stderr, flush=True)
+    def show(text: str) -> None:
+        if sys.stderr.isatty() and time.monotonic() - start > PATIENCE:
+            print(text, end="", file=sys.stderr, flush=True)
 
     if rebuild:
         index.forget()
-    index.refresh(report)
+    index.refresh(lambda done, total: show(f"\rreading {done:,} of {total:,} runs"))
     index.save()
-    if live and time.monotonic() - start > PATIENCE:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    show("\r\033[K")
     return index
 
 
-def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
+def find_runs(selectors: Sequence[str], least: int = 1) -> "list[RunDir]":
     """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
     from stride.runstore.run_dir import RunDir  # a list does without
 
-    found: dict[str, RunDir] = {}
-    for word in words:
-        for run in _group(word.removeprefix(GROUP)) if word.startswith(GROUP) else [RunDir.find(word)]:
-            found[str(run.path)] = run
-    if len(found) < least:
-        raise UserError(f"{least} runs are wanted, and {' '.join(words)} is {len(found)}")
-    return [*found.values()]
+    runs: dict[str, RunDir] = {}
+    for selector in selectors:
+        if selector.startswith(GROUP):
+            selected = [RunDir(runs_root() / run_id) for run_id in _ids_of_group(selector.removeprefix(GROUP))]
+        else:
+            selected = [RunDir.find(selector)]
+        runs |= {str(run.path): run for run in selected}
+    if len(runs) < least:
+        raise UserError(f"{least} runs are wanted, and {' '.join(selectors)} is {len(runs)}")
+    return [*runs.values()]
 
 
-def _group(name: str) -> "list[RunDir]":
-    from stride.runstore.run_dir import RunDir
-
+def _ids_of_group(name: str) -> list[str]:
     index = RunIndex()
     index.refresh()
-    names = sorted({line.group for line in index.select("[group] <> ''")})
-    name = names[-1] if name == "@last" and names else name
-    lines = index.select("[group] = ? AND [group] <> ''", [name], "coalesce(seed, 0), id")
-    if not lines:
-        raise UserError(f"no run belongs to a group {name[:60]!r}{nearest(name, names)}")
-    return [RunDir(runs_root() / line.id) for line in lines]
+    groups = sorted({run_brief.group for run_brief in index.select("[group] <> ''")})
+    if name == "@last" and groups:
+        name = groups[-1]
+    briefs = index.select("[group] = ? AND [group] <> ''", [name], "coalesce(seed, 0), id")
+    if not briefs:
+        raise UserError(f"no run belongs to a group {name[:60]!r}{nearest(name, groups)}")
+    return [run_brief.id for run_brief in briefs]

@@ -12,50 +12,53 @@ from stride.utils.user_error import printable
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag")
 DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left out in this order until a line fits
 LONGEST = 60  # characters of a cell
-AT_LEFT = {*WORDS, "started"}
+LEFT_ALIGNED = {*WORDS, "started"}
 SCORES = {"test", "best", "score", "last", "goal"}
-WHOLE = {"steps", "seed", "speed", "test_episodes"}
+COUNTS = {"steps", "seed", "speed", "test_episodes"}
 
 
-def table(lines: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
+def table(briefs: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
     """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
-    cells = {name: [name, *column(name, [SHOWN.get(name, fields[name])(line) for line in lines])] for name in columns}
-    return aligned(cells, AT_LEFT, width, DISPENSABLE)
-
-
-def column(name: str, values: Sequence[Value]) -> list[str]:
-    """What stands in a column; of ten thousand values many are alike."""
-    told = {value: cell(name, value) for value in {*values}}
-    return [told[value] for value in values]
+    cells = {}
+    for column_name in columns:
+        field = SHOWN.get(column_name, fields[column_name])
+        cells[column_name] = [column_name, *(cell(column_name, field(run_brief)) for run_brief in briefs)]
+    return aligned(cells, LEFT_ALIGNED, width, DISPENSABLE)
 
 
 def aligned(
-    cells: Mapping[str, Sequence[str]], at_left: set[str], width: int | None = None, dispensable: Sequence[str] = ()
+    cells: Mapping[str, Sequence[str]],
+    left_aligned: set[str],
+    width: int | None = None,
+    dispensable: Sequence[str] = (),
 ) -> list[str]:
     """Columns, each with its heading, side by side."""
-    widths = {name: max(map(len, column)) for name, column in cells.items()}
-    for name in dispensable:
+    widths = {column_name: max(map(len, column)) for column_name, column in cells.items()}
+    for column_name in dispensable:
         if width is None or sum(widths.values()) + 2 * (len(widths) - 1) <= width:
             break
-        widths.pop(name, None)
-    form = "  ".join(f"{{:{'<' if name in at_left else '>'}{size}}}" for name, size in widths.items())
-    return [form.format(*row).rstrip() for row in zip(*(cells[name] for name in widths), strict=True)]
+        widths.pop(column_name, None)
+    line_format = "  ".join(
+        f"{{:{'<' if column_name in left_aligned else '>'}{size}}}" for column_name, size in widths.items()
+    )
+    rows = zip(*(cells[column_name] for column_name in widths), strict=True)
+    return [line_format.format(*row).rstrip() for row in rows]
 
 
-def cell(name: str, value: Value) -> str:
+def cell(column_name: str, value: Value) -> str:
     """A value as its column shows it, "" where there is none."""
     if value is None:
         return ""
     if isinstance(value, str):
         text = printable(value)
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    if name in SCORES:
+    if column_name in SCORES:
         return score(value)
-    if name in ("took", "age"):
+    if column_name in ("took", "age"):
         return duration(value)
-    if name == "started":
+    if column_name == "started":
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
-    return f"{value:,.0f}" if name in WHOLE else plain(value)
+    return f"{value:,.0f}" if column_name in COUNTS else plain(value)
 
 
 def plain(value: float) -> str:
@@ -63,7 +66,14 @@ def plain(value: float) -> str:
     return number(value, 0) if value == int(value) and abs(value) < 1e9 else f"{value:.4g}"
 
 
-def data(line: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
-    """The same for a program."""
-    told = {name: look(line) for name, look in fields.items()}
-    return {**told, "tags": [*line.labels.tags], "fault": line.fault, "reason": line.reason}
+def joined_pairs(value: object) -> str:
+    """`python 3.12, torch 2.9` for a mapping, other values as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return str(value)
+
+
+def data(run_brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
+    """An object for programs."""
+    values = {column_name: look(run_brief) for column_name, look in fields.items()}
+    return {**values, "tags": [*run_brief.labels.tags], "fault": run_brief.fault, "reason": run_brief.reason}

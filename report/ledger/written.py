@@ -1,4 +1,4 @@
-"""A file that somebody asked for, put in its place in one instant."""
+"""A file that a person asked for, written at once and completely."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from stride.utils.durable_file import replacing
 from stride.utils.user_error import UserError
 
 
-def written(file: str, text: str) -> None:
-    """UserError where that place cannot be written to."""
+def write_output(file: str, text: str) -> None:
+    """UserError where the file cannot be written."""
     try:
-        with replacing(Path(file)) as out:
-            out.write(text.encode())
+        with replacing(Path(file)) as output:
+            output.write(text.encode())
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from error

@@ -1,27 +1,24 @@
-"""The monitor: what is looked at and when, and what each key does. What it looks like is in run_page and runs_page."""
+"""The monitor: what is read and when, and what each key does. Its screens are drawn by run_page and runs_page."""
 
-import math
 import time
 from pathlib import Path
 
 from rich.text import Text
 
-from stride.report.monitor.band import differing, shipped, standing
-from stride.report.monitor.fleet import SORTS, Brief, Fleet, Row, opened
-from stride.report.monitor.judge import Judge
+from stride.report.monitor.band import band_text
 from stride.report.monitor.machine import Machine
+from stride.report.monitor.run_list import SORTS, Line, RunList, list_lines
 from stride.report.monitor.run_page import SORTS as METRIC_SORTS
-from stride.report.monitor.run_page import Shown, run_page
+from stride.report.monitor.run_page import RunScreen, run_page
 from stride.report.monitor.runs_page import runs_page
 from stride.report.monitor.screen import Screen
-from stride.report.monitor.watched import Look, Watched
-from stride.report.run_view import newest_return
+from stride.report.monitor.watched_run import WatchedRun
 from stride.report.terminal import Page, line_of
 from stride.runstore.run_dir import runs_root
 
-EVERY = 1.0  # seconds between two looks; a key is answered at once
-SECOND_LOOK = 0.1  # after the first
-FLEET_EVERY = 2.0
+LOOK_SECONDS = 1.0  # between two looks; a key is answered at once
+SECOND_LOOK = 0.1  # seconds after the first
+LIST_SECONDS = 2.0  # between two looks at all runs
 KEYS = {"run": "q quit  p freeze  ←→ live runs  ↑↓ scroll  m all runs  s sort by",
         "runs": "q quit  p freeze  ↑↓ choose  enter open  m one run  s sort by"}  # fmt: skip
 SHORT_KEYS = {"run": "q quit p freeze ←→ runs ↑↓ m all s by", "runs": "q quit p freeze ↑↓ enter m one s by"}
@@ -29,20 +26,21 @@ NARROW = 76
 
 
 class Monitor:
-    """One run, or all of them; `folder`: the run to begin with, `group`: the group that stands open at first."""
+    """One run, or all of them; `folder`: the run to begin with, `group`: the group that is open at first."""
 
     def __init__(self, folder: Path | None, group: str = "") -> None:
         self.mode = "run" if folder else "runs"
         self.frozen = False
-        self.sort = {"run": METRIC_SORTS[0], "runs": next(iter(SORTS))}
-        self._fleet = Fleet()
-        self._fleet_at = -FLEET_EVERY
-        self._watched = Watched(folder) if folder else None
-        self._judge, self._machine = Judge(), Machine()
-        self._shown: Shown | None = None
-        self._first, self._chosen = 0, 0
-        self._open = {group} if group else set[str]()
-        self._wanted = group
+        self.sorts = {"run": [*METRIC_SORTS], "runs": [*SORTS]}  # the first is the present one
+        self._list = RunList()
+        self._listed_at = -LIST_SECONDS
+        self._watched = WatchedRun(folder) if folder else None
+        self._machine = Machine()
+        self._screen: RunScreen | None = None
+        self._first_metric = 0
+        self._selected = 0  # index of a line of the list
+        self._open_groups = {group} if group else set[str]()
+        self._wanted_group = group
         self._looks = 0
 
     @property
@@ -50,170 +48,167 @@ class Monitor:
         """Whether the next look adds what took too long for the first."""
         return self._looks < 2 and not self.frozen
 
+    @property
+    def sort(self) -> str:
+        """The order of the present screen."""
+        return self.sorts[self.mode][0]
+
     def look(self) -> None:
-        """All that the next screen shows, unless it is frozen; the first time what is quick."""
+        """Read everything that the next screen shows, unless it is frozen; the first time only what is quick."""
         if self.frozen:
             return
         if self.mode == "runs" or self._looks:
             self._look_at_all()
-        if self.mode == "run" and self._watched:
-            self._shown = self._look_at_one(self._watched)
+        if self.mode == "run":
+            self._look_at_one()
         self._looks += 1
 
-    def _look_at_one(self, watched: Watched) -> Shown:
-        look = watched.look()
-        later = self._looks > 0
-        return Shown(
-            look,
-            watched.points,
-            self._judge.alarming(look, watched.rows) if later else (),
-            *band_words(look),
-            self._machine.look(look.pid) if look.pid else None,
-            self._machine.gpus() if later and look.trains else (),
-        )
+    def _look_at_one(self) -> None:
+        if self._watched is None:
+            return
+        is_first = self._looks == 0
+        view = self._watched.refresh(with_alerts=not is_first)
+        use = self._machine.look(view.pid) if view.pid else None
+        gpus = [] if is_first or view.is_over else self._machine.gpus()
+        self._screen = RunScreen(view, self._watched.points, band_text(view), use, gpus)
 
     def _look_at_all(self) -> None:
         now = time.monotonic()
-        if now - self._fleet_at >= FLEET_EVERY:
-            self._fleet.look()
-            self._fleet_at = now
-        if self._wanted:  # the group that was asked for is the chosen line
-            names = [row.name for row, each in self._lines if each is None]
-            if self._wanted in names:
-                self._chosen = next(n for n, (row, _) in enumerate(self._lines) if row.name == self._wanted)
-            self._wanted = ""
+        if now - self._listed_at >= LIST_SECONDS:
+            self._list.refresh()
+            self._listed_at = now
+        if self._wanted_group:  # select the line of the group that was asked for
+            self._select(self._wanted_group)
+            self._wanted_group = ""
 
     @property
-    def _lines(self) -> list[tuple[Row, Brief | None]]:
-        return opened(self._fleet.rows(self.sort["runs"]), self._open)
+    def _lines(self) -> list[Line]:
+        return list_lines(self._list.rows(self.sorts["runs"][0]), self._open_groups)
+
+    def _select(self, name: str) -> None:
+        """Select the line of this group or run, where there is one."""
+        for index, (list_row, run) in enumerate(self._lines):
+            if name == (run.id if run else list_row.name):
+                self._selected = index
+                break
 
     def page(self, page: Page) -> list[Text]:
         """The screen as it is now, its last line the keys; no line wider than it."""
-        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sort[self.mode]}"
+        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sort}"
         if page.ascii_only:
             keys = keys.replace("←→", "<>").replace("↑↓", "^v")
-        above = self._above(page._replace(height=page.height - 1))[: page.height - 1]
-        blank = [line_of() for _ in range(page.height - 1 - len(above))]
-        lines = [*above, *blank, line_of(keys, "dim")]
-        for line in lines:
+        height = page.height - 1
+        screen_lines = self._content(page._replace(height=height))[:height]
+        screen_lines += [line_of() for _ in range(height - len(screen_lines))]
+        screen_lines.append(line_of(keys, "dim"))
+        for line in screen_lines:
             line.truncate(page.width)
-        return lines
+        return screen_lines
 
-    def _above(self, page: Page) -> list[Text]:
+    def _content(self, page: Page) -> list[Text]:
         """All but the line of keys."""
         if self.mode == "runs":
-            lines = self._lines
-            self._chosen = max(0, min(self._chosen, len(lines) - 1))
-            return runs_page(lines, self._chosen, self._open, page)
-        assert self._shown is not None
-        shown = self._shown._replace(sort=self.sort["run"], first=self._first, place=self._place(), frozen=self.frozen)
-        most = max(0, len(shown.look.values) - 1)
-        self._first = min(self._first, most)
-        return run_page(shown, page)
+            screen_lines = self._lines
+            self._selected = max(0, min(self._selected, len(screen_lines) - 1))
+            return runs_page(screen_lines, self._selected, self._open_groups, page)
+        assert self._screen is not None
+        screen = self._screen._replace(
+            sort=self.sort, first=self._first_metric, position=self._position(), frozen=self.frozen
+        )
+        self._first_metric = min(self._first_metric, max(0, len(screen.view.values) - 1))
+        return run_page(screen, page)
 
-    def _place(self) -> str:
-        live = self._fleet.live()
-        here = self._shown.look.id if self._shown else ""
-        return f"{live.index(here) + 1} of {len(live)} live" if here in live and len(live) > 1 else ""
+    def _position(self) -> str:
+        """`2 of 3 live`, where several runs are in training."""
+        training = self._list.training_ids()
+        run_id = self._screen.view.id if self._screen else ""
+        if run_id not in training or len(training) < 2:
+            return ""
+        return f"{training.index(run_id) + 1} of {len(training)} live"
 
-    def press(self, key: str) -> bool:
-        """Whether it goes on."""
-        if key == "q":
+    def press(self, pressed_key: str) -> bool:
+        """Whether the monitor goes on."""
+        if pressed_key == "q":
             return False
-        if key == "p":
+        if pressed_key == "p":
             self.frozen = not self.frozen
-        elif key == "s":
-            words = list(METRIC_SORTS if self.mode == "run" else SORTS)
-            self.sort[self.mode] = words[(words.index(self.sort[self.mode]) + 1) % len(words)]
-        elif key == "m":
+        elif pressed_key == "s":
+            sorts = self.sorts[self.mode]
+            sorts.append(sorts.pop(0))
+        elif pressed_key == "m":
             self._change_mode()
-        elif key in ("up", "down"):
-            self._move(1 if key == "down" else -1)
-        elif key in ("left", "right") and self.mode == "run":
-            self._switch(1 if key == "right" else -1)
-        elif key in ("enter", "right", "left") and self.mode == "runs":
-            self._enter(key)
+        elif pressed_key in ("up", "down"):
+            step = 1 if pressed_key == "down" else -1
+            if self.mode == "run":
+                self._first_metric = max(0, self._first_metric + step)
+            else:
+                self._selected = max(0, min(self._selected + step, len(self._lines) - 1))
+        elif pressed_key in ("left", "right") and self.mode == "run":
+            self._switch(1 if pressed_key == "right" else -1)
+        elif pressed_key in ("enter", "right", "left") and self.mode == "runs":
+            self._enter(pressed_key)
         return True
 
     def _change_mode(self) -> None:
         if self.mode == "run":
             self.mode = "runs"
-            self._fleet_at = -FLEET_EVERY
+            self._listed_at = -LIST_SECONDS
             self._look_at_all()
-            names = [each.id if each else "" for _, each in self._lines]
-            here = self._watched.run.id if self._watched else ""
-            self._chosen = names.index(here) if here in names else self._chosen
+            if self._watched:
+                self._select(self._watched.run.id)
         elif self._watched:
             self.mode = "run"
-            self._renew()
+            self._look_at_one()
         else:
             self._enter("enter")
 
-    def _move(self, step: int) -> None:
-        if self.mode == "run":
-            self._first = max(0, self._first + step)
-        else:
-            self._chosen = max(0, min(self._chosen + step, len(self._lines) - 1))
-
     def _switch(self, step: int) -> None:
-        """To the next run in training; from one that ended to the newest of them."""
+        """Show the next run in training; from one that ended the newest of them."""
         self._look_at_all()
-        live = self._fleet.live()
-        here = self._watched.run.id if self._watched else ""
-        if live and live != [here]:
-            place = (live.index(here) + step) % len(live) if here in live else 0
-            self._watch(runs_root() / live[place])
+        training = self._list.training_ids()
+        run_id = self._watched.run.id if self._watched else ""
+        if training and training != [run_id]:
+            index = (training.index(run_id) + step) % len(training) if run_id in training else 0
+            self._watch(runs_root() / training[index])
 
-    def _enter(self, key: str) -> None:
-        """Open or close a group; go into a run."""
-        lines = self._lines
-        if not lines:
+    def _enter(self, pressed_key: str) -> None:
+        """Open or close a group; show a run."""
+        screen_lines = self._lines
+        if not screen_lines:
             return
-        row, each = lines[self._chosen]
-        if each is None or (key == "left" and row.grouped):
-            is_open = row.name in self._open
-            wanted = {"left": False, "right": True}.get(key, not is_open)
-            self._open = self._open | {row.name} if wanted else self._open - {row.name}
-            if not wanted:
-                self._chosen = next(n for n, (line, _) in enumerate(self._lines) if line.name == row.name)
-        elif key != "left":
-            self._watch(runs_root() / each.id)
+        list_row, run = screen_lines[self._selected]
+        if run is None or (pressed_key == "left" and list_row.is_group):
+            is_open = list_row.name in self._open_groups
+            if pressed_key == "right" or (pressed_key == "enter" and not is_open):
+                self._open_groups.add(list_row.name)
+            else:
+                self._open_groups.discard(list_row.name)
+                self._select(list_row.name)
+        elif pressed_key != "left":
+            self._watch(runs_root() / run.id)
             self.mode = "run"
 
     def _watch(self, folder: Path) -> None:
+        """Show another run, even while the display is frozen."""
         if self._watched:
             self._watched.close()
-        self._watched, self._judge, self._first = Watched(folder), Judge(), 0
-        self._renew()
-
-    def _renew(self) -> None:
-        """What is shown is another run: looked at even while the display is frozen."""
-        assert self._watched is not None
-        self._shown = self._look_at_one(self._watched)
+        self._watched = WatchedRun(folder)
+        self._first_metric = 0
+        self._look_at_one()
 
 
-def band_words(look: Look) -> tuple[str, str]:
-    """Against the shipped seeds of its variant, and which of its settings are others than theirs; "" for none."""
-    found = shipped(look.title)
-    value = newest_return(look.val, look.train)[1].last
-    words = standing(found, look.env_steps, value) if found and math.isfinite(value) else ""
-    other = differing(found, look.config) if found and words else []
-    more = f" and {len(other) - 2} more" if len(other) > 2 else ""
-    return words, f"; other {', '.join(other[:2])}{more}" if other else ""
-
-
-def run(monitor: Monitor, every: float = EVERY) -> int:
-    """Until q."""
+def run(monitor: Monitor, interval: float = LOOK_SECONDS) -> int:
+    """Draw and react to keys until q is pressed."""
     with Screen() as screen:
-        due = 0.0
+        next_look = 0.0
         while True:
             now = time.monotonic()
-            if now >= due:
+            if now >= next_look:
                 monitor.look()
-                due = now + every
+                next_look = now + interval
             screen.draw(monitor.page(screen.page))
             if monitor.is_new:
-                due = now + SECOND_LOOK
-            key = screen.key(due - time.monotonic())
-            if not monitor.press(key):
+                next_look = now + SECOND_LOOK
+            pressed_key = screen.key(next_look - time.monotonic())
+            if not monitor.press(pressed_key):
                 return 0

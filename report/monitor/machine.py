@@ -1,4 +1,4 @@
-"""What the process of a training takes of the machine, and what its GPUs are doing. Of Linux alone."""
+"""Memory and processor time of a training, and the load of the GPUs. Linux only."""
 
 import ctypes
 import os
@@ -21,41 +21,46 @@ class Gpu(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Of a process and those it started, between two looks."""
+    """Resources of a process and its children, between two looks."""
 
     cpu: float | None
     """percent of one core; None at the first look"""
     memory: int
-    of: int
+    available: int
 
 
 class Machine:
     """Looks at one process at a time."""
 
     def __init__(self) -> None:
-        self._pid, self._ticks, self._at = 0, 0, 0.0
+        self._pid = 0
+        self._ticks = 0
+        self._time = 0.0
         self._nvml: Any = None
         self._devices: list[ctypes.c_void_p] | None = None  # None: not asked yet
 
     def look(self, pid: int) -> Use | None:
-        """None where it is gone."""
-        now, ticks = time.monotonic(), _ticks(pid)
+        """None where the process is gone."""
+        now = time.monotonic()
+        ticks = _ticks(pid)
         if ticks is None:
             return None
-        same = pid == self._pid and now > self._at
-        cpu = 100.0 * max(0, ticks - self._ticks) / TICKS / (now - self._at) if same else None
-        self._pid, self._ticks, self._at = pid, ticks, now
+        cpu = None
+        if pid == self._pid and now > self._time:
+            cpu = 100.0 * max(0, ticks - self._ticks) / TICKS / (now - self._time)
+        self._pid = pid
+        self._ticks = ticks
+        self._time = now
         try:
             return Use(cpu, memory_of(pid), memory_limit())
         except OSError:
             return None
 
     def gpus(self) -> list[Gpu]:
-        """By NVIDIA's own library, [] where it is not there."""
+        """By NVIDIA's own library, [] where it is not installed."""
         if self._devices is None:
             self._devices = self._open()
-        found = (self._gpu(device) for device in self._devices)
-        return [each for each in found if each]
+        return [gpu for device in self._devices if (gpu := self._gpu(device))]
 
     def _open(self) -> list[ctypes.c_void_p]:
         try:
@@ -65,28 +70,33 @@ class Machine:
         count = ctypes.c_uint()
         if self._nvml.nvmlInit_v2() or self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return []
-        devices = [ctypes.c_void_p() for _ in range(count.value)]
-        return [each for place, each in enumerate(devices)
-                if not self._nvml.nvmlDeviceGetHandleByIndex_v2(place, ctypes.byref(each))]  # fmt: skip
+        devices = []
+        for index in range(count.value):
+            device = ctypes.c_void_p()
+            if not self._nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
+                devices.append(device)
+        return devices
 
     def _gpu(self, device: ctypes.c_void_p) -> Gpu | None:
-        rates, memory = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()  # gpu, memory; total, free, used
+        rates = (ctypes.c_uint * 2)()  # gpu, memory
+        memory = (ctypes.c_ulonglong * 3)()  # total, free, used
         failed = self._nvml.nvmlDeviceGetUtilizationRates(device, rates)
         failed = failed or self._nvml.nvmlDeviceGetMemoryInfo(device, memory)
         return None if failed else Gpu(rates[0], memory[2], memory[0])
 
 
 def _ticks(pid: int) -> int | None:
-    """Of processor time, its own, its threads' and its children's, those that ended among them."""
+    """Processor time of a process, its threads and its children, including those that ended."""
     try:
-        pids = [str(pid), *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return None
     total = 0
-    for each in pids:
+    for process in [str(pid), *children]:
         try:
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        total += sum(map(int, fields[11 : 15 if each == str(pid) else 13]))
+        # utime, stime; for the process itself also those of the children that it waited for
+        total += sum(map(int, fields[11 : 15 if process == str(pid) else 13]))
     return total

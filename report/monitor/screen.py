@@ -1,4 +1,4 @@
-"""The whole of a terminal, drawn over itself: only lines that changed are written, and what was there comes back."""
+"""A complete terminal, drawn over itself: only lines that changed are written, and the old content comes back."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import tty
 from collections.abc import Sequence
 from contextlib import suppress
 from select import select
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from rich.text import Text
@@ -19,28 +19,30 @@ from stride.utils.interrupted import ENDING
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor; and back
 NARROWEST, LOWEST = 20, 4
 ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
-NAMED = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x03": "q", "\x04": "q"}
+NAMED_KEYS = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x03": "q", "\x04": "q"}
 
 
 class Screen:
     """`with Screen() as screen`: draw, and wait for keys; a change of size is a key, too."""
 
     def __init__(self) -> None:
-        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
+        self._input = sys.stdin.fileno()
+        self._output = sys.stdout.fileno()
         self._unicode = "utf" in (sys.stdout.encoding or "").casefold()
         self._colours = not os.environ.get("NO_COLOR")
-        self._shown: list[str] = []
-        self._drawn_at = Page(0, 0)
-        self._pending = ""
-        self._before: list[Any] = []
+        self._drawn: list[str] = []
+        self._drawn_page = Page(0, 0)
+        self._pending = ""  # characters that were typed and not taken yet
+        self._old_mode: list[Any] = []
         self._handlers: dict[int, Any] = {}
-        self._ended = self._begins = False
+        self._is_ended = False
+        self._is_continued = False
 
     def __enter__(self) -> Self:
-        self._before = termios.tcgetattr(self._in)
+        self._old_mode = termios.tcgetattr(self._input)
         for number in (*ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT):
-            self._handlers[number] = signal.signal(number, self._noted)
-        # a signal wakes up who waits for a key
+            self._handlers[number] = signal.signal(number, self._on_signal)
+        # a signal ends the wait for a key
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -49,18 +51,17 @@ class Screen:
         return self
 
     def _begin(self) -> None:
-        tty.setcbreak(self._in, termios.TCSANOW)
-        self._shown, self._begins = [], False
+        tty.setcbreak(self._input, termios.TCSANOW)
+        self._drawn = []
+        self._is_continued = False
         self._write(ENTER)
 
     def _leave(self) -> None:
         self._write(LEAVE)
         with suppress(termios.error):  # it was closed
-            termios.tcsetattr(self._in, termios.TCSANOW, self._before)
+            termios.tcsetattr(self._input, termios.TCSANOW, self._old_mode)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._old_wake)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -68,79 +69,86 @@ class Screen:
         os.close(self._wake_write)
         self._leave()
 
-    def _noted(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number in ENDING:
-            self._ended = True
+            self._is_ended = True
         elif number == signal.SIGTSTP:  # Ctrl-Z: the shell gets its terminal as it was
             self._leave()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTSTP)
-            signal.signal(signal.SIGTSTP, self._noted)
+            signal.signal(signal.SIGTSTP, self._on_signal)
         elif number == signal.SIGCONT:
-            self._begins = True
+            self._is_continued = True
 
     @property
     def page(self) -> Page:
-        """What may be drawn on."""
+        """The space that may be drawn on."""
         try:
-            size = os.get_terminal_size(self._out)
+            size = os.get_terminal_size(self._output)
         except OSError:  # it was closed
             return Page(80, 24, not self._unicode)
         return Page(max(NARROWEST, size.columns) - 1, max(LOWEST, size.lines), not self._unicode)
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Lines that were made for its page; of another size what is beyond is not shown."""
-        if self._begins:
+        """Draw lines that were made for its page; where the size changed meanwhile they are cut."""
+        if self._is_continued:
             self._begin()
         page = self.page
         for line in lines:
             line.truncate(page.width)
-        wanted = encoded(lines[: page.height], self._unicode, self._colours)
-        wanted += [""] * (page.height - len(wanted))
-        begins = page != self._drawn_at or len(self._shown) != len(wanted)
-        changed = [f"\x1b[{row}H{text}\x1b[K" for row, text in enumerate(wanted, 1)
-                   if begins or text != self._shown[row - 1]]  # fmt: skip
-        if changed:
-            self._write(("\x1b[2J" if begins else "") + "".join(changed))
-        self._shown, self._drawn_at = wanted, page
+        encoded_lines = encoded(lines[: page.height], self._unicode, self._colours)
+        encoded_lines += [""] * (page.height - len(encoded_lines))
+        output = ""
+        if page != self._drawn_page or len(self._drawn) != len(encoded_lines):
+            output = "\x1b[2J"
+            self._drawn = [""] * len(encoded_lines)
+        for row, (encoded_line, before) in enumerate(zip(encoded_lines, self._drawn, strict=True), 1):
+            if encoded_line != before:
+                output += f"\x1b[{row}H{encoded_line}\x1b[K"
+        if output:
+            self._write(output)
+        self._drawn = encoded_lines
+        self._drawn_page = page
 
     def key(self, seconds: float) -> str:
         """The next key: a letter, left, right, up, down, enter, escape; "" where none came in time or the size changed.
 
-        q also for Ctrl-C, and where the terminal or a signal says that this is the end.
+        q also for Ctrl-C, and where the terminal is closed or a signal ends the program.
         """
         if not self._pending:
-            ready = select([self._in, self._wake_read], [], [], max(0.0, seconds))[0]
+            ready, _, _ = select([self._input, self._wake_read], [], [], max(0.0, seconds))
             if self._wake_read in ready:
                 os.read(self._wake_read, 512)
-            if self._ended:
+            if self._is_ended:
                 return "q"
-            if self._in not in ready:
+            if self._input not in ready:
                 return ""
             self._pending = self._read()
-            if not self._pending:  # nobody is there any more
+            if not self._pending:  # the terminal is closed
                 return "q"
-        return self._next()
+        return self._next_key()
 
     def _read(self) -> str:
         try:
-            return os.read(self._in, 1024).decode(errors="replace")
+            return os.read(self._input, 1024).decode(errors="replace")
         except OSError:
             return ""
 
-    def _next(self) -> str:
+    def _next_key(self) -> str:
         """Take one key off what was typed; an arrow is three characters, which ssh may deliver in pieces."""
-        while self._pending in ("\x1b", "\x1b[", "\x1bO") and select([self._in], [], [], 0.05)[0]:
+        while self._pending in ("\x1b", "\x1b[", "\x1bO") and select([self._input], [], [], 0.05)[0]:
             more = self._read()
             self._pending += more
             if not more:
                 break
         if self._pending[:2] in ("\x1b[", "\x1bO"):
-            arrow, self._pending = ARROWS.get(self._pending[2:3], ""), self._pending[3:]
+            arrow = ARROWS.get(self._pending[2:3], "")
+            self._pending = self._pending[3:]
             return arrow
-        first, self._pending = self._pending[0], self._pending[1:]
-        return NAMED.get(first, first)
+        character = self._pending[0]
+        self._pending = self._pending[1:]
+        return NAMED_KEYS.get(character, character)
 
-    def _write(self, text: str) -> None:
-        sys.stdout.write(text)
+    def _write(self, encoded_line: str) -> None:
+        sys.stdout.write(encoded_line)
         sys.stdout.flush()

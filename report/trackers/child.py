@@ -1,4 +1,4 @@
-"""The process of a tracker (in_child.py starts it): reads news at once, and brings them as fast as they are taken."""
+"""The process of a tracker (process_tracker.py starts it): reads messages at once, delivers them as they are taken."""
 
 import json
 import os
@@ -6,50 +6,50 @@ import sys
 import threading
 import time
 
-from stride.report.trackers.mailbox import Mailbox
 from stride.report.trackers.tensorboard_events import TensorBoardEvents
-from stride.report.trackers.tracker import BEGIN, END
+from stride.report.trackers.tracker import BEGIN, END, TrackerQueue
 from stride.report.trackers.trackio_run import TrackioRun
 from stride.report.trackers.wandb_run import WandbRun
 from stride.utils.streams import Outlet
 
 TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
-SOON = 30.0  # the same where whoever trained is gone without a word
+LINGER_ORPHANED = 30.0  # seconds where the training is gone without a word
 
 
 def main(name: str) -> int:
-    """`name`: of the tracker. Its errors end this process with a traceback, which whoever started it looks up."""
+    """`name`: of the tracker. Its errors end this process with a traceback, which the training looks up."""
     answers = Outlet(os.dup(1), "answers")
-    os.dup2(2, 1)  # what packages print is no answer of ours
-    box, tracker = Mailbox(), TRACKERS[name]()
-    threading.Thread(target=read, args=(box,), daemon=True).start()
+    os.dup2(2, 1)  # what packages print is no answer
+    messages = TrackerQueue()
+    tracker = TRACKERS[name]()
+    threading.Thread(target=read, args=(messages,), daemon=True).start()
     call = ""
     while call != END:
-        news = box.take()
-        tracker.tell(news)
-        call = news["call"]
+        message = messages.get()
+        tracker.receive(message)
+        call = message["call"]
         if call in (BEGIN, END):
-            lost = f"{box.lost:,} rows were dropped" if box.lost else ""
-            said = {"where": tracker.where, "remark": "; ".join(filter(None, (tracker.remark, lost)))}
-            answers.write(json.dumps(said).encode() + b"\n")
+            dropped = f"{messages.dropped_rows:,} rows were dropped" if messages.dropped_rows else ""
+            remark = "; ".join(filter(None, (tracker.remark, dropped)))
+            answers.write(json.dumps({"location": tracker.location, "remark": remark}).encode() + b"\n")
     return 0
 
 
-def read(box: Mailbox) -> None:
-    """The thread: whatever is told, so that nobody waits for us; then only so long a rest."""
-    ended = False
-    # not sys.stdin: the interpreter, as it ends, wants the lock of that, and aborts where this thread has it
-    with open(0, "rb", closefd=False) as told:
-        for line in told:
-            if not line.endswith(b"\n"):  # whoever trained was killed while it wrote
+def read(messages: TrackerQueue) -> None:
+    """The thread: read everything at once, so that the training never waits; then end the process after a while."""
+    is_ended = False
+    # not sys.stdin: the interpreter, as it ends, wants its lock, and aborts where this thread has it
+    with open(0, "rb", closefd=False) as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):  # the training was killed while it wrote
                 break
-            news = json.loads(line)
-            box.put(news)
-            ended = news["call"] == END
-    if not ended:
-        box.put({"call": END, "facts": None})
-    time.sleep(LINGER if ended else SOON)
+            message = json.loads(line)
+            messages.send(message)
+            is_ended = message["call"] == END
+    if not is_ended:
+        messages.send({"call": END, "details": None})
+    time.sleep(LINGER if is_ended else LINGER_ORPHANED)
     print("gave up: the server is too slow", file=sys.stderr, flush=True)
     os._exit(1)
 

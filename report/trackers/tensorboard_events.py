@@ -11,31 +11,31 @@ from typing import Any
 
 import yaml
 
-from stride.report.trackers.tracker import Facts, Tracker
+from stride.report.trackers.tracker import Details, Tracker
 from stride.utils.video_file import gif
 
 
 class TensorBoardEvents(Tracker):
-    """A file for each process that trains; one that goes on voids what later steps an earlier one wrote."""
+    """A file for each process that trains; a resumed one voids the later steps that an earlier one wrote."""
 
-    def begin(self, facts: Facts) -> None:
+    def begin(self, details: Details) -> None:
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(facts["logs"])
-        if facts["resumed_at"]:
-            self._write(facts["resumed_at"] + 1, session_log=SessionLog(status=SessionLog.START))
-        self._write_text(0, "config", f"```\n{yaml.safe_dump(facts['config'], sort_keys=False)}```")
-        for name in ("notes", "group"):
-            if facts[name]:
-                self._write_text(0, name, facts[name])
-        if facts["tags"]:
-            self._write_text(0, "tags", ", ".join(facts["tags"]))
-        root = Path(facts["logs"]).parent.parent
-        self.where = f"tensorboard --logdir {os.path.relpath(root)}"
+        self._writer = EventFileWriter(details["logs"])
+        if details["resumed_at"]:
+            self._write(details["resumed_at"] + 1, session_log=SessionLog(status=SessionLog.START))
+        config_text = yaml.safe_dump(details["config"], sort_keys=False)
+        self._write_text(0, "config", f"```\n{config_text}```")
+        texts = {"notes": details["notes"], "group": details["group"], "tags": ", ".join(details["tags"])}
+        for entry_name, text in texts.items():
+            if text:
+                self._write_text(0, entry_name, text)
+        runs_folder = Path(details["logs"]).parent.parent
+        self.location = f"tensorboard --logdir {os.path.relpath(runs_folder)}"
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        self._write_values(step, *({"tag": tag, "simple_value": value} for tag, value in values.items()))
+        self._write_values(step, *({"tag": entry_name, "simple_value": value} for entry_name, value in values.items()))
 
     def video(self, step: int, path: str) -> None:
         picture = gif(Path(path))
@@ -45,14 +45,14 @@ class TensorBoardEvents(Tracker):
     def alert(self, step: int, title: str, text: str) -> None:
         self._write_text(step, f"alerts/{title}", text)
 
-    def end(self, facts: Facts | None) -> None:
-        if facts is not None:
-            self._write_text(0, "verdict", facts["sentence"])
+    def end(self, details: Details | None) -> None:
+        if details is not None:
+            self._write_text(0, "verdict", details["sentence"])
         self._writer.close()
 
-    def _write_text(self, step: int, tag: str, words: str) -> None:
-        """Words that the page shows as Markdown."""
-        tensor = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [words.encode()]}
+    def _write_text(self, step: int, tag: str, text: str) -> None:
+        """Text that TensorBoard shows as Markdown."""
+        tensor = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [text.encode()]}
         self._write_values(step, {"tag": tag, "metadata": {"plugin_data": {"plugin_name": "text"}}, "tensor": tensor})
 
     def _write_values(self, step: int, *values: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class TensorBoardEvents(Tracker):
         self._write(step, summary=Summary(value=[Summary.Value(**value) for value in values]))
 
     def _write(self, step: int, **content: Any) -> None:
-        """An event; at once, so that a page that is open meanwhile shows it."""
+        """Write an event at once, so that a page that is open meanwhile shows it."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._writer.add_event(Event(wall_time=time.time(), step=step, **content))

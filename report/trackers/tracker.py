@@ -1,40 +1,59 @@
-"""What a tracker of others is told of a run, in words that any of them can take: plain data, nothing of ours."""
+"""How a tracker package is informed about a run: plain data (JSON) that each of them can take."""
 
 from collections.abc import Mapping
+from queue import SimpleQueue
 from typing import Any
 
-Facts = Mapping[str, Any]  # text, numbers, lists and mappings of them: JSON
+Details = Mapping[str, Any]  # text, numbers, lists and mappings of them
 BEGIN, ROW, VIDEO, ALERT, END = "begin", "row", "video", "alert", "end"
-News = Mapping[str, Any]  # `call`: one of these, a method of Tracker; the rest: its arguments
+# `call` is one of these, a method of Tracker; the rest are its arguments:
+# {"call": "row", "step": 500, "values": {"train/loss/policy": 0.1}}
+Message = Mapping[str, Any]
+MOST_MESSAGES = 2000  # that wait; a run has about 200 rows
+
+
+class TrackerQueue(SimpleQueue[Message]):
+    """A queue whose sender never waits: rows that find it full are dropped and counted, all else always fits."""
+
+    def __init__(self, most: int = MOST_MESSAGES) -> None:
+        self.dropped_rows = 0
+        self._most = most
+
+    def send(self, message: Message) -> None:
+        if message["call"] == ROW and self.qsize() >= self._most:
+            self.dropped_rows += 1
+        else:
+            self.put(message)
 
 
 class Tracker:
-    """Told in this order: begin, then row, video and alert in any number, then end.
+    """Called in this order: begin, then row, video and alert in any number, then end.
 
-    Called where waiting harms nobody: in a thread of the courier's, or in a process of its own.
+    It may take its time: it is called by a thread of its own, or in a process of its own.
     """
 
     title = ""
-    where = ""
+    location = ""
     """Where its numbers can be seen, and how; known at some time after begin."""
     remark = ""
     """What a person should know: what could not be done, and what was done instead."""
 
-    def tell(self, news: News) -> None:
-        """Call the method that the news names."""
-        getattr(self, news["call"])(**{name: value for name, value in news.items() if name != "call"})
+    def receive(self, message: Message) -> None:
+        """Call the method that the message names."""
+        arguments = dict(message)
+        getattr(self, arguments.pop("call"))(**arguments)
 
-    def begin(self, facts: Facts) -> None:
-        """The run; courier.facts_of says what."""
+    def begin(self, details: Details) -> None:
+        """The run, as async_tracker.run_details describes it."""
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
         """Metrics by the names of config/metrics.yaml, at this env step; rows of a resumed run may step back."""
 
     def video(self, step: int, path: str) -> None:
-        """A video was written, whole."""
+        """A complete video was written."""
 
     def alert(self, step: int, title: str, text: str) -> None:
         """An alert began."""
 
-    def end(self, facts: Facts | None) -> None:
-        """Nothing comes after this; None: it failed, or whoever trained is gone. What was told must now be safe."""
+    def end(self, details: Details | None) -> None:
+        """The last call; None: the run failed, or its process is gone. Everything received must now be safe."""

@@ -3,30 +3,33 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from stride.report.trackers.tracker import Facts, Tracker
+from stride.report.trackers.tracker import Details, Tracker
 from stride.runstore import run_files
 from stride.runstore.history import STEPS
 
 
 class TrackioRun(Tracker):
-    """What it logs of the machine is left out: our rows hold memory and times."""
+    """Trackio's own log of the machine is turned off: metrics.csv holds memory and times."""
 
-    def begin(self, facts: Facts) -> None:
+    def begin(self, details: Details) -> None:
         import trackio
 
-        project = facts["project"].replace("/", "-")
-        kept = {"tags": facts["tags"], "notes": facts["notes"]}
+        project = details["project"].replace("/", "-")
+        config = dict(details["config"])
+        for name in ("tags", "notes"):
+            if details[name]:
+                config[name] = details[name]
         self._run = trackio.init(
             project=project,
-            name=facts["id"],
-            group=facts["group"] or None,
-            config={**facts["config"], **{name: value for name, value in kept.items() if value}},
+            name=details["id"],
+            group=details["group"] or None,
+            config=config,
             resume="allow",
             embed=False,
             auto_log_cpu=False,
             auto_log_gpu=False,
         )
-        self.where = f"trackio show --project {project}"
+        self.location = f"trackio show --project {project}"
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log({STEPS: step, **values}, step=step)
@@ -39,9 +42,9 @@ class TrackioRun(Tracker):
     def alert(self, step: int, title: str, text: str) -> None:
         self._run.alert(title=title, text=f"{text} (at {step:,} env steps)")
 
-    def end(self, facts: Facts | None) -> None:
+    def end(self, details: Details | None) -> None:
         import trackio
 
-        if facts is not None and facts["report"]:
-            self._run.log({"report": trackio.Markdown(run_files.read_bytes(Path(facts["report"])).decode())})
+        if details is not None and details["report"]:
+            self._run.log({"report": trackio.Markdown(run_files.read_bytes(Path(details["report"])).decode())})
         trackio.finish()

@@ -19,7 +19,7 @@ from stride.commands.plain_tree import Difference, differences
 from stride.commands.run_claims import Sidecars
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import Checkpoint

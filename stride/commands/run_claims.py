@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stride.commands.plain_tree import Difference
-from stride.report.metrics_csv import STEPS
+from stride.report.metrics_sinks import STEPS
 from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import format_number
 from stride.runstore.run_dir import RunDir

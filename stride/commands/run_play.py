@@ -34,7 +34,7 @@ from stride.agents.trained.loading import LoadedRun, load_run
 from stride.agents.trained.player import check_mode
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
-from stride.report.comparison import data, told
+from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.console import standard_output
 from stride.report.group import Group, Seed, read_group
 from stride.runstore import run_files
@@ -86,10 +86,10 @@ def compare(arguments: PlayArguments, say: Say) -> int:
         groups = [play_group(group, arguments, say) for group in groups]
         how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
     width = standard_output().width if sys.stdout.isatty() else WIDEST
-    for line in told(groups, how, width):
+    for line in comparison_lines(groups, how, width):
         say(line)
     if arguments.json:
-        print(json.dumps(data(groups, how)))
+        print(json.dumps(comparison_data(groups, how)))
     return 0
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from stride.commands.usage import spelled
 from stride.config.commands.runs import parse_runs
-from stride.report.ledger.selection import chosen, refreshed, select
+from stride.report.ledger.selection import find_runs, refreshed, select
 from stride.report.ledger.table import COLUMNS, data, table
-from stride.report.ledger.written import written
+from stride.report.ledger.written import write_output
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_index import RunIndex
 from stride.runstore.run_labels import Labels, read_labels, write_labels
@@ -50,20 +50,22 @@ def list_runs(asked: argparse.Namespace) -> list[str]:
 
 
 def show(asked: argparse.Namespace) -> list[str]:
-    from stride.report.ledger.show import shown, told
+    from stride.report.ledger.show import run_data, run_lines
 
-    [run] = chosen([asked.run])
-    return [json.dumps(told(run))] if asked.json else shown(run, _width() or 2 * NARROWEST)
+    [run] = find_runs([asked.run])
+    return [json.dumps(run_data(run))] if asked.json else run_lines(run, _width() or 2 * NARROWEST)
 
 
 def compare(asked: argparse.Namespace) -> list[str]:
-    from stride.report.ledger.compare import compared, picture, told
+    from stride.report.ledger.compare import comparison, comparison_data, write_picture
 
-    runs = chosen(asked.runs, least=2)
+    runs = find_runs(asked.runs, least=2)
     metrics = _names(asked.metrics)
     if asked.svg:
-        picture(runs, metrics, asked.svg)
-    return [json.dumps(told(runs, metrics))] if asked.json else compared(runs, metrics, _width() or NARROWEST)
+        write_picture(runs, metrics, asked.svg)
+    if asked.json:
+        return [json.dumps(comparison_data(runs, metrics))]
+    return comparison(runs, metrics, _width() or NARROWEST)
 
 
 def export(asked: argparse.Namespace) -> list[str]:
@@ -75,13 +77,13 @@ def export(asked: argparse.Namespace) -> list[str]:
     if not asked.out:
         sys.stdout.write(text)  # of several lines, each of harmless cells
         return []
-    written(asked.out, text)
+    write_output(asked.out, text)
     return [f"{len(lines):,} runs -> {asked.out}"]
 
 
 def tag(asked: argparse.Namespace) -> list[str]:
     told = []
-    for run in chosen([asked.run]):
+    for run in find_runs([asked.run]):
         labels = read_labels(run.path)
         tags = {*labels.tags} - {*asked.tags} if asked.remove else {*labels.tags, *asked.tags}
         write_labels(run.path, labels._replace(tags=tuple(sorted(tags))))
@@ -90,7 +92,7 @@ def tag(asked: argparse.Namespace) -> list[str]:
 
 
 def note(asked: argparse.Namespace) -> list[str]:
-    [run] = chosen([asked.run])
+    [run] = find_runs([asked.run])
     write_labels(run.path, Labels(read_labels(run.path).tags, asked.text))
     return [f"{run.id}: {asked.text or 'no note'}"]
 
@@ -105,18 +107,18 @@ def cleanup(asked: argparse.Namespace) -> list[str]:
 
 
 def explain(asked: argparse.Namespace) -> list[str]:
-    from stride.report.ledger.explain import explained, told
+    from stride.report.ledger.explain import explained, explained_data
 
-    return [json.dumps(told(asked.metric))] if asked.json else explained(asked.metric)
+    return [json.dumps(explained_data(asked.metric))] if asked.json else explained(asked.metric)
 
 
 def diff(asked: argparse.Namespace) -> list[str]:
     from stride.agents.trained.tensors import first_tensor  # brings torch
-    from stride.report.ledger.diff import configs, first_row, in_words
+    from stride.report.ledger.diff import configs, difference_lines, first_row
 
-    first, second = chosen(asked.runs, least=2)
+    first, second = find_runs(asked.runs, least=2)
     found = {"configs": configs(first, second), "row": first_row(first, second), "tensor": first_tensor(first, second)}
-    return [json.dumps(found)] if asked.json else in_words(first.id, second.id, found)
+    return [json.dumps(found)] if asked.json else difference_lines(first.id, second.id, found)
 
 
 WORDS: dict[str, Callable[[argparse.Namespace], Sequence[str]]] = {

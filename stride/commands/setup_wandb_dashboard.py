@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 from stride.commands.usage import parser_of
-from stride.report.trackers.dashboard import MOST, as_json, workspace
 from stride.report.trackers.registry import is_installed
+from stride.report.trackers.wandb_dashboard import MOST, as_json, workspace
 from stride.utils import entry
 from stride.utils.user_error import UserError
 

@@ -14,8 +14,7 @@ from stride.config.commands.train import Arguments, check_pause, parse_arguments
 from stride.config.plugins import TooEarlyError, postponed
 from stride.config.preflight import answered, checked, knows_all_algorithms
 from stride.config.schema import Config
-from stride.report.console import standard_output, told
-from stride.report.dashboard import opening_block
+from stride.report.console import opening_block, printed_labels, standard_output
 from stride.runstore.many.nursery import is_nursery
 from stride.utils.streams import FAILED, event_line
 from stride.utils.user_error import UserError
@@ -72,4 +71,4 @@ def announce(config: Config, seeds: Sequence[int] = ()) -> None:
     lines, labels = opening_block(config, seeds)
     standard_output().print(Text("\n").append_text(lines), soft_wrap=True, highlight=False)
     if len(seeds) < 2:
-        told.update(labels)
+        printed_labels.update(labels)

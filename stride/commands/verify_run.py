@@ -36,7 +36,7 @@ from stride.config.sizes import check_foreign
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import env_info
 from stride.envs_gym.own_code import import_code_of
-from stride.report.metrics_csv import STEPS
+from stride.report.metrics_sinks import STEPS
 from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import format_number, read_csv
 from stride.runstore.run_dir import RunDir

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from stride.inspector.middle import middle
-from stride.inspector.runs import Page, Runs
+from stride.inspector.runs import Page, Runs, middle
 from stride.inspector.table import HEAD, filters, runs_table
 from stride.runstore.metrics_table import Tail
 from stride.runstore.run_brief import Brief

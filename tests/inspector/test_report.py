@@ -6,9 +6,8 @@ import pytest
 from tiny_runs import tiny_run
 
 from stride.config.written import differing_rows
-from stride.inspector.markdown import MOST_TEXT, rendered
+from stride.inspector.markdown import MOST_TEXT, rendered, report
 from stride.inspector.model import config
-from stride.inspector.reported import report
 from stride.inspector.runs import Runs
 
 HOSTILE = [

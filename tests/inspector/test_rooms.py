@@ -21,7 +21,7 @@ from stride.inspector.overview import overview
 from stride.inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
-from stride.inspector.videos import films_of, lend, poster, words_of
+from stride.inspector.videos import caption, films_of, lend, poster
 from stride.runstore.run_lock import locked
 from stride.utils.curve import Point
 from stride.utils.user_error import UserError
@@ -191,7 +191,7 @@ def test_what_run_play_filmed_is_shown_beside_what_the_training_did(runs, tmp_pa
         (runs[0].videos / f"{name}.mp4").write_bytes(b"film")
     names = [f"{name}.mp4" for name in ("play-epoch=04-seed0-episode2", "play-epoch=04-seed0-episode10", "epoch=1")]
     assert [path.name for path in films_of(runs[0])] == names
-    said = [words_of(path, {1: 9.5}) for path in lend(runs[0], tmp_path)]
+    said = [caption(path, {1: 9.5}) for path in lend(runs[0], tmp_path)]
     assert said == [
         "play, epoch 04, seed 0, episode 2",
         "play, epoch 04, seed 0, episode 10",

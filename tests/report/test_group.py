@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,12 +14,11 @@ from stride.commands import run_play, train
 from stride.config.commands.play import parse_play
 from stride.config.commands.train import parse_arguments
 from stride.config.preflight import checked
-from stride.report.comparison import data, told
-from stride.report.follow import Follower
+from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.group import band_of, curve_of, read_group, together
 from stride.report.group_console import GroupConsole
 from stride.report.group_page import GroupPage, write_group
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
 from stride.runstore.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
@@ -83,7 +81,11 @@ def test_what_a_run_says_of_itself_commands_no_terminal():
     found = read_group(NAME)
     write_group(found)
     shown = "\n".join(
-        (*told([found, found], "x", 80), *told([found], "x", 80), (found.folder / "report.md").read_text())
+        (
+            *comparison_lines([found, found], "x", 80),
+            *comparison_lines([found], "x", 80),
+            (found.folder / "report.md").read_text(),
+        )
     )
     assert "gone" in shown and "\x1b" not in shown
 
@@ -295,34 +297,15 @@ def test_a_pipe_hears_how_far_the_seeds_are():
     assert lines == ["  0:31  0 of 2 done; seed 1 at 50 %, val 243.1; left -:--"]
 
 
-def test_a_file_that_grows_or_is_replaced_is_read_on(root):
-    run = made(1, status="running", points=())
-    follower, rows = Follower(run.metrics_csv), MetricsCsv(run.metrics_csv)
-    rows.row({"train/clock/env_steps": 10, "train/roll/ep_rew/mean": 1.0})
-    follower.look()
-    assert follower.history.env_steps == 10
-    rows.row({"train/clock/env_steps": 20, "val/roll/ep_rew/mean": 5.0})  # a new column: the file is another one
-    rows.row({"train/clock/env_steps": 30})
-    follower.look()
-    assert (follower.history.env_steps, follower.history.val.last) == (30, 5.0)
-    with open(run.metrics_csv, "a") as file:
-        file.write("9999,")  # half a line
-        file.flush()
-        follower.look()
-        assert follower.history.env_steps == 30
-    Path(run.metrics_csv).unlink()
-    follower.look()
-
-
 # ---- comparisons
 
 
 def test_groups_are_compared_side_by_side():
     mine, theirs = a_group([480.0] * 5), a_group([100.0] * 6, OTHER, config={"max_timesteps": 2000, "gamma": 0.9})
-    lines = "\n".join(told([mine, theirs], "of the closing tests", 120))
+    lines = "\n".join(comparison_lines([mine, theirs], "of the closing tests", 120))
     assert "apart in gamma: null | 0.9" in lines and "apart in max_timesteps: 1000 | 2000" in lines
     assert "B - A: IQM -380.00 [95 % -380.00 .. -380.00], a run of B beats one of A with probability 0.00" in lines
-    found = json.loads(json.dumps(data([mine, theirs], "x")))
+    found = json.loads(json.dumps(comparison_data([mine, theirs], "x")))
     assert [len(each["runs"]) for each in found["groups"]] == [5, 6]
     assert found["groups"][0]["interval"] == [480.0, 480.0] and found["against_first"][0]["iqm_difference"] == -380.0
 
@@ -330,7 +313,7 @@ def test_groups_are_compared_side_by_side():
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_leaves_out_columns_rather_than_to_break(width):
     mine = a_group([480.0, 100.0])
-    lines = told([mine], "x", width)
+    lines = comparison_lines([mine], "x", width)
     table = lines[lines.index("") + 1 : lines.index("", lines.index("") + 1)]
     assert len(table) == 3 and max(map(len, table)) <= width and table[1].split()[:2] == ["1", "solved"]
     assert (mine.seeds[0].run.id in lines[4]) == (width >= 80)

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.metrics_csv import format_number, read_csv
 
 STEPS = "train/clock/env_steps"

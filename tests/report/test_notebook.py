@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from stride.config.loader import load_config
-from stride.report.console import standard_output
-from stride.report.notebook import Notebook, in_notebook
+from stride.report.console import in_notebook, standard_output
+from stride.report.notebook import Notebook
 from stride.report.sinks import sinks_of
 from stride.runstore.alerts import Alert, Event
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL

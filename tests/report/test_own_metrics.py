@@ -17,7 +17,7 @@ import stride
 from stride.commands import train
 from stride.config.loader import load_config
 from stride.report.metrics_file import MetricsFile
-from stride.report.metrics_mmap import MetricsMmap
+from stride.report.metrics_sinks import MetricsMmap
 from stride.runstore.alerts import Alert, Event
 from stride.runstore.history import STEPS
 from stride.runstore.metrics_csv import read_csv

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from told_run import RETURN, STEPS, begun, tell
 
-from stride.report.trackers import courier
-from stride.report.trackers.registry import couriers
+from stride.report.trackers import async_tracker
+from stride.report.trackers.registry import async_trackers
 from stride.report.trackers.tensorboard_events import TensorBoardEvents
 from stride.utils.video_file import VideoFile
 
@@ -19,8 +19,8 @@ LOSS = "train/loss/policy"
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(courier, "PATIENCE", 120)
-    monkeypatch.setattr(courier, "HURRY", 120)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 120)
+    monkeypatch.setattr(async_tracker, "HURRY", 120)
 
 
 def read(run):
@@ -31,12 +31,12 @@ def read(run):
 
 def test_a_run_that_goes_on_voids_what_comes_after():
     run, header, config = begun("logger=[tensorboard]", "notes=hello")
-    (first,) = couriers(run, config.logger)
+    (first,) = async_trackers(run, config.logger)
     tell([first], run, header, config, end=False)
     first.end(None)  # as after a signal: all it was told is written
     (before,) = run.logs.glob("events.out.tfevents.*")
     os.rename(before, before.with_name("events.out.tfevents.1"))  # read first, however short a time lies between
-    tell(couriers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
+    tell(async_trackers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
     reader = read(run)
     assert {*reader.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
     assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
@@ -51,7 +51,7 @@ def test_every_row_a_video_and_numbers_beyond_four_bytes(tmp_path):
         for shade in range(10):
             video.add(np.full((64, 96, 3), shade, np.uint8))
     tracker = TensorBoardEvents()
-    tracker.begin(courier.facts_of(run, header, config, 0))
+    tracker.begin(async_tracker.run_details(run, header, config, 0))
     tracker.row(3, {LOSS: 1e300, RETURN: math.nan})
     tracker.video(3, str(tmp_path / "film.mp4"))
     tracker.end(None)
@@ -59,4 +59,4 @@ def test_every_row_a_video_and_numbers_beyond_four_bytes(tmp_path):
     (image,) = reader.Images("video")
     assert (image.width, image.height) == (160, 107) and image.encoded_image_string.startswith(b"GIF89a")
     assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(3, math.inf)]
-    assert math.isnan(reader.Scalars(RETURN)[0].value) and tracker.where.startswith("tensorboard --logdir ")
+    assert math.isnan(reader.Scalars(RETURN)[0].value) and tracker.location.startswith("tensorboard --logdir ")

@@ -14,8 +14,8 @@ from told_run import STEPS, begun, outcome, tell
 
 from lab.faults.trackers import serving
 from stride.commands import setup_wandb_dashboard
-from stride.report.trackers import courier
-from stride.report.trackers.registry import couriers
+from stride.report.trackers import async_tracker
+from stride.report.trackers.registry import async_trackers
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoFile
 
@@ -30,14 +30,14 @@ def alone(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(courier, "PATIENCE", 120)
-    monkeypatch.setattr(courier, "HURRY", 120)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 120)
+    monkeypatch.setattr(async_tracker, "HURRY", 120)
 
 
 def told(*overrides, **changes):
     """A whole run, with a film, a curve and a report."""
     run, header, config = begun(*overrides, **changes)
-    (sink,) = couriers(run, config.logger)
+    (sink,) = async_trackers(run, config.logger)
     tell([sink], run, header, config, end=False)
     (run.logs / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
     run.report.write_text("# All went well")
@@ -80,7 +80,7 @@ def test_wandb_is_told_all_and_what_is_wrong_with_it_harms_nobody(monkeypatch, c
         for name, value in server.variables.items():
             monkeypatch.setenv(name, value)
         run, header, config = begun("logger=[wandb]")
-        (sink,) = couriers(run, config.logger)
+        (sink,) = async_trackers(run, config.logger)
         tell([sink], run, header, config, end=False)
         while not hasattr(sink._tracker, "_listener"):  # its process has these variables
             time.sleep(0.01)
@@ -94,7 +94,7 @@ def test_wandb_is_told_all_and_what_is_wrong_with_it_harms_nobody(monkeypatch, c
     for mode in ways[1:]:
         tracker, run = sinks[mode][0]._tracker, sinks[mode][1]
         assert tracker.remark.startswith("no server was reached, so it writes files"), mode
-        assert tracker._child.returncode == 0 and tracker.where.startswith("offline; send it: wandb sync ")
+        assert tracker._child.returncode == 0 and tracker.location.startswith("offline; send it: wandb sync ")
         (file,) = run.logs.glob("wandb/offline-run-*/*.wandb")
         assert STEPS.encode() in file.read_bytes()
 

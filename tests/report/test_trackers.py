@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, row, tell
 
-from stride.report.trackers import courier, registry
-from stride.report.trackers.courier import Courier
-from stride.report.trackers.mailbox import Mailbox
-from stride.report.trackers.tracker import Tracker
+from stride.report.trackers import async_tracker, registry
+from stride.report.trackers.async_tracker import AsyncTracker
+from stride.report.trackers.tracker import Tracker, TrackerQueue
 from stride.utils.user_error import UserError
 
 
@@ -30,7 +29,7 @@ def runs(tmp_path, monkeypatch):
 class Heard(Tracker):
     """Notes what it is told; may be stopped before it takes anything, or fail at a call."""
 
-    title, where = "Heard", "here"
+    title, location = "Heard", "here"
 
     def __init__(self, fails_at=""):
         self.calls, self.go = [], threading.Event()
@@ -43,8 +42,8 @@ class Heard(Tracker):
             raise OSError("the disk is full")
         self.calls.append(call)
 
-    def begin(self, facts):
-        self._hear("begin", facts)
+    def begin(self, details):
+        self._hear("begin", details)
 
     def row(self, step, values):
         self._hear("row", step, values)
@@ -55,14 +54,14 @@ class Heard(Tracker):
     def alert(self, step, title, text):
         self._hear("alert", step, title, text)
 
-    def end(self, facts):
-        self._hear("end", facts)
+    def end(self, details):
+        self._hear("end", details)
 
 
 def test_all_is_told_in_order(caplog):
     heard, (run, header, config) = Heard(), begun("tags=[a,b]", "notes=hello", group="g1")
     with caplog.at_level(logging.INFO, "stride"):
-        tell([Courier(heard, run)], run, header, config)
+        tell([AsyncTracker(heard, run)], run, header, config)
     assert [call[0] for call in heard.calls] == ["begin", "row", "row", "row", "row", "alert", "end"]
     facts = heard.calls[0][1]
     assert (facts["id"], facts["project"], facts["group"]) == (run.id, "CartPole-v1", "g1")
@@ -76,10 +75,10 @@ def test_all_is_told_in_order(caplog):
 
 
 def test_one_that_takes_nothing_costs_a_training_nothing_but_its_own_rows(caplog, monkeypatch):
-    monkeypatch.setattr(courier, "PATIENCE", 0.05)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 0.05)
     heard, (run, header, config) = Heard(), begun()
     heard.go.clear()
-    sink = Courier(heard, run, most=3)
+    sink = AsyncTracker(heard, run, most=3)
     began = time.perf_counter()
     tell([sink], run, header, config, rows=500, end=False)
     assert time.perf_counter() - began < 5  # it would take nothing for 30 seconds
@@ -102,17 +101,17 @@ def test_one_that_takes_nothing_costs_a_training_nothing_but_its_own_rows(caplog
 def test_one_that_fails_is_given_up_and_told(call, caplog):
     heard, (run, header, config) = Heard(fails_at=call), begun()
     with caplog.at_level(logging.INFO, "stride"):
-        tell([Courier(heard, run)], run, header, config)
+        tell([AsyncTracker(heard, run)], run, header, config)
     line = caplog.records[-1].getMessage()
     assert line == "Heard: given up, OSError: the disk is full; metrics.csv has every row"
 
 
 def test_a_signal_is_not_made_to_wait(monkeypatch):
-    monkeypatch.setattr(courier, "PATIENCE", 30)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 30)
     heard, (run, header, config) = Heard(), begun()
     heard.go.clear()
     for ended in (None, outcome(run, reason="interrupted")):
-        sink = Courier(heard, run)
+        sink = AsyncTracker(heard, run)
         sink.begin(header, config)
         began = time.perf_counter()
         sink.end(ended)
@@ -121,12 +120,12 @@ def test_a_signal_is_not_made_to_wait(monkeypatch):
 
 
 def test_what_is_no_row_always_fits():
-    box = Mailbox(most=2)
+    box = TrackerQueue(most=2)
     for number in range(5):
-        box.put({"call": "row", "step": number})
-    box.put({"call": "alert"})
-    box.put({"call": "end"})
-    assert box.lost == 3 and [box.take()["call"] for _ in range(4)] == ["row", "row", "alert", "end"]
+        box.send({"call": "row", "step": number})
+    box.send({"call": "alert"})
+    box.send({"call": "end"})
+    assert box.dropped_rows == 3 and [box.get()["call"] for _ in range(4)] == ["row", "row", "alert", "end"]
 
 
 def test_a_package_that_is_missing_is_named_before_anything_begins(monkeypatch):
@@ -149,7 +148,7 @@ def test_a_folder_that_wandb_leaves_is_no_package(tmp_path, monkeypatch):
 def test_names_of_loggers(tmp_path):
     run, _, config = begun("logger=tensorboard")
     assert config.logger == ("tensorboard",)
-    assert len(registry.couriers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
+    assert len(registry.async_trackers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
     with pytest.raises(
         UserError, match=r"logger\[0\] takes csv, tensorboard, wandb, trackio, not 'wandbb'; did you mean"
     ):
@@ -199,10 +198,10 @@ def fake(tmp_path, monkeypatch):
 
 def told_to_wandb(monkeypatch, caplog, **changes):
     """(run, the lines for people) after a whole run, with as much time as it takes."""
-    monkeypatch.setattr(courier, "PATIENCE", 60)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 60)
     run, header, config = begun("logger=[wandb]", "tags=[a]", "project_id=p/q", group="g")
     with caplog.at_level(logging.INFO, "stride"):
-        tell(registry.couriers(run, config.logger), run, header, config, **changes)
+        tell(registry.async_trackers(run, config.logger), run, header, config, **changes)
     return run, [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
 
 
@@ -245,7 +244,7 @@ def test_a_package_that_breaks_harms_nobody(fake, monkeypatch, caplog, what):
 
 def test_whoever_dies_without_a_word_is_told_as_failed(fake):
     run, header, config = begun("logger=[wandb]")
-    (sink,) = registry.couriers(run, config.logger)
+    (sink,) = registry.async_trackers(run, config.logger)
     tell([sink], run, header, config, end=False)
     for _ in range(3000):
         if Path(os.environ["NOTED"]).exists() and any(each[0] == "alert" for each in fake()):

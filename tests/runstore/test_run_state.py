@@ -11,7 +11,7 @@ from stride.runstore import run_state
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_fate import died
+from stride.runstore.run_fate import silent_end
 from stride.runstore.run_files import write_json
 from stride.runstore.run_lock import locked
 from stride.runstore.run_state import state_of
@@ -67,7 +67,7 @@ def test_a_living_process_is_live_halted_and_live_again_and_dead_when_it_is_kill
         assert within(5, run.path, "halted")
         os.kill(child, signal.SIGCONT)
         assert within(5, run.path, "live")
-    assert state_of(run.path, facts()) == "dead" and "ended without a word" in died(run, facts())
+    assert state_of(run.path, facts()) == "dead" and "ended without a word" in silent_end(run, facts())
 
 
 def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):

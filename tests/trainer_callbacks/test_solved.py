@@ -12,7 +12,7 @@ from stride.commands import runs, train
 from stride.config.listing import print_variants
 from stride.inspector.table import verdict_badge
 from stride.report.group import read_group
-from stride.report.monitor.fleet import Fleet
+from stride.report.monitor.run_list import RunList, shown_state
 from stride.runstore.run_brief import best_of
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_facts import verdict, verdict_words
@@ -212,9 +212,9 @@ def test_how_few_is_said_wherever_solved_is(capsys):
     page = (group.folder / "report.md").read_text()
     assert page.startswith("**2 of 2 seeds solved (5 episodes), ") and page.count(f"| {few} |") == 2
     assert few in str(verdict_badge(look_at(run.path).verdict))
-    fleet = Fleet()
-    fleet.look()
-    assert [each.state for row in fleet.rows("newest") for each in row.members] == [few] * 2
+    run_list = RunList()
+    run_list.refresh()
+    assert [shown_state(each) for row in run_list.rows("newest") for each in row.members] == [few] * 2
 
 
 def test_how_many_is_said_of_solved_alone():

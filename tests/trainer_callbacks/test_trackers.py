@@ -5,7 +5,7 @@ import yaml
 from tiny_runs import TINY, tiny_run
 
 from stride.commands import train
-from stride.report.trackers import courier, registry
+from stride.report.trackers import async_tracker, registry
 from stride.runstore.metrics_csv import read_csv
 from stride.runstore.run_dir import RunDir
 
@@ -24,7 +24,7 @@ def rows_in(path):
 
 def test_a_tracker_is_told_what_the_file_is_told(monkeypatch):
     pytest.importorskip("tensorboard")
-    monkeypatch.setattr(courier, "PATIENCE", 120)
+    monkeypatch.setattr(async_tracker, "PATIENCE", 120)
     run = tiny_run(logger="[csv,tensorboard]")
     (first,) = run.logs.glob("events.out.tfevents.*")
     assert rows_in(first) == len(read_csv(run.metrics_csv)) == 5
@@ -50,8 +50,8 @@ def test_a_sweep_is_followed_and_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(registry, "is_installed", lambda package: False)
     assert train.command(WORDS) == 2 and "pip install 'stride-rl[wandb]'" in capsys.readouterr().err
     monkeypatch.setattr(registry, "is_installed", lambda package: True)
-    monkeypatch.setattr(registry, "couriers", lambda run, loggers, env_steps: [])
-    monkeypatch.setattr("stride.report.sinks.couriers", registry.couriers)
+    monkeypatch.setattr(registry, "async_trackers", lambda run, loggers, env_steps: [])
+    monkeypatch.setattr("stride.report.sinks.async_trackers", registry.async_trackers)
     run = tiny_run()
     config = run.facts()["config"]
     assert config["gamma"] == 0.5 and config["logger"] == ["csv", "wandb"]

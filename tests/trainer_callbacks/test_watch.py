@@ -17,7 +17,7 @@ from stride.config.metrics import KEY, Rule, load_metrics
 from stride.config.schema import ALGORITHMS
 from stride.report.console import Console
 from stride.report.log_lines import LINES, LogLines
-from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_sinks import MetricsCsv
 from stride.report.page import write_report
 from stride.runstore.alerts import Alert, Event, counted
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL

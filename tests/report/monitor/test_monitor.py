@@ -15,12 +15,12 @@ from stride.config.bands import Measured
 from stride.config.loader import load_config, to_plain
 from stride.config.metrics import Metric
 from stride.report import notebook_page
-from stride.report.metrics_csv import MetricsCsv
-from stride.report.monitor import band, judge, machine, run_page
+from stride.report.metrics_sinks import MetricsCsv
+from stride.report.monitor import band, machine, run_page, watched_run
 from stride.report.monitor.app import Monitor
-from stride.report.monitor.chosen import chosen
-from stride.report.monitor.told import as_json, as_text
-from stride.report.monitor.watched import Watched
+from stride.report.monitor.once import as_json, as_text
+from stride.report.monitor.run_list import find_target
+from stride.report.monitor.watched_run import WatchedRun
 from stride.report.run_view import metric_row
 from stride.report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
 from stride.runstore.alerts import Alert
@@ -89,7 +89,7 @@ def test_every_screen_fits_and_tells_the_state_the_clock_and_the_keys(width, hei
             monitor.press("m")
         text = seen(monitor, width, height)
     writer.end("finished", "")
-    assert "live" in text and "q quit" in text.splitlines()[-1] and text.splitlines()[-1].endswith(monitor.sort[mode])
+    assert "live" in text and "q quit" in text.splitlines()[-1] and text.splitlines()[-1].endswith(monitor.sort)
     if mode == "run":
         assert "31,250 / 100,000" in text and "31%" in text and "evaluation under way" in text and " KL " in text
         assert ("evaluations" in text and "┤" in text) == (width >= run_page.VERY_WIDE)
@@ -100,10 +100,10 @@ def test_every_screen_fits_and_tells_the_state_the_clock_and_the_keys(width, hei
 def test_a_run_tells_the_same_by_its_file_and_by_its_table():
     run, writer = made(1, rows=60, status="running", file=True)
     with locked(run.path):
-        both = Watched(run.path).look()
+        both = WatchedRun(run.path).refresh()
         writer.end("finished", "")
         (run.path / NAME).unlink()
-        table = Watched(run.path).look()
+        table = WatchedRun(run.path).refresh()
     assert both.values == pytest.approx(table.values, rel=1e-6) and both.val == table.val and both.state == table.state
     assert (both.env_steps, table.env_steps) == (31_250, 30_000), "between two rows only the file's clock moves"
     told = {name: share for name, share in table.phases.items() if share}
@@ -139,7 +139,7 @@ def test_keys_sort_scroll_freeze_switch_and_quit():
         assert first.id in seen(monitor), "there is no other"
         second, _ = made(2, status="running")
         with locked(second.path):
-            monitor._fleet_at = -10.0
+            monitor._listed_at = -10.0
             monitor.press("right")
             assert second.id in seen(monitor) and "of 2 live" in seen(monitor)
             monitor.press("right")
@@ -158,7 +158,7 @@ def test_a_group_is_one_row_that_opens_and_its_runs_are_gone_into():
     for seed in (2, 1):
         made(seed, group=GROUP)
     made(3, status="failed", group=GROUP, failure="x")
-    monitor = looking(Monitor(*chosen("group:" + GROUP)))
+    monitor = looking(Monitor(*find_target("group:" + GROUP)))
     assert seen(monitor).count("CartPole-v1:ppo") == 4, "a group that was asked for stands open"
     assert "2 solved, 1 failed" in seen(monitor) and "3 seeds" in seen(monitor)
     monitor.press("enter")
@@ -176,7 +176,7 @@ def test_alerts_that_are_open_stand_below_the_table(monkeypatch):
     table.end(None)
     text = seen(looking(Monitor(run.path)))
     assert "! 0.5" in text and "KL above" in text.split("\n  ! ")[1] and "policy_lr" in text.split("\n  ! ")[1]
-    monkeypatch.setattr(judge.Judge, "_begin", lambda self, look: False)
+    monkeypatch.setattr(watched_run, "watch_of", lambda view: None)
     assert "!" not in seen(looking(Monitor(run.path))), "what another version wrote is shown without advice"
 
 
@@ -184,12 +184,12 @@ def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
     curves = tuple([(0.0, 0.0), (100.0, float(top))] for top in (0, 100, 200, 300, 400))
     found = Measured({"gamma": 0.9, "seed": 1}, curves, 200.0, 5, 5)
     assert found.at(50) == [0, 50, 100, 150, 200] and found.at(500)[-1] == 400, "who ended stays at the last"
-    told = [band.standing(found, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)]
+    told = [band.ranked(found, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)]
     assert told == [
         "below all 5 shipped seeds at 50 steps", "below the 25th percentile",
         "between the 25th and 75th percentile", "above the 75th percentile", "above all 5 shipped seeds at 50 steps",
     ]  # fmt: skip
-    assert band.standing(found, -1, 5.0) == "", "before their first evaluation"
+    assert band.ranked(found, -1, 5.0) == "", "before their first evaluation"
     assert band.differing(found, {"gamma": 0.8, "seed": 2}) == ["gamma"]
     assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) == 20
 
@@ -229,9 +229,9 @@ def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended(root):
     live, _ = made(1, status="running")
     ended, _ = made(2)
     with locked(live.path):
-        assert chosen("")[0] == live.path and chosen("", latest=True)[0] == ended.path
+        assert find_target("")[0] == live.path and find_target("", latest=True)[0] == ended.path
     aged(live)
-    assert chosen("")[0] == ended.path
+    assert find_target("")[0] == ended.path
     write_json(ended.config_json, {"status": 3})
     assert "damaged" in seen(looking(Monitor(ended.path)))
 
@@ -241,7 +241,7 @@ def test_a_loop_of_ones_own_needs_no_run_folder(tmp_path):
     for step in range(1, 6):
         file.row(step, {"loss": 1 / step, "acc\x1b[2J": 0.5})
     for words in (str(tmp_path), str(tmp_path / NAME)):
-        text = seen(looking(Monitor(*chosen(words))))
+        text = seen(looking(Monitor(*find_target(words))))
         assert "my loop" in text and "0.200" in text and "live" in text and "\x1b" not in text
     file.end("finished", "done")
     assert "finished" in seen(looking(Monitor(tmp_path))) and "done" in seen(looking(Monitor(tmp_path)))
@@ -273,7 +273,7 @@ def test_this_process_takes_memory_and_processor_time():
     while time.process_time() < end:
         pass
     second = look.look(os.getpid())
-    assert first.cpu is None and second.cpu > 1 and second.memory > 10 << 20 and second.of > second.memory
+    assert first.cpu is None and second.cpu > 1 and second.memory > 10 << 20 and second.available > second.memory
     assert look.look(2**22 + 7) is None
 
 
@@ -308,7 +308,7 @@ def test_gpus_are_asked_through_nvidias_library_where_it_is(tmp_path, monkeypatc
     monkeypatch.setattr(machine, "NVML", str(tmp_path / "nvml.so"))
     found = machine.Machine().gpus()
     assert found == [machine.Gpu(45, 3 << 30, 80 << 30)]
-    assert run_page.machine_words(None, found) == "gpu 45 %, 3.0 of 80.0 GiB"
+    assert run_page.machine_text(None, found) == "gpu 45 %, 3.0 of 80.0 GiB"
 
 
 @pytest.mark.parametrize("text", [b"", b"train/clock/env_steps,", b"train/clock/env_steps,x\n1,2\n"])

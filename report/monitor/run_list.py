@@ -1,0 +1,174 @@
+"""The runs that a monitor lists: the newest, and every older one that a process still holds; groups together.
+
+Each line is read from the index of all runs: a look at 200 of them costs their stats.
+"""
+
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stride.runstore import run_lock
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_dir import LAST, RunDir, runs_root
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_state import FINISHED, IN_TRAINING, LIVE, state_of
+from stride.runstore.seed_group import find_group, names_group, spelled_out
+from stride.utils.places import TRAIN
+from stride.utils.user_error import UserError
+
+NEWEST = 200  # runs that are listed
+OLDER = 300  # folders behind them that one look searches for a run in training, by turns
+
+
+def is_training(run_brief: Brief) -> bool:
+    return run_brief.standing == "running" or run_brief.standing in IN_TRAINING
+
+
+def shown_state(run_brief: Brief) -> str:
+    """`live`, `failed`, ..; the verdict of a run that was tested."""
+    if run_brief.standing == FINISHED and run_brief.test is not None:
+        return run_brief.verdict
+    return LIVE if run_brief.standing == "running" else run_brief.standing
+
+
+def shown_return(run_brief: Brief) -> tuple[str, float]:
+    """(test, val or train, the return): the test of a run that finished, else its last return, NaN for none."""
+    if run_brief.standing == FINISHED and run_brief.test is not None:
+        return "test", run_brief.test
+    last_return = math.nan if run_brief.tail.last is None else run_brief.tail.last
+    return "val" if run_brief.tail.evaluated and math.isfinite(last_return) else "train", last_return
+
+
+@dataclass
+class RunRow:
+    """A run by itself, or a group."""
+
+    name: str
+    """the run's id, or the group's"""
+    members: list[Brief]
+    is_group: bool = False
+
+    @property
+    def returns(self) -> list[float]:
+        """Those of its runs, where they are known."""
+        values = [shown_return(member)[1] for member in self.members]
+        return [value for value in values if math.isfinite(value)]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.returns) if self.returns else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """As of a population."""
+        return statistics.pstdev(self.returns) if self.returns else math.nan
+
+    @property
+    def states(self) -> str:
+        """`live`; for a group `2 live, 3 finished`."""
+        states = [shown_state(member) for member in self.members]
+        if not self.is_group:
+            return states[0]
+        return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+
+Line = tuple[RunRow, Brief | None]  # (a group or a run, the run that is shown; None for the group itself)
+
+SORTS: dict[str, Callable[[RunRow], Any]] = {
+    "newest": lambda list_row: 0,  # in the order of the list
+    "return": lambda list_row: -list_row.mean if list_row.returns else math.inf,
+    "state": lambda list_row: "" if any(map(is_training, list_row.members)) else shown_state(list_row.members[0]),
+}
+
+
+class RunList:
+    """All runs under the root; `only`: those of one group."""
+
+    def __init__(self, only: str = "") -> None:
+        self.only = only
+        self.briefs: list[Brief] = []
+        self._index = RunIndex()
+        self._turn = 0  # where the search among older runs goes on
+        self._old_live: set[str] = set()  # older runs that a process holds
+
+    def refresh(self) -> None:
+        root = runs_root()
+        names = [*self._index.ids()]
+        older = names[NEWEST:]
+        candidates = self._old_live.union(older[self._turn : self._turn + OLDER])
+        self._turn += OLDER
+        if self._turn >= len(older):
+            self._turn = 0
+        self._old_live = {
+            run_name for run_name in candidates.intersection(older) if os.path.lexists(root / run_name / run_lock.NAME)
+        }
+        self.briefs = []
+        for run_name in [*names[:NEWEST], *sorted(self._old_live, reverse=True)]:
+            if os.path.lexists(root / run_name / "config.json"):
+                run_brief = self._index.brief(run_name)
+                if self.only in ("", run_brief.group):
+                    self.briefs.append(run_brief)
+
+    def rows(self, sort: str) -> list[RunRow]:
+        """Each group at the position of its newest run."""
+        rows: dict[str, RunRow] = {}
+        for run_brief in self.briefs:
+            run_name = run_brief.group or run_brief.id
+            if run_name not in rows:
+                rows[run_name] = RunRow(run_name, [], is_group=bool(run_brief.group))
+            rows[run_name].members.append(run_brief)
+        for list_row in rows.values():
+            list_row.members.sort(key=lambda member: (member.seed or 0, member.id))
+        return sorted(rows.values(), key=SORTS[sort])
+
+    def training_ids(self) -> list[str]:
+        """The runs in training, the newest first."""
+        return [run_brief.id for run_brief in self.briefs if is_training(run_brief)]
+
+
+def list_lines(rows: Sequence[RunRow], open_groups: set[str]) -> list[Line]:
+    """The lines one below the other: a group, and below it its runs where it is open."""
+    list_lines_shown: list[Line] = []
+    for list_row in rows:
+        list_lines_shown.append((list_row, None if list_row.is_group else list_row.members[0]))
+        if list_row.is_group and list_row.name in open_groups:
+            list_lines_shown += [(list_row, member) for member in list_row.members]
+    return list_lines_shown
+
+
+def find_target(selector: str, latest: bool = False) -> tuple[Path | None, str]:
+    """The folder of the run, or the name of the group, that a person means; UserError where there is neither."""
+    if names_group(selector):
+        return None, find_group(spelled_out(selector))
+    if os.sep in selector:  # the folder or the metrics.mmap of a foreign loop, which has no config.json
+        path = Path(selector)
+        folder = path.parent if path.name == NAME else path
+        if os.path.lexists(folder / NAME):
+            return folder.resolve(), ""
+    if selector or latest:
+        return RunDir.find(selector or LAST).path, ""
+    return _newest(), ""
+
+
+def _newest() -> Path:
+    """The newest in training, else the newest: the link to it is tried first, as a search takes a while."""
+    last_run = None
+    try:
+        last_run = RunDir.find(LAST)
+        if state_of(last_run.path, last_run.facts()) in IN_TRAINING:
+            return last_run.path
+    except UserError:  # a damaged one; another may be in training
+        pass
+    run_list = RunList()
+    run_list.refresh()
+    training = run_list.training_ids()
+    if last_run is not None and not training:
+        return last_run.path
+    if not run_list.briefs:
+        raise UserError(f"no run yet under {runs_root()}; `{TRAIN} CartPole-v1:ppo` begins one")
+    return runs_root() / (training[0] if training else run_list.briefs[0].id)

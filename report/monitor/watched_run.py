@@ -1,0 +1,276 @@
+"""A run as a monitor sees it: config.json, metrics.mmap and metrics.csv, read again and again into a RunView.
+
+Nothing is written and nobody waits. The files of a run that ended give the same view as those of one in training.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stride.report.run_view import RunView
+from stride.runstore.alerts import Alert
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, History, Score
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_reader import MetricsReader, Snapshot
+from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
+from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import LARGEST, finite, mapping, whole
+from stride.runstore.run_fate import conclusion, continuation, failure, silent_end
+from stride.runstore.run_files import status
+from stride.runstore.run_lock import is_here, owner
+from stride.runstore.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
+from stride.utils.user_error import UserError
+
+if TYPE_CHECKING:
+    from stride.trainer_callbacks.watch import AlertWatch
+
+MOST_UNJUDGED = 1 << 12  # rows that wait until the alerts are judged
+
+Facts = Mapping[str, Any]  # of config.json
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class WatchedView(RunView):
+    """A RunView with everything else that the monitor shows."""
+
+    id: str = ""
+    state: str = ""
+    algorithm: str = ""
+    seed: int | None = None
+    group: str = ""
+    playing: str = ""
+    """evaluation or test, while it is under way"""
+    message: str = ""
+    """how it ended, or the last line of its own"""
+    pid: int = 0
+    values: Mapping[str, float] = field(default_factory=dict)
+    """the last value of each metric"""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """the fraction of each in the time since its rows are read"""
+    config: Facts = field(default_factory=dict)
+
+
+class WatchedRows(MetricsTable):
+    """metrics.csv: the tails of all columns, the time of each phase, and rows of which no alert was judged yet."""
+
+    def begin(self) -> None:
+        self.history = History(self.columns[:MOST_COLUMNS])
+        self.values: dict[str, float] = {}
+        self.phase_seconds = dict.fromkeys(PHASES, 0.0)
+        self.unjudged: deque[Row] = deque(maxlen=MOST_UNJUDGED)
+        self.watch: AlertWatch | None = None
+
+    def take(self, csv_row: Row) -> None:
+        self.history.add(csv_row)
+        seconds = csv_row.get(SECONDS, math.nan) - self.values.get(SECONDS, 0.0)
+        if seconds > 0:  # else a resumed process counts from zero again
+            for phase in PHASES:
+                self.phase_seconds[phase] += seconds * csv_row.get(PREFIX + phase, 0.0)
+        self.values |= csv_row
+        self.unjudged.append(csv_row)
+
+
+class WatchedRun:
+    """One run; `refresh` costs a millisecond or two."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = RunDir(folder)
+        self.rows = WatchedRows(self.run.metrics_csv)
+        self._facts: Facts = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._reader: MetricsReader | None = None
+        self._snapshot: Snapshot | None = None  # the last that was read
+        self._rate = math.nan
+        self._tails: dict[str, tuple[int, Points]] = {}  # by metric: how often it was written, and its last points
+
+    def close(self) -> None:
+        if self._reader:
+            self._reader.close()
+
+    def refresh(self, with_alerts: bool = True) -> WatchedView:
+        """The run as it is now. Alerts take a fifth of a second the first time."""
+        facts = self._read_facts()
+        snapshot = self._read_snapshot()
+        self.rows.refresh()
+        view = self._view_of_rows(facts)
+        if snapshot is not None:
+            view = replace(view, **self._snapshot_fields(view, snapshot))
+        elapsed = view.elapsed
+        outcome = mapping(facts.get("outcome"))
+        if view.is_over and finite(outcome.get("seconds")):
+            elapsed = float(outcome["seconds"])
+        mean_rate = left = math.nan
+        if elapsed > 0:
+            mean_rate = max(0, view.env_steps - self._first_step(view.env_steps)) / elapsed
+        if not view.is_over and view.budget and mean_rate > 0:
+            left = max(0, view.budget - view.env_steps) / mean_rate
+        return replace(
+            view,
+            elapsed=elapsed,
+            mean_rate=mean_rate,
+            left=left,
+            rate=math.nan if view.is_over else view.rate,
+            doing=f"{view.playing} under way" if view.playing else "",
+            message=self._message(facts, view.state),
+            alerts=self._open_alerts(view) if with_alerts else (),
+        )
+
+    def points(self, metric_name: str) -> Points:
+        """(env steps, value), oldest first: the complete curve of a return, of other metrics the last points."""
+        curve = self.rows.points(metric_name) if metric_name in (TRAIN, VAL) else []
+        if curve:
+            return curve
+        if self._reader is not None and self._snapshot is not None and metric_name in self._snapshot.values:
+            count = self._snapshot.values[metric_name].times
+            old_count, _ = self._tails.get(metric_name, (0, ()))
+            if old_count != count:
+                with suppress(UserError):  # cut short meanwhile: the next look says so
+                    self._tails[metric_name] = count, self._reader.history(metric_name)
+            return self._tails.get(metric_name, (0, ()))[1]
+        series = self.rows.history.series.get(metric_name)
+        return list(enumerate(series.values)) if series else ()
+
+    def _read_facts(self) -> Facts:
+        """config.json, read again only when it has changed; {} for a foreign loop that has none."""
+        try:
+            file_status = status(self.run.config_json)
+            stamp = (file_status.st_ino, file_status.st_size, file_status.st_mtime_ns) if file_status else None
+            if stamp != self._stamp:
+                self._facts = self.run.facts() if file_status else {}
+                self._stamp = stamp
+        except UserError:
+            self._facts = {"status": "damaged"}
+        return self._facts
+
+    def _read_snapshot(self) -> Snapshot | None:
+        """The present content of metrics.mmap; None where there is no such file."""
+        before = self._snapshot
+        try:
+            if self._reader is None:
+                self._reader = MetricsReader(self.run.path / NAME)
+            snapshot = self._reader.read()
+        except UserError:
+            self.close()
+            self._reader = self._snapshot = None
+            return None
+        if before is None or snapshot.told < before.told or snapshot.env_steps < before.env_steps:
+            self._rate = snapshot.values[RATE].value if RATE in snapshot.values else math.nan
+            self._tails = {}
+        elif snapshot.told > before.told and snapshot.env_steps > before.env_steps:
+            self._rate = (snapshot.env_steps - before.env_steps) / (snapshot.told - before.told)
+        self._snapshot = snapshot
+        return snapshot
+
+    def _view_of_rows(self, facts: Facts) -> WatchedView:
+        """By config.json and metrics.csv alone: between two rows the clock does not move."""
+        history = self.rows.history
+        config = mapping(facts.get("config"))
+        state = state_of(self.run.path, facts)
+        is_over = state not in IN_TRAINING
+        process = None if is_over else owner(self.run.path)
+        return WatchedView(
+            title=f"{facts['env_id']}:{facts.get('variant', '?')}" if "env_id" in facts else "?",
+            env_steps=history.env_steps,
+            budget=int(finite(config.get("max_timesteps")) or 0),
+            goal=finite(facts.get("goal")),
+            val=history.val,
+            train=history.train,
+            elapsed=self.rows.values.get(SECONDS, math.nan),
+            rate=history.rate,
+            is_over=is_over,
+            id=self.run.id,
+            state=state,
+            algorithm=str(config.get("algo_id", "")),
+            seed=facts.get("seed"),
+            group=facts.get("group") or "",
+            pid=process["pid"] if process and is_here(process) else 0,
+            values=self.rows.values,
+            phases=shares(self.rows.phase_seconds),
+            config=config,
+        )
+
+    def _snapshot_fields(self, view: WatchedView, snapshot: Snapshot) -> dict[str, Any]:
+        """The fields that metrics.mmap knows better."""
+        assert self._reader is not None
+        origin = self._reader.origin
+        seconds = snapshot.told - origin.monotonic if view.is_over else time.time() - origin.wall
+        fields: dict[str, Any] = {
+            "env_steps": snapshot.env_steps,
+            "budget": snapshot.max_timesteps or view.budget,
+            "playing": snapshot.doing,
+            "rate": self._rate,
+            "elapsed": max(0.0, seconds),
+            "values": {metric_name: latest.value for metric_name, latest in snapshot.values.items()},
+        }
+        if view.title == "?":
+            fields["title"] = str(origin.facts.get("config_id") or origin.run or self.run.id)
+        if view.goal is None:
+            fields["goal"] = finite(origin.facts.get("goal"))
+        if not view.pid and not view.is_over:
+            fields["pid"] = origin.pid
+        if not view.val.best_at:
+            fields["val"] = self._score(VAL, VAL_BEST)
+        if not view.train.best_at:
+            fields["train"] = self._score(TRAIN, "")
+        return fields
+
+    def _score(self, metric_name: str, best_name: str) -> Score:
+        score = Score()
+        for step, value in self.points(metric_name):
+            score.add(value, int(step))
+        if self._snapshot is not None and best_name in self._snapshot.values:
+            score.best = max(score.best, self._snapshot.values[best_name].value)
+        return score
+
+    def _first_step(self, env_steps: int) -> int:
+        """Env steps at which the process that trains it, or trained it last, began."""
+        first_step = self._reader.origin.facts.get("first_step") if self._reader else None
+        if first_step is None or not whole(first_step) or first_step >= LARGEST:
+            return 0
+        return min(first_step, env_steps)
+
+    def _message(self, facts: Facts, state: str) -> str:
+        """How it ended and what to do, or the last line of its own while it trains."""
+        message = ""
+        if state == FAILED:
+            message = failure(facts)
+        elif state == DEAD and facts:
+            message = silent_end(self.run, facts)
+        elif state in (INTERRUPTED, PAUSED) and facts:
+            message = continuation(self.run)
+        elif state == FINISHED and facts.get("outcome"):
+            message = conclusion(mapping(facts["outcome"]))
+        return message or (self._snapshot.line if self._snapshot else "")
+
+    def _open_alerts(self, view: WatchedView) -> list[Alert]:
+        """Judged by the rules of metrics.yaml, as the training does: a file of numbers holds no advice."""
+        if self.rows.watch is None:
+            self.rows.watch = watch_of(view)
+        watch = self.rows.watch
+        if watch is None:
+            return []
+        while self.rows.unjudged:
+            csv_row = self.rows.unjudged.popleft()
+            if 0 <= csv_row.get(STEPS, 0.0) <= LARGEST:
+                watch.add(csv_row)
+        return [alert for alert in watch.alerts if alert.open]
+
+
+def watch_of(view: WatchedView) -> "AlertWatch | None":
+    """The rules for this config; None for a foreign loop, or where another version wrote the config."""
+    if not view.config:
+        return None
+    from stride.config.loader import from_plain  # imported late: they take longer than the first screen may
+    from stride.trainer_callbacks.watch import AlertWatch
+
+    try:
+        return AlertWatch(from_plain(view.config, view.id), view.goal)
+    except UserError:
+        return None

@@ -1,0 +1,119 @@
+"""The sink that informs a tracker: by a thread and a bounded queue of its own, and no error of a tracker ends a run.
+
+The training waits for no more than an append to a list. No thread writes to the terminal: what a person should know of
+a tracker is logged by `end`, in the thread that trains; run.log has its errors at once.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.report.trackers.tracker import ALERT, BEGIN, END, MOST_MESSAGES, ROW, VIDEO, Details, Tracker, TrackerQueue
+from stride.runstore.alerts import Event
+from stride.runstore.history import STEPS
+from stride.runstore.outcome import UNENDED, Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_log import NOTE
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.user_error import UserError, describe_error
+from stride.utils.video_file import VideoError
+
+PATIENCE = 5.0  # seconds that the end of a training waits for a tracker
+HURRY = 0.3  # seconds after a signal: whoever sent it may send SIGKILL next
+
+log = logging.getLogger("stride")
+
+
+class AsyncTracker(Sink):
+    """One for each tracker, so that one that hangs delays none of the others."""
+
+    def __init__(self, tracker: Tracker, run: RunDir, env_steps: int = 0, most: int = MOST_MESSAGES) -> None:
+        """`env_steps`: where a resumed run goes on."""
+        self._tracker = tracker
+        self._run = run
+        self._steps = env_steps
+        self._queue = TrackerQueue(most)
+        self._trouble = ""
+        self._finished = Flag()  # everything was delivered, or the tracker was given up
+
+    def begin(self, header: Header, config: Config) -> None:
+        self._queue.send({"call": BEGIN, "details": run_details(self._run, header, config, self._steps)})
+        Thread(target=self._deliver, name=f"to {self._tracker.title}", daemon=True).start()
+
+    def row(self, row: Mapping[str, float]) -> None:
+        self._steps = int(row.get(STEPS, self._steps))
+        self._queue.send({"call": ROW, "step": self._steps, "values": dict(row)})
+
+    def media(self, video: Path) -> None:
+        self._queue.send({"call": VIDEO, "step": self._steps, "path": str(video)})
+
+    def alert(self, event: Event) -> None:
+        if event.begins:
+            alert = event.alert
+            text = f"{event.sentence().removeprefix('! ')} {alert.means} {alert.tip}".strip()
+            self._queue.send({"call": ALERT, "step": event.env_steps, "title": alert.title, "text": text})
+
+    def end(self, outcome: Outcome | None) -> None:
+        self._queue.send({"call": END, "details": outcome and outcome_details(self._run, outcome)})
+        is_hurried = outcome is None or outcome.reason in UNENDED
+        is_complete = self._finished.wait(HURRY if is_hurried else PATIENCE)
+        tracker = self._tracker
+        problems = [tracker.remark, self._trouble]
+        if self._queue.dropped_rows:
+            problems.append(f"it was too slow, {self._queue.dropped_rows:,} rows were dropped")
+        if not is_complete:
+            problems.append("it is slow, what is left goes on in the background")
+        if tracker.location:
+            log.info(f"{tracker.title}: {tracker.location}")
+        if any(problems):
+            log.warning(f"{tracker.title}: {'; '.join(filter(None, problems))}; metrics.csv has every row")
+
+    def _deliver(self) -> None:
+        """The thread: deliver one message after the other, until the end or the first error."""
+        try:
+            while True:
+                message = self._queue.get()
+                self._tracker.receive(message)
+                if message["call"] == END:
+                    break
+        except (OSError, UserError, VideoError) as error:  # a full disk, a lost process, a damaged video
+            self._trouble = f"given up, {describe_error(error)}"
+            log.log(NOTE, f"{self._tracker.title}: {self._trouble}")
+        finally:
+            self._finished.set()
+
+
+def run_details(run: RunDir, header: Header, config: Config, env_steps: int) -> Details:
+    """The message of the beginning."""
+    run_facts = run.facts()
+    header_fields = dataclasses.asdict(header)
+    del header_fields["run_path"]
+    return {
+        "id": run.id,
+        "logs": str(run.logs),
+        "project": config.project_id or config.env_id,
+        "group": str(run_facts.get("group") or ""),
+        "tags": [*config.tags],
+        "notes": config.notes,
+        "config": {**to_plain(config), "git_hash": str(run_facts.get("git_hash", "")), "run": header_fields},
+        "resumed_at": env_steps,
+    }
+
+
+def outcome_details(run: RunDir, outcome: Outcome) -> Details:
+    """The message of the end; `curve` and `report` are paths, "" where there is no such file."""
+    curve_path = run.logs / "curve.svg"
+    fields = ("result", "reason", "test_mean", "test_episodes", "val_best", "goal", "seconds")
+    return {
+        **{name: getattr(outcome, name) for name in fields},
+        "verdict": outcome.verdict_words,
+        "sentence": outcome.sentence(),
+        "alerts": [alert.sentence() for alert in outcome.alerts],
+        "curve": str(curve_path) if curve_path.exists() else "",
+        "report": str(run.report) if run.report.exists() else "",
+    }
