@@ -6,7 +6,7 @@ import re
 from math import inf, isqrt
 from typing import NamedTuple
 
-from stride.config.field_types import schedulable
+from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
 from stride.config.plateau import EVALUATED, Plateau
 from stride.config.plugins import DOTTED

@@ -1,7 +1,9 @@
-"""Environments that come with a package of their own, and the extra of this project that installs it."""
+"""Packages that are optional: the extra that installs each, which environments need it, and other uses."""
 
 from importlib.util import find_spec
 from typing import NamedTuple
+
+from stride.utils.user_error import UserError, nearest
 
 
 class Extra(NamedTuple):
@@ -53,3 +55,16 @@ def missing(env_id: str) -> Extra | None:
     """The one that an id needs and that is not installed; nothing is imported."""
     extra = extra_of(env_id)
     return extra if extra and find_spec(extra.module) is None else None
+
+
+LOCAL = "local"
+MACHINES = (LOCAL, "ray", "ray:local")  # where --on has several runs trained
+NEEDS_OPTUNA = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
+
+
+def check_machines(where: str) -> None:
+    """UserError for an --on that names nothing, or whose package is not installed."""
+    if where not in MACHINES:
+        raise UserError(f"--on {where}: {', '.join(MACHINES)}{nearest(where, MACHINES)}")
+    if where != LOCAL and find_spec("ray") is None:
+        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'")

@@ -12,14 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from stride.config.diff import differing, short
 from stride.config.extras import ENVPOOL, extra_of
-from stride.config.keys import check_algorithm
+from stride.config.fields import algorithms, check_algorithm
 from stride.config.loader import compose, environment_files, file_of, id_in, to_plain
-from stride.config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
-from stride.config.schedule_keys import Raw
+from stride.config.plugins import DOTTED, TooEarlyError, is_dotted
+from stride.config.raw import EnvironmentFile, Raw, overlay
 from stride.config.schema import ALGORITHMS, Config
-from stride.config.variants import EnvironmentFile, overlay
-from stride.config.written import differing, short
 from stride.utils.places import TRAIN
 from stride.utils.project import project
 from stride.utils.user_error import UserError, nearest

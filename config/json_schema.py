@@ -10,15 +10,13 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from stride.config.checks import RANGES, Range
-from stride.config.field_types import hints, members, schedulable
-from stride.config.keys import SET_BY_LOADER
+from stride.config.fields import SET_BY_LOADER, hints, members, schedulable
 from stride.config.manual import field_docs
 from stride.config.plateau import Plateau
-from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
-from stride.config.schedule_keys import key_of
+from stride.config.raw import INHERIT, VARIANT_NAME
+from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule, schedule_key
 from stride.config.schema import ALGORITHMS
 from stride.config.spec import Quantity, Spec
-from stride.config.variants import INHERIT, VARIANT_NAME
 
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
@@ -66,7 +64,7 @@ def keys_of(cls: type) -> Json:
     for name in schedulable(cls):
         for part in ("kind", *SCHEDULE_PARTS):
             takes = {"enum": [*KINDS, *SHORT, None]} if part == "kind" else optional(number(float, None))
-            found[key_of(name, part)] = {"description": PARTS[part].format(name), **takes}
+            found[schedule_key(name, part)] = {"description": PARTS[part].format(name), **takes}
     return found
 
 

@@ -10,9 +10,9 @@ from stride.config.bands import of_variant
 from stride.config.extras import missing
 from stride.config.general import GENERAL
 from stride.config.loader import environment_files, load_variant
+from stride.config.raw import EnvironmentFile
 from stride.config.scenarios import told_here
 from stride.config.spec import Spec
-from stride.config.variants import EnvironmentFile
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import run_lines
 from stride.utils.user_error import UserError, nearest

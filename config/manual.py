@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from stride.config.checks import RANGES
-from stride.config.field_types import hints, schedulable, takes
+from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.plateau import Plateau

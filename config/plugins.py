@@ -11,16 +11,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from inspect import get_annotations
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from stride.config.field_types import hints, takes
-from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
 from stride.utils.interrupted import by_signal
@@ -142,34 +138,6 @@ def _near(module: str) -> str:
     return ""
 
 
-def learn_algorithm(algo_id: str, where: str) -> bool:
-    """Make the keys of an algorithm of one's own known under its name; False where there is none of that name."""
-    agent = find(where, "algorithms", algo_id)
-    if agent is None:
-        return False
-    keys = get_annotations(agent).get("config") if isinstance(agent, type) else None
-    if not isinstance(keys, type) or not issubclass(keys, Config):
-        raise UserError(
-            f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
-            "`config: ItsConfig`, a dataclass derived from Config, is"
-        )
-    if "__dataclass_fields__" not in vars(keys):
-        raise UserError(f"{where}: {algo_id}: {keys.__name__} needs @dataclass(frozen=True)")
-    for item in fields(keys):
-        if item.default is MISSING and item.default_factory is MISSING:
-            raise UserError(f"{where}: {algo_id}: {keys.__name__}.{item.name} needs a default")
-        _check_type(f"{where}: {algo_id}: {keys.__name__}.{item.name}", hints(keys)[item.name])
-    register_algorithm(algo_id, keys)
-    return True
-
-
-def _check_type(what: str, hint: object) -> None:
-    try:
-        takes(hint)
-    except KeyError as error:
-        raise UserError(f"{what} has a type that no file can give: {hint}") from error
-
-
 def package_folders() -> list[Path]:
     """Where the packages that `stride.configs` names hold YAML files; a package is found, not imported."""
     found: list[Path] = []
@@ -182,11 +150,6 @@ def package_folders() -> list[Path]:
             raise UserError(f"entry point stride.configs: {point.name}: there is no package {point.value!r}")
         found += map(Path, spec.submodule_search_locations)
     return found
-
-
-def algorithms() -> list[str]:
-    """Names of algorithms: those of the schema, and those that installed packages bring."""
-    return [*dict.fromkeys((*ALGORITHMS, *registered("algorithms")))]
 
 
 NAMED: dict[str, Callable[[object], list[object]]] = {  # the keys of a config that may name code, and how

@@ -3,6 +3,7 @@
 Holds the value's curve and its parsing; which fields may have one is said by their type in algorithms/."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,6 +17,7 @@ SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine
 EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
 SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
+KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,17 @@ class Schedule:
             return self.start_value * math.exp(done * math.log(self.end_value / self.start_value))
         left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
         return self.end_value + (self.start_value - self.end_value) * left
+
+
+def parse_schedule_key(key: str) -> tuple[str, str] | None:
+    """`policy_lr_schedule_end` -> ("policy_lr", "end"), `policy_lr_schedule` -> ("policy_lr", "kind"), else None."""
+    match = KEY.fullmatch(key)
+    return (match[1], match[2] or "kind") if match else None
+
+
+def schedule_key(field: str, part: str) -> str:
+    """The key that sets one part of a field's schedule."""
+    return f"{field}_schedule" if part == "kind" else f"{field}_schedule_{part}"
 
 
 def peak_part(kind: str) -> str:

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from stride.config.diff import override_text
 from stride.config.metrics import declared
-from stride.config.overrides import in_words
 from stride.config.schema import Config
 from stride.config.search_rules import Space, rungs_below
 from stride.config.yaml_file import read_yaml
@@ -79,7 +79,7 @@ class Search:
     def words(self, params: Mapping[str, Any]) -> list[str]:
         """The overrides of a trial."""
         spelled = {space.key: bool(space.choices) for space in self.spaces}
-        return [f"{key}={value}" if spelled[key] else in_words(key, value) for key, value in params.items()]
+        return [f"{key}={value}" if spelled[key] else override_text(key, value) for key, value in params.items()]
 
 
 def read_search(path: Path, trials: int | None, load: Load) -> Search:
@@ -121,7 +121,7 @@ def _search(name: str, raw: Mapping[str, Any], trials: int | None, load: Load) -
 def ends(space: Space) -> list[str]:
     """Overrides whose soundness is that of the whole space."""
     numbers = [int(each) if space.whole else each for each in (space.low, space.high)]
-    return [f"{space.key}={each}" for each in space.choices] or [in_words(space.key, each) for each in numbers]
+    return [f"{space.key}={each}" for each in space.choices] or [override_text(space.key, each) for each in numbers]
 
 
 def _check_names(name: str, raw: Mapping[str, Any]) -> None:
@@ -229,7 +229,7 @@ def _parameters(told: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
             if part not in PARTS:
                 raise UserError(f"{where} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
         if "value" in parts:
-            fixed.append(in_words(key, parts["value"]))
+            fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
             raise UserError(f"{where} is the budget, which all trials share: {{value: 1e5}}")
         else:
@@ -248,7 +248,7 @@ def _space(where: str, key: str, parts: Mapping[str, Any]) -> Space:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
             raise UserError(f"{where}: values takes a list, not {values!r}: an empty range")
-        choices = tuple(in_words(key, value).partition("=")[2] for value in values)
+        choices = tuple(override_text(key, value).partition("=")[2] for value in values)
         if len({*choices}) < len(choices):
             raise UserError(f"{where}: a value is given twice")
         return Space(key, choices)

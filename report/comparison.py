@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from stride.config.written import written
+from stride.config.diff import written
 from stride.report.group import Group, Seed, caution, together
 from stride.report.ledger.table import aligned
 from stride.runstore.run_facts import mapping

@@ -45,7 +45,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "statistics", "provenance", "entry", "durable_file", "places", "project")
 LIGHT = ("config/", "report/", "runstore/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT += tuple(f"trainer_callbacks/{name}.py" for name in ("sink", "watch", "memory_watch", "failed"))
-LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "claimed", "detached"))
+LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "detached", "arguments", "values"))
 LIGHT_ROOMS = (
     "charts",
     "compare",
@@ -86,7 +86,7 @@ OPENERS = {
     "config/listing.py": "how wide the terminal is",
     "config/metrics.py": "metrics.yaml",
     "config/loader.py": "YAML of the project or of the user",
-    "config/preflight.py": "the project's own code",
+    "stride/commands/train_opening.py": "the project's own code",
     "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
     "utils/cores.py": "/proc and /sys",

@@ -9,7 +9,7 @@ from commands import ROOT, run_command
 from rich.console import Console
 
 from stride.commands import check_env
-from stride.config.commands.check_env import parse_check
+from stride.commands.check_env import parse_check
 from stride.envs_gym.check.catalogue import CATALOGUE, finding
 from stride.envs_gym.check.finding import Facts, Result
 from stride.envs_gym.check.screen import page, progress

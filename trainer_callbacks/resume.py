@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stride.config.changes import Change, changes, unproven
+from stride.config.diff import ConfigChange, changes, unproven
 from stride.config.loader import from_plain, to_plain
 from stride.config.plugins import check_names, trust_in
 from stride.config.schema import Config
@@ -41,7 +41,7 @@ class Resumption:
     facts: dict[str, Any]  # its config.json
     sidecar: dict[str, Any]
     config: Config
-    changed: tuple[Change, ...]
+    changed: tuple[ConfigChange, ...]
     notes: tuple[str, ...]
     fork: bool
     edited: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[st
     then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
     now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
     known = "config" in sidecar
-    found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
+    found = [ConfigChange(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
     if not known or not found:
         return ["it no longer has the hash it was written with"]
     more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stride.config.written import IDENTITY, written
+from stride.config.diff import IDENTITY, written
 from stride.report.ledger.explain import meant
 from stride.report.ledger.plot import MARKS, overlay
 from stride.report.ledger.table import aligned, cell, plain

@@ -10,12 +10,12 @@ from stride.runstore.run_index import NEWEST_FIRST, RunIndex
 from stride.runstore.run_query import FIELDS, Look, asked, further, looks, order_of
 from stride.runstore.run_shelf import details_of
 from stride.runstore.runs_root import runs_root
+from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
 
 if TYPE_CHECKING:
     from stride.runstore.run_dir import RunDir
 
-GROUP = "group:"
 NEWEST = 20
 PATIENCE = 1.0  # seconds before it is said that runs are being read
 
@@ -71,7 +71,8 @@ def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
 
     found: dict[str, RunDir] = {}
     for word in words:
-        for run in _group(word.removeprefix(GROUP)) if word.startswith(GROUP) else [RunDir.find(word)]:
+        kind, name, _ = parse_selector(word)
+        for run in _group(name) if kind == "group" else [RunDir.find(word)]:
             found[str(run.path)] = run
     if len(found) < least:
         raise UserError(f"{least} runs are wanted, and {' '.join(words)} is {len(found)}")

@@ -7,7 +7,8 @@ from stride.report.monitor.fleet import Fleet
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.run_dir import LAST, RunDir, runs_root
 from stride.runstore.run_state import IN_TRAINING, state_of
-from stride.runstore.seed_group import find_group, names_group, spelled_out
+from stride.runstore.seed_group import find_group
+from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError
 
@@ -15,7 +16,7 @@ from stride.utils.user_error import UserError
 def chosen(selector: str, latest: bool = False) -> tuple[Path | None, str]:
     """A run's folder, or the name of a group; UserError where there is neither."""
     if names_group(selector):
-        return None, find_group(spelled_out(selector))
+        return None, find_group(selector)
     if os.sep in selector and (folder := _of_file(Path(selector))):
         return folder, ""
     if selector:

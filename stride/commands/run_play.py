@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stride.config.commands.play import PlayArguments, parse_play
+from stride.commands.run_arguments import PlayArguments, look_for_run, parse_play
 from stride.config.loader import file_of
-from stride.config.preflight import look_for_run
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -39,7 +38,7 @@ from stride.report.console import standard_output
 from stride.report.group import Group, Seed, read_group
 from stride.runstore import run_files
 from stride.runstore.run_facts import finite, mapping
-from stride.runstore.seed_group import each_of
+from stride.runstore.select import group_selectors
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> int:
 
 def compare(arguments: PlayArguments, say: Say) -> int:
     """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
-    groups = [part for selector in each_of(arguments.run_id) for part in read_group(selector).parts]
+    groups = [part for selector in group_selectors(arguments.run_id) for part in read_group(selector).parts]
     how = "of the closing tests"
     if arguments.headless:
         groups = [play_group(group, arguments, say) for group in groups]

@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stride.config.commands.publish import TEMPORARY, parse_publish
-from stride.config.preflight import look_for_run
+from stride.commands.run_arguments import TEMPORARY, look_for_run, parse_publish
 from stride.utils import entry
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from stride.config.commands.train import Arguments
+from stride.commands.train_arguments import Arguments
 from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config

@@ -10,8 +10,8 @@ import pytest
 from stride.config.checks import nearest_sizes
 from stride.config.debugger import for_debugger
 from stride.config.loader import environment_files, from_plain, load_config, load_file, parse_config_id, to_plain
+from stride.config.raw import EnvironmentFile
 from stride.config.schema import PPOConfig, REINFORCEConfig, RolloutConfig
-from stride.config.variants import EnvironmentFile
 from stride.config.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ import pytest
 from stride.agents.experience import storage
 from stride.agents.experience.storage import TooLargeError
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
 from stride.trainer_callbacks.memory_offer import offer
