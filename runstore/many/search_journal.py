@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.config.extras import NEEDS_OPTUNA
-from stride.config.search_rules import Space
+from stride.config.search import Space
 from stride.utils.user_error import UserError
 
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them

@@ -14,8 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.config.search import BEST, Search
-from stride.config.search_rules import promoted, ranked
+from stride.config.search import BEST, Search, promoted, ranked
 from stride.report.sweep_result import Finalist, SweepResult
 from stride.runstore.history import STEPS
 from stride.runstore.many.pools import Pool

@@ -20,6 +20,7 @@ from stride.commands.train_values import (
     parse_steps,
 )
 from stride.commands.usage import OneLineParser, add_project
+from stride.config.checks import refuse
 from stride.config.debugger import attached
 from stride.config.extras import LOCAL, check_machines
 from stride.config.general import Look, is_general, load_general
@@ -275,7 +276,7 @@ def _check_conflicts(
     """UserError for flags that cannot be meant together, or that say nothing without another one."""
     resume, group = flags.resume, names_group(flags.resume)
     many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
-    _refuse(
+    refuse(
         (resume and (config_ids or flags.file or flags.multirun or len(seeds) > 1),
          "--resume takes everything from the run's config.json; give it alone, or with key=value changes"),
         (resume and flags.wandb_sweep,
@@ -298,7 +299,7 @@ def _check_conflicts(
     )  # fmt: skip
     check_machines(flags.on)
     apart = "--detach" if flags.detach else "--monitor"
-    _refuse(
+    refuse(
         (flags.on != LOCAL and resume and not group,
          f"--on {flags.on} is for several runs; one goes on where you are"),
         (flags.on != LOCAL and flags.debug,
@@ -308,10 +309,3 @@ def _check_conflicts(
         (flags.json and (flags.help or flags.list_envs is not None),
          "--json reports a training; --help and --list-envs are for people"),
     )  # fmt: skip
-
-
-def _refuse(*conflicts: tuple[object, str]) -> None:
-    """UserError with the message of the first condition that holds."""
-    for is_wrong, message in conflicts:
-        if is_wrong:
-            raise UserError(message)

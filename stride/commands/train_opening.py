@@ -141,7 +141,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def knows_all_algorithms() -> bool:
-    """Whether schema.py has the keys of all rows of agents/algorithms.py; others are registered when torch is loaded."""
+    """Whether schema.py has the keys of all rows of agents/algorithms.py; others are registered with torch."""
     return {*_rows_of("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
 
 

@@ -8,8 +8,7 @@ import yaml
 from stride import config
 from stride.commands.sweep import parse_sweep
 from stride.commands.train_arguments import parse_arguments
-from stride.config.search import read_search
-from stride.config.search_rules import Space
+from stride.config.search import Space, read_search
 from stride.utils.user_error import UserError
 
 SHIPPED = Path(config.__file__).parent / "sweeps" / "cartpole.yaml"

@@ -13,8 +13,7 @@ pytest.importorskip("optuna", reason="pip install 'stride-rl[tune]'")
 
 from stride.commands.sweep_runs import next_trial
 from stride.commands.train_arguments import parse_arguments
-from stride.config.search import read_search
-from stride.config.search_rules import ranked
+from stride.config.search import ranked, read_search
 from stride.runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
 from stride.runstore.run_dir import list_runs
 from stride.runstore.seed_group import members
