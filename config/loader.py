@@ -16,24 +16,26 @@ How `train.py CartPole-v1:ppo gamma=0.98` becomes a config, read downwards:
     to_plain             loader      data for config.json; from_plain reads that back through the same steps"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.config.checks import check, check_version
 from stride.config.fields import algorithms, cannot_schedule, check_algorithm, check_key, convert, hints, schedulable
-from stride.config.migrations import migrate
 from stride.config.plugins import NOBODY, Trust, check_names, package_folders
 from stride.config.raw import EnvironmentFile, Raw, apply_overrides, fold_schedules, overlay
 from stride.config.schedule import is_named
-from stride.config.schema import ALGORITHMS, Config, REINFORCEConfig
+from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, REINFORCEConfig
 from stride.config.sizes import check_whole_numbers
 from stride.utils.project import project
 from stride.utils.user_error import UserError, nearest
 from stride.utils.user_input import check_value
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
+Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+# from version n of a config's plain data to n + 1, or UserError; each has a test with a config as it was written then
+MIGRATIONS: Migrations = {}
 
 
 class ConfigId(NamedTuple):
@@ -177,6 +179,24 @@ def from_plain(
     for key in values:
         check_key(key, algo_id, where)
     return compose(Raw(values, dict.fromkeys(values, where)), algo_id, overrides, variant, where, stored=True)
+
+
+def migrate(
+    values: Mapping[str, object],
+    migrations: Migrations = MIGRATIONS,
+    newest: int = SCHEMA_VERSION,
+    changes: Mapping[int, str] = CHANGES,
+) -> dict[str, Any]:
+    """The config of an older run with the keys of version `newest`, as a new dict; UserError where that cannot be."""
+    plain, version = dict(values), values.get("schema_version")
+    if isinstance(version, bool) or not isinstance(version, int) or version > newest:
+        return plain  # for check_version to refuse
+    for number in range(version, newest):
+        if number not in migrations:
+            since = "; ".join(f"{later}: {change}" for later, change in changes.items() if later > number)
+            raise UserError(f"schema_version is {number}, this program reads {newest}; changes since: {since}")
+        plain = {**migrations[number](dict(plain)), "schema_version": number + 1}
+    return plain
 
 
 def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, where: str, stored: bool = False) -> Config:

@@ -1,8 +1,7 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
 from stride.config.diff import differing_rows
-from stride.config.metric_order import metric_of
-from stride.config.metrics import load_metrics
+from stride.config.metrics import load_metrics, metric_of
 from stride.inspector.charts import Line, board, bound, chart, clock, constant
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts

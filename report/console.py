@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich import console as rich_console
 from rich.text import Text
 
-from stride.config.metric_order import console_metrics
-from stride.config.metrics import Metric
+from stride.config.metrics import Metric, console_metrics
 from stride.config.schema import Config
 from stride.report.dashboard import closing_block, header_block, live_page, plain_line, recap
 from stride.report.in_place import InPlace

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from stride.config.metric_order import console_metrics
+from stride.config.metrics import console_metrics
 from stride.config.schema import Config
 from stride.report.notebook_page import Display, page, words
 from stride.report.run_view import live_view
