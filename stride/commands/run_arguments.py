@@ -4,11 +4,12 @@ They are apart from these commands, as a mistyped flag is refused, and a line co
 """
 
 import re
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from stride.commands.usage import OneLineParser, add_project
 from stride.config.plugins import trusting
@@ -22,14 +23,7 @@ TRUST = "import these modules of this machine where a run from elsewhere names t
 CHECKPOINT = "best (the default), last or epoch=NN"
 
 
-class AboutRun(Protocol):
-    """The arguments of a command about a run."""
-
-    @property
-    def run_id(self) -> str: ...
-
-
-def look_for_run(parse: Callable[[list[str]], AboutRun], must_exist: bool = True) -> Callable[[list[str]], None]:
+def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:
     """A function that checks a command line, and that the run which it names exists, before anything is loaded."""
 
     def first(argv: list[str]) -> None:
@@ -98,9 +92,10 @@ def build_play_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python run_play.py", description="Watch or measure a trained agent.", epilog=PLAY_EXAMPLES
     )
-    parser.add_argument("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
-    parser.add_argument("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
-    parser.add_argument("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
+    add = parser.add_argument
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    add("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
     modes = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
     for flag, mode, text in (
         ("--deterministic", "greedy", "the most likely action; the default"),
@@ -109,17 +104,17 @@ def build_play_parser() -> OneLineParser:
         ("--user", "user", "you play, by keyboard"),
     ):
         modes.add_argument(flag, dest="mode", action="store_const", const=mode, default="greedy", help=text)
-    parser.add_argument("--headless", action="store_true", help="no window; many episodes at once")
+    add("--headless", action="store_true", help="no window; many episodes at once")
     text = "film it, without a window: an episode a file in the run's videos/ or in the folder PATH, all in PATH.mp4"
-    parser.add_argument("--video", nargs="?", const="", metavar="PATH", help=text)
+    add("--video", nargs="?", const="", metavar="PATH", help=text)
     text = "a video without episode, step and return"
-    parser.add_argument("--no-captions", dest="captions", action="store_false", help=text)
-    parser.add_argument("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
-    parser.add_argument("--fps", type=float, metavar="N", help="speed of the window or the video")
-    parser.add_argument("--step-by-step", action="store_true", help="describe each step and wait for Enter")
-    parser.add_argument("--max-steps", type=int, metavar="N", help="end each episode after N steps")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no window")
-    parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add("--no-captions", dest="captions", action="store_false", help=text)
+    add("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
+    add("--fps", type=float, metavar="N", help="speed of the window or the video")
+    add("--step-by-step", action="store_true", help="describe each step and wait for Enter")
+    add("--max-steps", type=int, metavar="N", help="end each episode after N steps")
+    add("--json", action="store_true", help="one JSON object on standard output, no window")
+    add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     add_project(parser)
     return parser
 
@@ -176,53 +171,39 @@ then, on any machine:
 TEMPORARY = ""
 
 
-@dataclass(frozen=True)
-class PublishArguments:
-    """How run_publish.py was called; `folder` is None without --dry-run, and TEMPORARY where it names none."""
-
-    run_id: str
-    checkpoint: str
-    repo: str
-    private: bool
-    folder: str | None
-    message: str
-    allow_text: bool
-    trust: tuple[str, ...] = ()
-
-    @property
-    def dry_run(self) -> bool:
-        """Whether to send nothing."""
-        return self.folder is not None
-
-
 def build_publish_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python run_publish.py",
         description="Publish a trained agent on the Hugging Face Hub.",
         epilog=PUBLISH_EXAMPLES,
     )
-    parser.add_argument("--run-id", "--run_id", metavar="RUN", default=LAST, help="@last (the default), id, path")
-    parser.add_argument("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
-    parser.add_argument("--repo", metavar="USER/NAME", default="", help="<you>/<env>-<variant> by default")
-    parser.add_argument("--private", action="store_true", help="only you can see it")
+    add = parser.add_argument
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help="@last (the default), id, path")
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    add("--repo", metavar="USER/NAME", default="", help="<you>/<env>-<variant> by default")
+    add("--private", action="store_true", help="only you can see it")
     text = "send nothing: write the files into FOLDER and print the card"
-    parser.add_argument("--dry-run", dest="folder", nargs="?", metavar="FOLDER", const=TEMPORARY, help=text)
-    parser.add_argument("--message", metavar="TEXT", default="", help="of the commit")
+    add("--dry-run", dest="folder", nargs="?", metavar="FOLDER", const=TEMPORARY, help=text)
+    add("--message", metavar="TEXT", default="", help="of the commit")
     text = "publish texts of yours that look like a secret, a path or an address"
-    parser.add_argument("--allow-text", action="store_true", help=text)
-    parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add("--allow-text", action="store_true", help=text)
+    add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     add_project(parser)
     return parser
 
 
-def parse_publish(argv: list[str]) -> PublishArguments:
-    """argv without the program's name; UserError for what is unknown or of the wrong form."""
-    parsed = build_publish_parser().parse_all(argv)
-    if parse_selector(parsed.run_id).kind == "hub":
-        raise UserError(f"{parsed.run_id} is published already; --run-id takes a run of this machine")
-    if parsed.folder:
-        check_name(parsed.folder, "--dry-run")
-    return PublishArguments(**{**vars(parsed), "trust": trusted(parsed.trust)})
+def parse_publish(argv: list[str]) -> Namespace:
+    """argv without the program's name; UserError for what is unknown or of the wrong form.
+
+    `folder` is None without --dry-run, and TEMPORARY where it names none.
+    """
+    arguments = build_publish_parser().parse_all(argv)
+    if parse_selector(arguments.run_id).kind == "hub":
+        raise UserError(f"{arguments.run_id} is published already; --run-id takes a run of this machine")
+    if arguments.folder:
+        check_name(arguments.folder, "--dry-run")
+    arguments.trust = trusted(arguments.trust)
+    return arguments
 
 
 EXPORT_EXAMPLES = """\
@@ -256,15 +237,16 @@ def build_export_parser() -> OneLineParser:
         description="Write a trained policy into one file: observation processing, network and greedy action.",
         epilog=EXPORT_EXAMPLES,
     )
-    parser.add_argument("run_id", metavar="RUN", nargs="?", default=LAST, help=RUN)
-    parser.add_argument("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    add = parser.add_argument
+    add("run_id", metavar="RUN", nargs="?", default=LAST, help=RUN)
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
     kinds = parser.add_mutually_exclusive_group(required=True)
     text = "for onnxruntime; pip install 'stride-rl[export]'"
     kinds.add_argument("--onnx", dest="kind", action="store_const", const="onnx", help=text)
     text = "torch.export's own file, which torch loads without Stride"
     kinds.add_argument("--torch", dest="kind", action="store_const", const="torch", help=text)
-    parser.add_argument("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx or .pt2 by default")
-    parser.add_argument("--time", action="store_true", help="measure a call of the file beside one of torch")
+    add("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx or .pt2 by default")
+    add("--time", action="store_true", help="measure a call of the file beside one of torch")
     return parser
 
 
@@ -300,34 +282,28 @@ exit codes:
 TOLERANCE = 1e-5
 
 
-@dataclass(frozen=True)
-class VerifyArguments:
-    """How `stride verify` was called; `iterations` is 0 where the earliest checkpoint is compared."""
-
-    run_id: str
-    iterations: int = 0
-    test: bool = False
-    tolerance: float = TOLERANCE
-
-
 def build_verify_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride verify",
         description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
         epilog=VERIFY_EXAMPLES,
     )
-    parser.add_argument("run_id", metavar="RUN", nargs="?", default=LAST, help="@last (the default), id, path")
+    add = parser.add_argument
+    add("run_id", metavar="RUN", nargs="?", default=LAST, help="@last (the default), id, path")
     text = "compare every checkpoint of these; default: the earliest checkpoint"
-    parser.add_argument("--iterations", type=int, metavar="N", default=0, help=text)
-    parser.add_argument("--test", action="store_true", help="play the closing test again and compare it")
+    add("--iterations", type=int, metavar="N", default=0, help=text)
+    add("--test", action="store_true", help="play the closing test again and compare it")
     text = f"numbers that differ by no more are the same; default {TOLERANCE:g}"
-    parser.add_argument("--tolerance", type=float, metavar="X", default=TOLERANCE, help=text)
+    add("--tolerance", type=float, metavar="X", default=TOLERANCE, help=text)
     return parser
 
 
-def parse_verify(argv: list[str]) -> VerifyArguments:
-    """argv without the program's name; UserError for what is unknown or out of range."""
-    arguments = VerifyArguments(**vars(build_verify_parser().parse_all(argv)))
+def parse_verify(argv: list[str]) -> Namespace:
+    """argv without the program's name; `iterations` is 0 where the earliest checkpoint is compared.
+
+    UserError for what is unknown or out of range.
+    """
+    arguments = build_verify_parser().parse_all(argv)
     if arguments.iterations < 0:
         raise UserError(f"--iterations is a whole number from 1 on, not {arguments.iterations}")
     if not 0 <= arguments.tolerance < float("inf"):
@@ -340,32 +316,23 @@ def parse_verify(argv: list[str]) -> VerifyArguments:
 ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
 
 
-@dataclass(frozen=True)
-class InspectArguments:
-    """How run_inspect.py was called."""
-
-    run_id: str
-    host: str
-    port: int
-    share: bool
-
-
 def build_inspect_parser() -> OneLineParser:
     parser = OneLineParser(prog="python run_inspect.py", description="Look into runs and episodes in the browser.")
+    add = parser.add_argument
     text = "the run to begin with: @last (the default), @best[:ENV[:VARIANT]], id"
-    parser.add_argument("--run-id", "--run_id", metavar="RUN", default=LAST, help=text)
-    parser.add_argument("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help=text)
+    add("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
     text = "who may connect: 127.0.0.1 (the default) is this machine only"
-    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
     text = "a public address through Gradio's servers: whoever knows it sees every run"
-    parser.add_argument("--share", action="store_true", help=text)
+    add("--share", action="store_true", help=text)
     add_project(parser)
     return parser
 
 
-def parse_inspect(argv: list[str]) -> InspectArguments:
+def parse_inspect(argv: list[str]) -> Namespace:
     """argv without the program's name; UserError for what is unknown or out of range."""
-    arguments = InspectArguments(**vars(build_inspect_parser().parse_all(argv)))
+    arguments = build_inspect_parser().parse_all(argv)
     if not 0 <= arguments.port <= 65535:
         raise UserError(f"--port must be from 0 to 65535, not {arguments.port}")
     if not ADDRESS.fullmatch(arguments.host):  # its form alone: the server finds out whether this machine has it

@@ -48,7 +48,9 @@ def main(argv: list[str]) -> int:
     facts, own = public_facts(loaded), find_own(find_token())
     message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
     show_texts([*written_texts(facts), Text("--message", arguments.message)], own, arguments.allow_text)
-    owner = NOBODY if arguments.dry_run else who_am_i()  # a wrong token is known before the episodes are played
+    owner = (
+        NOBODY if arguments.folder is not None else who_am_i()
+    )  # a wrong token is known before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
     files = build_files(loaded, repo, facts, say)

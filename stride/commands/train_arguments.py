@@ -60,6 +60,26 @@ exit codes:
   goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
   or SIGTERM, and saved
 """
+VALUES = (  # flag, the name of its value, help
+    ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"),
+    ("--checkpoint", "NAME", "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"),
+    (
+        "--group",
+        "NAME",
+        "the run of this group with exactly this config and seed: begun, continued, or waited for where it trains",
+    ),
+    ("--trust", "MODULE[,MODULE]", TRUST),
+)
+SWITCHES = {
+    "--fork": "with --resume: a new run from there, which may have another seed; the old one stays. --group: once",
+    "--accept-changes": "with --resume: take a config.json that was edited by hand",
+    "--require-goal": "exit code 3 unless the closing test reaches the goal",
+    "--json": "an event a line on stdout, for programs: docs/events.md",
+    "--detach": "train in the background, which outlives this shell; shows how to look on and how to stop it",
+    "--monitor": "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the "
+    "background",
+    "--debug": "one world, a tiny budget, all checks, a profiler trace",
+}
 Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
 
 
@@ -178,29 +198,15 @@ def build_parser() -> OneLineParser:
     add("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     add("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     add("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
-    text = "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"
-    add("--resume", metavar="RUN", default="", help=text)
-    text = "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"
-    add("--checkpoint", metavar="NAME", default="", help=text)
-    text = "with --resume: a new run from there, which may have another seed; the old one stays. --group: once"
-    add("--fork", action="store_true", help=text)
+    for flag, metavar, text in VALUES:
+        add(flag, metavar=metavar, default="", help=text)
     text = "stop after this number of env steps, saved and untested, to go on another time exactly as without a stop"
     add("--pause-at", metavar="STEPS", help=text)
-    text = "the run of this group with exactly this config and seed: begun, continued, or waited for where it trains"
-    add("--group", metavar="NAME", default="", help=text)
-    text = "with --resume: take a config.json that was edited by hand"
-    add("--accept-changes", action="store_true", help=text)
     text = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
     add("--wandb_sweep", "--wandb-sweep", action="store_true", help=text)
-    add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     add("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
-    add("--require-goal", action="store_true", help="exit code 3 unless the closing test reaches the goal")
-    add("--json", action="store_true", help="an event a line on stdout, for programs: docs/events.md")
-    text = "train in the background, which outlives this shell; shows how to look on and how to stop it"
-    add("--detach", action="store_true", help=text)
-    text = "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the background"
-    add("--monitor", action="store_true", help=text)
-    add("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
+    for flag, text in SWITCHES.items():
+        add(flag, action="store_true", help=text)
     return parser
 
 
@@ -227,34 +233,28 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if parsed.group:
         check_group(parsed.group)
     _check_conflicts(parsed, config_ids, seeds, sweep)
-    several = _each_training(config_ids, overrides, parsed.multirun)
+    multirun = parsed.multirun
+    several = _each_training(config_ids, overrides, multirun)
     runs = len(several) * max(1, len(seeds))
     if runs > MOST_RUNS:
         raise UserError(f"{runs:,} runs; one command has at most {MOST_RUNS:,}")
+    values = vars(parsed)
+    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
+        del values[name]
     return Arguments(
-        config_id=config_ids[0] if config_ids else "",
-        overrides=sweep.overrides(overrides) if sweep else several[0][1],
-        file=parsed.file,
-        seeds=seeds,
-        resume=parsed.resume,
-        checkpoint=parsed.checkpoint,
-        accept_changes=parsed.accept_changes,
-        group=parsed.group,
-        list_envs=parsed.list_envs,
-        quiet=parsed.quiet or parsed.json or os.environ.get("STRIDE_QUIET") == "1",
-        json=parsed.json,
-        debug=parsed.debug or attached(),
-        require_goal=parsed.require_goal,
-        help=parsed.help,
-        trust=trusted(parsed.trust),
-        detach=parsed.detach,
-        monitor=parsed.monitor,
-        pause_at=None if parsed.pause_at is None else parse_steps(parsed.pause_at),
-        fork=parsed.fork,
-        sweep=sweep,
-        several=several if len(several) > 1 else (),
-        asked=(*config_ids, *["-m"] * parsed.multirun, *overrides),
-        on=parsed.on,
+        **values
+        | {
+            "config_id": config_ids[0] if config_ids else "",
+            "overrides": sweep.overrides(overrides) if sweep else several[0][1],
+            "seeds": seeds,
+            "quiet": parsed.quiet or parsed.json or os.environ.get("STRIDE_QUIET") == "1",
+            "debug": parsed.debug or attached(),
+            "trust": trusted(parsed.trust),
+            "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
+            "sweep": sweep,
+            "several": several if len(several) > 1 else (),
+            "asked": (*config_ids, *["-m"] * multirun, *overrides),
+        }
     )
 
 

@@ -13,11 +13,12 @@ from stride.utils import quick_start  # isort: skip  # before all others
 
 import math
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stride.commands.run_arguments import VerifyArguments, look_for_run, parse_verify
+from stride.commands.run_arguments import look_for_run, parse_verify
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
     return 0 if verdict.word != "different" else 1
 
 
-def verify(run: RunDir, arguments: VerifyArguments) -> Verdict:
+def verify(run: RunDir, arguments: Namespace) -> Verdict:
     info, sidecars = run.facts(), checkpoint_set.known(run.checkpoints)
     config = repeatable(run, info)
     names = compared_checkpoints(run, sidecars, arguments.iterations)
