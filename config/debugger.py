@@ -6,18 +6,18 @@ from dataclasses import replace
 from stride.config.checks import check, nearest_sizes
 from stride.config.schema import Config, RolloutConfig
 
-TINY = 10  # iterations of a budget nobody chose
+TINY = 10  # iterations of a budget that nobody chose
 
 
 def attached() -> bool:
-    """Whether a debugger looks on: by a trace function, or from Python 3.12 on as the monitoring tool of that name."""
+    """Whether a debugger is attached: by a trace function, or from Python 3.12 on as the monitoring tool."""
     if sys.gettrace() is not None:
         return True
     return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
 
 
 def for_debugger(config: Config, tiny: bool = False) -> Config:
-    """The same with one environment and thread; batch_size stays what it is where it still divides the rollout.
+    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
 
     `tiny`: a few iterations are enough to see what is wrong."""
     config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)

@@ -7,7 +7,7 @@ from stride.utils.user_error import UserError, nearest
 
 
 class Extra(NamedTuple):
-    """How the dependency is called, the extra, its module, and how ids begin that need it."""
+    """An optional dependency: its title, the extra that installs it, its module, and how ids begin that need it."""
 
     title: str
     name: str
@@ -18,7 +18,7 @@ class Extra(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """What to type."""
+        """The command that installs it."""
         return f"pip install 'stride-rl[{self.name}]'"
 
     def meant_by(self, term: str) -> bool:
@@ -47,12 +47,12 @@ ENVPOOL = (
 
 
 def extra_of(env_id: str) -> Extra | None:
-    """The one that an id needs, None of any other."""
+    """The extra that an id needs; None where it needs none."""
     return next((extra for extra in EXTRAS if env_id.startswith(extra.ids)), None)
 
 
 def missing(env_id: str) -> Extra | None:
-    """The one that an id needs and that is not installed; nothing is imported."""
+    """The extra that an id needs and that is not installed; nothing is imported."""
     extra = extra_of(env_id)
     return extra if extra and find_spec(extra.module) is None else None
 
