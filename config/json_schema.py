@@ -77,17 +77,17 @@ def block(keys: Json, all_keys: Json) -> Json:
 
 
 def by_algorithm(otherwise: str) -> Json:
-    """What algo_id says it is, else `otherwise`."""
+    """The algorithm that algo_id names, else `otherwise`."""
     of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
     rest: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
-        said = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
-        rest = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
+        named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
+        rest = {"if": named, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
     return rest
 
 
 def of_name(name: str) -> Json:
-    """A block that is called as an algorithm, and is of it unless it says or inherits another."""
+    """A block that is named like an algorithm, and is of it unless it names or inherits another."""
     own: Json = {"$ref": f"#/definitions/{name}"}
     inherits = {"required": [INHERIT]}
     return {"if": {"anyOf": [inherits, {"required": ["algo_id"]}]}, "then": by_algorithm("#/definitions/any"),

@@ -102,10 +102,10 @@ def given(env: Maker, selector: str) -> Iterator[str]:
     """While a program's own worlds can be made, by this id; the run that is named, if any, has to be of such."""
     env_id = id_of(env)
     if selector:
-        known = "" if names_published(selector) else str(RunDir.find(selector).facts().get("env_id"))
-        if not is_given(known):
+        trained_on = "" if names_published(selector) else str(RunDir.find(selector).facts().get("env_id"))
+        if not is_given(trained_on):
             raise UserError(f"{selector} was not trained on an environment of env=; leave env= out")
-        if known != env_id:
-            raise UserError(f"{selector} was trained on {known}, and env= makes {env_id}")
+        if trained_on != env_id:
+            raise UserError(f"{selector} was trained on {trained_on}, and env= makes {env_id}")
     with lent(env_id, env):
         yield env_id

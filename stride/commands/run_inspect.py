@@ -46,8 +46,8 @@ def ended_by_signals() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in ENDS:
-            signal.signal(each, signal.SIG_IGN)
+        for other in ENDS:
+            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, end) for number in ENDS}

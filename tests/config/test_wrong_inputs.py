@@ -119,7 +119,7 @@ OVERRIDES = [  # (overrides on CartPole-v1:ppo, fragment)
     ("policy_lr=linn_0.1", "policy_lr takes a number or a schedule, not 'linn_0.1'"),
     ("policy_lr=exp_0", "an exponential schedule cannot go from 0 to 0"),
     ("policy_lr_schedule=linaer", "'linaer' is not a kind of schedule (linear, cosine, exponential, warmup)"),
-    ("policy_lr_schedule_end=-1", "a schedule's start and end lie at 0 or later, not at -1"),
+    ("policy_lr_schedule_end=-1", "a schedule's start and end are at 0 or later, not at -1"),
     ("policy_lr_schedule_start=149000 policy_lr_schedule_end=0.5", "ends at 75000 env steps, before"),
     ("policy_lr_schedul=linear", "did you mean policy_lr_schedule"),
     ("policy_targets=returns", "policy_targets belongs to reinforce; ppo has gae_lambda"),

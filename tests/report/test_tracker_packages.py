@@ -130,7 +130,7 @@ def test_the_dashboard_is_made_once(monkeypatch, capsys):
         for flags in ([], [], ["--overwrite"]):
             assert setup_wandb_dashboard.main([*words, *flags]) == 0
             told.append(capsys.readouterr().out.split(":")[0])
-        assert told == ["made", "it is there", "put anew"] and len(server.views) == 1
+        assert told == ["made", "it exists", "replaced"] and len(server.views) == 1
         (view,) = server.views.values()
         assert json.loads(view["spec"]) == json.loads(first)["spec"]
         server.mode = "fails"
