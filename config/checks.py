@@ -123,8 +123,8 @@ def check_version(version: object) -> None:
     """UserError with the list of changes unless these are the keys of today."""
     if version == SCHEMA_VERSION and not isinstance(version, bool):
         return
-    known = version if isinstance(version, int) else 0
-    changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > known)
+    stored = version if isinstance(version, int) else 0
+    changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > stored)
     history = f"changes since: {changes}" if changes else "it comes from a newer program"
     raise UserError(f"schema_version is {version}, this program reads {SCHEMA_VERSION}; {history}")
 

@@ -128,8 +128,10 @@ def load_metrics() -> dict[str, Metric]:
 def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
     rules = []
     for rule in entry.get("alerts", ()):
-        lists_as_tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in rule.items()}
-        rules.append(Rule(**lists_as_tuples))
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in rule.items()
+        }
+        rules.append(Rule(**values))
     better = None if entry.get("better") == "none" else entry.get("better")
     return Metric(**{**entry, "name": name, "better": better, "alerts": tuple(rules)})
 

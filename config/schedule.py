@@ -5,8 +5,8 @@ The curve of the value and its parsing; the fields that may have one have it in 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from stride.utils.user_error import UserError, nearest
 
@@ -46,7 +46,8 @@ class Schedule:
         peak = peak_part(kind)
         if peak not in parts:
             raise UserError(f"a {kind} schedule needs {peak}")
-        return replace(cls.named(kind, parts[peak]), **parts).checked()
+        values: dict[str, Any] = {**vars(cls.named(kind, parts[peak])), **parts}
+        return cls(**values).checked()
 
     @classmethod
     def named(cls, kind: str, value: float) -> "Schedule":

@@ -1,4 +1,4 @@
-"""What a sweep's YAML says, checked to the last word: W&B's format, and what is ours in it. No torch.
+"""A sweep's YAML file, checked completely: W&B's format, and some keys of ours. No torch.
 
 method: bayes                                      or random, grid
 metric: {name: val/roll/ep_rew/mean, goal: maximize}

@@ -1,4 +1,4 @@
-"""What train.py prints or refuses before torch is loaded: --help, mistyped words, a run that is done, a header.
+"""The answers of train.py before torch is loaded: --help, mistyped words, a run that is done, the first lines.
 
 The first lines of a training are shown while torch is loaded; the console prints the rest of the header below them.
 """

@@ -45,7 +45,7 @@ COMMANDS = (
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """What is wrong is a UserError. Texts are shown as they are written, and no flag may be shortened."""
+    """A parser that raises UserError. Texts are shown as they are written, and no flag may be shortened."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
