@@ -11,15 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from stride.commands.train_arguments import TRUST, trusted
 from stride.commands.usage import OneLineParser, add_project
-from stride.config.plugins import trusting
 from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError
 from stride.utils.user_input import check_name
 
 RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path, hub:USER/REPO[@REVISION]"
-TRUST = "import these modules of this machine where a run from elsewhere names them"
 CHECKPOINT = "best (the default), last or epoch=NN"
 
 
@@ -33,13 +32,6 @@ def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> 
             RunDir.find(selector)
 
     return first
-
-
-def trusted(text: str) -> tuple[str, ...]:
-    """The modules of --trust, each a name."""
-    modules = tuple(part.strip() for part in text.split(",") if part.strip())
-    trusting(modules)
-    return modules
 
 
 PLAY_EXAMPLES = """\

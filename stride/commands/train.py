@@ -34,11 +34,10 @@ from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
 from stride.agents.networks.policies import check_name as check_policy_name
-from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
+from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
 from stride.commands.train_several import start_all
 from stride.commands.train_values import ignored_sweep
-from stride.config.debugger import for_debugger
 from stride.config.extras import LOCAL
 from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.listing import print_variants

@@ -6,10 +6,10 @@ It is apart from train.py, as a mistyped flag is refused, and a line completed, 
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stride.commands.run_arguments import TRUST, trusted
 from stride.commands.train_values import (
     MOST_RUNS,
     TRACKER,
@@ -20,12 +20,12 @@ from stride.commands.train_values import (
     parse_steps,
 )
 from stride.commands.usage import OneLineParser, add_project
-from stride.config.checks import refuse
-from stride.config.debugger import attached
+from stride.config.checks import check, nearest_sizes, refuse
 from stride.config.extras import LOCAL, check_machines
 from stride.config.general import Look, is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id
-from stride.config.schema import Config
+from stride.config.plugins import trusting
+from stride.config.schema import Config, RolloutConfig
 from stride.runstore.claim import check_group
 from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
@@ -60,6 +60,8 @@ exit codes:
   goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
   or SIGTERM, and saved
 """
+TRUST = "import these modules of this machine where a run from elsewhere names them"
+TINY = 10  # iterations under a debugger, of a budget that nobody chose
 VALUES = (  # flag, the name of its value, help
     ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"),
     ("--checkpoint", "NAME", "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"),
@@ -258,6 +260,13 @@ def parse_arguments(argv: list[str]) -> Arguments:
     )
 
 
+def trusted(text: str) -> tuple[str, ...]:
+    """The modules of --trust, each a name."""
+    modules = tuple(part.strip() for part in text.split(",") if part.strip())
+    trusting(modules)
+    return modules
+
+
 def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun: bool) -> tuple[Words, ...]:
     """Each ENV:VARIANT with each combination of values."""
     for config_id in config_ids:
@@ -309,3 +318,31 @@ def _check_conflicts(
         (flags.json and (flags.help or flags.list_envs is not None),
          "--json reports a training; --help and --list-envs are for people"),
     )  # fmt: skip
+
+
+def attached() -> bool:
+    """Whether a debugger is attached: by a trace function, or from Python 3.12 on as the monitoring tool."""
+    if sys.gettrace() is not None:
+        return True
+    return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
+
+
+def for_debugger(config: Config, tiny: bool = False) -> Config:
+    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
+
+    `tiny`: a few iterations are enough to see what is wrong."""
+    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)
+    if isinstance(config, RolloutConfig):
+        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        if config.policy in ("lstm", "gru"):
+            config = replace(config, batch_size=1.0)  # sequences are not cut
+        rollout, rows = config.rollout_size, config.minibatch_size
+        if rollout % rows or rows == 1:
+            sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
+            config = replace(config, batch_size=sizes[0])
+        if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
+            config = replace(config, accumulate=1)
+        if tiny:
+            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
+    check(config, f"{config.env_id}:{config.variant} under the debugger")
+    return config

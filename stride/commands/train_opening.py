@@ -12,9 +12,8 @@ from typing import Any
 
 from rich.text import Text
 
-from stride.commands.train_arguments import Arguments, build_parser, check_pause, parse_arguments
+from stride.commands.train_arguments import Arguments, build_parser, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, train_apart
-from stride.config.debugger import for_debugger
 from stride.config.extras import LOCAL
 from stride.config.general import Look
 from stride.config.listing import print_variants
