@@ -1,4 +1,4 @@
-"""What the shipped seeds of each variant reached: config/bands.json, which the laboratory writes from its evidence.
+"""The scores that the shipped seeds of each variant reached: config/bands.json, written by the laboratory.
 
 `python -m lab.evidence.bands` writes the file. A variant that was measured with other settings is not in it.
 """

@@ -1,11 +1,13 @@
-"""Environments that come with a package of their own, and the extra of this project that installs it."""
+"""Packages that are optional: the extra that installs each, which environments need it, and other uses."""
 
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from stride.utils.user_error import UserError, nearest
+
 
 class Extra(NamedTuple):
-    """How the dependency is called, the extra, its module, and how ids begin that need it."""
+    """An optional dependency: its title, the extra that installs it, its module, and how ids begin that need it."""
 
     title: str
     name: str
@@ -16,7 +18,7 @@ class Extra(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """What to type."""
+        """The command that installs it."""
         return f"pip install 'stride-rl[{self.name}]'"
 
     def meant_by(self, term: str) -> bool:
@@ -45,11 +47,24 @@ ENVPOOL = (
 
 
 def extra_of(env_id: str) -> Extra | None:
-    """The one that an id needs, None of any other."""
+    """The extra that an id needs; None where it needs none."""
     return next((extra for extra in EXTRAS if env_id.startswith(extra.ids)), None)
 
 
 def missing(env_id: str) -> Extra | None:
-    """The one that an id needs and that is not installed; nothing is imported."""
+    """The extra that an id needs and that is not installed; nothing is imported."""
     extra = extra_of(env_id)
     return extra if extra and find_spec(extra.module) is None else None
+
+
+LOCAL = "local"
+MACHINES = (LOCAL, "ray", "ray:local")  # where --on has several runs trained
+NEEDS_OPTUNA = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
+
+
+def check_machines(where: str) -> None:
+    """UserError for an --on that names nothing, or whose package is not installed."""
+    if where not in MACHINES:
+        raise UserError(f"--on {where}: {', '.join(MACHINES)}{nearest(where, MACHINES)}")
+    if where != LOCAL and find_spec("ray") is None:
+        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'")

@@ -1,24 +1,21 @@
 """The JSON Schema of an environment's YAML file, for editors: every key, what it takes and what it means.
 
-Made of schema.py, field_types.py and checks.py; what only the loader can know (rules between keys) it does not say.
+Made of schema.py, fields.py and checks.py; rules between keys, which only the loader checks, are not in it.
 """
 
 from dataclasses import MISSING, fields
-from functools import cache
 from math import inf
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from stride.config.checks import RANGES, Range
-from stride.config.field_types import hints, members, schedulable
-from stride.config.keys import SET_BY_LOADER
+from stride.config.fields import SET_BY_LOADER, hints, members, schedulable
 from stride.config.manual import field_docs
 from stride.config.plateau import Plateau
-from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
-from stride.config.schedule_keys import key_of
+from stride.config.raw import INHERIT, VARIANT_NAME
+from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule, schedule_key
 from stride.config.schema import ALGORITHMS
 from stride.config.spec import Quantity, Spec
-from stride.config.variants import INHERIT, VARIANT_NAME
 
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
@@ -34,25 +31,24 @@ PARTS = {
 
 
 def schema() -> Json:
-    """The whole of it."""
+    """The complete schema."""
     keys = {name: keys_of(cls) for name, cls in ALGORITHMS.items()}
-    everyones: Json = {}
-    for own in keys.values():
-        for key, value in own.items():
-            everyones.setdefault(key, value)
-    blocks = {name: block(own, everyones) for name, own in keys.items()}
-    known = {key: {"$ref": f"#/definitions/keys/{key}"} for key in everyones}
+    all_keys: Json = {}
+    for definitions in keys.values():
+        all_keys = {**definitions, **all_keys}
+    blocks = {name: block(definitions, all_keys) for name, definitions in keys.items()}
+    references = {key: {"$ref": f"#/definitions/keys/{key}"} for key in all_keys}
     return {
         "$schema": DIALECT,
         "title": "An environment of Stride: fields for all its variants, and a block for each",
         "type": "object",
-        "properties": known | {"_base": {"$ref": "#/definitions/any"}} | {name: of_name(name) for name in blocks},
+        "properties": references | {"_base": {"$ref": "#/definitions/any"}} | {name: of_name(name) for name in blocks},
         "patternProperties": {"^_(?!base$)": {}},
         "additionalProperties": {"$ref": "#/definitions/variant"},
         "propertyNames": {"pattern": f"^_|^{VARIANT_NAME.pattern}$"},
         "definitions": {
-            "keys": everyones,
-            "any": block(everyones, everyones),
+            "keys": all_keys,
+            "any": block(all_keys, all_keys),
             "variant": by_algorithm("#/definitions/any"),
             **blocks,
         },
@@ -61,35 +57,37 @@ def schema() -> Json:
 
 def keys_of(cls: type) -> Json:
     """Each key that a config of this class may set."""
-    docs, types = words_of(cls), hints(cls)
-    found = {name: described(cls, name, types[name], docs[name]) for name in types if name not in SET_BY_LOADER}
+    docs, definitions = texts_of(cls), {}
+    for name, hint in hints(cls).items():
+        if name not in SET_BY_LOADER:
+            definitions[name] = described(cls, name, hint, docs[name])
     for name in schedulable(cls):
-        for part in ("kind", *SCHEDULE_PARTS):
+        for part, text in PARTS.items():
             takes = {"enum": [*KINDS, *SHORT, None]} if part == "kind" else optional(number(float, None))
-            found[key_of(name, part)] = {"description": PARTS[part].format(name), **takes}
-    return found
+            definitions[schedule_key(name, part)] = {"description": text.format(name), **takes}
+    return definitions
 
 
-def block(keys: Json, everyones: Json) -> Json:
+def block(keys: Json, all_keys: Json) -> Json:
     """A variant that has these keys."""
-    refer = {key: {"$ref": f"#/definitions/keys/{key}"} if value == everyones[key] else value
+    refer = {key: {"$ref": f"#/definitions/keys/{key}"} if value == all_keys[key] else value
              for key, value in keys.items()}  # fmt: skip
     inherit = {"type": "string", "description": "The block of this file to start from."}
     return {"type": "object", "properties": {INHERIT: inherit, **refer}, "additionalProperties": False}
 
 
 def by_algorithm(otherwise: str) -> Json:
-    """What algo_id says it is, else `otherwise`."""
+    """The algorithm that algo_id names, else `otherwise`."""
     of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
     rest: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
-        said = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
-        rest = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
+        named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
+        rest = {"if": named, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
     return rest
 
 
 def of_name(name: str) -> Json:
-    """A block that is called as an algorithm, and is of it unless it says or inherits another."""
+    """A block that is named like an algorithm, and is of it unless it names or inherits another."""
     own: Json = {"$ref": f"#/definitions/{name}"}
     inherits = {"required": [INHERIT]}
     return {"if": {"anyOf": [inherits, {"required": ["algo_id"]}]}, "then": by_algorithm("#/definitions/any"),
@@ -107,7 +105,7 @@ def described(cls: type, name: str, hint: object, doc: str) -> Json:
 
 
 def taken(hint: object, limits: Range | None = None) -> Json:
-    """What a type takes, as field_types.convert does."""
+    """The values that a type takes, as fields.convert does."""
     options = [option for member in members(hint) for option in options_of(member, limits)]
     return options[0] if len(options) == 1 else {"anyOf": options}
 
@@ -143,12 +141,13 @@ def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
 
 
 def number(member: type, limits: Range | None) -> Json:
-    """`limits` are those of the numbers themselves: a schedule is looked at when it is read."""
-    found: Json = {"type": "integer" if member is int else "number"}
+    """`limits` are those of the numbers themselves: a schedule is checked when it is read."""
+    definition: Json = {"type": "integer" if member is int else "number"}
     if limits:
-        found["exclusiveMinimum" if limits.above else "minimum"] = limits.low
-        found |= {} if limits.high == inf else {"maximum": limits.high}
-    return found
+        definition["exclusiveMinimum" if limits.above else "minimum"] = limits.low
+        if limits.high != inf:
+            definition["maximum"] = limits.high
+    return definition
 
 
 def optional(takes: Json) -> Json:
@@ -157,21 +156,19 @@ def optional(takes: Json) -> Json:
 
 def of_class(cls: type) -> Json:
     """A mapping such as spec."""
-    docs, types = words_of(cls), hints(cls)
+    docs, types = texts_of(cls), hints(cls)
     properties = {name: {"description": docs[name], **taken(types[name])} for name in types}
-    needed = {"required": ["name"]} if cls is Quantity else {}
-    return {"type": "object", "properties": properties, "additionalProperties": False, **needed}
+    required = {"required": ["name"]} if cls is Quantity else {}
+    return {"type": "object", "properties": properties, "additionalProperties": False, **required}
 
 
-@cache
-def told_once() -> dict[type, dict[str, str]]:
-    return field_docs()
-
-
-def words_of(cls: type) -> dict[str, str]:
-    """Field -> the text under it; an algorithm's own word comes before its base's."""
-    told = told_once()
-    return {name: text for base in reversed(cls.__mro__) if base in told for name, text in told[base].items()}
+def texts_of(cls: type) -> dict[str, str]:
+    """Field -> the text under it; an algorithm's own text comes before its base's."""
+    texts: dict[str, str] = {}
+    docs = field_docs()
+    for base in reversed(cls.__mro__):
+        texts |= docs.get(base, {})
+    return texts
 
 
 def plain(value: object) -> object:

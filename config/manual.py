@@ -3,14 +3,15 @@
 import ast
 import inspect
 import json
-import sys
 import textwrap
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
-from types import ModuleType
+from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from stride.config.checks import RANGES
-from stride.config.field_types import hints, schedulable, takes
+from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.plateau import Plateau
@@ -73,8 +74,8 @@ A number given later, in a variant or an override, takes the place of the number
 `lin_...` takes the place of everything said about the field before."""
 
 
-class Entry(NamedTuple):
-    """One field in words."""
+class FieldText(NamedTuple):
+    """One field, described in English."""
 
     name: str
     section: str
@@ -85,35 +86,32 @@ class Entry(NamedTuple):
 
 def field_docs() -> dict[type, dict[str, str]]:
     """Class -> field -> the text under it."""
-    classes = (*CLASSES, Spec, Quantity, Plateau)
-    documented = {module: _docs_of(sys.modules[module]) for module in {cls.__module__ for cls in classes}}
-    told = {cls: documented[cls.__module__][cls.__name__] for cls in classes}
-    return {cls: {name: doc for name, (doc, _) in of.items()} for cls, of in told.items()}
+    return {cls: {name: doc for name, (doc, _) in _docs_of(cls).items()} for cls in (*CLASSES, Spec, Quantity, Plateau)}
 
 
-def entries(cls: type) -> list[Entry]:
+def entries(cls: type) -> list[FieldText]:
     """The fields a class declares itself, in order."""
-    docs = _docs_of(sys.modules[cls.__module__])[cls.__name__]
     types, driven = hints(cls), schedulable(cls)
     defaults = {item.name: _default(item) for item in fields(cls)} | {"max_timesteps": ""}  # 0 means not given
-    shown = []
-    for name, (doc, section) in docs.items():
-        words = takes(types[name]).replace(" or a schedule", "")
-        limits = f", {RANGES[name]}" if name in RANGES and issubclass(cls, Config) else ""
-        words += limits + (", schedulable" if name in driven else "")
-        shown.append(Entry(name, section, words, defaults[name], doc))
-    return shown
+    rows = []
+    for name, (doc, section) in _docs_of(cls).items():
+        text = takes(types[name]).replace(" or a schedule", "")
+        text += f", {RANGES[name]}" if name in RANGES and issubclass(cls, Config) else ""
+        text += ", schedulable" if name in driven else ""
+        rows.append(FieldText(name, section, text, defaults[name], doc))
+    return rows
 
 
 def help_text(config: Config, width: int = 100) -> str:
-    """Every key of a config for a terminal: its value here, what it takes, what it means."""
-    own: dict[str, Entry] = {}  # an algorithm may say something else about a field than its base: the last word counts
-    for cls in (cls for cls in reversed(type(config).__mro__) if cls is not object):
-        own |= {row.name: row._replace(section=own.get(row.name, row).section) for row in entries(cls)}
-    values, section = to_plain(config), ""
-    lines: list[str] = []
-    for row in own.values():
-        lines += [] if row.section == section else ["", row.section]
+    """Every key of a config for a terminal: its value in this config, what it takes, what it means."""
+    rows: dict[str, FieldText] = {}  # an algorithm may describe a field otherwise than its base: the last text counts
+    for cls in reversed(type(config).__mro__[:-1]):  # the last is `object`
+        for row in entries(cls):
+            rows[row.name] = row._replace(section=rows.get(row.name, row).section)
+    values, section, lines = to_plain(config), "", []
+    for row in rows.values():
+        if row.section != section:
+            lines += ["", row.section]
         section = row.section
         lines.append(f"  {row.name}={_typed(values[row.name])}  ({row.takes})")
         lines += textwrap.wrap(row.doc, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
@@ -122,39 +120,34 @@ def help_text(config: Config, width: int = 100) -> str:
 
 def markdown() -> str:
     """docs/config.md."""
-    parts = ["# Config", INTRODUCTION]
+    blocks = ["# Config", INTRODUCTION]
     for cls in CLASSES:
-        parts.append(f"## {TITLES[cls]}")
-        for title, rows in _sections(cls):
-            parts += [f"### {title}"] if title != TITLES[cls] else []
-            parts.append(_table(rows))
-    parts += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
-    parts += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
-    parts += ["## The plateau block", PLATEAUS, _table(entries(Plateau))]
-    parts += ["## Schedules", SCHEDULES, "## Metrics", _metrics_table(list(load_metrics().values()))]
-    return "\n\n".join(parts) + "\n"
+        blocks.append(f"## {TITLES[cls]}")
+        rows = entries(cls)
+        for title in dict.fromkeys(row.section for row in rows):
+            if title != TITLES[cls]:
+                blocks.append(f"### {title}")
+            blocks.append(_table([row for row in rows if row.section == title]))
+    blocks += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
+    blocks += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
+    blocks += ["## The plateau block", PLATEAUS, _table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
+    blocks.append(_metrics_table(load_metrics().values()))
+    return "\n\n".join(blocks) + "\n"
 
 
-def _docs_of(module: ModuleType) -> dict[str, dict[str, tuple[str, str]]]:
-    """Class name -> field -> (text under it, section comment above it)."""
-    source = inspect.getsource(module)
-    marks = {number: line[6:] for number, line in enumerate(source.splitlines(), 1) if line.startswith("    # ")}
-    found: dict[str, dict[str, tuple[str, str]]] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = {}
-            for item, below in zip(node.body, node.body[1:], strict=False):
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                    text = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""
-                    section = max((line for line in marks if node.lineno < line < item.lineno), default=0)
-                    found[node.name][item.target.id] = (text, marks.get(section, ""))
-    return found
-
-
-def _sections(cls: type) -> list[tuple[str, list[Entry]]]:
-    rows = entries(cls)
-    titles = dict.fromkeys(row.section for row in rows)
-    return [(title, [row for row in rows if row.section == title]) for title in titles]
+@cache
+def _docs_of(cls: type) -> dict[str, tuple[str, str]]:
+    """Field -> (the text under it, the section comment above it), read from the source of its class."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    sections = {number: line[6:] for number, line in enumerate(source.splitlines(), 1) if line.startswith("    # ")}
+    [node] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    docs = {}
+    for item, following in pairwise(node.body):
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            text = ast.literal_eval(following.value) if isinstance(following, ast.Expr) else ""
+            section = max((number for number in sections if number < item.lineno), default=0)
+            docs[item.target.id] = text, sections.get(section, "")
+    return docs
 
 
 def _typed(value: object) -> str:
@@ -169,16 +162,16 @@ def _default(item: Field[object]) -> str:
     if value is MISSING:
         return "{}"
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def _table(rows: list[Entry]) -> str:
+def _table(rows: list[FieldText]) -> str:
     lines = ["| key | default | takes | meaning |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| `{row.name}` | {row.default} | {row.takes} | {row.doc} |" for row in rows])
 
 
-def _metrics_table(metrics: list[Metric]) -> str:
+def _metrics_table(metrics: Iterable[Metric]) -> str:
     lines = ["| metric | unit | better | alert | meaning |", "|---|---|---|---|---|"]
     for metric in metrics:
         bounds = "; ".join(rule.words() for rule in metric.alerts)

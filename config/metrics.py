@@ -1,9 +1,9 @@
-"""The metrics there are, declared in metrics.yaml: what each means, how it is printed, when it is alarming.
+"""The metrics that exist, declared in metrics.yaml: the meaning of each, how it is printed, when it is alarming.
 
 Nothing is measured here."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,8 @@ from stride.utils.user_error import UserError, nearest
 
 PATH = Path(__file__).parent / "metrics.yaml"
 KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
+AREAS = ("val", "test", "roll", "loss", "policy", "value", "time")  # of a table, in this order
+ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,11 @@ class Rule:
         return number < self.bound if self.above is None else number > self.bound
 
     def words(self) -> str:
-        """What it calls alarming, behind the name of the metric."""
+        """The alarming values, as written after the name of the metric."""
         if self is NOT_A_NUMBER:
             return "not a number"
-        side, share, size = "below" if self.above is None else "above", f"{100 * self.bound:.3g}%", abs(self.bound)
+        side = "below" if self.above is None else "above"
+        share, size = f"{100 * self.bound:.3g}%", abs(self.bound)
         return {
             "value": f"{side} {self.bound:g}",
             "start": f"{side} {share} of its start",
@@ -123,14 +126,14 @@ def load_metrics() -> dict[str, Metric]:
 
 
 def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
+    rules = []
+    for rule in entry.get("alerts", ()):
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in rule.items()
+        }
+        rules.append(Rule(**values))
     better = None if entry.get("better") == "none" else entry.get("better")
-    rules = tuple(_rule(rule) for rule in entry.get("alerts", ()))
-    return Metric(**{**entry, "name": name, "better": better, "alerts": rules})
-
-
-def _rule(entry: Mapping[str, Any]) -> Rule:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-    return Rule(**values)
+    return Metric(**{**entry, "name": name, "better": better, "alerts": tuple(rules)})
 
 
 def declared(name: str) -> Metric:
@@ -139,3 +142,34 @@ def declared(name: str) -> Metric:
     if name not in metrics:
         raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
     return metrics[name]
+
+
+@cache
+def metric_of(name: str) -> Metric:
+    """The declared metric; of a name that a user's own loop logs, one with that name as its title."""
+    undeclared = Metric(name, name.removeprefix("train/"), meaning="", unit="none", precision=3, table=True)
+    return load_metrics().get(name, undeclared)
+
+
+def area_of(name: str) -> str:
+    """`loss` of train/loss/policy, `val` of val/roll/ep_rew/mean, "" of a name without a slash."""
+    stage, _, rest = name.partition("/")
+    return rest.partition("/")[0] if stage == "train" or not rest else stage
+
+
+def arranged(names: Iterable[str]) -> list[Metric]:
+    """The metrics that belong into a table; those of the console come first, as a small screen ends before the rest."""
+    positions = {name: position for position, name in enumerate(load_metrics())}
+
+    def order(metric: Metric) -> tuple[bool, int, str, int, str]:
+        area = area_of(metric.name)
+        rank = AREAS.index(area) if area in AREAS else len(AREAS)
+        return not metric.table, rank, area, positions.get(metric.name, len(positions)), metric.name
+
+    shown = [metric_of(name) for name in names if area_of(name) != ABOVE_AREA and name != ABOVE_NAME]
+    return sorted(shown, key=order)
+
+
+def console_metrics() -> list[Metric]:
+    """The metrics that a training shows on the console."""
+    return [metric for metric in arranged(load_metrics()) if metric.table]

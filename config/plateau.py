@@ -1,4 +1,4 @@
-"""What happens where training gets no better: the `plateau` block of a config, as data and in words.
+"""The `plateau` block of a config: the reaction to a metric that gets no better, as data and in English.
 
 Its rules beside other keys are in checks.py; trainer_callbacks/schedule.py acts by it."""
 
@@ -10,7 +10,7 @@ EVALUATED = "val/"  # how the names of an evaluation's metrics begin
 
 @dataclass(frozen=True)
 class Plateau:
-    """What to watch, how long to wait, what to do."""
+    """Which metric to watch, how long to wait, what to do."""
 
     metric: str = "val/roll/ep_rew/mean"
     """Metric of train/ or val/ that has to get better; train/roll/ counts once 100 episodes have ended."""

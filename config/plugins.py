@@ -1,6 +1,6 @@
 """Code of the user's own by name: `module:Name`, or the entry point of an installed package. No torch of ours.
 
-The one place that turns such a name into a class, and that says whose names are followed: a config that came from
+The one place that turns such a name into a class, and that decides which names are followed: a config that came from
 elsewhere names nothing that is imported, unless its module is trusted by name.
 """
 
@@ -11,16 +11,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from inspect import get_annotations
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from stride.config.field_types import hints, takes
-from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
 from stride.utils.interrupted import by_signal
@@ -33,19 +29,18 @@ GROUP = "stride."  # of entry points: stride.algorithms, stride.policies, stride
 
 
 class TooEarlyError(Exception):
-    """What is asked for cannot be said before torch, or the environment, is loaded."""
+    """The answer needs torch, or the environment, which is not loaded yet."""
 
 
 class Trust(NamedTuple):
-    """Whose names of code are followed."""
+    """The modules that a config may name and that are then imported."""
 
     everybody: bool = False
     modules: frozenset[str] = frozenset()
 
     def allows(self, module: str) -> bool:
-        """Whether the module, or a package it lies in, is trusted."""
-        parts = module.split(".")
-        return self.everybody or any(".".join(parts[: n + 1]) in self.modules for n in range(len(parts)))
+        """Whether the module, or a package that holds it, is trusted."""
+        return self.everybody or any(f"{module}.".startswith(f"{package}.") for package in self.modules)
 
 
 NOBODY, EVERYBODY = Trust(), Trust(everybody=True)
@@ -72,7 +67,7 @@ def trusting(modules: Iterable[str]) -> Trust:
 
 
 def trust_in(run: RunDir, modules: Iterable[str]) -> Trust:
-    """In a run of one's own; one that lies elsewhere came from others."""
+    """All names of a run of one's own; of a run that is stored elsewhere, which came from others, these modules."""
     return trusting(modules) if run.foreign else EVERYBODY
 
 
@@ -83,18 +78,19 @@ def is_dotted(name: str) -> bool:
 
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
-    """What installed packages register in the group `stride.GROUP`, by name; nothing is imported."""
-    return {each.name: each for each in entry_points(group=f"{GROUP}{group}")}
+    """The entry points of installed packages in the group `stride.GROUP`, by name; nothing is imported."""
+    return {point.name: point for point in entry_points(group=f"{GROUP}{group}")}
 
 
 def find(key: str, group: str, name: str) -> Any:
-    """What a name that no table of ours has stands for, None where there is no such name.
+    """The object that a name of user code stands for, None where there is no such name.
 
     UserError, one line that begins with `key`, where the module or its attribute is missing, or does not load.
     """
-    if not is_dotted(name):
-        return attribute(key, registered(group)[name].value) if name in registered(group) else None
-    return attribute(key, name)
+    if is_dotted(name):
+        return attribute(key, name)
+    point = registered(group).get(name)
+    return attribute(key, point.value) if point else None
 
 
 def attribute(key: str, name: str) -> Any:
@@ -104,15 +100,16 @@ def attribute(key: str, name: str) -> Any:
         raise UserError(f"{key}: {name!r} is not module:Name, for example mypkg:Mine")
     if _postponed:
         raise TooEarlyError(name)
-    module = import_named(match[1], key)
-    if match[2] not in vars(module):
-        public = [each for each in vars(module) if not each.startswith("_")]
-        raise UserError(f"{key}: {match[1]} has no {match[2]!r}{nearest(match[2], public)}")
-    return vars(module)[match[2]]
+    module_name, attribute_name = match.groups()
+    names = vars(import_named(module_name, key))
+    if attribute_name not in names:
+        public = [name for name in names if not name.startswith("_")]
+        raise UserError(f"{key}: {module_name} has no {attribute_name!r}{nearest(attribute_name, public)}")
+    return names[attribute_name]
 
 
 def import_named(module: str, key: str) -> ModuleType:
-    """The module; whatever its own code raises becomes one line with the place."""
+    """The module; whatever its own code raises becomes one line with the file and line number."""
     try:
         return own_modules.import_named(module)
     except BaseException as error:
@@ -120,58 +117,30 @@ def import_named(module: str, key: str) -> ModuleType:
             raise
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}") from error
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
         if str(error).startswith("write stride."):  # by an old name of ours, in the line before
             frames.pop()
-        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""  # two of them are ours
-        raise UserError(f"{key}: {module} cannot be imported: {describe_error(error)}{place}") from error
+        location = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""  # two of them are ours
+        raise UserError(f"{key}: {module} cannot be imported: {describe_error(error)}{location}") from error
 
 
 def _near(module: str) -> str:
-    """Modules beside the first part of the name that is missing."""
-    found, parts = None, module.split(".")
-    for n in range(len(parts)):
-        name = ".".join(parts[: n + 1])
+    """The modules beside the first part of the name that is missing."""
+    package, name = None, ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
         spec = importlib.util.find_spec(name)
         if spec is None:
-            paths = found.submodule_search_locations if found else None
-            names = {each.name for each in pkgutil.iter_modules(paths)}
-            return nearest(parts[n], names if paths else names - sys.stdlib_module_names)
-        found = spec
+            paths = package.submodule_search_locations if package else None
+            names = {info.name for info in pkgutil.iter_modules(paths)}
+            return nearest(part, names if paths else names - sys.stdlib_module_names)
+        package = spec
     return ""
 
 
-def learn_algorithm(algo_id: str, where: str) -> bool:
-    """Make the keys of an algorithm of one's own known under its name; False where there is none of that name."""
-    agent = find(where, "algorithms", algo_id)
-    if agent is None:
-        return False
-    keys = get_annotations(agent).get("config") if isinstance(agent, type) else None
-    if not isinstance(keys, type) or not issubclass(keys, Config):
-        raise UserError(
-            f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
-            "`config: ItsConfig`, a dataclass derived from Config, is"
-        )
-    if "__dataclass_fields__" not in vars(keys):
-        raise UserError(f"{where}: {algo_id}: {keys.__name__} needs @dataclass(frozen=True)")
-    for item in fields(keys):
-        if item.default is MISSING and item.default_factory is MISSING:
-            raise UserError(f"{where}: {algo_id}: {keys.__name__}.{item.name} needs a default")
-        _check_type(f"{where}: {algo_id}: {keys.__name__}.{item.name}", hints(keys)[item.name])
-    register_algorithm(algo_id, keys)
-    return True
-
-
-def _check_type(what: str, hint: object) -> None:
-    try:
-        takes(hint)
-    except KeyError as error:
-        raise UserError(f"{what} has a type that no file can give: {hint}") from error
-
-
 def package_folders() -> list[Path]:
-    """Where the packages that `stride.configs` names hold YAML files; a package is found, not imported."""
-    found: list[Path] = []
+    """The folders of YAML files of the packages that `stride.configs` names; no package is imported."""
+    folders: list[Path] = []
     for point in registered("configs").values():
         try:
             spec = importlib.util.find_spec(point.value)
@@ -179,40 +148,34 @@ def package_folders() -> list[Path]:
             spec = None
         if spec is None or spec.submodule_search_locations is None:
             raise UserError(f"entry point stride.configs: {point.name}: there is no package {point.value!r}")
-        found += map(Path, spec.submodule_search_locations)
-    return found
+        folders += map(Path, spec.submodule_search_locations)
+    return folders
 
 
-def algorithms() -> list[str]:
-    """Names of algorithms: those of the schema, and those that installed packages bring."""
-    return [*dict.fromkeys((*ALGORITHMS, *registered("algorithms")))]
-
-
-NAMED: dict[str, Callable[[object], list[object]]] = {  # the keys of a config that may name code, and how
+# the keys of a config that may name code, with the names in the value of each
+NAMED: dict[str, Callable[[object], Iterable[object]]] = {
     "env_id": lambda value: [value],
     "algo_id": lambda value: [value],
     "policy": lambda value: [value],
-    "env_wrappers": lambda value: [
-        name for item in _items(value) if isinstance(item, Mapping) for name in (item.get("id"), *_place_names(item))
-    ],
-    "env_kwargs": lambda value: [*_place_names(value)],
-    "callbacks": lambda value: [item.get("id") if isinstance(item, Mapping) else item for item in _items(value)],
+    "env_wrappers": lambda value: [*_ids(value), *_module_texts(_items(value))],
+    "env_kwargs": lambda value: _module_texts(value),
+    "callbacks": lambda value: [*_ids(value), *_items(value)],
 }
 GROUPS = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
 
 
 def named_modules(plain: Mapping[str, Any]) -> dict[str, str]:
     """Module -> the key that names it, of a config's plain data, whoever wrote it; nothing is imported."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for key, names in NAMED.items():
         for name in names(plain.get(key)):
             if not isinstance(name, str):
                 continue
-            point = registered(GROUPS[key]).get(name) if key in GROUPS and not is_dotted(name) else None
-            value = point.value if point else name
-            if is_dotted(value):
-                found.setdefault(value.rpartition(":")[0], key)
-    return found
+            if key in GROUPS and not is_dotted(name) and name in registered(GROUPS[key]):
+                name = registered(GROUPS[key])[name].value
+            if is_dotted(name):
+                modules.setdefault(name.rpartition(":")[0], key)
+    return modules
 
 
 def check_names(plain: object, trust: Trust, where: str) -> None:
@@ -228,12 +191,16 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
             )
 
 
-def _place_names(value: object) -> Iterator[object]:
+def _module_texts(value: object) -> Iterator[object]:
     """Every text inside that an environment might take for a module and a name in it."""
     if isinstance(value, str) and PLACE.fullmatch(value):
         yield value
     for item in value.values() if isinstance(value, Mapping) else _items(value):
-        yield from _place_names(item)
+        yield from _module_texts(item)
+
+
+def _ids(value: object) -> list[object]:
+    return [item.get("id") for item in _items(value) if isinstance(item, Mapping)]
 
 
 def _items(value: object) -> list[object]:

@@ -1,10 +1,10 @@
-"""Which worlds of VizDoom and stable-retro lie on this machine, found by their files: nothing is imported.
+"""The games of VizDoom and stable-retro that are on this machine, by their files: nothing is imported.
 
 VIZDOOM_SCENARIOS_DIR names folders of one's own (joined as in PATH); their scenarios win over the package's.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,34 +15,37 @@ FEW = 20  # names shown at most
 
 def doom_scenarios() -> dict[str, Path]:
     """Name -> its .cfg: `basic` of basic.cfg."""
-    own = [Path(folder) for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
-    found: dict[str, Path] = {}
-    for folder in (*own, *(package / "scenarios" for package in _package("vizdoom"))):
+    folders = [Path(folder) for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+    scenarios: dict[str, Path] = {}
+    for folder in (*folders, *_in_package("vizdoom", "scenarios")):
         for path in sorted(folder.glob("*.cfg")):
-            found.setdefault(path.stem, path.absolute())
-    return found
+            scenarios.setdefault(path.stem, path.absolute())
+    return scenarios
 
 
 def retro_games() -> list[str]:
     """Games that stable-retro can play here: those whose ROM is there; it brings one, others are imported."""
-    roms = (rom for folder in _retro_folders() for rom in folder.glob("*/rom.*"))
-    return sorted({rom.parent.name for rom in roms if rom.suffix not in (".sha", ".delta")})
+    names = set()
+    for folder in _retro_folders():
+        for rom in folder.glob("*/rom.*"):
+            if rom.suffix not in (".sha", ".delta"):
+                names.add(rom.parent.name)
+    return sorted(names)
 
 
 def retro_starts(game: str) -> list[str]:
-    """Where an episode of a game may begin, by the names of its saved states."""
+    """The names of a game's saved states, where an episode may begin."""
     return sorted({path.stem for folder in _retro_folders() for path in folder.glob(f"{game}/*.state")})
 
 
-def told_here(term: str) -> list[str]:
-    """Lines for --list-envs TERM: what there is of a family, where the term names it."""
-    wanted = term.casefold()
-    families = ((DOOM, [*doom_scenarios()]), (RETRO, retro_games())) if wanted else ()
-    return [
-        f"{prefix}NAME:ALGORITHM here: {some(names)}"
-        for prefix, names in families
-        if names and (wanted in prefix.casefold() or wanted.startswith(prefix.casefold()))
-    ]
+def installed_games(term: str) -> list[str]:
+    """Lines for --list-envs TERM: the games of a family, where the term names it."""
+    folded, lines = term.casefold(), []
+    for prefix, names in ((DOOM, [*doom_scenarios()]), (RETRO, retro_games())) if term else ():
+        family = prefix.casefold()
+        if names and (folded in family or folded.startswith(family)):
+            lines.append(f"{prefix}NAME:ALGORITHM here: {some(names)}")
+    return lines
 
 
 def some(names: Sequence[str]) -> str:
@@ -52,10 +55,10 @@ def some(names: Sequence[str]) -> str:
 
 
 def _retro_folders() -> list[Path]:
-    return [package / "data" / kind for package in _package("stable_retro") for kind in ("stable", "contrib")]
+    return [*_in_package("stable_retro", "data/stable"), *_in_package("stable_retro", "data/contrib")]
 
 
-def _package(name: str) -> Iterator[Path]:
-    """The folder of an installed package, none where it is not installed."""
-    found = find_spec(name)
-    yield from map(Path, (found.submodule_search_locations or ()) if found else ())
+def _in_package(name: str, folder: str) -> list[Path]:
+    """A folder of an installed package; nothing where it is not installed."""
+    spec = find_spec(name)
+    return [Path(root) / folder for root in (spec.submodule_search_locations or ())] if spec else []

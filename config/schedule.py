@@ -1,11 +1,12 @@
 """A hyperparameter that changes with the clock: `lin_0.001`, `cos_0.001`, `exp_0.001`, `warmup_0.001`, or in parts.
 
-Holds the value's curve and its parsing; which fields may have one is said by their type in algorithms/."""
+The curve of the value and its parsing; the fields that may have one have it in their type, in algorithms/."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from stride.utils.user_error import UserError, nearest
 
@@ -16,6 +17,7 @@ SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine
 EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
 SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
+KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,17 @@ class Schedule:
         """`lin_0.001` or {kind, start_value, end_value, start, end}; whatever is missing follows from the kind."""
         if isinstance(value, str):
             return cls.named(*_split(value))
-        unknown = [key for key in value if key not in ("kind", *SCHEDULE_PARTS)]
-        if unknown:
-            options = ["kind", *SCHEDULE_PARTS]
-            meant = nearest(str(unknown[0]), options)
-            raise UserError(f"a schedule has no {unknown[0]!r} ({', '.join(options)}){meant}")
+        options = ["kind", *SCHEDULE_PARTS]
+        for key in value:
+            if key not in options:
+                raise UserError(f"a schedule has no {key!r} ({', '.join(options)}){nearest(str(key), options)}")
         kind = checked_kind(value.get("kind"))
         parts = {part: _number(part, value[part]) for part in SCHEDULE_PARTS if part in value}
         peak = peak_part(kind)
         if peak not in parts:
             raise UserError(f"a {kind} schedule needs {peak}")
-        usual = cls.named(kind, parts[peak])
-        start_value = parts.get("start_value", usual.start_value)
-        end_value = parts.get("end_value", usual.end_value)
-        start, end = parts.get("start", usual.start), parts.get("end", usual.end)
-        return cls(usual.kind, start_value, end_value, start, end).checked()
+        values: dict[str, Any] = {**vars(cls.named(kind, parts[peak])), **parts}
+        return cls(**values).checked()
 
     @classmethod
     def named(cls, kind: str, value: float) -> "Schedule":
@@ -63,7 +61,7 @@ class Schedule:
     def checked(self) -> "Schedule":
         """Itself, or a UserError where the numbers make no curve."""
         if self.start < 0 or self.end < 0:
-            raise UserError(f"a schedule's start and end lie at 0 or later, not at {min(self.start, self.end):g}")
+            raise UserError(f"a schedule's start and end are at 0 or later, not at {min(self.start, self.end):g}")
         if self.kind == "exponential" and self.start_value * self.end_value <= 0:
             ends = f"from {self.start_value:g} to {self.end_value:g}"
             raise UserError(f"an exponential schedule cannot go {ends}: both need the same sign and neither may be 0")
@@ -71,7 +69,8 @@ class Schedule:
 
     def span(self, max_timesteps: int) -> tuple[float, float]:
         """(start, end) in env steps."""
-        start, end = (bound * max_timesteps if bound <= 1 else bound for bound in (self.start, self.end))
+        start = self.start * max_timesteps if self.start <= 1 else self.start
+        end = self.end * max_timesteps if self.end <= 1 else self.end
         return start, end
 
     def at(self, env_steps: int, max_timesteps: int) -> float:
@@ -81,11 +80,22 @@ class Schedule:
             return self.end_value
         if env_steps <= start:
             return self.start_value
-        done = (env_steps - start) / (end - start)
+        progress = (env_steps - start) / (end - start)
         if self.kind == "exponential":
-            return self.start_value * math.exp(done * math.log(self.end_value / self.start_value))
-        left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
-        return self.end_value + (self.start_value - self.end_value) * left
+            return self.start_value * math.exp(progress * math.log(self.end_value / self.start_value))
+        remaining = (1 + math.cos(math.pi * progress)) / 2 if self.kind == "cosine" else 1 - progress
+        return self.end_value + (self.start_value - self.end_value) * remaining
+
+
+def parse_schedule_key(key: str) -> tuple[str, str] | None:
+    """`policy_lr_schedule_end` -> ("policy_lr", "end"), `policy_lr_schedule` -> ("policy_lr", "kind"), else None."""
+    match = KEY.fullmatch(key)
+    return (match[1], match[2] or "kind") if match else None
+
+
+def schedule_key(field: str, part: str) -> str:
+    """The key that sets one part of a field's schedule."""
+    return f"{field}_schedule" if part == "kind" else f"{field}_schedule_{part}"
 
 
 def peak_part(kind: str) -> str:
@@ -100,7 +110,7 @@ def checked_kind(kind: object) -> str:
 
 
 def schedule_in(name: str, value: object) -> "Schedule | None":
-    """The schedule that a field's value says, None where it is meant as no schedule; UserError names the field."""
+    """The schedule in a field's value, None where it is meant as no schedule; UserError names the field."""
     if not is_schedule(value):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a sweep's YAML says, checked to the last word: W&B's format, and what is ours in it. No torch.
+"""A sweep's YAML file, checked completely: W&B's format, and some keys of ours. No torch.
 
 method: bayes                                      or random, grid
 metric: {name: val/roll/ep_rew/mean, goal: maximize}
@@ -11,33 +11,49 @@ confirm: 5                                         fresh seeds for the best thre
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from stride.config.checks import refuse
+from stride.config.diff import override_text
 from stride.config.metrics import declared
-from stride.config.overrides import in_words
 from stride.config.schema import Config
-from stride.config.search_rules import Space, rungs_below
 from stride.config.yaml_file import read_yaml
 from stride.runstore.run_names import GROUP
 from stride.utils.user_error import UserError, nearest
 
 METHODS = ("bayes", "random", "grid")
+NEEDED = ("method", "metric", "parameters", "variant")
 KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
-OF_AGENTS = ("program", "command", "project", "entity", "name", "description")  # what W&B alone reads
+WANDB_KEYS = ("program", "command", "project", "entity", "name", "description")  # that W&B alone reads
 PARTS = ("value", "values", "distribution", "min", "max", "q")  # of a parameter
+GOALS = ("maximize", "minimize")
 LISTS = ("constant", "categorical")
-RANGES = ("int_uniform", "uniform", "q_uniform", "log_uniform_values")
+DISTRIBUTIONS = (*LISTS, "int_uniform", "uniform", "q_uniform", "log_uniform_values")
 BEST = 3  # trials that are confirmed
 MOST = 10_000
 Load = Callable[[Sequence[str]], Config]  # the config of ENV:VARIANT and overrides
+Raw = Mapping[str, Any]  # the content of a sweep's file, or of a part of it
+
+
+class Space(NamedTuple):
+    """The values of a searched parameter: one of `choices`, as overrides spell them, or a number of a range."""
+
+    key: str
+    choices: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    log: bool = False
+    """whether its order of magnitude is drawn"""
+    step: float | None = None
 
 
 @dataclass(frozen=True)
 class Search:
-    """A sweep, every word of it known to be sound."""
+    """A sweep, checked completely."""
 
     name: str
     variant: str
@@ -63,161 +79,166 @@ class Search:
 
     @property
     def group(self) -> str:
-        """Of all its runs."""
+        """The group of all its runs."""
         return f"sweep-{self.name}"
 
     def plain(self) -> dict[str, Any]:
-        """What makes the search what it is, as JSON has it; more trials and seeds to confirm may follow."""
-        return {
-            key: value for key, value in asdict(self).items() if key not in ("trials", "confirm", "threads", "gpus")
-        }
+        """The entries that a search keeps from its beginning, for JSON; more trials and seeds to confirm may follow."""
+        plain = asdict(self)
+        for key in ("trials", "confirm", "threads", "gpus"):
+            del plain[key]
+        return plain
 
     def signed(self, value: float) -> float:
-        """The higher the better."""
+        """The value, or its negative where less is better: the higher the better."""
         return value if self.maximize else -value
 
     def words(self, params: Mapping[str, Any]) -> list[str]:
         """The overrides of a trial."""
-        spelled = {space.key: bool(space.choices) for space in self.spaces}
-        return [f"{key}={value}" if spelled[key] else in_words(key, value) for key, value in params.items()]
+        listed = {space.key for space in self.spaces if space.choices}  # whose choices are text of overrides already
+        return [f"{key}={value}" if key in listed else override_text(key, value) for key, value in params.items()]
 
 
 def read_search(path: Path, trials: int | None, load: Load) -> Search:
-    """The file's; `trials`: as typed."""
+    """The search that a file describes; `trials`: as typed."""
     raw = read_yaml(path)
     try:
-        search = _search(path.stem, raw, trials, load)
+        return _search(path.stem, raw, trials, load)
     except UserError as error:
         raise UserError(f"{path.name}: {error}") from error
-    return search
 
 
-def _search(name: str, raw: Mapping[str, Any], trials: int | None, load: Load) -> Search:
-    _check_names(name, raw)
+def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
+    _check_keys(name, raw)
     method, variant = raw["method"], raw["variant"]
     seeds = _seeds(raw.get("seeds", [100]))
     spaces, fixed = _parameters(raw["parameters"])
-    base = [variant, *fixed]
-    config = load(base)
+    config = load([variant, *fixed])
     for space in spaces:
-        for word in ends(space):
-            load([*base, word])
-    _check_method(method, raw, spaces, trials)
-    metric, maximize = _metric(raw["metric"])
-    pauses, factor = _pauses(raw, config.max_timesteps)
-    _check_measured(metric, config, (*pauses, config.max_timesteps))
-    product = math.prod(len(space.choices) for space in spaces) if method == "grid" else MOST
-    number = _trials(raw, trials, product)
-    if number < factor ** len(pauses):
-        least = factor ** len(pauses)
-        raise UserError(f"{number} trials are too few for {len(pauses)} rungs: one in {least} reaches the budget")
-    confirm = _whole("confirm", raw.get("confirm", 5), 0)
+        ends = [int(end) if space.whole else end for end in (space.low, space.high)]
+        values = [f"{space.key}={choice}" for choice in space.choices]
+        for override in values or [override_text(space.key, end) for end in ends]:
+            load([variant, *fixed, override])  # where both ends are valid, so is all between them
+    combinations = MOST
+    if method == "grid":
+        ranges = [space.key for space in spaces if not space.choices]
+        if ranges:
+            raise UserError(f"parameters: {ranges[0]} is a range; grid takes values")
+        combinations = math.prod(len(space.choices) for space in spaces)
+    elif trials is None and "run_cap" not in raw:
+        raise UserError("how many trials? run_cap: N, or --trials N")
+    metric = _metric(raw["metric"])
+    pauses, factor = _pauses(raw.get("rungs"), config.max_timesteps)
+    targets = (*pauses, config.max_timesteps)
+    _check_measured(metric, config, targets)
+    if trials is None:
+        trials = _whole("run_cap", raw.get("run_cap", combinations), 1)
+    least = factor ** len(pauses)
+    if trials < least:
+        raise UserError(f"{trials} trials are too few for {len(pauses)} rungs: one in {least} reaches the budget")
     return Search(
-        name, variant, method, metric, maximize, spaces, fixed, seeds, min(number, product), factor,
-        (*pauses, config.max_timesteps), confirm, config.torch_threads, int(config.on_cuda),
-    )  # fmt: skip
+        name=name,
+        variant=variant,
+        method=method,
+        metric=metric,
+        maximize=raw["metric"]["goal"] == "maximize",
+        spaces=spaces,
+        fixed=fixed,
+        seeds=seeds,
+        trials=min(trials, combinations),
+        factor=factor,
+        targets=targets,
+        confirm=_whole("confirm", raw.get("confirm", 5), 0),
+        threads=config.torch_threads,
+        gpus=int(config.on_cuda),
+    )
 
 
-def ends(space: Space) -> list[str]:
-    """Overrides whose soundness is that of the whole space."""
-    numbers = [int(each) if space.whole else each for each in (space.low, space.high)]
-    return [f"{space.key}={each}" for each in space.choices] or [in_words(space.key, each) for each in numbers]
-
-
-def _check_names(name: str, raw: Mapping[str, Any]) -> None:
-    if not GROUP.fullmatch(f"sweep-{name}"):
-        raise UserError("a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'")
-    if raw.get("method") == "pbt":
-        raise UserError("method: pbt was removed; use method: bayes with rungs: {first: STEPS, factor: 3}")
-    if "early_terminate" in raw:
-        raise UserError("early_terminate is W&B's own; here rungs: {first: STEPS, factor: 3} says it")
+def _check_keys(name: str, raw: Raw) -> None:
+    method, variant = raw.get("method"), raw.get("variant")
+    refuse(
+        (
+            not GROUP.fullmatch(f"sweep-{name}"),
+            "a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'",
+        ),
+        (method == "pbt", "method: pbt was removed; use method: bayes with rungs: {first: STEPS, factor: 3}"),
+        ("early_terminate" in raw, "early_terminate is W&B's own; here rungs: {first: STEPS, factor: 3} says it"),
+    )
     for key in raw:
-        if key not in (*KEYS, *OF_AGENTS):
+        if key not in (*KEYS, *WANDB_KEYS):
             raise UserError(f"unknown key {key!r}{nearest(key, KEYS)} ({', '.join(KEYS)})")
-    for key in ("method", "metric", "parameters", "variant"):
+    for key in NEEDED:
         if key not in raw:
             raise UserError(f"{key} is missing")
-    if raw["method"] not in METHODS:
-        meant = nearest(str(raw["method"]), METHODS)
-        raise UserError(f"method takes {', '.join(METHODS)}, not {raw['method']!r}{meant}")
-    if not isinstance(raw["variant"], str) or "=" in raw["variant"] or raw["variant"].startswith("-"):
-        raise UserError(f"variant is ENV:VARIANT, not {raw['variant']!r}")
+    _check_option("method", method, METHODS)
+    if not isinstance(variant, str) or "=" in variant or variant.startswith("-"):
+        raise UserError(f"variant is ENV:VARIANT, not {variant!r}")
 
 
-def _check_method(method: str, raw: Mapping[str, Any], spaces: Sequence[Space], trials: int | None) -> None:
-    """What a method takes, and what it has no use for."""
-    if method == "grid" and (ranged := [space.key for space in spaces if not space.choices]):
-        raise UserError(f"parameters: {ranged[0]} is a range; grid takes values")
-    if method != "grid" and trials is None and "run_cap" not in raw:
-        raise UserError("how many trials? run_cap: N, or --trials N")
+def _check_option(name: str, value: object, options: Sequence[str]) -> None:
+    if value not in options:
+        raise UserError(f"{name} takes {', '.join(options)}, not {value!r}{nearest(str(value), options)}")
 
 
-def _trials(raw: Mapping[str, Any], typed: int | None, product: int) -> int:
-    return typed if typed is not None else _whole("run_cap", raw.get("run_cap", product), 1)
-
-
-def _metric(told: object) -> tuple[str, bool]:
-    if not isinstance(told, Mapping) or {*told} != {"name", "goal"}:
+def _metric(entry: object) -> str:
+    if not isinstance(entry, Mapping) or entry.keys() != {"name", "goal"}:
         raise UserError("metric takes {name: .., goal: maximize}")
-    if told["goal"] not in ("maximize", "minimize"):
-        meant = nearest(str(told["goal"]), ("maximize", "minimize"))
-        raise UserError(f"metric: goal takes maximize or minimize, not {told['goal']!r}{meant}")
-    return declared(str(told["name"])).name, told["goal"] == "maximize"
+    _check_option("metric: goal", entry["goal"], GOALS)
+    return declared(str(entry["name"])).name
 
 
 def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None:
     """UserError where a trial would pause, or end, before the metric was measured."""
     every, stage = config.eval_freq_epochs, metric.partition("/")[0]
+    never = f"metric {metric} is never evaluated"
     if stage == "test" and (len(targets) > 1 or not config.test_episodes):
-        why = "test_episodes is 0" if not config.test_episodes else "a trial that pauses is not tested"
-        raise UserError(f"metric {metric} is never evaluated: {why}; val/ and train/ are measured on the way")
+        reason = "a trial that pauses is not tested" if config.test_episodes else "test_episodes is 0"
+        raise UserError(f"{never}: {reason}; val/ and train/ are measured on the way")
     if stage == "val" and every is None:
-        raise UserError(f"metric {metric} is never evaluated: eval_freq_epochs is null")
+        raise UserError(f"{never}: eval_freq_epochs is null")
     if stage == "val" and isinstance(every, int):
         epoch = (config.eval_warmup_epochs // every + 1) * every
         steps = epoch * config.epoch_iterations * config.iteration_steps
         if steps > targets[0]:
-            raise UserError(
-                f"metric {metric} is never evaluated in the first {targets[0]:,} env steps, but from {steps:,} on "
-                "(eval_freq_epochs, eval_warmup_epochs)"
-            )
+            keys = "(eval_freq_epochs, eval_warmup_epochs)"
+            raise UserError(f"{never} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
 
 
-def _pauses(raw: Mapping[str, Any], budget: int) -> tuple[tuple[int, ...], int]:
-    """Env steps below the budget at which trials pause, and one of how many goes on."""
-    told = raw.get("rungs")
-    if told is None:
+def _pauses(entry: object, budget: int) -> tuple[tuple[int, ...], int]:
+    """Env steps below the budget at which trials pause, and the factor: of this many, one goes on."""
+    if entry is None:
         return (), 1
-    if not isinstance(told, Mapping) or not {*told} <= {"first", "factor"} or "first" not in told:
+    if not isinstance(entry, Mapping) or not entry.keys() <= {"first", "factor"} or "first" not in entry:
         raise UserError("rungs takes {first: STEPS, factor: 3}")
-    first, factor = _whole("rungs.first", told["first"], 1), _whole("rungs.factor", told.get("factor", 3), 2)
+    first = _whole("rungs.first", entry["first"], 1)
+    factor = _whole("rungs.factor", entry.get("factor", 3), 2)
     if first >= budget:
         raise UserError(f"rungs.first {first:,} is not below the budget of {budget:,} env steps (max_timesteps)")
     return rungs_below(budget, first, factor), factor
 
 
-def _seeds(told: object) -> tuple[int, ...]:
-    seeds = told if isinstance(told, list) else [told]
-    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len({*seeds}) < len(seeds):
-        raise UserError(f"seeds takes whole numbers from 0, each once: [100, 101], not {told}")
+def _seeds(entry: object) -> tuple[int, ...]:
+    seeds = entry if isinstance(entry, list) else [entry]
+    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds takes whole numbers from 0, each once: [100, 101], not {entry}")
     return tuple(seeds)
 
 
-def _whole(name: str, told: object, least: int) -> int:
-    if type(told) is not int and not (isinstance(told, float) and told.is_integer()):
-        raise UserError(f"{name} takes a whole number, not {told!r}")
-    assert isinstance(told, int | float)
-    if not least <= told <= 2**62:
-        raise UserError(f"{name} is {told}, and {least} at least")
-    return int(told)
+def _whole(name: str, value: object, least: int) -> int:
+    if type(value) is not int and not (isinstance(value, float) and value.is_integer()):
+        raise UserError(f"{name} takes a whole number, not {value!r}")
+    assert isinstance(value, int | float)
+    if not least <= value <= 2**62:
+        raise UserError(f"{name} is {value}, and {least} at least")
+    return int(value)
 
 
-def _parameters(told: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
-    """What is searched, and the overrides of what is not."""
-    if not isinstance(told, Mapping) or not told:
+def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
+    """The spaces that are searched, and the overrides of keys that are not."""
+    if not isinstance(entry, Mapping) or not entry:
         raise UserError("parameters takes key: {min: .., max: ..}, {values: [..]} or {value: ..}")
     spaces, fixed = [], []
-    for key, parts in told.items():
+    for key, parts in entry.items():
         where = f"parameters: {key}"
         if not isinstance(key, str):
             raise UserError(f"{where} is not text")
@@ -229,7 +250,7 @@ def _parameters(told: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
             if part not in PARTS:
                 raise UserError(f"{where} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
         if "value" in parts:
-            fixed.append(in_words(key, parts["value"]))
+            fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
             raise UserError(f"{where} is the budget, which all trials share: {{value: 1e5}}")
         else:
@@ -239,42 +260,63 @@ def _parameters(told: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
     return tuple(spaces), tuple(fixed)
 
 
-def _space(where: str, key: str, parts: Mapping[str, Any]) -> Space:
-    kind = parts.get("distribution", _kind(parts))
-    if kind not in (*LISTS, *RANGES):
-        known = ", ".join((*LISTS, *RANGES))
-        raise UserError(f"{where}: distribution {kind!r} is none of {known}{nearest(str(kind), (*LISTS, *RANGES))}")
+def _space(where: str, key: str, parts: Raw) -> Space:
+    is_whole = type(parts.get("min")) is int and type(parts.get("max")) is int
+    usual = "categorical" if "values" in parts else "int_uniform" if is_whole else "uniform"  # as W&B infers it
+    kind = parts.get("distribution", usual)
+    if kind not in DISTRIBUTIONS:
+        advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(kind), DISTRIBUTIONS)}"
+        raise UserError(f"{where}: distribution {kind!r} is none of {advice}")
     if kind in LISTS:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
             raise UserError(f"{where}: values takes a list, not {values!r}: an empty range")
-        choices = tuple(in_words(key, value).partition("=")[2] for value in values)
-        if len({*choices}) < len(choices):
+        choices = tuple(override_text(key, value).partition("=")[2] for value in values)
+        if len(set(choices)) < len(choices):
             raise UserError(f"{where}: a value is given twice")
         return Space(key, choices)
-    low, high = (_number(where, name, parts) for name in ("min", "max"))
-    if low >= high:
-        raise UserError(f"{where}: from {low:g} to {high:g} is an empty range")
-    if kind == "log_uniform_values" and low <= 0:
-        raise UserError(f"{where}: a range of orders of magnitude begins above 0, not at {low:g}")
-    whole = kind == "int_uniform"
-    if whole and not (low.is_integer() and high.is_integer()):
-        raise UserError(f"{where}: int_uniform takes whole numbers, not {low:g} and {high:g}")
+    low, high = _number(where, "min", parts), _number(where, "max", parts)
     step = _number(where, "q", parts) if kind == "q_uniform" else None
-    if step is not None and not 0 < step <= high - low:
-        raise UserError(f"{where}: q is {step:g}, and lies above 0 and within the range")
-    return Space(key, (), low, high, whole, kind == "log_uniform_values", step)
+    is_log, is_whole = kind == "log_uniform_values", kind == "int_uniform"
+    fractional = not (low.is_integer() and high.is_integer())
+    refuse(
+        (low >= high, f"{where}: from {low:g} to {high:g} is an empty range"),
+        (is_log and low <= 0, f"{where}: a range of orders of magnitude begins above 0, not at {low:g}"),
+        (is_whole and fractional, f"{where}: int_uniform takes whole numbers, not {low:g} and {high:g}"),
+        (step is not None and not 0 < step <= high - low, f"{where}: q is above 0 and within the range, not {step}"),
+    )
+    return Space(key, (), low, high, is_whole, is_log, step)
 
 
-def _kind(parts: Mapping[str, Any]) -> str:
-    """As W&B infers it."""
-    if "values" in parts:
-        return "categorical"
-    return "int_uniform" if all(type(parts.get(end)) is int for end in ("min", "max")) else "uniform"
+def _number(where: str, name: str, parts: Raw) -> float:
+    value = parts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{where}: {name} takes a number, not {value!r}")
+    return float(value)
 
 
-def _number(where: str, name: str, parts: Mapping[str, Any]) -> float:
-    told = parts.get(name)
-    if isinstance(told, bool) or not isinstance(told, int | float) or not math.isfinite(told):
-        raise UserError(f"{where}: {name} takes a number, not {told!r}")
-    return float(told)
+# Which trials go on, by numbers alone: successive halving, asynchronous (ASHA; Li et al., "A system for massively
+# parallel hyperparameter tuning", 2020). A value is the better the higher it is.
+
+
+def rungs_below(budget: int, first: int, factor: int) -> tuple[int, ...]:
+    """Env steps at which trials pause: the first, `factor` times as many, and so on below the budget."""
+    rungs = []
+    while first < budget:
+        rungs.append(first)
+        first *= factor
+    return tuple(rungs)
+
+
+def ranked(values: Mapping[int, float]) -> list[int]:
+    """The numbers of trials, the best first; of equals the older; one without a number is the last."""
+    return sorted(values, key=lambda number: (math.inf if math.isnan(values[number]) else -values[number], number))
+
+
+def promoted(values: Mapping[int, float], gone: Collection[int], factor: int) -> int | None:
+    """The trial that goes on next of those that have reached a rung: one of the best of each `factor` that has not
+    gone on yet. None: all of these have."""
+    for number in ranked(values)[: len(values) // factor]:
+        if number not in gone:
+            return number
+    return None

@@ -1,4 +1,4 @@
-"""What an environment is, in words and numbers for listing, play and inspector: the `spec` block of a YAML file.
+"""The `spec` block of a YAML file: an environment described for listing, play and inspector.
 
 Nothing here changes the environment; `goal` is the one entry that training reads."""
 

@@ -39,20 +39,20 @@ class Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Refuses a key given twice; here, before merge keys are folded in, since those may be overridden."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}  # key -> the line of its first use
         for key, _ in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 continue
-            if key.value in seen:
+            if key.value in lines:
                 advice = "; merge several with <<: [*a, *b]" if key.value == "<<" else ""
-                problem = f"{key.value!r} is given twice, first on line {seen[key.value]}{advice}"
+                problem = f"{key.value!r} is given twice, first on line {lines[key.value]}{advice}"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen[key.value] = line
+            lines[key.value] = line
         return node
 
     def construct_checked(self, node: yaml.ScalarNode) -> Any:
-        """What the text of a number or a flag says; `!!int x` is an error. Decimal, whatever the leading zeros."""
+        """The value of the text of a number or a flag; `!!int x` is an error. Decimal, whatever the leading zeros."""
         text, kind = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
         kinds = (kind, "int") if kind == "float" else (kind,)
         if not any(name in kinds and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
@@ -104,19 +104,20 @@ def _mapping(text: bytes, name: str) -> dict[str, Any]:
 def check_size(root: yaml.Node | None, name: str) -> None:
     """UserError where it is deeper, or aliases of aliases would unfold to more, than a config ever is."""
     sizes: dict[int, int] = {}
-    under_way: set[int] = set()
+    unfinished: set[int] = set()  # nodes around the present one
 
     def size(node: yaml.Node) -> int:
-        if id(node) in under_way:
+        if id(node) in unfinished:
             raise UserError(f"{name}: an alias inside its own anchor is nested too deep")
-        if len(under_way) > DEEPEST:
+        if len(unfinished) > DEEPEST:
             raise UserError(f"{name}:{node.start_mark.line + 1}: nested too deep")
         if id(node) not in sizes:
-            under_way.add(id(node))
-            inside = node.value if isinstance(node, yaml.CollectionNode) else []
-            parts = [part for item in inside for part in (item if isinstance(item, tuple) else (item,))]
-            sizes[id(node)] = 1 + sum(map(size, parts))
-            under_way.discard(id(node))
+            unfinished.add(id(node))
+            sizes[id(node)] = 1
+            for item in node.value if isinstance(node, yaml.CollectionNode) else ():
+                for child in item if isinstance(item, tuple) else (item,):
+                    sizes[id(node)] += size(child)
+            unfinished.discard(id(node))
         return sizes[id(node)]
 
     if root is not None and size(root) > MOST_NODES:
@@ -126,9 +127,9 @@ def check_size(root: yaml.Node | None, name: str) -> None:
 def _explained(error: Exception) -> str:
     """`:line: what is wrong`, on one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        what = error.problem if error.problem else error.context
-        tag = " (only plain data is read)" if "constructor for the tag" in str(what) else ""
-        return f":{error.problem_mark.line + 1}: {' '.join(str(what).split())}{tag}"
+        message = " ".join(str(error.problem or error.context).split())
+        advice = " (only plain data is read)" if "constructor for the tag" in message else ""
+        return f":{error.problem_mark.line + 1}: {message}{advice}"
     if isinstance(error, yaml.reader.ReaderError):
         return f": is not UTF-8 text ({error.reason})"
     return f": {' '.join(str(error).split())}"

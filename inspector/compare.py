@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from stride.config.written import differing_rows
+from stride.config.diff import differing_rows
 from stride.inspector.charts import LARGEST, Clocks, Line, board, chart, clock, goal_text
 from stride.inspector.markup import Markup, card, join, note, table, tag
 from stride.inspector.runs import RunFacts, Runs
@@ -13,7 +13,7 @@ from stride.inspector.table import verdict_badge
 from stride.runstore.history import TRAIN, VAL
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import few
-from stride.runstore.run_names import GROUP_PREFIX
+from stride.runstore.select import GROUP_PREFIX
 from stride.utils.curve import Point
 from stride.utils.statistics import iqm
 from stride.utils.typography import duration, score

@@ -4,7 +4,7 @@ import yaml
 from torch import nn
 
 from stride.agents.trained.loading import LoadedRun
-from stride.config.written import IDENTITY, config_of, written
+from stride.config.diff import IDENTITY, config_of, written
 from stride.inspector.markup import Markup, card, join, note, table, tag
 from stride.inspector.overview import configured
 from stride.inspector.runs import RunFacts

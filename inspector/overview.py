@@ -1,8 +1,7 @@
 """One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
 
-from stride.config.metric_order import metric_of
-from stride.config.metrics import load_metrics
-from stride.config.written import differing_rows
+from stride.config.diff import differing_rows
+from stride.config.metrics import load_metrics, metric_of
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts

@@ -9,9 +9,9 @@ from importlib.metadata import metadata as metadata_of
 
 import yaml
 
+from stride.config.diff import command_of, differing, short, written
 from stride.config.loader import from_plain, to_plain
 from stride.config.schema import Config
-from stride.config.written import command_of, differing, short, written
 from stride.publishing.result import Result
 from stride.runstore.run_facts import few, finite, mapping
 from stride.utils.places import PLAY, TRAIN

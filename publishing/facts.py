@@ -12,12 +12,12 @@ import gymnasium
 from stride.agents.networks.policies import POLICIES
 from stride.agents.trained.loading import LoadedRun
 from stride.config.checks import DEVICE
-from stride.config.field_types import hints
+from stride.config.fields import hints
 from stride.config.loader import from_plain, shipped_files, to_plain
 from stride.config.plugins import EVERYBODY
+from stride.config.raw import EnvironmentFile
 from stride.config.schedule import KINDS
 from stride.config.schema import ALGORITHMS
-from stride.config.variants import EnvironmentFile
 from stride.envs_gym.wrappers.registry import WRAPPERS
 from stride.publishing.own_secrets import Own
 from stride.publishing.scanner import Finding, scan

@@ -21,7 +21,7 @@ from stride.envs_gym.wrappers.registry import WRAPPERS
 from stride.publishing.hub_client import Listed, check_repo, hub_errors, retried
 from stride.publishing.hub_download import COMMIT, find_commit, list_commit, read_file
 from stride.publishing.weights_file import read_weights
-from stride.runstore.run_names import HUB_PREFIX
+from stride.runstore.select import HUB_PREFIX, parse_selector
 from stride.utils.user_error import UserError
 
 WEIGHTS, FACTS = "model.safetensors", "config.json"
@@ -53,7 +53,7 @@ class HubRun:
 
 def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
     """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
-    repo, _, revision = selector.removeprefix(HUB_PREFIX).partition("@")
+    _, repo, revision = parse_selector(selector)
     check_repo(repo)
     if revision and (not REVISION.fullmatch(revision) or ".." in revision):
         raise UserError(f"{revision[:80]!r} is not a revision: a branch, a tag or a commit hash")

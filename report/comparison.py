@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from stride.config.written import written
+from stride.config.diff import written
 from stride.report.group import Group, caution, together
 from stride.report.group_page import known_values
 from stride.report.ledger.table import aligned

@@ -13,8 +13,7 @@ from textwrap import wrap
 from rich import console as rich_console
 from rich.text import Text
 
-from stride.config.metric_order import console_metrics
-from stride.config.metrics import Metric
+from stride.config.metrics import Metric, console_metrics
 from stride.config.schema import Config
 from stride.report.in_place import InPlace
 from stride.report.run_view import RunView, live_view

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from stride.config.metric_order import console_metrics
+from stride.config.metrics import console_metrics
 from stride.config.schema import Config
 from stride.report.console import BEAT_SECONDS, TEST_EPISODES
 from stride.report.notebook_page import Display, page, plain_text

@@ -8,10 +8,10 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
+from stride.config.diff import differing, written
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.schema import Config
-from stride.config.written import differing, written
 from stride.runstore import run_files
 from stride.runstore.alerts import Alert
 from stride.runstore.dreams import MEANING, read_dreams

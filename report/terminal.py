@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from stride.config.metric_order import area_of
+from stride.config.metrics import area_of
 from stride.report.run_view import MetricRow, Progress
 from stride.runstore.alerts import Alert
 from stride.runstore.history import TAIL

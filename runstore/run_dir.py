@@ -27,12 +27,14 @@ from stride.runstore.runs_root import ID as ID
 from stride.runstore.runs_root import STAMP as STAMP
 from stride.runstore.runs_root import check_id as check_id
 from stride.runstore.runs_root import runs_root as runs_root
+from stride.runstore.select import BEST as BEST
+from stride.runstore.select import GROUP_PREFIX, parse_selector
+from stride.runstore.select import LAST as LAST
 from stride.utils.durable_file import relink, sweep, sync_folder, temporary
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
-LAST, BEST = "@last", "@best"
 _index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 Facts = Mapping[str, object] | None
@@ -139,14 +141,14 @@ class RunDir:
         UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
         lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
         """
-        if selector.startswith(run_names.GROUP_PREFIX) or selector == "@last-group":
-            raise _group(selector.replace("@last-group", "group:@last"))
-        if "/" in selector or os.sep in selector:
+        kind, name, detail = parse_selector(selector)
+        if kind == "group":
+            raise _group(f"{GROUP_PREFIX}{name}")
+        if kind in ("path", "hub"):
             return cls(_folder(selector))
-        if selector == BEST or selector.startswith(f"{BEST}:"):
-            env_id, _, variant = selector.removeprefix(BEST).removeprefix(":").partition(":")
-            return _best(env_id, variant)
-        if selector == LAST:
+        if kind == "best":
+            return _best(name, detail)
+        if kind == "last":
             return cls(_last())
         check_id(selector)
         ids = [run.id for run in list_runs()]

@@ -13,7 +13,6 @@ SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, la
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
 PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
-HUB_PREFIX, GROUP_PREFIX = "hub:", "group:"  # of a published run, of a group, where a run can be named
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # runs that belong together: of one command, or of one --group
 TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # a group that nobody gave a name
 OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs

@@ -11,10 +11,9 @@ from stride.runstore import claim
 from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from stride.runstore.run_facts import mapping
 from stride.runstore.run_files import exists, list_names, make_folder, read_json, write_json
-from stride.runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
+from stride.runstore.run_names import CLAIM, GROUP, TIMED
+from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
-
-LAST_GROUP = "@last-group"  # the same as group:@last
 
 
 class Part(NamedTuple):
@@ -128,25 +127,9 @@ class Watcher:
         """Nothing comes after this; None: an error, which others tell, broke off the group."""
 
 
-def spelled_out(selector: str) -> str:
-    """The same; `@last-group` as group:@last."""
-    return f"{GROUP_PREFIX}@last" if selector == LAST_GROUP else selector
-
-
-def names_group(selector: str) -> bool:
-    """Whether this is a group where a run can be named."""
-    return spelled_out(selector).startswith(GROUP_PREFIX)
-
-
-def each_of(selectors: str) -> list[str]:
-    """`group:A,group:B` as a list; `group:` need be said but once."""
-    words = [spelled_out(word.strip()) for word in selectors.split(",")]
-    return [word if names_group(word) else f"{GROUP_PREFIX}{word}" for word in words if word]
-
-
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
-    name = spelled_out(selector).removeprefix(GROUP_PREFIX)
+    name = parse_selector(selector).name
     begun: dict[str, str] = {}  # by group, the id of its newest run
     for line in run_lines():
         begun.setdefault(line.group, line.id)

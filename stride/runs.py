@@ -14,13 +14,13 @@ from pathlib import Path
 from stride.commands.train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
 
 from stride.agents.trained.loading import LoadedRun, load_run
-from stride.config.commands.train import parse_arguments
-from stride.config.keys import check_algorithm
-from stride.config.overrides import in_words
+from stride.commands.train_arguments import parse_arguments
+from stride.config.diff import override_text
+from stride.config.fields import check_algorithm
 from stride.envs_gym.make import Maker, id_of, is_given, lent
 from stride.report.console import in_notebook
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_names import HUB_PREFIX
+from stride.runstore.select import names_published
 from stride.utils.places import in_project
 from stride.utils.provenance import called
 from stride.utils.user_error import UserError
@@ -56,7 +56,7 @@ def train(
     with in_project(project), nullcontext("") if env is None else given(env, flags["resume"]) as env_id:
         words = [f"{env_id}:{algo}"] if algo else [config_id] if config_id else []
         words += [f"--{name}={value}" for name, value in flags.items() if value]
-        words += [in_words(key, value) for key, value in changes.items()]
+        words += [override_text(key, value) for key, value in changes.items()]
         arguments = parse_arguments([*words, *["-q"] * quiet])
         with called("train", words):
             code, run = train_run(replace(arguments, debug=False))  # whoever debugs a program debugs more than this
@@ -102,10 +102,10 @@ def given(env: Maker, selector: str) -> Iterator[str]:
     """While a program's own worlds can be made, by this id; the run that is named, if any, has to be of such."""
     env_id = id_of(env)
     if selector:
-        known = "" if selector.startswith(HUB_PREFIX) else str(RunDir.find(selector).facts().get("env_id"))
-        if not is_given(known):
+        trained_on = "" if names_published(selector) else str(RunDir.find(selector).facts().get("env_id"))
+        if not is_given(trained_on):
             raise UserError(f"{selector} was not trained on an environment of env=; leave env= out")
-        if known != env_id:
-            raise UserError(f"{selector} was trained on {known}, and env= makes {env_id}")
+        if trained_on != env_id:
+            raise UserError(f"{selector} was trained on {trained_on}, and env= makes {env_id}")
     with lent(env_id, env):
         yield env_id

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from stride.config.field_types import build, hints
+from stride.config.fields import build, hints
 from stride.config.metrics import KEY, PATH, Metric, Rule
 from stride.config.schema import ALGORITHMS
 from stride.config.yaml_file import read_yaml

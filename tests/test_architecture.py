@@ -48,7 +48,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "streams", "statistics", "provenance", "entry", "durable_file", "places")
 LIGHT = ("config/", "report/", "runstore/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT += tuple(f"trainer_callbacks/{name}.py" for name in ("sink", "watch", "memory_watch", "failed"))
-LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "claimed", "detached"))
+LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "detached", "arguments", "values"))
 LIGHT_ROOMS = (
     "charts",
     "compare",

@@ -9,7 +9,7 @@ from commands import ROOT, run_command
 from rich.console import Console
 
 from stride.commands import check_env
-from stride.config.commands.check_env import parse_check
+from stride.commands.check_env import parse_check
 from stride.envs_gym.check.finding import CATALOGUE, CheckResult, Measurements, finding
 from stride.envs_gym.check.screen import page, progress
 from stride.utils.user_error import UserError
@@ -84,8 +84,8 @@ def test_the_page_lists_every_finding():
         ([], "required: ENV"),
         (["CartPole-v1", "--step", "3"], "did you mean --steps"),
         (["CartPole-v1", "--steps", "0"], "--steps is a whole number from 1"),
-        (["CartPole-v1", "--seconds", "nan"], "--seconds lies above 0"),
-        (["CartPole-v1", "--timeout", "-1"], "--timeout lies above 0"),
+        (["CartPole-v1", "--seconds", "nan"], "--seconds must be above 0"),
+        (["CartPole-v1", "--timeout", "-1"], "--timeout must be above 0"),
         (["--kwargs", "a=1", "CartPole-v1"], "required: ENV"),
         (["CartPole-v1", "--kwargs", "a"], "--kwargs takes KEY=VALUE, not 'a'"),
         (["CartPole-v1", "--kwargs", "a=["], "is no value"),

@@ -8,7 +8,7 @@ from tiny_runs import tiny_run
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
-from stride.config.changes import NEUTRAL
+from stride.config.diff import NEUTRAL
 from stride.report import page
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.general import Task, is_general, load_general
 from stride.config.loader import load_config
 from stride.utils.user_error import UserError

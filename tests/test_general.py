@@ -16,8 +16,8 @@ from stride.config.general import GENERAL, TAKES, Task, gymnasium_ids, is_genera
 from stride.config.listing import print_variants
 from stride.config.loader import load_file, to_plain
 from stride.config.plugins import TooEarlyError
+from stride.config.raw import EnvironmentFile
 from stride.config.schema import ALGORITHMS
-from stride.config.variants import EnvironmentFile
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import described, task_of
 from stride.runstore.run_dir import RunDir

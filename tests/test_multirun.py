@@ -7,8 +7,8 @@ import pytest
 from tiny_runs import TINY
 
 from stride.commands import run_play, train
-from stride.config.commands.train import parse_arguments
-from stride.config.multirun import combinations
+from stride.commands.train_arguments import parse_arguments
+from stride.commands.train_values import combinations
 from stride.report.group import read_group
 from stride.report.group_rows import SeedRow, table
 from stride.report.terminal import Page

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from stride.commands import new, run_play, run_publish
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.general import is_general
 from stride.config.loader import load_config, parse_config_id
 from stride.utils.user_error import UserError

@@ -17,6 +17,7 @@ from stride.commands.train_opening import first_words
 from stride.config import plugins
 from stride.config.loader import environment_files, load_config, load_file
 from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
+from stride.config.schema import ALGORITHMS
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json
 from stride.utils.provenance import code_hash
@@ -39,8 +40,8 @@ def mypkg(tmp_path, monkeypatch):
     yield folder
     for name in ("mypkg", "broken_pkg", "needs_more", "planted"):
         sys.modules.pop(name, None)
-    for name in [name for name in plugins.ALGORITHMS if ":" in name or name == "timid"]:
-        del plugins.ALGORITHMS[name]
+    for name in [name for name in ALGORITHMS if ":" in name or name == "timid"]:
+        del ALGORITHMS[name]
 
 
 def tiny_run(**changes):

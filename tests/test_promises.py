@@ -8,8 +8,8 @@ from tiny_runs import TINY, tiny_run
 
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, train
-from stride.config import debugger
-from stride.config.commands.train import parse_arguments
+from stride.commands import train_arguments as debugger
+from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.runstore import run_dir
 from stride.runstore.run_dir import RunDir, list_runs

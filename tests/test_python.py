@@ -21,9 +21,9 @@ import stride
 import stride.commands.train as command
 from stride.agents.trained.player import batch_of
 from stride.commands import run_play, run_publish
-from stride.config.keys import is_field
-from stride.config.overrides import apply_overrides, in_words
-from stride.config.schedule_keys import Raw
+from stride.config.diff import override_text
+from stride.config.fields import is_field
+from stride.config.raw import Raw, apply_overrides
 from stride.envs_gym.blame import EnvError
 from stride.runs import train
 from stride.utils.user_error import UserError
@@ -149,7 +149,7 @@ def test_what_is_no_batch_is_refused(batch, complaint):
      np.float64(0.5), np.int64(3), (1, 2)],
 )  # fmt: skip
 def test_a_value_of_pythons_is_read_as_itself(value):
-    raw, _ = apply_overrides(Raw({}, {}), [in_words("env_kwargs", value)], "ppo")
+    raw, _ = apply_overrides(Raw({}, {}), [override_text("env_kwargs", value)], "ppo")
     assert raw.values["env_kwargs"] == (list(value) if isinstance(value, tuple) else value)
 
 

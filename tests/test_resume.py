@@ -20,12 +20,11 @@ from stride.agents.engines.choice import build_agent
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
-from stride.config.commands.train import parse_arguments
-from stride.config.field_types import hints
-from stride.config.keys import known_keys
+from stride.commands.train_arguments import parse_arguments
+from stride.config.fields import hints, known_keys
 from stride.config.loader import environment_files, from_plain, load_config
+from stride.config.raw import EnvironmentFile
 from stride.config.schema import ReplayConfig, RolloutConfig
-from stride.config.variants import EnvironmentFile
 from stride.envs_gym.make import make_envs
 from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import read_csv

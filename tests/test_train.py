@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_torch_is_loaded(wo
     *imports, said = done.stderr.splitlines()
     assert done.returncode == 2 and said.startswith("error: ") and "/proc" in said
     loaded = {line.rpartition("|")[2].strip() for line in imports}
-    assert "stride.config.preflight" in loaded and not loaded & {"torch", "lightning", "numba", "gymnasium"}
+    assert "stride.commands.train_opening" in loaded and not loaded & {"torch", "lightning", "numba", "gymnasium"}
 
 
 def test_it_runs_from_another_folder(tmp_path, runs):

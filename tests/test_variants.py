@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.extras import extra_of, missing
 from stride.config.listing import list_environments
 from stride.config.loader import load_config

@@ -7,7 +7,7 @@ import yaml
 from tutorial_pages import ROOT, Page
 
 from stride.config.general import GENERAL
-from stride.config.variants import EnvironmentFile
+from stride.config.raw import EnvironmentFile
 
 PAGE = "../your_environment.md"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from stride.config.changes import Change, changes, unproven
+from stride.config.diff import ConfigChange, changes, unproven
 from stride.config.loader import from_plain, to_plain
 from stride.config.plugins import check_names, trust_in
 from stride.config.schema import Config
@@ -46,7 +46,7 @@ class Resumption:
     facts: dict[str, Any]  # its config.json
     sidecar: dict[str, Any]
     config: Config
-    changed: tuple[Change, ...]
+    changed: tuple[ConfigChange, ...]
     notes: tuple[str, ...]
     fork: bool
     edited: tuple[str, ...] = ()
@@ -205,7 +205,9 @@ def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[st
         return []
     then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
     now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
-    edited = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
+    edited = [
+        ConfigChange(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)
+    ]
     if "config" not in sidecar or not edited:
         return ["it no longer has the hash it was written with"]
     more = [f"and {len(edited) - MOST} more"] if len(edited) > MOST else []

@@ -222,37 +222,52 @@ def outcome_of(
     )
 
 
+def training_info(config: Config, agent: Agent) -> dict[str, Any]:
+    """How this training runs, as far as config and engine decide that, and why: entries of config.json."""
+    engine, backend, workers = agent.engine, choose_backend(config), workers_of(config)
+    return {
+        "engine": engine.name,
+        "engine_reason": engine.reason,
+        "play": engine.play.name,
+        "learn": engine.learn.name,
+        "device": described(agent.device),
+        "threads": engine.threads.number,
+        "threads_reason": engine.threads.why,
+        "env_backend": backend.name,
+        "env_backend_reason": backend.reason,
+        "workers": workers.number,
+        "workers_reason": workers.reason,
+        "resume": agent.collector.envs.resume,
+    }
+
+
 def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Header:
-    """The facts above a training."""
-    backend, workers = choose_backend(config), workers_of(config)
+    """The lines printed above a training, as data."""
+    info = training_info(config, agent)
+    choices = {name: info[name] for name in ("engine", "threads", "env_backend", "workers")}
+    reasons = {f"{name}_why": info[f"{name}_reason"] for name in choices}
     return Header(
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
-        engine=agent.engine.name,
-        engine_why=agent.engine.reason,
-        env_backend=backend.name,
-        env_backend_why=backend.reason,
-        workers=workers.number,
-        workers_why=workers.reason,
-        device=described(agent.device),
+        device=info["device"],
         n_envs=config.n_envs,
         seed=config.seed,
-        parameters=sum(p.numel() for p in agent.policy.parameters()),
+        parameters=sum(parameter.numel() for parameter in agent.policy.parameters()),
         goal=goal,
         max_timesteps=config.max_timesteps,
         run_path=from_caller(run.path),
-        threads=agent.engine.threads.number,
-        threads_why=agent.engine.threads.why,
         plateau=config.plateau.words() if config.plateau else "",
         settings=config.description.removeprefix("general ") if is_general_config(config) else "",
+        **choices,
+        **reasons,
     )
 
 
 def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
-    """What every checkpoint says of itself beside its clock."""
-    plain = to_plain(config)
-    facts = {"resume": agent.collector.envs.resume, "env_backend": choose_backend(config).name, "config": plain}
-    return {**facts, "config_sha256": json_hash(plain), **bits_rest_on(agent)}
+    """The entries of every checkpoint's sidecar beside its clock."""
+    plain, info = to_plain(config), training_info(config, agent)
+    entries = {"resume": info["resume"], "env_backend": info["env_backend"], "config": plain}
+    return {**entries, "config_sha256": json_hash(plain), **bits_rest_on(agent)}
 
 
 def bits_rest_on(agent: Agent) -> dict[str, Any]:

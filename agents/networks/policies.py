@@ -17,7 +17,7 @@ from stride.agents.networks.cnn import CNN, CNNKind
 from stride.agents.networks.encoders import images
 from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic, RecurrentActorCritic
 from stride.config.checks import nearest_sizes
-from stride.config.field_types import convert
+from stride.config.fields import convert
 from stride.config.plugins import find, registered
 from stride.config.schema import Config, RolloutConfig
 from stride.envs_fast.vec_env import VecEnv

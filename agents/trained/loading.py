@@ -37,7 +37,7 @@ from stride.runstore.metrics_csv import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import finite, mapping
 from stride.runstore.run_fate import fate
-from stride.runstore.run_names import HUB_PREFIX
+from stride.runstore.select import names_published
 from stride.utils.user_error import UserError
 from stride.utils.wings import load_wing
 
@@ -111,7 +111,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for anything
     that is missing, damaged, of another config, or more than plain data. The agent plays; it cannot continue to learn.
     """
-    if selector.startswith(HUB_PREFIX):
+    if names_published(selector):
         return _load_published(selector, checkpoint, trust)
     run = RunDir.find(selector)
     facts = run.facts()

@@ -13,7 +13,7 @@ CHANGES = {1: "the first version"}
 
 @dataclass(frozen=True)
 class Config:
-    """What every algorithm has."""
+    """The keys of every algorithm."""
 
     # Identity
     env_id: str = ""
@@ -55,7 +55,7 @@ class Config:
     frame_stack: int = 1
     """Observations shown together: the newest ones, joined along the channels of an image or as one longer vector."""
     action_mask: bool = False
-    """Adds a leaf `action_mask` to the observation, from spec.valid_actions, else from the environment's own info."""
+    """Adds an entry `action_mask` to the observation, from spec.valid_actions, else from the environment's own info."""
     max_episode_steps: int | None = None
     """Time limit of an episode; null = the environment's own."""
     step_timeout: float | None = None

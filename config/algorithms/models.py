@@ -9,7 +9,7 @@ from stride.config.schedule import Schedule
 
 @dataclass(frozen=True)
 class WorldModelConfig(ReplayConfig):
-    """What every algorithm has that learns a world model from remembered sequences; its network has keys of its own."""
+    """The keys of algorithms that learn a world model from remembered sequences, with their networks."""
 
     # World model
     n_envs: int = 8

@@ -9,7 +9,7 @@ from stride.config.schedule import Schedule
 
 @dataclass(frozen=True)
 class ReplayConfig(Config):
-    """What every algorithm has that learns from remembered steps."""
+    """The keys of algorithms that learn from remembered steps."""
 
     n_envs: int = 1
     """Environments stepped side by side."""

@@ -9,7 +9,7 @@ from stride.config.schedule import Schedule
 
 @dataclass(frozen=True)
 class RolloutConfig(Config):
-    """What every algorithm has that learns from whole rollouts."""
+    """The keys of algorithms that learn from complete rollouts."""
 
     # Rollout
     n_steps: int = 128
@@ -40,7 +40,7 @@ class RolloutConfig(Config):
 
 @dataclass(frozen=True)
 class PolicyGradientConfig(RolloutConfig):
-    """What PPO and REINFORCE have."""
+    """The keys of PPO and REINFORCE."""
 
     # Losses
     ent_coef: float | Schedule = 0.0

@@ -16,8 +16,8 @@ from lab.bench.measure import machine
 from lab.bench.pairs import default_runs
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands import train
+from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import parser_of
-from stride.config.commands.train import parse_arguments
 from stride.export.files import Kind, built, facts_of, milliseconds, runner
 from stride.export.graph import deployed
 from stride.export.verify import compare, samples

@@ -21,8 +21,8 @@ from lab.faults.record import record
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
 from stride.commands import train
+from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import parser_of
-from stride.config.commands.train import parse_arguments
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
 from stride.runstore.run_dir import RunDir

@@ -25,8 +25,8 @@ from lab.evidence.file import file_stem, machine, named
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
 from stride.commands import train
+from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import parser_of
-from stride.config.commands.train import parse_arguments
 from stride.config.general import load_general
 from stride.config.schema import Config, PPOConfig
 from stride.envs_gym.task import task_of

@@ -28,11 +28,9 @@ import yaml
 
 from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line
 from stride.commands import run_inspect, run_play, run_publish, train
-from stride.config.commands.play import build_play_parser
-from stride.config.commands.publish import build_publish_parser
-from stride.config.commands.train import Arguments, build_parser
-from stride.config.debugger import for_debugger
-from stride.config.keys import known_keys
+from stride.commands.run_arguments import build_play_parser, build_publish_parser
+from stride.commands.train_arguments import Arguments, build_parser, for_debugger
+from stride.config.fields import known_keys
 from stride.config.loader import environment_files
 from stride.runstore.run_dir import RunDir
 from stride.utils.interrupted import Interrupted

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from lab.faults.record import Told
 from stride.config.loader import environment_files, load_config, to_plain
-from stride.config.variants import EnvironmentFile
+from stride.config.raw import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
 from stride.publishing.folder import check_nothing_left
 from stride.publishing.own_secrets import Own, find_own

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stride.config.written import IDENTITY, written
+from stride.config.diff import IDENTITY, written
 from stride.report.ledger.explain import find_metric
 from stride.report.ledger.plot import MARKS, overlay
 from stride.report.ledger.table import aligned, cell, plain

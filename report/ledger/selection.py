@@ -10,12 +10,12 @@ from stride.runstore.run_index import NEWEST_FIRST, RunIndex
 from stride.runstore.run_query import FIELDS, Look, asked, further, looks, order_of
 from stride.runstore.run_shelf import details_of
 from stride.runstore.runs_root import runs_root
+from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
 
 if TYPE_CHECKING:
     from stride.runstore.run_dir import RunDir
 
-GROUP = "group:"
 NEWEST = 20
 PATIENCE = 1.0  # seconds before a line says that runs are being read
 
@@ -77,8 +77,9 @@ def find_runs(selectors: Sequence[str], least: int = 1) -> "list[RunDir]":
 
     runs: dict[str, RunDir] = {}
     for selector in selectors:
-        if selector.startswith(GROUP):
-            selected = [RunDir(runs_root() / run_id) for run_id in _ids_of_group(selector.removeprefix(GROUP))]
+        kind, name, _ = parse_selector(selector)
+        if kind == "group":
+            selected = [RunDir(runs_root() / run_id) for run_id in _ids_of_group(name)]
         else:
             selected = [RunDir.find(selector)]
         runs |= {str(run.path): run for run in selected}

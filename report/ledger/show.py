@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stride.config.diff import differing_rows
 from stride.config.metrics import load_metrics
-from stride.config.written import differing_rows
 from stride.report.ledger.compare import curve
 from stride.report.ledger.plot import overlay
 from stride.report.ledger.table import LONGEST, aligned, data, joined_pairs

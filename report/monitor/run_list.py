@@ -17,7 +17,8 @@ from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import LAST, RunDir, runs_root
 from stride.runstore.run_index import RunIndex
 from stride.runstore.run_state import FINISHED, IN_TRAINING, LIVE, state_of
-from stride.runstore.seed_group import find_group, names_group, spelled_out
+from stride.runstore.seed_group import find_group
+from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError
 
@@ -144,7 +145,7 @@ def list_lines(rows: Sequence[RunRow], open_groups: set[str]) -> list[Line]:
 def find_target(selector: str, latest: bool = False) -> tuple[Path | None, str]:
     """The folder of the run, or the name of the group, that a person means; UserError where there is neither."""
     if names_group(selector):
-        return None, find_group(spelled_out(selector))
+        return None, find_group(selector)
     if os.sep in selector:  # the folder or the metrics.mmap of a foreign loop, which has no config.json
         path = Path(selector)
         folder = path.parent if path.name == NAME else path

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from stride.config.metric_order import arranged
-from stride.config.metrics import Metric
+from stride.config.metrics import Metric, arranged
 from stride.report.monitor.machine import Gpu, Use
 from stride.report.monitor.watched_run import Points, WatchedView
 from stride.report.run_view import metric_row

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from stride.config.commands.machines import LOCAL
+from stride.config.extras import LOCAL
 from stride.runstore.many.process_pool import Finished, run_all
 from stride.runstore.many.ray_pool import connected
 from stride.utils.resources import cores

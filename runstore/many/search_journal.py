@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.config.commands.sweep import NEEDED
-from stride.config.search_rules import Space
+from stride.config.extras import NEEDS_OPTUNA
+from stride.config.search import Space
 from stride.utils.user_error import UserError
 
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them
@@ -63,7 +63,7 @@ class Journal:
             import optuna
             import optuna.storages.journal
         except ImportError as error:
-            raise UserError(NEEDED) from error
+            raise UserError(NEEDS_OPTUNA) from error
         self._optuna: Any = optuna
         self._optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._spaces, self._method, self._seed = spaces, method, seed

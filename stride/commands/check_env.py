@@ -1,22 +1,93 @@
 """Check an environment, yours or anybody's:   stride check-env CartPole-v1   (--help says the rest)"""
 
 import json
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from stride.commands.usage import spelled
-from stride.config.commands.check_env import CheckArguments, parse_check
+import yaml
+
+from stride.commands.usage import OneLineParser, spelled
 from stride.envs_gym.check.finding import FAULT, PARTS, CheckResult
 from stride.envs_gym.check.screen import page, progress
 from stride.envs_gym.check.watched import check
 from stride.report.console import standard_output
 from stride.report.in_place import InPlace
 from stride.utils import entry
+from stride.utils.user_error import UserError, check_value
 
+EXAMPLES = """\
+examples:
+  {program} CartPole-v1                           any id that Gymnasium knows
+  {program} mypackage:MyWorld-v0                  imports mypackage, which registers it
+  {program} mypackage.world:MyWorld --kwargs size=5 mode=easy    a class, registered or not
+  {program} MyWorld-v0 --json | jq .findings      for programs; docs/check_env.md says what it holds
+exit codes:
+  0 no fault (maybe warnings and notes); 1 a fault; 2 the arguments are wrong, nothing was checked
+"""
+MOST_STEPS, MOST_SECONDS = 10_000_000, 86_400.0
 PIPE_WIDTH = 100  # columns where there is no terminal
 
 
+@dataclass(frozen=True)
+class CheckArguments:
+    """How `stride check-env` was called."""
+
+    env: str
+    kwargs: Mapping[str, Any]
+    steps: int
+    seconds: float
+    timeout: float
+    json: bool
+
+
+def build_check_parser(program: str = "stride check-env") -> OneLineParser:
+    parser = OneLineParser(
+        prog=program,
+        description="Check an environment: its form, and what costs people weeks. Each finding comes with a cure.",
+        epilog=EXAMPLES.format(program=program),
+    )
+    parser.add_argument("env", metavar="ENV", help="ID, module:ID or module:Class")
+    parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="arguments of its constructor")
+    parser.add_argument("--steps", type=int, metavar="N", default=5000, help="of random play at most; 5,000 by default")
+    text = "of the complete check, about; 15 by default; slow environments want more"
+    parser.add_argument("--seconds", type=float, metavar="S", default=15.0, help=text)
+    text = "for one call of its code: what takes longer hangs; 30 by default"
+    parser.add_argument("--timeout", type=float, metavar="S", default=30.0, help=text)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser
+
+
+def parse_check(argv: list[str], program: str) -> CheckArguments:
+    """argv without the program's name; UserError for what is unknown or out of range. No environment is made."""
+    parsed = build_check_parser(program).parse_all(argv)
+    if not parsed.env.isprintable() or not parsed.env.strip():
+        raise UserError(f"{parsed.env!r} is no environment; ID, module:ID or module:Class are")
+    if not 1 <= parsed.steps <= MOST_STEPS:
+        raise UserError(f"--steps is a whole number from 1 to {MOST_STEPS:,}, not {parsed.steps}")
+    for name, value in (("seconds", parsed.seconds), ("timeout", parsed.timeout)):
+        if not math.isfinite(value) or not 0 < value <= MOST_SECONDS:
+            raise UserError(f"--{name} must be above 0 and at most {MOST_SECONDS:,.0f}, not {value:g}")
+    return CheckArguments(**{**vars(parsed), "kwargs": dict(_pair(word) for word in parsed.kwargs)})
+
+
+def _pair(word: str) -> tuple[str, Any]:
+    """`size=5`, the value as YAML reads it."""
+    key, equals, text = word.partition("=")
+    if not equals or not key.isidentifier():
+        raise UserError(f"--kwargs takes KEY=VALUE, not {word!r}; the environment comes before it")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"--kwargs {key}: {text!r} is no value: {error}") from error
+    check_value(key, value)
+    return key, value
+
+
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a fault was found."""
+    """Exit code: 1 where a fault was detected."""
     arguments = parse_check(argv, spelled())
     result = checked(arguments)
     if arguments.json:
@@ -29,24 +100,23 @@ def main(argv: list[str]) -> int:
 
 
 def checked(arguments: CheckArguments) -> CheckResult:
-    """Waited for: a line on a terminal that says what is looked at, lines on stderr where there is none."""
+    """The result of the check; meanwhile a line on the terminal, or lines on stderr, say which part is checked."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None
-    before = ""
+    last_part = ""
 
     def show(part: str, seconds: float) -> None:
-        nonlocal before
+        nonlocal last_part
         if in_place is not None:
-            place = PARTS.index(part) if part else 0
+            index = PARTS.index(part) if part else 0
             ascii_only = terminal.options.ascii_only
-            in_place.draw([progress(arguments.env, part, place, len(PARTS), seconds, ascii_only)])
-        elif part != before:
-            before = part
+            in_place.draw([progress(arguments.env, part, index, len(PARTS), seconds, ascii_only)])
+        elif part != last_part:
+            last_part = part
             print(f"{arguments.env}: {part} ...", file=sys.stderr, flush=True)
 
     try:
-        rest = arguments.steps, arguments.seconds, arguments.timeout, show
-        return check(arguments.env, arguments.kwargs, *rest)
+        return check(arguments.env, arguments.kwargs, arguments.steps, arguments.seconds, arguments.timeout, show)
     finally:
         if in_place is not None:
             in_place.erase()

@@ -9,44 +9,33 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any, TextIO, get_args, get_origin
 
 import argcomplete
 
-from stride.commands.usage import parser_of
-from stride.config.commands.check_env import build_check_parser
-from stride.config.commands.export import build_export_parser
-from stride.config.commands.inspect import build_inspect_parser
-from stride.config.commands.monitor import build_monitor_parser
-from stride.config.commands.one_line import OneLineParser
-from stride.config.commands.play import build_play_parser
-from stride.config.commands.publish import build_publish_parser
-from stride.config.commands.runs import build_runs_parser
-from stride.config.commands.sweep import build_sweep_parser
-from stride.config.commands.table import commands
-from stride.config.commands.train import build_parser
-from stride.config.commands.verify import build_verify_parser
-from stride.config.field_types import hints, members
+from stride.commands.usage import COMMANDS, OneLineParser, parser_of
+from stride.config.fields import hints, members
 from stride.config.loader import environment_files
+from stride.config.raw import EnvironmentFile
 from stride.config.schema import ALGORITHMS
-from stride.config.variants import EnvironmentFile
 from stride.runstore.run_dir import list_runs
 from stride.utils import entry
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
 WORD_BREAKS = "_ARGCOMPLETE_COMP_WORDBREAKS"
-BUILDERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "train": build_parser,
-    "play": build_play_parser,
-    "inspect": build_inspect_parser,
-    "publish": build_publish_parser,
-    "export": build_export_parser,
-    "verify": build_verify_parser,
-    "check-env": lambda: build_check_parser("stride check-env"),
-    "monitor": lambda: build_monitor_parser("stride monitor"),
-    "runs": lambda: build_runs_parser("stride runs"),
-    "sweep": lambda: build_sweep_parser("stride sweep"),
+BUILDERS = {  # command -> the module of its parser, which is imported for that command alone, and the function
+    "train": "train_arguments:build_parser",
+    "play": "run_arguments:build_play_parser",
+    "inspect": "run_arguments:build_inspect_parser",
+    "publish": "run_arguments:build_publish_parser",
+    "export": "run_arguments:build_export_parser",
+    "verify": "run_arguments:build_verify_parser",
+    "check-env": "check_env:build_check_parser",
+    "monitor": "monitor:build_monitor_parser",
+    "runs": "runs:build_runs_parser",
+    "sweep": "sweep:build_sweep_parser",
 }
 NEWEST = 20  # runs that are offered
 
@@ -61,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = None) -> None:
-    """Tell a shell in which Tab was pressed how its line may go on, and end this process.
+    """Answer a shell in which Tab was pressed how its line may go on, and end this process.
 
     `output`: where the words go; None: where the shell's function reads them.
     """
@@ -70,23 +59,31 @@ def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = 
     os.environ[ASKED] = str(min(2, len(finished)))  # which word of the line is the program of this parser
     breaks = os.environ.get(WORD_BREAKS, "")  # bash leaves the @ in front of a word, which argcomplete does not expect
     os.environ[WORD_BREAKS] = breaks.replace("@", "")
-    parser = parser_of_line(finished)
-    nothing = argcomplete.SuppressCompleter()
     argcomplete.autocomplete(
-        parser, always_complete_options=False, default_completer=nothing, exit_method=leave, output_stream=output
-    )
+        parser_of_line(finished), always_complete_options=False, default_completer=argcomplete.SuppressCompleter(),
+        exit_method=leave, output_stream=output,
+    )  # fmt: skip
 
 
 def parser_of_line(finished: list[str]) -> argparse.ArgumentParser:
     """The parser of the command among the finished words, with what completes each argument."""
+    parser: argparse.ArgumentParser = OneLineParser()
+    names = [command.name for command in COMMANDS]
     if len(finished) < 2:
-        parser: argparse.ArgumentParser = OneLineParser()
-        parser.add_argument("command", choices=commands())
+        parser.add_argument("command", choices=names)
         return parser
     command = finished[1]
-    if command not in commands():
-        return OneLineParser()
-    parser = built(command)
+    if command not in names:
+        return parser
+    if command in BUILDERS:
+        module, _, function = BUILDERS[command].partition(":")
+        parser = vars(import_module(f"stride.commands.{module}"))[function]()
+    elif command == "list":
+        parser.add_argument("term", metavar="ENV", nargs="?")
+    elif command == "completion":
+        parser.add_argument("shell", choices=SHELLS)
+    elif command == "new":
+        parser.add_argument("name", metavar="FOLDER")
     for action in actions_of(parser):
         completer = completer_of(command, action)
         if completer is not None:
@@ -94,31 +91,17 @@ def parser_of_line(finished: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def built(command: str) -> argparse.ArgumentParser:
-    """The parser that reads a command's words."""
-    if command in BUILDERS:
-        return BUILDERS[command]()
-    parser = OneLineParser()
-    if command == "list":
-        parser.add_argument("term", metavar="ENV", nargs="?")
-    elif command == "completion":
-        parser.add_argument("shell", choices=SHELLS)
-    elif command == "new":
-        parser.add_argument("name", metavar="FOLDER")
-    return parser
-
-
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """All arguments of a parser and of the commands below it."""
+    """All arguments of a parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from actions_of(below)
+            for subparser in action.choices.values():
+                yield from actions_of(subparser)
 
 
 def completer_of(command: str, action: argparse.Action) -> Any:
-    """What argcomplete is to call for an argument; None: its choices, or nothing."""
+    """The function that argcomplete is to call for an argument; None: its choices, or nothing."""
     if command == "train" and action.dest == "words":
         return words_of_training
     if action.dest == "checkpoint":
@@ -136,20 +119,21 @@ def run_names(**_: object) -> list[str]:
 
 def words_of_training(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """ENV:VARIANT, then its key=value."""
-    words = parsed_args.words or []
-    config_id = next((word for word in words if ":" in word and "=" not in word), "")
-    return keys(config_id, prefix) if config_id else environments(prefix)
+    for word in parsed_args.words or []:
+        if ":" in word and "=" not in word:
+            return keys(word, prefix)
+    return environments(prefix)
 
 
 def environments(prefix: str) -> list[str]:
-    """ENV: of all, or ENV:VARIANT where the environment is known by now."""
-    known = environment_files()
-    stem = prefix.partition(":")[0]
-    possible = [name for name in known if name.startswith(stem)]
-    if ":" not in prefix and len(possible) != 1:
+    """ENV: of all, or ENV:VARIANT where only one environment is possible."""
+    files = environment_files()
+    stem, colon, _ = prefix.partition(":")
+    possible = [name for name in files if name.startswith(stem)]
+    if not colon and len(possible) != 1:
         return [f"{name}:" for name in possible]
-    name = stem if stem in known or ":" in prefix else possible[0]
-    return [f"{name}:{variant}" for variant in EnvironmentFile.read(known[name]).variants] if name in known else []
+    name = stem if colon else possible[0]
+    return [f"{name}:{variant}" for variant in EnvironmentFile.read(files[name]).variants] if name in files else []
 
 
 def keys(config_id: str, prefix: str) -> list[str]:
@@ -159,15 +143,15 @@ def keys(config_id: str, prefix: str) -> list[str]:
     if file is None or variant not in file.variants:
         return []
     types = hints(ALGORITHMS[file.algorithm(variant)])
-    key = prefix.partition("=")[0]
-    if "=" not in prefix:
-        return [f"{name}=" for name in types]
-    return [f"{key}={word}" for word in choices(types.get(key))]
+    key, has_value, _ = prefix.partition("=")
+    return [f"{key}={word}" for word in choices(types.get(key))] if has_value else [f"{name}=" for name in types]
 
 
 def choices(hint: object) -> list[str]:
     """The words that a key takes, where these are all there are."""
-    words = [word for member in members(hint) for word in (get_args(member) if get_origin(member) else ())]
+    words: list[object] = []
+    for member in members(hint):
+        words += get_args(member) if get_origin(member) else ()
     words += [False, True] if bool in members(hint) else []
     return [str(word).lower() for word in words if isinstance(word, str | int)]
 

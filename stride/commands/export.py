@@ -8,8 +8,7 @@ from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 
-from stride.config.commands.export import parse_export
-from stride.config.preflight import look_for_run
+from stride.commands.run_arguments import look_for_run, parse_export
 from stride.utils import entry
 
 if __name__ == "__main__":

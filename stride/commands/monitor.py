@@ -1,17 +1,60 @@
 """Look on while runs train, from any terminal:   stride monitor   (--help says the rest)"""
 
+import argparse
 import sys
 
-from stride.config.commands.monitor import parse_monitor
+from stride.commands.usage import OneLineParser
 from stride.report.monitor.app import Monitor, run
 from stride.report.monitor.once import as_json, as_text
 from stride.report.monitor.run_list import find_target
 from stride.utils import entry
 from stride.utils.user_error import UserError
 
+PROGRAM = "stride monitor"
+EXAMPLES = """\
+examples:
+  {program}                     the newest run in training; where there is none the newest of all
+  {program} --latest            the newest run, in training or not
+  {program} 20260101-120000-Ca  a run by the beginning of its id, @last, @best:ENV, or a folder's path
+  {program} group:@last         a group of seeds, and all other runs
+  {program} --once              one screen as text; in a pipe without colours
+  {program} --json | jq .state  for programs
+keys:
+  q quits, the training goes on; p freezes the display; left and right go to other runs in training, up and down
+  scroll; m shows all runs, enter opens a group or goes into a run; s sorts otherwise
+states:
+  live, silent (its process lives, and writes nothing), paused (Ctrl-Z), interrupted (saved, to be continued), failed,
+  dead (its process ended without a message), finished
+exit codes:
+  0; 2 there is no such run, or the arguments are wrong
+"""
+
+
+def build_monitor_parser(program: str = PROGRAM) -> OneLineParser:
+    parser = OneLineParser(
+        prog=program,
+        description="Look on while runs train, or at their results; as many monitors as one likes.",
+        epilog=EXAMPLES.format(program=program),
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", default="", help="which run; group:NAME begins with all runs")
+    parser.add_argument("--latest", action="store_true", help="the newest run, in training or not")
+    parser.add_argument("--once", action="store_true", help="print one screen and end")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and end")
+    return parser
+
+
+def parse_monitor(argv: list[str]) -> argparse.Namespace:
+    """argv without the program's name; UserError for what is unknown or given twice."""
+    arguments = build_monitor_parser().parse_all(argv)
+    if arguments.latest and arguments.run:
+        raise UserError(f"--latest and {arguments.run} name a run each; give one of them")
+    if arguments.once and arguments.json:
+        raise UserError("--once is for people and --json for programs; give one of them")
+    return arguments
+
 
 def main(argv: list[str]) -> int:
-    arguments = parse_monitor(argv, "stride monitor")
+    arguments = parse_monitor(argv)
     if not (arguments.once or arguments.json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError("this is no terminal; --once prints one screen as text, --json one object for programs")
     folder, group = find_target(arguments.run, arguments.latest)

@@ -38,57 +38,56 @@ def main(argv: list[str]) -> int:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise UserError(f"{folder} is there already, and not empty; a new project wants a folder of its own")
     try:
-        for place, text in files.items():
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-            with replacing(folder / place) as file:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
                 file.write(text.encode())
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from error
-    print("\n".join([f"{folder}/", *(f"  {place}" for place in files), "", *first_steps(folder)]))
+    print("\n".join([f"{folder}/", *(f"  {name}" for name in files), "", *first_steps(folder)]))
     return 0
 
 
 def project_files(name: str) -> dict[str, str]:
-    """Every file of a new project, by its place in it."""
+    """Every file of a new project, by its path in it."""
     words = words_of(name)
-    made = {
-        string.Template(place).substitute(words): string.Template(text_of(source)).substitute(words)
-        for place, source in FILES.items()
-    }
-    return made | {"configs/schema.json": schema_text() + "\n"}
+    files = {}
+    for path, source in FILES.items():
+        template = (TEMPLATE / f"{source}.txt").read_text(encoding="utf-8")
+        files[string.Template(path).substitute(words)] = string.Template(template).substitute(words)
+    return files | {"configs/schema.json": schema_text() + "\n"}
 
 
 def words_of(name: str) -> dict[str, str]:
-    """What stands for the project in its files; UserError where a name cannot be a package's."""
+    """The values of the placeholders in the template; UserError where a name cannot be a package's."""
     module = name.replace("-", "_").lower()
-    if not NAME.fullmatch(name) or is_taken(module):
-        why = "a name is letters, digits, _ and -, a letter first"
-        why = "an installed package has that name" if NAME.fullmatch(name) else why
-        raise UserError(f"a project cannot be called {name!r}: {why}")
+    if not NAME.fullmatch(name):
+        raise UserError(f"a project cannot be called {name!r}: a name is letters, digits, _ and -, a letter first")
+    if is_taken(module):
+        raise UserError(f"a project cannot be called {name!r}: an installed package has that name")
     cls = "".join(part.capitalize() for part in module.split("_"))
-    return (
-        {"name": name, "module": module, "cls": cls, "env_id": f"{cls}-v0"}
-        | {
-            word: typed(command)
-            for word, command in {"train": "train", "play": "run_play", "inspect": "run_inspect"}.items()
-        }
-        | {"schema": "stride schema > configs/schema.json"}
-    )
+    return {
+        "name": name,
+        "module": module,
+        "cls": cls,
+        "env_id": f"{cls}-v0",
+        "train": typed("train"),
+        "play": typed("run_play"),
+        "inspect": typed("run_inspect"),
+        "schema": "stride schema > configs/schema.json",
+    }
 
 
 def is_taken(module: str) -> bool:
     """Whether something that is installed, or that each project holds, has this name."""
-    known = module in ("stride", "tests", "configs", "runs") or module in sys.stdlib_module_names
-    return known or is_installed(module) or module in packages_distributions()
+    is_reserved = module in ("stride", "tests", "configs", "runs") or module in sys.stdlib_module_names
+    return is_reserved or is_installed(module) or module in packages_distributions()
 
 
 def typed(command: str) -> str:
     """How a command is typed in a project: by its name, or by the path of this checkout."""
     return f"stride {command.removeprefix('run_')}" if IS_WHEEL else shlex.join(["python", *program(command)[1:]])
-
-
-def text_of(source: str) -> str:
-    return (TEMPLATE / f"{source}.txt").read_text(encoding="utf-8")
 
 
 def first_steps(folder: Path) -> list[str]:

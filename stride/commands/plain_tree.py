@@ -1,4 +1,4 @@
-"""Plain data as a list of leaves: to fingerprint a checkpoint, and to say where two of them first differ."""
+"""Plain data as a list of named values: to fingerprint a checkpoint, and to find where two of them first differ."""
 
 import hashlib
 import math
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 
-class Leaf(NamedTuple):
-    """A tensor or a primitive, and the names that lead to it."""
+class NamedValue(NamedTuple):
+    """A tensor or a primitive, and the keys that lead to it: ("optimizer_states", "0", "step")."""
 
     path: tuple[str, ...]
     value: object
@@ -20,8 +20,8 @@ class Leaf(NamedTuple):
         return ".".join(self.path)
 
 
-def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Every leaf; an empty mapping or list is a leaf of its own."""
+def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[NamedValue]:
+    """Every tensor and primitive in nested dicts and lists; an empty dict or list is a value of its own."""
     if isinstance(tree, dict) and tree:
         for key, value in tree.items():
             yield from walk(value, (*path, str(key)))
@@ -29,24 +29,24 @@ def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
         for index, value in enumerate(tree):
             yield from walk(value, (*path, str(index)))
     else:
-        yield Leaf(path, tree)
+        yield NamedValue(path, tree)
 
 
 def fingerprint(tree: object) -> str:
     """SHA-256 over names, types, shapes and bits."""
-    found = hashlib.sha256()
-    for leaf in walk(tree):
-        found.update(repr(leaf.path).encode())
-        if isinstance(leaf.value, Tensor):
-            found.update(f"{leaf.value.dtype}{list(leaf.value.shape)}".encode())
-            found.update(leaf.value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    digest = hashlib.sha256()
+    for path, value in walk(tree):
+        digest.update(repr(path).encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype}{list(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         else:
-            found.update(repr(leaf.value).encode())
-    return found.hexdigest()
+            digest.update(repr(value).encode())
+    return digest.hexdigest()
 
 
 class Difference(NamedTuple):
-    """A leaf that is not the same; `size` is the largest distance, infinite where the kinds differ."""
+    """A value that is not the same; `size` is the largest distance, infinite where the kinds differ."""
 
     name: str
     size: float
@@ -55,10 +55,14 @@ class Difference(NamedTuple):
 
 def differences(one: object, other: object) -> list[Difference]:
     """Where two trees differ, in the order of the first."""
-    mine, theirs = ({leaf.name: leaf.value for leaf in walk(tree)} for tree in (one, other))
-    found = [Difference(name, math.inf, "is missing in the other") for name in mine if name not in theirs]
-    found += [Difference(name, math.inf, "is only in the other") for name in theirs if name not in mine]
-    return found + [d for name in mine if name in theirs and (d := _difference(name, mine[name], theirs[name]))]
+    first = {item.name: item.value for item in walk(one)}
+    second = {item.name: item.value for item in walk(other)}
+    results = [Difference(name, math.inf, "is missing in the other") for name in first if name not in second]
+    results += [Difference(name, math.inf, "is only in the other") for name in second if name not in first]
+    for name in first:
+        if name in second and (difference := _difference(name, first[name], second[name])):
+            results.append(difference)
+    return results
 
 
 def _difference(name: str, a: object, b: object) -> Difference | None:

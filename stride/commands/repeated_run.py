@@ -1,4 +1,4 @@
-"""A run trained again from its config and seed, and its closing test played again: what verify_run compares with."""
+"""A run trained again from its config and seed, and its closing test played again, for verify_run to compare with."""
 
 import os
 import tempfile
@@ -16,7 +16,6 @@ from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands.plain_tree import Difference, differences
-from stride.commands.run_claims import Sidecars
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
 from stride.report.metrics_sinks import MetricsCsv
@@ -32,6 +31,7 @@ from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils.user_error import UserError
 
 COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
+Sidecars = dict[str, dict[str, Any]]  # of checkpoints, by name, oldest first
 CLOCK = ("epoch", "iterations", "env_steps", "exported")
 
 
@@ -65,15 +65,15 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
     path = run.checkpoints / f"{name}.ckpt"
     state = read_checkpoint(path)
     with fitting(path):
-        remembered = state["stride"]["parts"]["memory"]
-        if remembered.get("segments"):
+        stored = state["stride"]["parts"]["memory"]
+        if stored.get("segments"):
             envs = make_envs(config, config.n_envs)
             memory = build_agent(config, envs).memory
             memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
-            memory.load_state_dict(remembered)
-            remembered["segments"] = memory.columns_written()
+            memory.load_state_dict(stored)
+            stored["segments"] = memory.columns_written()
             envs.close()
-        return {name: state[name] for name in COMPARED}
+        return {key: state[key] for key in COMPARED}
 
 
 class CompareAt(Callback):
@@ -81,32 +81,36 @@ class CompareAt(Callback):
 
     def __init__(self, run: RunDir, config: Config, sidecars: Sidecars) -> None:
         self.run, self.config, self.left = run, config, dict(sidecars)
-        self.found: list[Difference] = []
+        self.differences: list[Difference] = []
         self.checkpoint: Checkpoint | None = None  # which saves it
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent) and self.checkpoint
-        now = [stem for stem, facts in self.left.items() if facts["iterations"] == agent.progress["iterations"]]
-        if now:
+        iterations = agent.progress["iterations"]
+        names = [name for name, sidecar in self.left.items() if sidecar["iterations"] == iterations]
+        if names:
             self.checkpoint.save(trainer, agent)
             again = self.checkpoint.run
-            name = checkpoint_set.target(again.checkpoints / "last.ckpt")
-            mine = unfolded(again, name, self.config)
-            clock = checkpoint_set.facts_of(again.checkpoints / f"{name}.ckpt")
-            for stem in now:
-                facts = self.left.pop(stem)
-                self.found += differences(*({key: each[key] for key in CLOCK} for each in (facts, clock)))
-                self.found += differences(unfolded(self.run, stem, self.config), mine)
+            saved = checkpoint_set.target(again.checkpoints / "last.ckpt")
+            state = unfolded(again, saved, self.config)
+            clock = checkpoint_set.facts_of(again.checkpoints / f"{saved}.ckpt")
+            for name in names:
+                sidecar = self.left.pop(name)
+                self.differences += differences(
+                    {key: sidecar[key] for key in CLOCK}, {key: clock[key] for key in CLOCK}
+                )
+                self.differences += differences(unfolded(self.run, name, self.config), state)
         trainer.should_stop |= not self.left
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        self.found += [Difference(stem, float("inf"), "is never reached: training ends before") for stem in self.left]
+        for name in self.left:
+            self.differences.append(Difference(name, float("inf"), "is never reached: training ends before"))
 
 
-class Stay(Callback):
-    """Restores a training and leaves it as it is."""
+class StopAtStart(Callback):
+    """Ends a training as soon as it is restored."""
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         trainer.should_stop = True
@@ -124,10 +128,8 @@ def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
     export = ExportMetrics(evaluate, [MetricsCsv(run.metrics_csv)])
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
     stop = Stop(config, goal, evaluate.test, lambda: export.row, plateau=plateau)
-    steered = [plateau] if plateau else []
-    build_trainer(
-        [ApplySchedules(plateau), evaluate, export, *steered, stop, *user_callbacks(config), compare, checkpoint]
-    ).fit(agent)
+    callbacks = [ApplySchedules(plateau), evaluate, export, *([plateau] if plateau else []), stop]
+    build_trainer([*callbacks, *user_callbacks(config), compare, checkpoint]).fit(agent)
     export.finish(agent, {})
     export.end(None)
     evaluate.close()
@@ -136,14 +138,14 @@ def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
 
 
 def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
-    """What the closing test comes to with the weights of a checkpoint.
+    """The numbers of the closing test with the weights of a checkpoint.
 
     Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
     """
     agent = build_agent(config, make_envs(config, config.n_envs))
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    restored(build_trainer([evaluate, Stay()], enable_checkpointing=False), agent, path)
+    restored(build_trainer([evaluate, StopAtStart()], enable_checkpointing=False), agent, path)
     with fitting(path):
         evaluate.tests -= bool(read_checkpoint(path)["callbacks"]["Stop"]["tested"])
     numbers = evaluate.test(agent.policy)

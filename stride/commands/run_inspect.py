@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from stride.config.commands.inspect import parse_inspect
-from stride.config.preflight import look_for_run
+from stride.commands.run_arguments import look_for_run, parse_inspect
 from stride.utils import entry
 
 if __name__ == "__main__":
     # here, as the imports below take seconds; runs may come while one looks
-    entry.begin(look_for_run(parse_inspect, must_be_there=False), "loading ...")
+    entry.begin(look_for_run(parse_inspect, must_exist=False), "loading ...")
 
 from stride.inspector.app import Inspector
 from stride.runstore.run_dir import runs_root
@@ -47,8 +46,8 @@ def ended_by_signals() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in ENDS:
-            signal.signal(each, signal.SIG_IGN)
+        for other in ENDS:
+            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, end) for number in ENDS}

@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stride.config.commands.play import PlayArguments, parse_play
+from stride.commands.run_arguments import PlayArguments, look_for_run, parse_play
 from stride.config.loader import file_of
-from stride.config.preflight import look_for_run
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -36,10 +35,10 @@ from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
 from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.console import standard_output
-from stride.report.group import Group, Seed, read_group
+from stride.report.group import Seed, read_group
 from stride.runstore import run_files
 from stride.runstore.run_facts import finite, mapping
-from stride.runstore.seed_group import each_of
+from stride.runstore.select import group_selectors
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
@@ -80,10 +79,12 @@ def main(argv: list[str]) -> int:
 
 def compare(arguments: PlayArguments, say: Say) -> int:
     """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
-    groups = [part for selector in each_of(arguments.run_id) for part in read_group(selector).parts]
+    groups = [group for selector in group_selectors(arguments.run_id) for group in read_group(selector).parts]
     how = "of the closing tests"
     if arguments.headless:
-        groups = [play_group(group, arguments, say) for group in groups]
+        for index, group in enumerate(groups):
+            seeds = tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds)
+            groups[index] = replace(group, seeds=seeds)
         how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
     width = standard_output().width if sys.stdout.isatty() else WIDEST
     for line in comparison_lines(groups, how, width):
@@ -93,13 +94,8 @@ def compare(arguments: PlayArguments, say: Say) -> int:
     return 0
 
 
-def play_group(group: Group, arguments: PlayArguments, say: Say) -> Group:
-    """The group judged by the same episodes of each of its runs, instead of by their closing tests."""
-    return replace(group, seeds=tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds))
-
-
 def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say) -> Seed:
-    """What its run reaches now; one that cannot play, having no checkpoint, say, has no return."""
+    """The seed with the return that its run reaches now; a run that cannot play, without a checkpoint, has none."""
     silent = replace(seed, mean=None, deviation=None, episodes=0)
     if seed.run is None:
         return silent
@@ -108,8 +104,7 @@ def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say
     except UserError as error:
         return replace(silent, why=seed.why or str(error))
     torch.set_num_threads(loaded.config.torch_threads)
-    rest = arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps
-    returns = [episode.episode_return for episode in play_episodes(loaded, *rest)]
+    returns = [episode.episode_return for episode in count(loaded, arguments)]
     mean, deviation = mean_and_deviation(returns)
     say(f"seed {seed.seed}: {loaded.checkpoint} of {seed.run.id}  {mean:.2f} ± {deviation:.2f}")
     return seed.played(mean, deviation, arguments.episodes, goal)
@@ -128,12 +123,12 @@ def wants_window(arguments: PlayArguments, say: Say) -> bool:
 
 
 def count(loaded: LoadedRun, arguments: PlayArguments) -> Iterator[Counted]:
-    """Many worlds at once: only returns are wanted."""
+    """Episodes of many environments at once, of which only the returns are kept."""
     return play_episodes(loaded, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps)
 
 
 def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -> Iterator[Counted]:
-    """One world, one step at a time: into a window, into a video, or step by step in words."""
+    """Episodes of one environment, step by step: into a window, into a video, or described."""
     render_mode = "human" if window else "rgb_array" if arguments.filmed else None
     mode = "greedy" if arguments.user else check_mode(arguments.mode)
     with ExitStack() as stack:
@@ -170,7 +165,7 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
 
 
 def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
-    """Where the episodes go: the one file that was named, or a file for each in the folder, by default the run's."""
+    """The video files: the one that was named, or one for each episode in the folder, by default the run's."""
     if arguments.video and arguments.video.endswith(".mp4") and not Path(arguments.video).is_dir():
         return [Path(arguments.video)]
     names = [f"play-{loaded.checkpoint}-seed{arguments.seed}-episode{n + 1}.mp4" for n in range(arguments.episodes)]
@@ -183,17 +178,17 @@ def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
 
 
 def describe(moment: EpisodeStep, names: tuple[str, ...]) -> str:
-    """A step in a line: what the policy thought, what was done, what came of it."""
+    """A step in a line: the output of the policy, the action, its result."""
     opinion = moment.opinion
-    thoughts = [f"value {opinion.value:.2f}"] if opinion.value is not None else []
-    if "probability" in opinion.distribution:
-        chances = zip(names, opinion.distribution["probability"], strict=True)
-        thoughts += [f"{name} {chance:.0%}" for name, chance in chances]
-    else:
-        numbers = zip(names, opinion.distribution["mean"], opinion.distribution["std"], strict=True)
-        thoughts += [f"{name} {mean:.2f} ± {std:.2f}" for name, mean, std in numbers]
-    if "q" in opinion.distribution:
-        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, opinion.distribution["q"], strict=True)]
+    columns = opinion.distribution
+    thoughts = [] if opinion.value is None else [f"value {opinion.value:.2f}"]
+    for index, name in enumerate(names):
+        if "probability" in columns:
+            thoughts.append(f"{name} {columns['probability'][index]:.0%}")
+        else:
+            thoughts.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
+    if "q" in columns:
+        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
     done = f"action {moment.choice.action}  reward {moment.reward:g}"
     end = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
     return f"step {moment.step:>4}  {', '.join(thoughts)}  {done}{end}"
@@ -233,7 +228,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
 
 
 def goal_here(loaded: LoadedRun) -> float | None:
-    """Of a run from elsewhere, the goal that its environment's file has here: its own may be anything."""
+    """The goal in the environment's file here, for a run from elsewhere, whose own goal may be anything; else None."""
     from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # the latter: of the Hub
     file = file_of(loaded.config.env_id) if from_elsewhere else None
     return finite(mapping(file.base.get("spec")).get("goal")) if file else None
@@ -255,7 +250,8 @@ def goal_words(summary: dict[str, Any]) -> str:
 
 
 def is_refused(error: Exception) -> bool:
-    """Besides words: a package to install, a file that cannot be written. What an environment does wrong is none."""
+    """Whether the person can right it: arguments, a missing package, a file that cannot be written; not faults of an
+    environment."""
     return isinstance(error, UserError | VideoError) or (isinstance(error, RenderError) and error.missing)
 
 

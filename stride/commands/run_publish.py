@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stride.config.commands.publish import TEMPORARY, parse_publish
-from stride.config.preflight import look_for_run
+from stride.commands.run_arguments import TEMPORARY, look_for_run, parse_publish
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -49,12 +48,13 @@ def main(argv: list[str]) -> int:
     facts, own = public_facts(loaded), find_own(find_token())
     message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
     show_texts([*written_texts(facts), Text("--message", arguments.message)], own, arguments.allow_text)
-    owner = NOBODY if arguments.dry_run else who_am_i()  # a wrong token is known before the episodes are played
+    is_dry_run = arguments.folder is not None
+    owner = NOBODY if is_dry_run else who_am_i()  # a wrong token is refused before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
     files = build_files(loaded, repo, facts, say)
     check_nothing_left({**files, "--message": message.encode()}, own)
-    if arguments.folder is not None:
+    if is_dry_run:
         write_folder(files, arguments.folder)
         return 0
     say(sentence(push(repo, files, arguments.private, message)))
@@ -64,12 +64,14 @@ def main(argv: list[str]) -> int:
 
 
 def show_texts(texts: list[Text], own: list[Own], allowed: bool) -> None:
-    """What a person wrote, to be read before it goes out; UserError where the scanner finds what should not."""
-    found = findings(texts, own)
+    """Print the texts that a person wrote, before they are sent; UserError where the scanner finds a secret."""
+    suspicious = findings(texts, own)
     if not allowed:
-        refuse(found)
-    for line in (*(f"allowed    {each}" for each in found), *(f"goes out   {line}" for line in shown(texts))):
-        say(line)
+        refuse(suspicious)
+    for finding in suspicious:
+        say(f"allowed    {finding}")
+    for line in shown(texts):
+        say(f"goes out   {line}")
 
 
 def repo_name(loaded: LoadedRun) -> str:
@@ -79,7 +81,7 @@ def repo_name(loaded: LoadedRun) -> str:
 
 
 def write_folder(files: dict[str, bytes], wanted: str) -> None:
-    """What would be sent, in a folder to look at; files of other names in it are left alone."""
+    """Write the files that would be sent into a folder to look at; files of other names in it are left alone."""
     folder = Path(tempfile.mkdtemp(prefix="stride-publish-") if wanted == TEMPORARY else wanted)
     try:
         folder.mkdir(parents=True, exist_ok=True)

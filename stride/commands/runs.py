@@ -1,127 +1,273 @@
-"""Everything about the runs that are there:   stride runs list   (--help says the rest)
+"""Everything about the runs that are stored:   stride runs list   (--help says the rest)
 
-A word of the command line is a function below; what only one of them needs is loaded there.
+Each subcommand is a function below; what only one of them needs is loaded there.
 """
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from stride.commands.usage import spelled
-from stride.config.commands.runs import parse_runs
+from stride.commands.usage import OneLineParser, spelled
 from stride.report.ledger.selection import find_runs, refreshed, select
 from stride.report.ledger.table import COLUMNS, data, table
 from stride.report.ledger.written import write_output
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_labels import Labels, read_labels, write_labels
+from stride.runstore.run_labels import Labels, check_tag, read_labels, write_labels
 from stride.runstore.runs_root import runs_root
 from stride.utils import entry
-from stride.utils.user_error import printable
+from stride.utils.user_error import UserError, nearest, printable
 
+EXAMPLES = """\
+examples:
+  {program} list --filter 'env=CartPole and test>=475' --sort -test
+  {program} list --filter 'policy_lr<1e-3 age<7d' --columns run,seed,policy_lr,test --json
+  {program} show @last                                everything about a run
+  {program} compare @last @best --metrics train/policy/entropy --svg curves.svg
+  {program} export --filter env=Acrobot --format latex --by variant
+  {program} tag @last good tuned;  {program} note @last 'entropy bonus doubled'
+  {program} cleanup --keep-best 3 --keep-recent 30d --dry-run
+  {program} explain train/policy/approx_kl            meaning, unit, bounds, what to try
+  {program} diff RUN RUN                              where two runs of one config part
+a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of which must hold; VALUE is 400, 20k, 10m,
+  2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started group tag
+  note commit settings id, any key of a config, and the last value of any metric.
+a run: @last, @best[:ENV[:VARIANT]], an id or its beginning, a folder; where several are meant also group:NAME
+"""
+CLEANUP = """\
+What goes is listed, then asked for, then decided again from the files; a run that has changed meanwhile stays. So do
+runs that train or are paused, those of a search that is not over, the run of @last, those tagged `keep`, damaged ones,
+and every folder that is no run: a name without date and time, no checkpoints/, no config. The last line counts what
+stays, by reason.
+"""
+COMMANDS = {
+    "list": "runs, the newest first, as many as a filter lets through",
+    "show": "all that is known of a run",
+    "compare": "runs side by side: numbers, configs, curves",
+    "export": "the table of runs as csv, latex or json",
+    "tag": "give runs tags, or take them away",
+    "note": "write a line about a run, or clear it",
+    "cleanup": "delete runs that are neither good nor recent; their configs and last metrics are kept",
+    "explain": "what a metric means, when it is alarming, and what to try",
+    "diff": "the first row and the first tensor in which two runs of one config differ",
+}
+FORMATS = ("csv", "latex", "json")
+AGE = re.compile(r"(\d{1,6})([hdw])")
+HOURS = {"h": 1, "d": 24, "w": 168}
+MOST = 10_000_000
 NARROWEST = 80
 MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
 
 
+def build_runs_parser(program: str = "stride runs") -> OneLineParser:
+    parser = OneLineParser(
+        prog=program,
+        description="Everything about the runs that are stored.",
+        epilog=EXAMPLES.format(program=program),
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="WORD", required=True)
+    add = {}  # subcommand -> its add_argument
+    for name, text in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=text, description=text, formatter_class=argparse.HelpFormatter)
+        subparser.epilog = CLEANUP if name == "cleanup" else None
+        add[name] = subparser.add_argument
+    for name in ("list", "export"):
+        add[name]("--filter", metavar="TEXT", default="", help="such as 'env=CartPole and test>=475'")
+        add[name]("--sort", metavar="FIELD", default="", help="-FIELD begins with the highest")
+        add[name]("--columns", metavar="A,B", default="", help="fields, keys of configs, metrics")
+        add[name]("--limit", type=int, metavar="N", default=0, help="at most this number; 0: all")
+    for name in ("list", "show", "compare", "diff", "explain"):
+        add[name]("--json", action="store_true", help="one JSON value on standard output")
+    add["list"]("--rebuild", action="store_true", help="read every run anew, whatever the index says")
+    add["show"]("run", metavar="RUN", nargs="?", default="@last")
+    add["compare"]("runs", metavar="RUN", nargs="+")
+    add["compare"]("--metrics", metavar="A,B", default="", help="names or their ends, such as entropy")
+    add["compare"]("--svg", metavar="FILE", default="", help="the curves as a picture")
+    add["export"]("--format", choices=FORMATS, default="csv", help="csv by default")
+    add["export"]("--by", choices=("run", "variant"), default="run", help="a line a run, or of its seeds")
+    add["export"]("--out", metavar="FILE", default="", help="instead of standard output")
+    add["tag"]("run", metavar="RUN")
+    add["tag"]("tags", metavar="TAG", nargs="+")
+    add["tag"]("--remove", action="store_true", help="take these tags away")
+    add["note"]("run", metavar="RUN")
+    add["note"]("text", metavar="TEXT", help="'' clears it")
+    add["cleanup"]("--keep-best", type=int, metavar="N", help="of every ENV:VARIANT, by best evaluation")
+    add["cleanup"]("--keep-recent", metavar="AGE", help="begun within 12h, 30d or 8w")
+    add["cleanup"]("--filter", metavar="TEXT", default="", help="only of these runs")
+    add["cleanup"]("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
+    add["cleanup"]("--yes", action="store_true", help="do not ask")
+    add["explain"]("metric", metavar="METRIC", nargs="?", default="", help="its name or end; none: all")
+    add["diff"]("runs", metavar="RUN", nargs=2)
+    return parser
+
+
+def parse_runs(argv: list[str], program: str) -> argparse.Namespace:
+    """argv without the program's name; UserError for what is unknown or out of range."""
+    parser = build_runs_parser(program)
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise UserError(f"no word {argv[0]!r}{nearest(argv[0], COMMANDS)}; words: {', '.join(COMMANDS)}")
+    arguments, unknown = parser.parse_known_args(joined(argv))
+    if unknown:
+        flags = flags_of(parser, arguments.command)
+        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}")
+    if not 0 <= getattr(arguments, "limit", 0) <= MOST:
+        raise UserError(f"--limit is a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
+    if arguments.command == "tag":
+        arguments.tags = [check_tag(tag) for tag in arguments.tags]
+    for name in (getattr(arguments, "out", ""), getattr(arguments, "svg", "")):
+        if name:
+            _check_file(name)
+    if arguments.command == "cleanup":
+        _check_cleanup(arguments)
+    return arguments
+
+
+def joined(argv: list[str]) -> list[str]:
+    """`--sort -test` as one word: argparse takes the second for a flag."""
+    words: list[str] = []
+    for word in argv:
+        if words and words[-1] == "--sort" and re.fullmatch(r"-[^-].*", word):
+            words[-1] = f"--sort={word}"
+        else:
+            words.append(word)
+    return words
+
+
+def flags_of(parser: argparse.ArgumentParser, command: str) -> list[str]:
+    """The flags that a subcommand takes."""
+    [subparsers] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [flag for action in subparsers.choices[command]._actions for flag in action.option_strings]
+
+
+def _check_file(name: str) -> None:
+    path = Path(name)
+    if "\0" in name or not path.absolute().parent.is_dir():
+        raise UserError(f"{name!r}: there is no folder {path.absolute().parent}")
+    if path.is_dir():
+        raise UserError(f"{name} is a folder; name a file in it")
+
+
+def _check_cleanup(arguments: argparse.Namespace) -> None:
+    """Sets `recent`, in seconds; one of the two must be given, or all would go."""
+    keep_best, keep_recent = arguments.keep_best, arguments.keep_recent
+    if keep_best is None and keep_recent is None:
+        raise UserError("what is to be kept? --keep-best 3, --keep-recent 30d, or both")
+    if keep_best is not None and not 0 <= keep_best <= MOST:
+        raise UserError(f"--keep-best is a whole number from 0 to {MOST:,}, not {keep_best}")
+    age = AGE.fullmatch(keep_recent or "0h")
+    if not age:
+        raise UserError(f"--keep-recent is hours, days or weeks: 12h, 30d, 8w; not {keep_recent!r}")
+    arguments.recent = int(age[1]) * HOURS[age[2]] * 3600.0
+
+
 def main(argv: list[str]) -> int:
     arguments = parse_runs(argv, spelled())
-    if lines := WORDS[arguments.command](arguments):
+    if lines := SUBCOMMANDS[arguments.command](arguments):
         print("\n".join(map(printable, lines)))  # whatever a run's files say, it is one harmless line each
     return 0
 
 
-def list_runs(asked: argparse.Namespace) -> list[str]:
-    columns = _names(asked.columns)
-    if asked.rebuild:
+def list_runs(arguments: argparse.Namespace) -> list[str]:
+    columns = _names(arguments.columns)
+    if arguments.rebuild:
         refreshed(RunIndex(), rebuild=True)
-    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
-    if asked.json:
+    lines, fields = select(arguments.filter, arguments.sort, columns, arguments.limit)
+    if arguments.json:
         return [json.dumps([data(line, fields) for line in lines])]
     if not lines:
-        return [f"no run under {runs_root()}{' that matches' if asked.filter else ''}"]
+        return [f"no run under {runs_root()}{' that matches' if arguments.filter else ''}"]
     width = _width()
-    here = lines[:MOST_SHOWN] if width and not asked.limit else lines
-    told = table(here, columns or COLUMNS, fields, width)
-    faults = [f"{line.id}: {line.fault or line.reason}" for line in here if line.fault or line.reason]
-    more = [f"{len(here):,} of {len(lines):,} runs; --limit N shows more"] if len(here) < len(lines) else []
-    return [*told, *faults, *more]
+    shown = lines[:MOST_SHOWN] if width and not arguments.limit else lines
+    output = table(shown, columns or COLUMNS, fields, width)
+    output += [f"{line.id}: {line.fault or line.reason}" for line in shown if line.fault or line.reason]
+    if len(shown) < len(lines):
+        output.append(f"{len(shown):,} of {len(lines):,} runs; --limit N shows more")
+    return output
 
 
-def show(asked: argparse.Namespace) -> list[str]:
+def show(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.show import run_data, run_lines
 
-    [run] = find_runs([asked.run])
-    return [json.dumps(run_data(run))] if asked.json else run_lines(run, _width() or 2 * NARROWEST)
+    [run] = find_runs([arguments.run])
+    return [json.dumps(run_data(run))] if arguments.json else run_lines(run, _width() or 2 * NARROWEST)
 
 
-def compare(asked: argparse.Namespace) -> list[str]:
+def compare(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.compare import comparison, comparison_data, write_picture
 
-    runs = find_runs(asked.runs, least=2)
-    metrics = _names(asked.metrics)
-    if asked.svg:
-        write_picture(runs, metrics, asked.svg)
-    if asked.json:
-        return [json.dumps(comparison_data(runs, metrics))]
-    return comparison(runs, metrics, _width() or NARROWEST)
+    runs = find_runs(arguments.runs, least=2)
+    metrics = _names(arguments.metrics)
+    if arguments.svg:
+        write_picture(runs, metrics, arguments.svg)
+    return (
+        [json.dumps(comparison_data(runs, metrics))]
+        if arguments.json
+        else comparison(runs, metrics, _width() or NARROWEST)
+    )
 
 
-def export(asked: argparse.Namespace) -> list[str]:
+def export(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.export import exported
 
-    columns = _names(asked.columns)
-    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
-    text = exported(lines, columns, fields, asked.format, asked.by)
-    if not asked.out:
+    columns = _names(arguments.columns)
+    lines, fields = select(arguments.filter, arguments.sort, columns, arguments.limit)
+    text = exported(lines, columns, fields, arguments.format, arguments.by)
+    if not arguments.out:
         sys.stdout.write(text)  # of several lines, each of harmless cells
         return []
-    write_output(asked.out, text)
-    return [f"{len(lines):,} runs -> {asked.out}"]
+    write_output(arguments.out, text)
+    return [f"{len(lines):,} runs -> {arguments.out}"]
 
 
-def tag(asked: argparse.Namespace) -> list[str]:
-    told = []
-    for run in find_runs([asked.run]):
+def tag(arguments: argparse.Namespace) -> list[str]:
+    lines = []
+    for run in find_runs([arguments.run]):
         labels = read_labels(run.path)
-        tags = {*labels.tags} - {*asked.tags} if asked.remove else {*labels.tags, *asked.tags}
+        tags = {*labels.tags} - {*arguments.tags} if arguments.remove else {*labels.tags, *arguments.tags}
         write_labels(run.path, labels._replace(tags=tuple(sorted(tags))))
-        told.append(f"{run.id}: {' '.join(sorted(tags)) or 'no tags'}")
-    return told
+        lines.append(f"{run.id}: {' '.join(sorted(tags)) or 'no tags'}")
+    return lines
 
 
-def note(asked: argparse.Namespace) -> list[str]:
-    [run] = find_runs([asked.run])
-    write_labels(run.path, Labels(read_labels(run.path).tags, asked.text))
-    return [f"{run.id}: {asked.text or 'no note'}"]
+def note(arguments: argparse.Namespace) -> list[str]:
+    [run] = find_runs([arguments.run])
+    write_labels(run.path, Labels(read_labels(run.path).tags, arguments.text))
+    return [f"{run.id}: {arguments.text or 'no note'}"]
 
 
-def cleanup(asked: argparse.Namespace) -> list[str]:
+def cleanup(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.cleanup import clean
 
     def read() -> Sequence[Brief]:
-        return select(asked.filter, index=RunIndex(kept=False)).lines
+        return select(arguments.filter, index=RunIndex(kept=False)).lines
 
-    return clean(read, asked.keep_best, asked.recent, asked.dry_run, asked.yes)
+    return clean(read, arguments.keep_best, arguments.recent, arguments.dry_run, arguments.yes)
 
 
-def explain(asked: argparse.Namespace) -> list[str]:
+def explain(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.explain import explained, explained_data
 
-    return [json.dumps(explained_data(asked.metric))] if asked.json else explained(asked.metric)
+    return [json.dumps(explained_data(arguments.metric))] if arguments.json else explained(arguments.metric)
 
 
-def diff(asked: argparse.Namespace) -> list[str]:
+def diff(arguments: argparse.Namespace) -> list[str]:
     from stride.agents.trained.tensors import first_tensor  # brings torch
     from stride.report.ledger.diff import configs, difference_lines, first_row
 
-    first, second = find_runs(asked.runs, least=2)
-    found = {"configs": configs(first, second), "row": first_row(first, second), "tensor": first_tensor(first, second)}
-    return [json.dumps(found)] if asked.json else difference_lines(first.id, second.id, found)
+    first, second = find_runs(arguments.runs, least=2)
+    differences = {
+        "configs": configs(first, second),
+        "row": first_row(first, second),
+        "tensor": first_tensor(first, second),
+    }
+    return [json.dumps(differences)] if arguments.json else difference_lines(first.id, second.id, differences)
 
 
-WORDS: dict[str, Callable[[argparse.Namespace], Sequence[str]]] = {
+SUBCOMMANDS: dict[str, Callable[[argparse.Namespace], Sequence[str]]] = {
     "list": list_runs, "show": show, "compare": compare, "export": export, "tag": tag, "note": note,
     "cleanup": cleanup, "explain": explain, "diff": diff,
 }  # fmt: skip
@@ -132,7 +278,7 @@ def _names(text: str) -> list[str]:
 
 
 def _width() -> int | None:
-    """Columns of the terminal, None in a pipe: programs read whole lines."""
+    """Columns of the terminal, None in a pipe: programs read complete lines."""
     return max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns) if sys.stdout.isatty() else None
 
 

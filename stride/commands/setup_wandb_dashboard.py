@@ -19,15 +19,15 @@ CURE = "pip install 'stride-rl[wandb]'"
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    asked = parse(argv)
+    arguments = parse(argv)
     if not is_installed("wandb_workspaces"):
         raise UserError(f"a dashboard needs the package wandb-workspaces: {CURE}")
-    if asked.dry_run:
-        if asked.select_latest:
-            print("--select-latest: which runs there are is only asked when it is sent", file=sys.stderr)
-        print(as_json(workspace(asked.entity, asked.project)))
+    if arguments.dry_run:
+        if arguments.select_latest:
+            print("--select-latest: which runs there are is only arguments when it is sent", file=sys.stderr)
+        print(as_json(workspace(arguments.entity, arguments.project)))
         return 0
-    return send(asked)
+    return send(arguments)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -40,23 +40,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def send(asked: argparse.Namespace) -> int:
-    """Unless it is there; what W&B refuses is one line."""
+def send(arguments: argparse.Namespace) -> int:
+    """Send the page unless it exists; an error of W&B becomes one line."""
     import wandb
 
     try:
-        hidden = others(asked.entity, asked.project) if asked.select_latest else []
-        page = workspace(asked.entity, asked.project, hidden)
-        there = found(page)
-        if there is not None and not asked.overwrite:
-            print(f"it is there: {there.url}\n--overwrite puts it anew")
-            return 0
-        if there is not None:
-            page._internal_id = there._internal_id
+        hidden = others(arguments.entity, arguments.project) if arguments.select_latest else []
+        page = workspace(arguments.entity, arguments.project, hidden)
+        existing = find_page(page)
+        if existing is not None:
+            if not arguments.overwrite:
+                print(f"it exists: {existing.url}\n--overwrite replaces it")
+                return 0
+            page._internal_id = existing._internal_id
         page.save()
     except (wandb.Error, ValueError) as error:
         raise UserError(f"W&B: {error}") from error
-    print(f"{'made' if there is None else 'put anew'}: {page.url}")
+    print(f"{'made' if existing is None else 'replaced'}: {page.url}")
     return 0
 
 
@@ -68,7 +68,7 @@ def others(entity: str, project: str) -> list[str]:
     return [run.id for run, _ in zip(runs, range(MOST), strict=False)][1:]
 
 
-def found(page: Any) -> Any:
+def find_page(page: Any) -> Any:
     """The page as W&B has it, None where it does not."""
     import wandb_workspaces.workspaces as pages
 

@@ -2,18 +2,20 @@
 
 The story of a search: the file -> trials that Optuna proposes -> runs that pause at rungs, of which the best go on ->
 the best three on seeds that nobody used -> a block of YAML. All that is kept is the journal and the runs themselves:
-what was under way when a search was stopped is begun by the same words again, which continue it.
+what was under way when a search was stopped is begun by the same command again, which continues it.
 """
 
 import json
 import signal
+from argparse import Namespace
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from stride.commands.sweep_flights import Sweep
-from stride.commands.usage import spelled
-from stride.config.commands.sweep import parse_sweep
-from stride.config.commands.train import parse_arguments
+from stride.commands.sweep_runs import SearchRuns
+from stride.commands.train_arguments import parse_arguments
+from stride.commands.usage import OneLineParser, spelled
+from stride.config.extras import LOCAL, NEEDS_OPTUNA, check_machines
 from stride.config.general import Task
 from stride.config.schema import Config
 from stride.config.search import Search, read_search
@@ -27,32 +29,74 @@ from stride.utils.durable_file import read_json, write_json
 from stride.utils.interrupted import Noted, name_of
 from stride.utils.user_error import UserError
 
+EXAMPLES = """\
+examples:
+  {program} config/sweeps/cartpole.yaml             27 trials, side by side; docs/scale.md says what the file may hold
+  {program} mine.yaml --trials 54                   the same search with more of them; goes on where it was stopped
+  {program} mine.yaml --on ray                      on a cluster
+exit codes:
+  0 searched and confirmed; 1 no trial came to an end; 2 the arguments or the file are wrong, nothing was begun;
+  130 and 143 stopped by Ctrl-C or SIGTERM: the same command goes on
+"""
+MOST = 10_000
+
 
 class NothingFoundError(RuntimeError):
     """No trial of a search came to its end."""
 
 
+def build_sweep_parser(program: str = "stride sweep") -> OneLineParser:
+    parser = OneLineParser(
+        prog=program,
+        description="Search for hyperparameters: trials are runs that pause, the best go on, and are confirmed.",
+        epilog=EXAMPLES.format(program=program),
+    )
+    parser.add_argument("file", metavar="FILE", help="a sweep in W&B's format, with `variant` and what else is ours")
+    text = "where the trials are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    parser.add_argument("--on", metavar="WHERE", default=LOCAL, help=text)
+    parser.add_argument("--trials", metavar="N", help="how many, whatever the file's run_cap says")
+    return parser
+
+
+def parse_sweep(argv: list[str], program: str) -> Namespace:
+    """argv without the program's name: `file`, `on` and `trials`, a number or None.
+
+    UserError for what is unknown, out of range or not installed.
+    """
+    arguments = build_sweep_parser(program).parse_all(argv)
+    check_machines(arguments.on)
+    trials = arguments.trials
+    if trials is not None:
+        if not (trials.isdecimal() and 1 <= int(trials) <= MOST):
+            raise UserError(f"--trials is a whole number from 1 to {MOST:,}, not {trials}")
+        arguments.trials = int(trials)
+    if find_spec("optuna") is None:
+        raise UserError(NEEDS_OPTUNA)
+    arguments.file = Path(arguments.file)
+    return arguments
+
+
 def main(argv: list[str]) -> int:
     """Exit code."""
-    asked = parse_sweep(argv, spelled())
-    search, program = read_search(asked.file, asked.trials, load), places.program("train")
-    with pool_on(asked.on, search.threads, search.gpus, program) as (pool, workers):
+    arguments = parse_sweep(argv, spelled())
+    search, program = read_search(arguments.file, arguments.trials, load), places.program("train")
+    with pool_on(arguments.on, search.threads, search.gpus, program) as (pool, workers):
         folder = folder_for(search)
         with locked(folder), Noted() as noted:
             check_same(folder, search)
             journal = Journal(folder, search.spaces, search.method, search.maximize, search.seeds[0])
-            sweep = Sweep(search, journal, program)
+            runs = SearchRuns(search, journal, program)
             print(f"  {search.trials} trials of {search.variant}, {workers} runs at a time; {folder}", flush=True)
-            whole = sweep.run(pool, workers, noted)
-            if whole and not sweep.best():
+            is_over = runs.run(pool, workers, noted)
+            if is_over and not runs.best():
                 raise NothingFoundError(f"no trial of {search.name} came to its end; their lines say why")
-            found = sweep.confirm(pool, workers, noted) if whole else None
-            if found is None or noted.number:
+            result = runs.confirm(pool, workers, noted) if is_over else None
+            if result is None or noted.number:
                 by = f" by {name_of(noted.number)}" if noted.number else ""
                 print(f"  stopped{by}; the same command goes on", flush=True)
                 return 128 + (noted.number or signal.SIGTERM)
-            write_json(folder / "result.json", found.plain())
-            print("\n".join(["", *found.lines(search)]))
+            write_json(folder / "result.json", result.plain())
+            print("\n".join(["", *result.lines(search)]))
     return 0
 
 
@@ -61,9 +105,7 @@ def load(words: Sequence[str]) -> Config:
 
 
 def look(config: Config) -> Task:
-    from stride.envs_gym.task import (
-        task_of,  # brings torch, and only environments without a config of their own want it
-    )
+    from stride.envs_gym.task import task_of  # loads torch, for environments without a config of their own
 
     return task_of(config)
 
@@ -81,8 +123,9 @@ def check_same(folder: Path, search: Search) -> None:
     """UserError where another search has begun in this folder."""
     path, plain = folder / "search.json", json.loads(json.dumps(search.plain()))
     before = mapping(read_json(path)) if path.exists() else plain
-    if other := [key for key in plain if plain[key] != before.get(key)]:
-        raise UserError(f"{folder} holds a search with another {', '.join(other)}; a file of another name begins anew")
+    if different := [key for key in plain if plain[key] != before.get(key)]:
+        names = ", ".join(different)
+        raise UserError(f"{folder} holds a search with another {names}; a file of another name begins anew")
     write_json(path, plain)
 
 

@@ -19,8 +19,7 @@ from stride.runstore.many.ray_pool import reach
 if __name__ == "__main__":
     reach(sys.argv[1:])  # here, as nodes of a cluster load for seconds, too
 
-from stride.commands.train_opening import first_words
-from stride.config.preflight import print_help
+from stride.commands.train_opening import first_words, is_done, print_help, report_again, standing_run
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -28,29 +27,26 @@ if __name__ == "__main__":
 
 import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
+import lightning as L
 import torch
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
-from stride.agents.networks.policies import check_name
-from stride.commands.train_claimed import is_done, standing_run, tell_again
+from stride.agents.networks.policies import check_name as check_policy_name
+from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
 from stride.commands.train_several import start_all
-from stride.config.commands.machines import LOCAL
-from stride.config.commands.train import Arguments, check_pause, parse_arguments
-from stride.config.debugger import for_debugger
+from stride.commands.train_values import ignored_sweep
+from stride.config.extras import LOCAL
 from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.listing import print_variants
 from stride.config.loader import to_plain
 from stride.config.schema import Config
-from stride.config.sweep import unheeded_sweep
-from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import env_info, import_module, is_given, make_envs
 from stride.envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
 from stride.envs_gym.task import task_of
-from stride.envs_gym.workers import workers_of
 from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
 from stride.runstore import checkpoint_set
@@ -64,7 +60,6 @@ from stride.runstore.run_fate import fate
 from stride.runstore.run_files import write_json
 from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
 from stride.runstore.run_log import NOTE, open_run_log
-from stride.runstore.run_names import GROUP_PREFIX
 from stride.runstore.seed_group import find_group, needs_of
 from stride.trainer_callbacks.debug import Debug
 from stride.trainer_callbacks.failures import failures_reported, start_reported
@@ -78,11 +73,11 @@ from stride.trainer_callbacks.resume import (
     provenance_once,
     settings_hash,
 )
-from stride.trainer_callbacks.session import TrainingStart, bits_rest_on, checkpoint_size, fit
+from stride.trainer_callbacks.session import TrainingStart, bits_rest_on, checkpoint_size, fit, training_info
 from stride.trainer_callbacks.shortage import ShortageError, shortage_errors
 from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils import places
-from stride.utils.devices import described, prepare, training_device
+from stride.utils.devices import prepare, training_device
 from stride.utils.durable_file import check_room
 from stride.utils.places import TRAIN, in_callers_folder
 from stride.utils.streams import Events, only_events
@@ -90,7 +85,7 @@ from stride.utils.user_error import NumbersError, UserError
 
 quick_start.loaded()
 
-FAILURES = (EnvError, ShortageError, LockLostError)  # said in one line
+FAILURES = (EnvError, ShortageError, LockLostError)  # reported in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -112,7 +107,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_variants(arguments.list_envs)
     if apart(arguments):
         return train_apart(argv, arguments)
-    if arguments.resume.startswith(GROUP_PREFIX):
+    if arguments.resumes_group:
         return resume_group(arguments)
     if arguments.many:
         return train_group(arguments)
@@ -124,36 +119,8 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
     return train_run(arguments, events).code
 
 
-def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
-    """The same of the one run that the group has with this config: begun, continued, told again, or waited for."""
-    import_own_modules(*folder_of_yaml(arguments))
-    config, waits = forked(arguments) if arguments.fork else arguments.load(task_of), False
-    while True:
-        run = standing_run(arguments, config)
-        if run and is_done(arguments, run):
-            return tell_again(arguments, run, events)
-        try:
-            if run is None:
-                return train(arguments, events)
-            again = replace(arguments, resume=run.id, config_id="", overrides=(), file="", group="")
-            return train(replace(again, fork=False, checkpoint="", claimed=True), events)
-        except RunInTrainingError as error:
-            if not waits:
-                print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
-            waits = True
-        run = standing_run(arguments, config)
-        while run and owner(run.path):
-            time.sleep(BETWEEN_LOOKS)
-
-
-def forked(arguments: Arguments) -> Config:
-    """The config of the run that --fork begins, whatever is left of the other's budget by now."""
-    words = arguments.resume, arguments.checkpoint, arguments.overrides
-    return find_resumption(*words, arguments.accept_changes, arguments.trust, fork=True, spent=True).config
-
-
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
-    """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
+    """One run, new, continued or forked, which a signal may interrupt."""
     with Interrupts() as interrupts, ExitStack() as stack, in_callers_folder():
         try:
             return _train(arguments, interrupts, stack, events)
@@ -164,55 +131,41 @@ def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
 
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> Ended:
-    again, past = find_and_lock(arguments, stack)
-    if not again:
-        import_own_modules(*folder_of_yaml(arguments))
-    config = again.config if again else arguments.load(task_of)
-    if arguments.debug:
-        config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
-    check_pause(arguments.pause_at, config.max_timesteps)
-    if again and not arguments.claimed:
-        check_ahead(arguments.pause_at, again)
-    torch.set_num_threads(config.torch_threads)
-    device = find_device(config, again)
-    prepare(device, config.precision)
-
-    folder = again.source.path if again else runs_root()
+    """The story of a run."""
+    resumption, failure = find_and_lock(arguments, stack)
+    config = config_to_train(arguments, resumption)
+    device = prepare_device(config, resumption)
+    folder = resumption.source.path if resumption else runs_root()
     check_room(folder, 0)  # before kernels are compiled in vain
-    # every name is checked by its registry before a run folder exists
-    with start_reported(config, arguments.group, again), shortage_errors(config, "nothing was begun", arguments.again):
-        import_module(config.env_id)  # which may register a policy or a wrapper
-        check_name(config)
-        check_loggers(config.logger)
-        own = user_callbacks(config)
-        envs = make_envs(config, config.n_envs, device)
-        warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
-        agent = build_agent(config, envs)
-        reached = env_info(config).reward_threshold
+    with (
+        start_reported(config, arguments.group, resumption),
+        shortage_errors(config, "nothing was begun", arguments.again),
+    ):
+        user_callbacks = check_names(config)
+        agent = make_agent(config, device, arguments.quiet)
+        goal = goal_of(config)
     check_room(folder, checkpoint_size(agent) + MARGIN)
-
-    goal = reached if config.spec.goal is None else config.spec.goal
     if arguments.require_goal:
         check_required(config, goal)
-    run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
+
+    run, start = open_run(config, resumption, facts_of(config, agent, goal, arguments.group), stack)
+    start = start._replace(lines=opening_lines(arguments, config, resumption, failure, agent))
     if not run.foreign:
         remember_code_of(run, to_plain(config))
-    if again:
-        exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
-        start = start._replace(lines=(*filter(None, [past]), *exactly))
-    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
-        start = start._replace(lines=(KEEP, *to_keep(config)))
-    if told := arguments.sweep.line if arguments.sweep else unheeded_sweep():
-        start = start._replace(lines=(*start.lines, told))
     if arguments.monitor:
         look_on(run.path)
+
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.log(NOTE, shlex.join(sys.argv))
-        on, held = f"continue: {TRAIN} --resume {run.id}", lambda: agent.memory.bytes
-        with failures_reported(run, stack, config), shortage_errors(config, on, arguments.again, held):
+        how = f"continue: {TRAIN} --resume {run.id}"
+        with (
+            failures_reported(run, stack, config),
+            shortage_errors(config, how, arguments.again, lambda: agent.memory.bytes),
+        ):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
-            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own, arguments.pause_at)
+            pause_at = arguments.pause_at
+            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, user_callbacks, pause_at)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:
@@ -221,23 +174,89 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     return Ended(entry.GOAL_MISSED if missed else 0, run)
 
 
+def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
+    """The run that --resume names, locked for this process, and how it failed or died if it did."""
+    if not arguments.resume:
+        return None, ""
+    run = RunDir.find(arguments.resume)
+    failure = fate(run, run.facts())
+    if arguments.checkpoint in ("", "last") and not arguments.fork:
+        stack.enter_context(locked(run.path))
+    if not run.foreign:
+        import_code_of(run)
+    return find_resumption(*_named(arguments), fork=arguments.fork), failure
+
+
+def _named(arguments: Arguments) -> tuple[str, str, tuple[str, ...], bool, tuple[str, ...]]:
+    """The arguments by which find_resumption finds run and checkpoint."""
+    return (
+        arguments.resume,
+        arguments.checkpoint,
+        arguments.overrides,
+        arguments.accept_changes,
+        arguments.trust,
+    )
+
+
+def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Config:
+    """The checked config of a new or resumed run."""
+    if resumption:
+        config = resumption.config
+    else:
+        import_own_modules(*folder_of_yaml(arguments))
+        config = arguments.load(task_of)
+    if arguments.debug:
+        config = for_debugger(config, tiny=not arguments.is_budget_typed)
+    pause_at = arguments.pause_at
+    check_pause(pause_at, config.max_timesteps)
+    done = resumption.env_steps if resumption and not arguments.claimed else -1
+    if resumption and pause_at is not None and pause_at <= done:
+        raise UserError(f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {done:,} env steps")
+    return config
+
+
 def folder_of_yaml(arguments: Arguments) -> list[Path]:
-    """Where the file of --config lies: what it names may lie there."""
+    """The folder of the --config file: modules that it names may be there."""
     return [Path(arguments.file).absolute().parent] if arguments.file else []
 
 
-def find_device(config: Config, again: Resumption | None) -> torch.device:
-    """The device that the config names; a run that was trained on a GPU can go on without one, and is told how."""
+def prepare_device(config: Config, resumption: Resumption | None) -> torch.device:
+    """The device that the config names, torch set up for it; the error says how a run of a GPU goes on without one."""
+    torch.set_num_threads(config.torch_threads)
     try:
-        return training_device(config.device)
+        device = training_device(config.device)
     except UserError as error:
-        if again is None:
+        if resumption is None:
             raise
-        written = again.facts["config"]  # where it asks for what there is on a GPU alone, that goes, too
-        on_gpu, tf32 = written.get("engine") in ("graphed", "fused_gpu"), config.precision == "tf32"
-        words = ["device=cpu", *["engine=auto"] * on_gpu, *["precision=32"] * tf32]
-        how = f"{TRAIN} --resume {again.source.id} {' '.join(words)}"
-        raise UserError(f"{error}; to go on there: {how}") from error
+        words = f"{TRAIN} --resume {resumption.source.id} device=cpu"
+        if resumption.facts["config"].get("engine") in ("graphed", "fused_gpu"):
+            words += " engine=auto"
+        if config.precision == "tf32":
+            words += " precision=32"
+        raise UserError(f"{error}; to go on there: {words}") from error
+    prepare(device, config.precision)
+    return device
+
+
+def check_names(config: Config) -> list[L.Callback]:
+    """Check every name in the config by its registry, before a run folder exists; the user's callbacks, made."""
+    import_module(config.env_id)  # which may register a policy or a wrapper
+    check_policy_name(config)
+    check_loggers(config.logger)
+    return user_callbacks(config)
+
+
+def make_agent(config: Config, device: torch.device, quiet: bool) -> Agent:
+    """The agent in its environments, kernels compiled."""
+    envs = make_envs(config, config.n_envs, device)
+    warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, quiet)
+    return build_agent(config, envs)
+
+
+def goal_of(config: Config) -> float | None:
+    """The mean return that counts as solved: of the config, else of the environment."""
+    registered = env_info(config).reward_threshold
+    return registered if config.spec.goal is None else config.spec.goal
 
 
 def check_required(config: Config, goal: float | None) -> None:
@@ -245,99 +264,124 @@ def check_required(config: Config, goal: float | None) -> None:
     if goal is None:
         raise UserError(f"--require-goal: no goal of {config.env_id} is known; say which: spec.goal=N")
     if not config.test_episodes:
-        raise UserError(
-            "--require-goal: test_episodes is 0, and only the closing test says whether the goal is reached"
-        )
-
-
-def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
-    """The run that --resume names, and how it failed or died if it did; nobody else goes on with it meanwhile."""
-    if not arguments.resume:
-        return None, ""
-    found = RunDir.find(arguments.resume)
-    past = fate(found, found.facts())
-    if arguments.checkpoint in ("", "last") and not arguments.fork:
-        stack.enter_context(locked(found.path))
-    if not found.foreign:
-        import_code_of(found)
-    words = arguments.resume, arguments.checkpoint, arguments.overrides
-    return find_resumption(*words, arguments.accept_changes, arguments.trust, arguments.fork), past
-
-
-def check_ahead(pause_at: int | None, again: Resumption) -> None:
-    """UserError where the run has been there."""
-    if pause_at is not None and pause_at <= again.env_steps:
-        raise UserError(
-            f"--pause-at {pause_at:,} is behind {again.source.id}, which has done {again.env_steps:,} env steps"
-        )
+        reason = "only the closing test says whether the goal is reached"
+        raise UserError(f"--require-goal: test_episodes is 0, and {reason}")
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
     """config.json of a run that begins now."""
-    backend, workers = choose_backend(config), workers_of(config)
-    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
-    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
-    facts |= {"play": agent.engine.play.name, "learn": agent.engine.learn.name}
-    facts |= {"device": described(agent.device)}
-    facts |= {"threads": agent.engine.threads.number, "threads_reason": agent.engine.threads.why}
-    facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
-    facts |= {"workers": workers.number, "workers_reason": workers.reason}
-    facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
+    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
+    facts |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
     return {**facts, "settings_sha256": settings_hash(facts)}
 
 
 def open_run(
-    config: Config, again: Resumption | None, facts: dict[str, Any], stack: ExitStack
+    config: Config, resumption: Resumption | None, facts: dict[str, Any], stack: ExitStack
 ) -> tuple[RunDir, TrainingStart]:
     """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
-    if again and not again.fork:
-        run = again.source
+    if resumption and not resumption.fork:
+        run = resumption.source
         run.tidy()
         checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, {**continued_facts(again, facts), "failure": ""})
+        write_json(run.config_json, {**continued_facts(resumption, facts), "failure": ""})
     else:
-        facts = fork_facts(again, facts) if again else facts
-        named = config.env_id, config.variant, config.seed
-        run_id = claim(facts["group"], facts["config"], new_id(*named)) if facts["group"] else ""
-        try:
-            # whole with what it begins from: killed at any time it is a fork, or not there
-            run = RunDir.create(*named, facts, run_id, lambda made: adopt(made, again) if again else None)
-        except FileExistsError as error:
-            raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
+        run = _new_run(config, resumption, facts)
         stack.enter_context(locked(run.path))
-    if not again or not again.checkpoint:
+    if not resumption or not resumption.checkpoint:
         return run, TrainingStart()
-    tests = 0 if again.fork else mapping(again.facts.get("outcome")).get("tests", 0)
     return run, TrainingStart(
-        run.checkpoints / again.checkpoint.name, again.env_steps, again.sidecar["exported"], again.closing, tests=tests
+        checkpoint=run.checkpoints / resumption.checkpoint.name,
+        env_steps=resumption.env_steps,
+        exported=resumption.sidecar["exported"],
+        closing=resumption.closing,
+        tests=0 if resumption.fork else mapping(resumption.facts.get("outcome")).get("tests", 0),
     )
+
+
+def _new_run(config: Config, resumption: Resumption | None, facts: dict[str, Any]) -> RunDir:
+    """A new folder; of a fork complete with what it begins from: a kill at any time leaves all of it or none."""
+    env_id, variant, seed = config.env_id, config.variant, config.seed
+    facts = fork_facts(resumption, facts) if resumption else facts
+    run_id = claim(facts["group"], facts["config"], new_id(env_id, variant, seed)) if facts["group"] else ""
+    try:
+        return RunDir.create(
+            env_id, variant, seed, facts, run_id, lambda run: adopt(run, resumption) if resumption else None
+        )
+    except FileExistsError as error:
+        raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
+
+
+def opening_lines(
+    arguments: Arguments, config: Config, resumption: Resumption | None, failure: str, agent: Agent
+) -> tuple[str, ...]:
+    """The lines above a training that a person should read."""
+    lines: list[str] = []
+    if resumption:
+        lines += [failure] if failure else []
+        lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
+    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
+        lines += [KEEP, *to_keep(config)]
+    sweep = arguments.sweep.line if arguments.sweep else ignored_sweep()
+    return (*lines, sweep) if sweep else tuple(lines)
+
+
+def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
+    """The one run that the group has with this config: begun, continued, reported again, or waited for."""
+    import_own_modules(*folder_of_yaml(arguments))
+    if arguments.fork:  # whatever is left of the other run's budget by now
+        config = find_resumption(*_named(arguments), fork=True, spent=True).config
+    else:
+        config = arguments.load(task_of)
+    is_waiting = False
+    while True:
+        run = standing_run(arguments, config)
+        if run and is_done(arguments, run):
+            return report_again(arguments, run, events)
+        try:
+            if run is None:
+                return train(arguments, events)
+            resumed = replace(arguments, resume=run.id, config_id="", overrides=(), file="", group="", checkpoint="")
+            return train(replace(resumed, fork=False, claimed=True), events)
+        except RunInTrainingError as error:
+            if not is_waiting:
+                print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
+            is_waiting = True
+        run = standing_run(arguments, config)
+        while run and owner(run.path):
+            time.sleep(BETWEEN_LOOKS)
 
 
 def train_group(arguments: Arguments) -> int:
     """Several runs: processes side by side, or one after the other where a debugger looks on."""
     import_own_modules(*folder_of_yaml(arguments))
-    each = [(one, one.load(task_of)) for one in arguments.each()]
-    for _, config in each:  # what is wrong is said once, not by every process
+    parts = [(part, part.load(task_of)) for part in arguments.each()]
+    for _, config in parts:  # what is wrong is reported once, not by every process
         if arguments.on == LOCAL:
             training_device(config.device)
         with start_reported(config, "", None):
-            reached = env_info(config).reward_threshold
+            goal = goal_of(config)
         check_pause(arguments.pause_at, config.max_timesteps)
         if arguments.require_goal:
-            check_required(config, reached if config.spec.goal is None else config.spec.goal)
-    if arguments.debug:
-        runs = [(one, seed) for one, config in each for seed in arguments.seeds or (config.seed,)]
-        return max(train(replace(one, overrides=(*one.overrides, f"seed={seed}"))) for one, seed in runs)
-    return start_all(arguments, each)
+            check_required(config, goal)
+    if not arguments.debug:
+        return start_all(arguments, parts)
+    worst = 0
+    for part, config in parts:
+        for seed in arguments.seeds or (config.seed,):
+            worst = max(worst, train(replace(part, overrides=(*part.overrides, f"seed={seed}"))))
+    return worst
 
 
 def resume_group(arguments: Arguments) -> int:
-    """What is unfinished of a group goes on."""
+    """Go on with the unfinished runs of a group."""
     group = find_group(arguments.resume)
-    watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
-    with pool_on(arguments.on, *needs_of(group), program) as (pool, workers):
-        rest = watchers, goal, pool, arguments.pausing, key_with
-        return resume_seeds(program, group, arguments.overrides, workers, *rest)
+    program = places.program("train")
+    threads, gpus = needs_of(group)
+    with pool_on(arguments.on, threads, gpus, program) as (pool, workers):
+        return resume_seeds(
+            program, group, arguments.overrides, workers, group_watchers(arguments.quiet), arguments.require_goal,
+            pool, arguments.pausing, key_with,
+        )  # fmt: skip
 
 
 def key_with(words: Sequence[str], seed: int) -> str:
@@ -348,19 +392,19 @@ def key_with(words: Sequence[str], seed: int) -> str:
 
 
 def load_early(argv: list[str]) -> None:
-    """What every training of such words loads, so that those that are forked find it there."""
+    """Load what every training with these arguments needs, before processes are forked."""
     load_numba()
     parse_arguments(argv).load(task_of)
 
 
 def forked_early(argv: list[str]) -> list[str]:
-    """What several trainings of such words are started with here; nothing where there is one, or they run elsewhere."""
+    """The program that several trainings are forked from here; nothing where there is one, or they run elsewhere."""
     try:
         arguments = parse_arguments(argv)
-    except UserError:  # said by main
+    except UserError:  # reported by main
         return []
-    several = arguments.many or arguments.resume.startswith(GROUP_PREFIX)
-    return places.program("train") if several and arguments.on == LOCAL and not arguments.debug else []
+    is_several = arguments.many or arguments.resumes_group
+    return places.program("train") if is_several and arguments.on == LOCAL and not arguments.debug else []
 
 
 def command(argv: list[str]) -> int:

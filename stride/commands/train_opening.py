@@ -1,35 +1,51 @@
-"""What train.py says at once: an answer, a refusal, or the first lines of a training, of what its config alone says.
+"""The answers of train.py before torch is loaded: --help, mistyped words, a run that is done, the first lines.
 
-They stand there while torch is loaded; the console prints the rest of the header below them when it is known.
+The first lines of a training are shown while torch is loaded; the console prints the rest of the header below them.
 """
 
-from collections.abc import Sequence
+import ast
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
 
 from rich.text import Text
 
-from stride.commands.train_claimed import is_done, standing_run, tell_again
+from stride.commands.train_arguments import Arguments, build_parser, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, train_apart
-from stride.config.commands.machines import LOCAL
-from stride.config.commands.train import Arguments, check_pause, parse_arguments
-from stride.config.plugins import TooEarlyError, postponed
-from stride.config.preflight import answered, checked, knows_all_algorithms
-from stride.config.schema import Config
+from stride.config.extras import LOCAL
+from stride.config.general import Look
+from stride.config.listing import print_variants
+from stride.config.loader import from_plain, to_plain
+from stride.config.manual import help_text
+from stride.config.plugins import TooEarlyError, check_names, is_dotted, postponed, registered, trust_in
+from stride.config.schema import ALGORITHMS, Config
 from stride.report.console import opening_block, printed_labels, standard_output
+from stride.report.json_events import JsonEvents
+from stride.runstore import checkpoint_set, claim
+from stride.runstore.alerts import Alert
 from stride.runstore.many.nursery import is_nursery
-from stride.utils.streams import FAILED, event_line
-from stride.utils.user_error import UserError
+from stride.runstore.outcome import Outcome
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import PAUSED, mapping
+from stride.runstore.run_files import exists
+from stride.utils.durable_file import check_room
+from stride.utils.entry import GOAL_MISSED
+from stride.utils.places import PROJECT
+from stride.utils.streams import FAILED, Events, event_line
+from stride.utils.user_error import UserError, nearest, printable
 
 
 def first_words(argv: list[str]) -> int | None:
     """The exit code where that is all, None where a training is to follow."""
     if is_nursery(argv):
         return None
-    if "--json" not in argv:
-        return _first_words(argv)
     try:
         return _first_words(argv)
     except UserError as error:
-        print(event_line("end", result=FAILED, error=str(error)), flush=True)
+        if "--json" in argv:
+            print(event_line("end", result=FAILED, error=str(error)), flush=True)
         raise
 
 
@@ -39,36 +55,157 @@ def _first_words(argv: list[str]) -> int | None:
         return None
     try:
         with postponed():
-            code = answered(arguments)
-            config = checked(arguments) if code is None else None
-    except TooEarlyError:  # who has loaded torch says it all
+            if arguments.help:
+                return print_help(arguments)
+            if arguments.list_envs is not None:
+                return print_variants(arguments.list_envs)
+            config = checked(arguments)
+    except TooEarlyError:  # main checks it all, once torch is loaded
         return None
-    if code is None and apart(arguments):
+    if apart(arguments):
         return train_apart(argv, arguments)
-    if config is not None and arguments.group and not arguments.many and not arguments.json:
+    if arguments.many:
+        if arguments.on != LOCAL and not arguments.require_goal:
+            return start_far(arguments)  # a goal may have to be looked up in the environment
+    elif config is not None and arguments.group and not arguments.json:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
-            return tell_again(arguments, run)
-    if code is None and arguments.many and arguments.on != LOCAL and not arguments.require_goal:
-        return start_far(arguments)  # a goal may have to be looked up in the environment
+            return report_again(arguments, run)
     if config is not None and not arguments.quiet and not arguments.several:
         announce(config, arguments.seeds)
-    return code
+    return None
+
+
+def print_help(arguments: Arguments, look: Look | None = None) -> int:
+    """The flags, and with ENV:VARIANT every key it has: its value there and its meaning."""
+    keys = ""
+    if arguments.config_id or arguments.file:
+        try:
+            config = arguments.load(look)
+        except UserError:  # settings of one's own algorithm may lack nothing but a budget
+            config = replace(arguments, overrides=("max_timesteps=1e5", *arguments.overrides)).load(look)
+        keys = f"\n{help_text(config)}\n"
+    build_parser().print_help()
+    print(keys, end="")
+    return 0
+
+
+def checked(arguments: Arguments) -> Config | None:
+    """The config to be trained, the first of several; None where only a resumed run's folder knows it, or a group.
+
+    UserError for whatever can be refused by now. The training itself checks the rest, and all of this again.
+    """
+    if arguments.several:
+        configs = [checked(part) for part in arguments.each()]
+        return configs[0]
+    if arguments.resumes_group:
+        return None
+    folder = runs_root()
+    if arguments.resume:
+        run = RunDir.find(arguments.resume)
+        if arguments.checkpoint in ("", "last"):
+            folder = run.path
+        check_room(folder, 0)
+        plain = run.facts().get("config")
+        trust = trust_in(run, arguments.trust)
+        check_names(plain, trust, run.id)
+        if plain is None:  # resuming says what is wrong
+            return None
+        config = from_plain(plain, run.id, arguments.overrides, trust)
+    else:
+        config = arguments.load()
+        check_room(folder, 0)
+    check_policy(config)
+    return for_debugger(config, tiny=not arguments.is_budget_typed) if arguments.debug else config
+
+
+def check_policy(config: Config) -> None:
+    """UserError where there is no policy of that name.
+
+    A user's own (`module:Name`) is looked for when torch is loaded; a user's module of environments may bring more.
+    """
+    names = policy_names()
+    if config.policy in names or is_dotted(config.env_id) or is_dotted(config.policy):
+        return
+    names = (*names, *registered("policies"))
+    if config.policy not in names:
+        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, names)} (known: {', '.join(names)})")
+
+
+def policy_names() -> tuple[str, ...]:
+    """The rows of agents/networks/policies.py."""
+    return _rows_of("agents/networks/policies.py", "POLICIES")
+
+
+def knows_all_algorithms() -> bool:
+    """Whether schema.py has the keys of all rows of agents/algorithms.py; others are registered with torch."""
+    return {*_rows_of("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
+
+
+@cache
+def _rows_of(file: str, table: str) -> tuple[str, ...]:
+    """The names in a table, read from the text of its file: importing it loads torch."""
+    for node in ast.parse((PROJECT / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
+            assert isinstance(node.value, ast.Dict)
+            return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
+    raise RuntimeError(f"{file} has no table {table}")
+
+
+def standing_run(arguments: Arguments, config: Config) -> RunDir | None:
+    """The run of --group with this config, None where there is none yet, or no longer."""
+    run_id = claim.claimed(arguments.group, to_plain(config))
+    run = RunDir(runs_root() / run_id)
+    return run if run_id and exists(run.config_json) else None
+
+
+def is_done(arguments: Arguments, run: RunDir) -> bool:
+    """Whether nothing is left to train, or nothing before --pause-at."""
+    status = run.facts().get("status")
+    if status != PAUSED or arguments.pause_at is None:
+        return status == "finished"
+    return bool(checkpoint_set.facts_of(run.checkpoints / "last.ckpt").get("env_steps", 0) >= arguments.pause_at)
+
+
+def report_again(arguments: Arguments, run: RunDir, events: Events | None = None) -> int:
+    """Print how a run ended, as it was printed then; its exit code."""
+    outcome = recalled(mapping(run.facts().get("outcome")), run)
+    if events:
+        JsonEvents(events, run).end(outcome)
+    elif arguments.quiet:
+        print(printable(outcome.line()))
+    else:
+        print(f"  {run.id} is trained already: {outcome.sentence()}")
+    missed = arguments.require_goal and outcome.reason != PAUSED and not outcome.solved
+    return GOAL_MISSED if missed else 0
+
+
+def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
+    """The outcome in a config.json, whose numbers were checked when it was read."""
+    values: dict[str, Any] = dict.fromkeys(("goal", "val_best", "test_mean", "test_std"))
+    values |= {"test_episodes": 0, "env_steps": 0, "solved": False, "reason": "", "seconds": 0.0}
+    for item in fields(Outcome):
+        if item.name in stored and item.name not in ("alerts", "phases", "dreams", "lost"):
+            values[item.name] = stored[item.name]
+    values["run_path"] = os.path.relpath(run.path)
+    names = {item.name for item in fields(Alert)}
+    alerts = [alert for alert in stored.get("alerts") or () if isinstance(alert, dict) and alert.keys() == names]
+    return Outcome(**values, alerts=tuple(Alert(**alert) for alert in alerts))
 
 
 def start_far(arguments: Arguments) -> int:
-    """Several runs on a cluster: what they need, its nodes have and load; nothing of it is wanted here."""
+    """Start several runs on a cluster, whose nodes load what they need; nothing of it is loaded here."""
     from stride.commands.train_several import start_all
 
-    each = [(one, one.load()) for one in arguments.each()]
-    for _, config in each:
+    parts = [(part, part.load()) for part in arguments.each()]
+    for _, config in parts:
         check_pause(arguments.pause_at, config.max_timesteps)
-    return start_all(arguments, each)
+    return start_all(arguments, parts)
 
 
 def announce(config: Config, seeds: Sequence[int] = ()) -> None:
-    """Print them, and have the console know that they stand there; several seeds are runs with headers of their own."""
+    """Print the first lines of a training; several seeds are runs with headers of their own."""
     lines, labels = opening_block(config, seeds)
     standard_output().print(Text("\n").append_text(lines), soft_wrap=True, highlight=False)
     if len(seeds) < 2:
-        printed_labels.update(labels)
+        printed_labels.update(labels)  # the console does not repeat these

@@ -1,9 +1,9 @@
-"""Several runs of one command, started: what each is told, and on which machines they are trained. No torch."""
+"""Several runs of one command: the arguments of each, and the pool of processes that trains them. No torch."""
 
 import os
 from collections.abc import Sequence
 
-from stride.config.commands.train import Arguments
+from stride.commands.train_arguments import Arguments
 from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config
@@ -15,23 +15,25 @@ from stride.runstore.seed_group import Part, Plan
 from stride.utils.places import program
 
 
-def start_all(arguments: Arguments, each: Sequence[tuple[Arguments, Config]]) -> int:
-    """The exit code of all; `each`: the words of every training, their seeds apart, and the config that they mean."""
-    for _, config in each:
+def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -> int:
+    """The exit code of all; `parts`: the arguments of every training, without seeds, and the config of each."""
+    plan_parts, threads, gpus = [], 1, 0
+    for part, config in parts:
         if is_general_config(config) and not arguments.quiet:
             print("\n".join((config.description, KEEP, *to_keep(config))))
-    watchers, train = group_watchers(arguments.quiet), program("train")
-    plan = Plan(tuple(part_of(one, config) for one, config in each), arguments.asked)
-    threads, gpus = max(c.torch_threads for _, c in each), any(c.device.startswith("cuda") for _, c in each)
+        plan_parts.append(part_of(part, config))
+        threads, gpus = max(threads, config.torch_threads), max(gpus, int(config.on_cuda))
+    train, watchers = program("train"), group_watchers(arguments.quiet)
+    plan = Plan(tuple(plan_parts), arguments.asked)
+    goal, pausing, group = arguments.require_goal, arguments.pausing, arguments.group
     with pool_on(arguments.on, threads, gpus, train) as (pool, workers):
-        rest = arguments.require_goal, pool, arguments.pausing, arguments.group
-        return train_all(train, plan, workers, watchers, *rest)
+        return train_all(train, plan, workers, watchers, goal, pool, pausing, group)
 
 
 def part_of(arguments: Arguments, config: Config) -> Part:
-    """The runs that these words mean, one for each seed."""
-    words = [*filter(None, (arguments.config_id, *arguments.overrides))]
-    words = [word for word in words if word.partition("=")[0] != "seed"]  # which every run is told by a flag
+    """The runs that these arguments mean, one for each seed."""
+    words = [arguments.config_id] if arguments.config_id else []
+    words += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     seeds, plain = arguments.seeds or (config.seed,), to_plain(config)
     return Part(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))

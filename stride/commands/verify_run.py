@@ -11,13 +11,14 @@ last line says what was not verified. Exit code 0 when identical or the same wit
 
 from stride.utils import quick_start  # isort: skip  # before all others
 
+import math
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stride.config.commands.verify import VerifyArguments, parse_verify
-from stride.config.preflight import look_for_run
+from stride.commands.run_arguments import look_for_run, parse_verify
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -26,8 +27,7 @@ if __name__ == "__main__":
 import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 from stride.commands.plain_tree import Difference, differences
-from stride.commands.repeated_run import CompareAt, repeated, scratch, tested
-from stride.commands.run_claims import Row, Sidecars, closing_test, contradictions
+from stride.commands.repeated_run import CompareAt, Sidecars, repeated, scratch, tested
 from stride.config.loader import from_plain
 from stride.config.metrics import load_metrics
 from stride.config.plugins import check_names, trust_in
@@ -40,6 +40,7 @@ from stride.report.metrics_sinks import STEPS
 from stride.runstore import checkpoint_set
 from stride.runstore.metrics_csv import format_number, read_csv
 from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import UNENDED, finite, mapping
 from stride.trainer_callbacks.resume import host_facts
 from stride.utils.user_error import UserError, one_line
 
@@ -47,6 +48,10 @@ quick_start.loaded()
 
 ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
 SHOWN = 5  # differences
+VALIDATED, BEST, TESTED = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
+TESTED_AS = {"test_mean": TESTED, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}
+Plain = dict[str, Any]
+MetricsRow = Mapping[str, float]
 
 
 class Verdict(NamedTuple):
@@ -69,67 +74,72 @@ def main(argv: list[str]) -> int:
     return 0 if verdict.word != "different" else 1
 
 
-def verify(run: RunDir, arguments: VerifyArguments) -> Verdict:
-    facts, sidecars = run.facts(), checkpoint_set.known(run.checkpoints)
-    config = repeatable(run, facts)
-    stems = compared_checkpoints(run, sidecars, arguments.iterations)
-    last = sidecars[stems[-1]]
-    warnings = [f"warning: {key} was {then}, is {now}" for key, then, now in drift(last)]
+def verify(run: RunDir, arguments: Namespace) -> Verdict:
+    info, sidecars = run.facts(), checkpoint_set.known(run.checkpoints)
+    config = repeatable(run, info)
+    names = compared_checkpoints(run, sidecars, arguments.iterations)
+    last = sidecars[names[-1]]
     rows = read_csv(run.metrics_csv)
-    reached = env_info(config).reward_threshold if config.spec.goal is None else config.spec.goal
-    claims = contradictions(run, facts, sidecars, rows, reached, config.test_episodes)
+    goal = env_info(config).reward_threshold if config.spec.goal is None else config.spec.goal
+    results = contradictions(run, info, sidecars, rows, goal, config.test_episodes)
     test = closing_test(rows) if arguments.test else {}
     if arguments.test and not test:
         raise UserError(f"{run.id} has no closing test to play again")
     with scratch():
-        compare = CompareAt(run, config, {stem: sidecars[stem] for stem in stems})
-        again = repeated(config, facts.get("goal"), compare)
-        found = compared_rows(rows, read_csv(again.metrics_csv), last) + compare.found
-        found += test_differences(run, config, test) if test else []
-    first = f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"
-    shown = [one_line(f"  {each.name} {each.words}") for each in [*claims, *found][:SHOWN]]
-    extent = extent_of(run, sidecars, stems, "" if test else mentioned_test(facts, rows))
-    return Verdict(word(claims + found, arguments.tolerance), [first, *warnings, *shown], extent)
+        compare = CompareAt(run, config, {name: sidecars[name] for name in names})
+        again = repeated(config, info.get("goal"), compare)
+        results += compared_rows(rows, read_csv(again.metrics_csv), last)
+        results += compare.differences
+        results += test_differences(run, config, test) if test else []
+    lines = [f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"]
+    lines += [f"warning: {key} was {then}, is {now}" for key, then, now in drift(last)]
+    lines += [one_line(f"  {difference.name} {difference.words}") for difference in results[:SHOWN]]
+    missing_test = not test and bool(closing_test(rows) or info.get("outcome"))
+    extent = extent_of(run, sidecars, names, missing_test)
+    return Verdict(verdict_word(results, arguments.tolerance), lines, extent)
 
 
-def repeatable(run: RunDir, facts: dict[str, Any]) -> Config:
+def repeatable(run: RunDir, info: Plain) -> Config:
     """The run's config, on the worlds it was trained on; UserError where it cannot be trained again from the start."""
-    if facts.get("resumed") and any(again.get("changed") for again in facts["resumed"]):
+    if any(resumed.get("changed") for resumed in info.get("resumed") or ()):
         raise UserError(f"{run.id} was resumed with other settings; only what one config made can be repeated")
-    if facts.get("parent"):
-        raise UserError(f"{run.id} is a fork of {facts['parent'].get('run')}; verify that one")
-    if "config" not in facts:
+    if info.get("parent"):
+        raise UserError(f"{run.id} is a fork of {info['parent'].get('run')}; verify that one")
+    if "config" not in info:
         raise UserError(f"{run.config_json} holds no config")
     trust = trust_in(run, ())
-    check_names(facts["config"], trust, run.id)
+    check_names(info["config"], trust, run.id)
     if not run.foreign:
         import_code_of(run)
-    config = from_plain(facts["config"], run.id, trust=trust)
+    config = from_plain(info["config"], run.id, trust=trust)
     if run.foreign:
         check_foreign(config, run.id)
-    return replace(config, env_backend=facts.get("env_backend", "gym")) if config.env_backend == "auto" else config
+    return replace(config, env_backend=info.get("env_backend", "gym")) if config.env_backend == "auto" else config
 
 
 def compared_checkpoints(run: RunDir, sidecars: Sidecars, iterations: int) -> list[str]:
-    """The earliest checkpoint, or all within so many iterations."""
+    """The earliest checkpoint, or all within this number of iterations."""
     if not sidecars:
         raise UserError(f"{run.id} has no checkpoint")
     earliest = next(iter(sidecars))
-    within = [stem for stem, facts in sidecars.items() if facts["iterations"] <= iterations]
-    if iterations and not within:
+    names = [name for name, sidecar in sidecars.items() if sidecar["iterations"] <= iterations]
+    if iterations and not names:
         raise UserError(f"{run.id} has no checkpoint before iteration {sidecars[earliest]['iterations']}")
-    return within or [earliest]
+    return names or [earliest]
 
 
-def extent_of(run: RunDir, sidecars: Sidecars, stems: list[str], test: str) -> str:
+def extent_of(run: RunDir, sidecars: Sidecars, names: list[str], missing_test: bool) -> str:
     """How far it was compared, and what was not verified."""
-    done, end = (list(among)[-1] for among in (stems, sidecars))
-    upto, whole = sidecars[done]["iterations"], sidecars[end]["iterations"]
-    links = [name for name in checkpoint_set.LINKS if linked(run, name) not in stems]
-    later = f"{' and '.join(links) or 'later checkpoints'} (--iterations {whole} compares them)"
-    missing = [later] * (len(stems) < len(sidecars)) + [test] * bool(test)
-    told = f"compared up to iteration {upto:,} of {whole:,} ({done})"
-    return f"{told}; not verified: {', '.join(missing)}" if missing else told
+    last = names[-1]
+    compared, total = sidecars[last]["iterations"], list(sidecars.values())[-1]["iterations"]
+    missing = []
+    if len(names) < len(sidecars):
+        links = [link for link in checkpoint_set.LINKS if linked(run, link) not in names]
+        missing.append(f"{' and '.join(links) or 'later checkpoints'} (--iterations {total} compares them)")
+    if missing_test:
+        missing.append("the closing test (--test plays it again)")
+    extent = f"compared up to iteration {compared:,} of {total:,} ({last})"
+    return f"{extent}; not verified: {', '.join(missing)}" if missing else extent
 
 
 def linked(run: RunDir, name: str) -> str:
@@ -139,46 +149,119 @@ def linked(run: RunDir, name: str) -> str:
         return ""
 
 
-def mentioned_test(facts: dict[str, Any], rows: Sequence[Row]) -> str:
-    """What to say of a closing test that was not played again, "" where there is none."""
-    return "the closing test (--test plays it again)" if closing_test(rows) or facts.get("outcome") else ""
-
-
-def word(found: list[Difference], tolerance: float) -> str:
-    if not found:
+def verdict_word(results: list[Difference], tolerance: float) -> str:
+    if not results:
         return "identical"
-    return "same within tolerance" if all(d.size <= tolerance for d in found) else "different"
+    return "same within tolerance" if all(result.size <= tolerance for result in results) else "different"
 
 
-def drift(sidecar: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+def drift(sidecar: Plain) -> list[tuple[str, Any, Any]]:
     """Versions and the CPU where they are not what they were: then equal bits are not promised."""
-    now = {**host_facts()["versions"], "cpu": host_facts()["cpu"]}
+    host = host_facts()
+    now = {**host["versions"], "cpu": host["cpu"]}
     then = {**sidecar.get("versions", {}), "cpu": sidecar.get("cpu")}
     return [(key, then.get(key), now[key]) for key in now if then.get(key) != now[key]]
 
 
-def compared_rows(mine: Sequence[Row], theirs: Sequence[Row], sidecar: dict[str, Any]) -> list[Difference]:
-    """Rows up to a checkpoint. Behind the last one due there is one more where the training ended with it."""
-    mine = [row for row in mine if row.get(STEPS, 0) <= sidecar["env_steps"] and ITERATIONS in row]
-    upto = max([sidecar["exported"], *(row[STEPS] for row in mine if STEPS in row)])
-    return differences(*([told(row) for row in rows] for rows in (mine, [r for r in theirs if r[STEPS] <= upto])))
+def compared_rows(stored: Sequence[MetricsRow], again: Sequence[MetricsRow], sidecar: Plain) -> list[Difference]:
+    """Rows up to a checkpoint. After the last one due there is one more where the training ended with it."""
+    stored = [row for row in stored if row.get(STEPS, 0) <= sidecar["env_steps"] and ITERATIONS in row]
+    end = max([sidecar["exported"], *(row[STEPS] for row in stored if STEPS in row)])
+    return differences(_repeatable_metrics(stored), _repeatable_metrics([row for row in again if row[STEPS] <= end]))
 
 
-def told(row: Row) -> dict[str, float]:
-    """Without what tells of wall time, and without the closing test."""
-    metrics = load_metrics()
-    return {
-        name: value
-        for name, value in row.items()
-        if not name.startswith("test/") and not (name in metrics and metrics[name].wall_time)
-    }
+def _repeatable_metrics(rows: Sequence[MetricsRow]) -> list[dict[str, float]]:
+    """Rows without metrics of wall time, and without the closing test."""
+    wall = {name for name, metric in load_metrics().items() if metric.wall_time}
+    return [{name: row[name] for name in row if name not in wall and not name.startswith("test/")} for row in rows]
 
 
-def test_differences(run: RunDir, config: Config, row: Row) -> list[Difference]:
+def test_differences(run: RunDir, config: Config, row: MetricsRow) -> list[Difference]:
     """The closing test, played again with the weights of the last checkpoint."""
     path = run.checkpoints / f"{linked(run, 'last')}.ckpt"
     numbers = {name: float(format_number(value)) for name, value in tested(run, config, path).items()}
     return differences({name: row[name] for name in row if name.startswith("test/roll/")}, numbers)
+
+
+def contradictions(
+    run: RunDir, info: Plain, sidecars: Sidecars, rows: Sequence[MetricsRow], goal: float | None, episodes: int
+) -> list[Difference]:
+    """Where sidecars, links, metrics.csv and config.json do not agree; none of these files is believed.
+
+    `goal`: of the config or its environment. `episodes`: how many a closing test has.
+    """
+    results = _links(run, sidecars)
+    for name, sidecar in sidecars.items():
+        if sidecar.get("score") is not None:
+            # of the evaluation; of the closing test where those weights were never evaluated
+            at = [row for row in rows if row.get(STEPS) == sidecar["env_steps"]]
+            scores = [row[metric] for metric in (VALIDATED, TESTED) for row in at if metric in row]
+            results += _unequal(f"{name}.json: score", sidecar["score"], "metrics.csv", scores[0] if scores else None)
+    results += _unequal("goal", info.get("goal"), "its config", goal)
+    outcome = mapping(info.get("outcome"))
+    return results + _outcome(outcome, info, sidecars, rows, episodes) if outcome else results
+
+
+def closing_test(rows: Sequence[MetricsRow]) -> MetricsRow:
+    """The row of the closing test, {} where there is none."""
+    for row in reversed(rows):
+        if any(name.startswith("test/roll/") for name in row):
+            return row
+    return {}
+
+
+def _links(run: RunDir, sidecars: Sidecars) -> list[Difference]:
+    results = []
+    for name in checkpoint_set.LINKS:
+        try:
+            targets = {checkpoint_set.target(run.checkpoints / f"{name}.ckpt")}
+            targets.add(checkpoint_set.target(run.checkpoints / f"{name}.json").removesuffix(".json"))
+        except UserError as error:
+            results.append(Difference(f"checkpoints/{name}", math.inf, f"cannot be compared: {error}"))
+            continue
+        if len(targets) > 1 or not targets <= sidecars.keys():
+            message = "is no pair of links to a checkpoint and its sidecar"
+            results.append(Difference(f"checkpoints/{name}", math.inf, message))
+    return results
+
+
+def _outcome(
+    outcome: Plain, info: Plain, sidecars: Sidecars, rows: Sequence[MetricsRow], episodes: int
+) -> list[Difference]:
+    """Where an outcome is not what the other files say; a stopped run may have lost rows after its last checkpoint."""
+    results = []
+    test, is_over = closing_test(rows), outcome.get("reason") not in UNENDED
+    for key, metric in TESTED_AS.items():
+        stored, other = outcome.get(key), test.get(metric)
+        if key == "test_episodes":  # 0 where there was no test
+            stored, other = stored or None, other or None
+        results += _unequal(f"outcome.{key}", stored, "metrics.csv", other)
+    results += _unequal("outcome.goal", outcome.get("goal"), "config.json", info.get("goal"))
+    if is_over:
+        best, steps = [row[BEST] for row in rows if BEST in row], outcome.get("env_steps")
+        results += _unequal("outcome.val_best", outcome.get("val_best"), "metrics.csv", best[-1] if best else None)
+        saved = list(sidecars.values())[-1]["env_steps"] if sidecars else None
+        results += _unequal("outcome.env_steps", steps, "the last checkpoint", saved)
+        if test:
+            results += _unequal("outcome.env_steps", steps, "the row of the test", test.get(STEPS))
+    # `solved` may be false where not all episodes of the test ended, whatever their mean
+    goal, mean, solved = finite(outcome.get("goal")), finite(outcome.get("test_mean")), outcome.get("solved")
+    reached = goal is not None and mean is not None and mean >= goal
+    is_complete = outcome.get("test_episodes") == episodes and is_over
+    if (solved and not reached) or (reached and is_complete and not solved):
+        message = f"is {solved}, with test_mean {mean} and goal {goal}"
+        results.append(Difference("outcome.solved", math.inf, message))
+    return results
+
+
+def _unequal(name: str, stored: object, where: str, other: float | None) -> list[Difference]:
+    """The difference of a number that should be equal in two files, to the seven digits of metrics.csv; else none."""
+    number = finite(stored)
+    if other is None:
+        is_equal = stored is None
+    else:
+        is_equal = number is not None and format_number(number) == format_number(other)
+    return [] if is_equal else [Difference(name, math.inf, f"is {stored!r}, and {other!r} by {where}"[:160])]
 
 
 def command(argv: list[str]) -> int:

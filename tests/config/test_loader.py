@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from stride.commands.train_arguments import for_debugger
 from stride.config.checks import nearest_sizes
-from stride.config.debugger import for_debugger
 from stride.config.loader import environment_files, from_plain, load_config, load_file, parse_config_id, to_plain
+from stride.config.raw import EnvironmentFile
 from stride.config.schema import PPOConfig, REINFORCEConfig, RolloutConfig
-from stride.config.variants import EnvironmentFile
 from stride.config.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -224,7 +224,7 @@ def test_round_trip_of_everything_unusual() -> None:
 
 
 def test_importing_the_loader_loads_no_torch() -> None:
-    code = "import sys; from stride.config import debugger, listing, loader, manual, metrics; "
+    code = "import sys; from stride.config import listing, loader, manual, metrics; "
     heavy = ("torch", "numba", "lightning", "gymnasium")
     code += f"print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stride.config.checks import RANGES
-from stride.config.field_types import hints, takes
+from stride.config.fields import hints, takes
 from stride.config.listing import list_environments
 from stride.config.loader import load_config
 from stride.config.manual import CLASSES, entries, field_docs, help_text, markdown

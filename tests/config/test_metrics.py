@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stride.config.field_types import schedulable
+from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
 from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError

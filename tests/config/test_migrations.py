@@ -2,8 +2,7 @@
 
 import pytest
 
-from stride.config.loader import from_plain, load_config, to_plain
-from stride.config.migrations import MIGRATIONS, migrate
+from stride.config.loader import MIGRATIONS, from_plain, load_config, migrate, to_plain
 from stride.config.schema import CHANGES, SCHEMA_VERSION
 from stride.utils.user_error import UserError
 

@@ -6,10 +6,9 @@ import pytest
 import yaml
 
 from stride import config
-from stride.config.commands.sweep import parse_sweep
-from stride.config.commands.train import parse_arguments
-from stride.config.search import read_search
-from stride.config.search_rules import Space
+from stride.commands.sweep import parse_sweep
+from stride.commands.train_arguments import parse_arguments
+from stride.config.search import Space, read_search
 from stride.utils.user_error import UserError
 
 SHIPPED = Path(config.__file__).parent / "sweeps" / "cartpole.yaml"
@@ -142,9 +141,9 @@ def test_words_that_mean_nothing_are_one_line(words, told):
 
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setattr("stride.config.commands.sweep.find_spec", lambda name: None)
+    monkeypatch.setattr("stride.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
         parse_sweep(["x.yaml"], "sweep")
-    monkeypatch.setattr("stride.config.commands.machines.find_spec", lambda name: None)
+    monkeypatch.setattr("stride.config.extras.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_sweep(["x.yaml", "--on", "ray"], "sweep")

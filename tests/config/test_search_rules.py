@@ -2,7 +2,7 @@
 
 import math
 
-from stride.config.search_rules import promoted, ranked, rungs_below
+from stride.config.search import promoted, ranked, rungs_below
 
 
 def test_rungs_are_powers_below_the_budget():

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from stride import config
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
+from stride.config.diff import override_text
 from stride.config.loader import load_config
 from stride.config.metrics import declared
-from stride.config.overrides import in_words
 from stride.utils.user_error import UserError
 
 FILES = sorted((Path(config.__file__).parent / "sweeps").glob("*.yaml"))
@@ -110,10 +110,10 @@ def test_every_shipped_sweep_can_be_trained(spec):
     for key, space in plan["parameters"].items():
         options = space.get("values", [space.get("min"), space.get("max")])
         for option in options:
-            load_config(env_id, variant, [in_words(key, option)])
+            load_config(env_id, variant, [override_text(key, option)])
         ends[0][key], ends[1][key] = options[0], options[-1]
     for end in ends:
-        load_config(env_id, variant, [in_words(key, value) for key, value in end.items()])
+        load_config(env_id, variant, [override_text(key, value) for key, value in end.items()])
 
 
 def test_there_is_one_of_each_kind():

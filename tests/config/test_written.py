@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
+from stride.config.diff import command_of, differing, written
 from stride.config.loader import load_config, parse_config_id, to_plain
-from stride.config.written import command_of, differing, written
 
 
 @pytest.mark.parametrize(

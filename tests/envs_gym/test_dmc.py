@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from stride.commands import train
+from stride.commands.train_arguments import parse_arguments
 from stride.config import extras
-from stride.config.commands.train import parse_arguments
 from stride.config.schema import Config
 from stride.envs_gym import dmc
 from stride.envs_gym.blame import EnvError

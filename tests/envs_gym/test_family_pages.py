@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.envs_fast import bandit
 from stride.envs_gym.doom import DoomWorld
 from stride.envs_gym.retro import RetroWorld

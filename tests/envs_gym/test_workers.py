@@ -14,7 +14,7 @@ from slow_worlds import SECONDS, Slow
 from tiny_runs import TINY
 
 from stride.commands import train
-from stride.config.debugger import for_debugger
+from stride.commands.train_arguments import for_debugger
 from stride.config.loader import load_config
 from stride.config.schema import Config
 from stride.envs_gym import workers

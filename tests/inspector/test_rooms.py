@@ -11,7 +11,7 @@ from tiny_runs import tiny_run
 from stride.agents.trained.episode import record_episode
 from stride.agents.trained.loading import load_run
 from stride.commands import run_inspect
-from stride.config.written import differing_rows
+from stride.config.diff import differing_rows
 from stride.inspector.charts import Line, chart, clock
 from stride.inspector.compare import compare, curves, groups
 from stride.inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser

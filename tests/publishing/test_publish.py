@@ -14,7 +14,7 @@ from fake_hub import TOKEN
 from tiny_runs import tiny_run
 
 from stride.commands import run_play, run_publish
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_file, to_plain
 from stride.runstore.run_dir import RunDir
 

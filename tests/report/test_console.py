@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console as Terminal
 
 from stride.config.loader import load_config
-from stride.config.metric_order import area_of, arranged, console_metrics, metric_of
-from stride.config.metrics import Metric, load_metrics
+from stride.config.metrics import Metric, area_of, arranged, console_metrics, load_metrics, metric_of
 from stride.report.console import Console, live_head, live_page
 from stride.report.run_view import live_view
 from stride.report.terminal import Page, metric_table

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from stride.commands import run_play, train
-from stride.config.commands.play import parse_play
-from stride.config.commands.train import parse_arguments
+from stride.commands.run_arguments import parse_play
+from stride.commands.train_arguments import parse_arguments
 from stride.config.preflight import checked
 from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.group import band_of, curve_of, read_group, together

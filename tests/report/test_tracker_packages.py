@@ -130,7 +130,7 @@ def test_the_dashboard_is_made_once(monkeypatch, capsys):
         for flags in ([], [], ["--overwrite"]):
             assert setup_wandb_dashboard.main([*words, *flags]) == 0
             told.append(capsys.readouterr().out.split(":")[0])
-        assert told == ["made", "it is there", "put anew"] and len(server.views) == 1
+        assert told == ["made", "it exists", "replaced"] and len(server.views) == 1
         (view,) = server.views.values()
         assert json.loads(view["spec"]) == json.loads(first)["spec"]
         server.mode = "fails"
@@ -145,7 +145,7 @@ os.environ["WANDB_SWEEP_ID"] = "abc"
 agent = Agent.__new__(Agent)
 agent._in_jupyter, agent._function, agent._forward_signals, agent._run_processes = False, None, False, {}
 agent._sweep_command = ["${env}", sys.executable, "-c", "import sys; print(sys.argv[1:]); "
-    "from stride.config.commands.train import parse_arguments as p; a = p(sys.argv[1:]); c = a.load(); "
+    "from stride.commands.train_arguments import parse_arguments as p; a = p(sys.argv[1:]); c = a.load(); "
     "print(c.policy_lr, c.n_epochs, c.logger)", "CartPole-v1:ppo", *sys.argv[1:]]
 chosen = {"policy_lr": {"value": 0.003}, "n_epochs": {"value": 7}, "clip_range_vf": {"value": None}}
 agent._command_run({"type": "run", "run_id": "r1", "program": "stride", "args": chosen})

@@ -14,7 +14,7 @@ import pytest
 from lab.faults.nodes import cluster as a_cluster
 from lab.faults.rig import TINY
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.runstore.many import ray_pool
 from stride.runstore.run_dir import list_runs
 from stride.utils.user_error import UserError
@@ -38,13 +38,13 @@ def runs_folder(tmp_path, monkeypatch):
     ],
 )
 def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
-    monkeypatch.setattr("stride.config.commands.machines.find_spec", lambda name: name)
+    monkeypatch.setattr("stride.config.extras.find_spec", lambda name: name)
     with pytest.raises(UserError, match=told):
         parse_arguments(words)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("stride.config.commands.machines.find_spec", lambda name: None)
+    monkeypatch.setattr("stride.config.extras.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_arguments(["CartPole-v1:ppo", "--on", "ray"])
 

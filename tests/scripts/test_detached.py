@@ -9,8 +9,8 @@ import time
 import pytest
 
 from stride.commands import train_detached as detached
+from stride.commands.train_arguments import parse_arguments
 from stride.commands.train_detached import train_apart
-from stride.config.commands.train import parse_arguments
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_lock import locked
 from stride.runstore.run_state import state_of

@@ -8,8 +8,8 @@ import torch
 from tiny_runs import tiny_run
 from untrained_runs import untrained
 
+from stride.commands import run_arguments as words
 from stride.commands.export import command
-from stride.config.commands import export as words
 from stride.export.decisions import decider
 from stride.export.graph import deployed
 from stride.utils.user_error import UserError

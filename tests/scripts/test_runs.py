@@ -11,7 +11,7 @@ import pytest
 
 from lab.bench.runs import make
 from stride.commands import runs
-from stride.config.commands.runs import COMMANDS
+from stride.commands.runs import COMMANDS
 from stride.config.metrics import load_metrics
 from stride.report.ledger import explain
 from stride.report.ledger.export import escaped
@@ -294,7 +294,7 @@ def test_diff_finds_the_first_row(ids, tmp_path, capsys):
 
 
 def test_every_word_is_a_function_and_says_what_it_is_for(capsys):
-    assert {*runs.WORDS} == {*COMMANDS}
+    assert {*runs.SUBCOMMANDS} == {*COMMANDS}
     for word in COMMANDS:
         with pytest.raises(SystemExit) as ended:
             runs.main([word, "--help"])

@@ -11,10 +11,9 @@ import yaml
 
 pytest.importorskip("optuna", reason="pip install 'stride-rl[tune]'")
 
-from stride.commands.sweep_choice import Choice
-from stride.config.commands.train import parse_arguments
-from stride.config.search import read_search
-from stride.config.search_rules import ranked
+from stride.commands.sweep_runs import next_trial
+from stride.commands.train_arguments import parse_arguments
+from stride.config.search import ranked, read_search
 from stride.runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
 from stride.runstore.run_dir import list_runs
 from stride.runstore.seed_group import members
@@ -61,7 +60,7 @@ def play(search, opened, worth, each_time=False):
     journal, flown, aloft = opened(), set(), []
     while True:
         journal = opened() if each_time else journal
-        while len(aloft) < 2 and (trial := Choice(search, journal).next(flown)):
+        while len(aloft) < 2 and (trial := next_trial(search, journal, flown)):
             aloft.append(trial)
             flown.add((trial.number, trial.bound))
         if not aloft:
@@ -106,14 +105,14 @@ def test_optuna_learns_from_trials_that_rest(begun):
 def test_what_was_under_way_is_begun_again_first_and_told_once(begun):
     search, opened = begun(CLIMB)
     journal = opened()
-    first = Choice(search, journal).next(())
-    again = Choice(search, opened()).next(())
+    first = next_trial(search, journal, ())
+    again = next_trial(search, opened(), ())
     assert again == first and len(opened().trials) == 1
     journal.reached(0, 64, 1.0, ["run"])
     journal.tell(0, PRUNED)
     with pytest.raises(ValueError, match="Cannot tell"):
         opened().tell(0, PRUNED)
-    assert Choice(search, opened()).next(()).number == 1
+    assert next_trial(search, opened(), ()).number == 1
 
 
 def test_a_grid_is_asked_for_whole_and_in_order(begun):

@@ -11,7 +11,7 @@ from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
 from stride.agents.experience.collector import EpisodeResults
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.config.metrics import load_metrics
 from stride.envs_gym.make import make_envs

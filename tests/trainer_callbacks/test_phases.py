@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.runstore.metrics_csv import read_csv
 from stride.runstore.phases import PHASES, PREFIX, shares, told
 from stride.runstore.run_dir import RunDir

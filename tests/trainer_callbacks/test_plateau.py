@@ -10,7 +10,7 @@ from stride.agents.base import Agent
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
-from stride.config.changes import changes, unproven
+from stride.config.diff import changes, unproven
 from stride.config.loader import from_plain, load_config, load_file, to_plain
 from stride.config.plateau import Plateau
 from stride.runstore import checkpoint_set

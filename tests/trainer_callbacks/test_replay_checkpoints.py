@@ -3,7 +3,7 @@
 import pytest
 
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import list_runs
 from stride.runstore.run_files import read_json

@@ -8,7 +8,7 @@ import pytest
 from stride.agents.experience import storage
 from stride.agents.experience.storage import TooLargeError
 from stride.commands import train
-from stride.config.commands.train import parse_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.config.schema import Config
 from stride.trainer_callbacks.shortage import ShortageError, offer, shortage_errors

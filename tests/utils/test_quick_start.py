@@ -11,9 +11,8 @@ import pytest
 
 from stride.agents.networks.policies import POLICIES
 from stride.commands import train
-from stride.commands.train_opening import first_words
+from stride.commands.train_opening import check_policy, first_words, policy_names
 from stride.config.loader import load_config
-from stride.config.preflight import check_policy, policy_names
 from stride.utils import quick_start
 from stride.utils.places import HOME
 
@@ -108,7 +107,7 @@ def test_values_are_checked_without_torch(tmp_path, wrong):
     done = run(TYPED.format(folder=COMMANDS, words=words), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == 2 and told == "" and done.stderr.startswith("error: ") and wrong in done.stderr + wrong
-    assert "stride.config.overrides" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
+    assert "stride.config.raw" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
 
 
 OPENED = """

@@ -1,0 +1,200 @@
+"""A config as it is typed: values and overrides as text, what differs from the defaults, what differs between two."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from stride.config.loader import from_plain, load_shipped, to_plain
+from stride.config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
+from stride.config.schema import ALGORITHMS, Config
+from stride.utils.user_error import UserError
+
+LABELS = {"project_id", "description", "schema_version"}  # change nothing of a run
+IDENTITY = {"env_id", "variant", "algo_id", "spec", *LABELS}  # nobody tuned these
+BARE = re.compile(r"[A-Za-z_][\w./-]*")  # text that Hydra's grammar reads as text without quotes
+PLAIN = re.compile(r"[A-Za-z_][\w.-]*")  # names that it reads as keys of a mapping
+RESERVED = {"true", "false", "null", "inf", "nan"}
+Plain = Mapping[str, Any]  # a config as to_plain returns it
+
+# what a state was made for: with another value it would not fit, or would silently mean something else
+FIXED = frozenset((
+    "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
+    "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
+    "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward",
+    "buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation",
+    "policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets", "lag",
+))  # fmt: skip
+# how often a run is evaluated, logged and saved: tests/test_exactness.py proves that weights do not depend on them
+NEUTRAL = frozenset((
+    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "test_episodes",
+    "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
+    "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
+    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device", "workers",
+))  # fmt: skip
+# with `plateau` these decide when something happens
+MEASURING = frozenset((
+    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "max_timesteps",
+))  # fmt: skip
+
+
+def written(value: object) -> str:
+    """A value of to_plain's data as it is typed after `key=`; a schedule in its short form where it has one."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return short(value) or f"{{{','.join(f'{key}:{written(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(written(item) for item in value)}]"
+    if not isinstance(value, str) or (BARE.fullmatch(value) and value.lower() not in RESERVED):
+        return str(value)
+    return _quoted(value)
+
+
+def short(value: Plain) -> str:
+    """`lin_0.001` where that says all of a schedule, else ""."""
+    if value.keys() != {"kind", *SCHEDULE_PARTS}:
+        return ""
+    kind = value["kind"]
+    peak = value[peak_part(kind)]
+    prefix = next(prefix for prefix in SHORT if SHORT[prefix] == kind)
+    return f"{prefix}_{peak}" if Schedule(**value) == Schedule.named(kind, peak) else ""
+
+
+def override_text(key: str, value: object) -> str:
+    """The override that is read as this Python value; UserError for what no config can hold."""
+    return f"{key}={_python_value(key, value)}"
+
+
+def _python_value(key: str, value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return written(value)
+    if isinstance(value, Integral):  # NumPy's are, too
+        return str(int(value))
+    if isinstance(value, Real):
+        return repr(float(value))
+    if isinstance(value, str | os.PathLike):
+        return _quoted(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_python_value(key, item) for item in value)}]"
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or not PLAIN.fullmatch(name) or name.lower() in RESERVED:
+                raise UserError(f"{key}: {name!r} is no name that a config can hold")
+        return f"{{{','.join(f'{name}:{_python_value(key, item)}' for name, item in value.items())}}}"
+    kinds = "text, numbers, booleans, None, lists and dicts of them are; code is named: 'module:Name'"
+    raise UserError(f"{key}: a {type(value).__name__} is no value of a config; {kinds}")
+
+
+def _quoted(text: str) -> str:
+    """Text in quotes; Hydra's grammar halves the backslashes before a quote, and no others."""
+    escaped = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + match[2].replace("'", "\\'"), text)
+    return f"'{escaped}'"
+
+
+def defaults(algo_id: str) -> dict[str, Any]:
+    """The default of each tunable key that has one, as to_plain's data."""
+    values: dict[str, Any] = {}
+    for item in fields(ALGORITHMS[algo_id]):
+        value = item.default_factory() if callable(item.default_factory) else item.default
+        if value is not MISSING and item.name not in IDENTITY:
+            value = asdict(value) if isinstance(value, Schedule) else value
+            values[item.name] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+def differing(plain: Plain) -> dict[str, Any]:
+    """The tunable keys of to_plain's data whose values are not the defaults of its algorithm."""
+    algo_id = plain["algo_id"]
+    usual = defaults(algo_id)
+    tunable = {item.name for item in fields(ALGORITHMS[algo_id])} - IDENTITY
+    return {key: plain[key] for key in plain if key in tunable and (key not in usual or plain[key] != usual[key])}
+
+
+def config_of(info: Mapping[str, object]) -> dict[str, Any]:
+    """A run's config as to_plain's data, with all keys of today; UserError where it is of another version."""
+    return to_plain(from_plain(info.get("config") or {}, "config.json"))
+
+
+def differing_rows(info: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """(key, value, default) as they are typed, of each key that is not at the default of a run's algorithm."""
+    plain = config_of(info)
+    usual = defaults(plain["algo_id"])
+    rows = []
+    for key, value in differing(plain).items():
+        rows.append((key, written(value), written(usual[key]) if key in usual else ""))
+    return rows
+
+
+def command_of(config: Config) -> str:
+    """train.py's arguments that make this config of a shipped variant; "" where none do."""
+    plain = to_plain(config)
+    try:
+        overrides = list(_overrides("", to_plain(load_shipped(config.env_id, config.variant)), plain))
+        again = to_plain(load_shipped(config.env_id, config.variant, overrides))
+    except UserError:
+        return ""
+    if {**again, **dict.fromkeys(LABELS)} != {**plain, **dict.fromkeys(LABELS)}:
+        return ""
+    overrides = [override for override in overrides if not override.startswith("seed=")]
+    return shlex.join([f"{config.env_id}:{config.variant}", "--seed", str(config.seed), *overrides])
+
+
+def _overrides(prefix: str, usual: Plain, plain: Plain) -> Iterator[str]:
+    """An override for each entry that differs; mappings entry by entry, a schedule at once."""
+    for key, value in plain.items():
+        before = usual.get(key)
+        if value == before or (not prefix and key in IDENTITY - {"spec"}):
+            continue
+        if value and isinstance(value, Mapping) and isinstance(before, Mapping) and "kind" not in value:
+            yield from _overrides(f"{prefix}{key}.", before, value)
+        else:
+            yield f"{prefix}{key}={written(value)}"
+
+
+class ConfigChange(NamedTuple):
+    """A key whose value differs between two configs."""
+
+    key: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def changes(before: Config, after: Config, may_differ: Sequence[str] = ()) -> list[ConfigChange]:
+    """Every key that differs, in the order of the schema; UserError names those that break a saved state.
+
+    `may_differ`: keys that break nothing where a new run begins: its seed draws other numbers from here on.
+    """
+    old, new = to_plain(before), to_plain(after)
+    differences = [ConfigChange(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
+    broken = [str(change) for change in differences if change.key in FIXED and change.key not in may_differ]
+    if broken:
+        names = ", ".join(broken)
+        raise UserError(f"{names}: the saved state was made for the old value; start a new run for that")
+    return differences
+
+
+def unproven(differences: Sequence[ConfigChange], config: Config, engine: str) -> list[ConfigChange]:
+    """The changes after which the rest of the run may be different.
+
+    Engines and devices are compared by the names of those that were chosen, by whoever calls this.
+    """
+    neutral = set(NEUTRAL)
+    if not config.schedules():  # they may count from the budget's end
+        neutral.add("max_timesteps")
+    if config.plateau:
+        neutral -= MEASURING
+    if engine == "fused_cpu":
+        neutral.add("threads")
+    return [change for change in differences if change.key not in neutral]
+
+
+def _shown(value: object) -> str:
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

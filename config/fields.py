@@ -1,0 +1,291 @@
+"""The keys of a config: which of them an algorithm has, the type of each, and a written value as exactly that type.
+
+An error names the key and what it takes, or the nearest key. checks.py decides whether a number is in range.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from inspect import get_annotations
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from stride.config.extras import ENVPOOL
+from stride.config.plateau import Plateau
+from stride.config.plugins import find, registered
+from stride.config.schedule import SCHEDULE_PARTS, Schedule, parse_schedule_key, schedule_in, schedule_key
+from stride.config.schema import ALGORITHMS, Config, register_algorithm
+from stride.config.spec import Quantity, Spec
+from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
+
+FOREIGN = {  # names in other frameworks -> the key here
+    "learning_rate": "policy_lr", "lr": "policy_lr", "total_timesteps": "max_timesteps", "n_timesteps": "max_timesteps",
+    "max_env_steps": "max_timesteps", "num_envs": "n_envs", "num_steps": "n_steps", "clip_coef": "clip_range",
+    "update_epochs": "n_epochs", "net_arch": "hidden_dims", "reward_threshold": "spec.goal", "goal": "spec.goal",
+    "threshold_solved": "spec.goal", "normalize_advantage": "normalize_advantages",
+}  # fmt: skip
+SET_BY_LOADER = {"variant": "variant is set by ENV:VARIANT"}
+NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
+NO_MATCH = object()  # the result of a type that cannot take the value
+T = TypeVar("T")
+
+
+def algorithms() -> list[str]:
+    """Names of algorithms: those of the schema, and those of installed packages."""
+    return [*dict.fromkeys((*ALGORITHMS, *registered("algorithms")))]
+
+
+def check_algorithm(algo_id: object, where: str) -> str:
+    """The name of an algorithm whose keys are registered; a user's own is imported for that."""
+    if not isinstance(algo_id, str) or not (algo_id in ALGORITHMS or learn_algorithm(algo_id, where)):
+        names = algorithms()
+        raise UserError(f"{where}: no algorithm {algo_id!r} ({', '.join(names)}){nearest(str(algo_id), names)}")
+    return algo_id
+
+
+def learn_algorithm(algo_id: str, where: str) -> bool:
+    """Register the keys of a user's algorithm (`module:Agent`, an entry point); False where there is none."""
+    agent = find(where, "algorithms", algo_id)
+    if agent is None:
+        return False
+    config_class = get_annotations(agent).get("config") if isinstance(agent, type) else None
+    if not isinstance(config_class, type) or not issubclass(config_class, Config):
+        raise UserError(
+            f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
+            "`config: ItsConfig`, a dataclass derived from Config, is"
+        )
+    name = f"{where}: {algo_id}: {config_class.__name__}"
+    if "__dataclass_fields__" not in vars(config_class):
+        raise UserError(f"{name} needs @dataclass(frozen=True)")
+    for item in fields(config_class):
+        if item.default is MISSING and item.default_factory is MISSING:
+            raise UserError(f"{name}.{item.name} needs a default")
+        hint = hints(config_class)[item.name]
+        try:
+            takes(hint)
+        except KeyError as error:
+            raise UserError(f"{name}.{item.name} has a type that no file can give: {hint}") from error
+    register_algorithm(algo_id, config_class)
+    return True
+
+
+def is_field(key: str) -> bool:
+    """Whether any algorithm has the key, so that at the top of a file it is no variant."""
+    return any(key in known_keys(algo_id) for algo_id in ALGORITHMS)
+
+
+def known_keys(algo_id: str) -> list[str]:
+    """All fields of an algorithm, then the schedule keys of those that can follow a schedule."""
+    config_class = ALGORITHMS[algo_id]
+    scheduled = [schedule_key(name, part) for name in schedulable(config_class) for part in ("kind", *SCHEDULE_PARTS)]
+    return [*hints(config_class), *scheduled]
+
+
+def every_key() -> list[str]:
+    """The keys of all algorithms."""
+    return [key for algo_id in ALGORITHMS for key in known_keys(algo_id)]
+
+
+def check_key(key: object, algo_id: str, where: str) -> None:
+    """UserError unless a config of this algorithm may set the key."""
+    if not isinstance(key, str):
+        raise UserError(f"{where}: the key {key!r} is not text")
+    if key in SET_BY_LOADER:
+        raise UserError(f"{where}: {SET_BY_LOADER[key]}")
+    names = known_keys(algo_id)
+    if key in names:
+        return
+    parsed = parse_schedule_key(key)
+    name = parsed[0] if parsed else key
+    if parsed and name in hints(ALGORITHMS[algo_id]):
+        raise UserError(f"{where}: {cannot_schedule(name, algo_id)}")
+    owners = [other for other, config_class in ALGORITHMS.items() if name in hints(config_class)]
+    if owners:
+        own_keys = ", ".join(keys_of_this_alone(algo_id))
+        raise UserError(f"{where}: {name} belongs to {' and '.join(owners)}; {algo_id} has {own_keys}")
+    advice = f"; it is called {FOREIGN[key]} here" if key in FOREIGN else nearest(key, names)
+    raise UserError(f"{where}: unknown key {key!r}{advice or nearest(key, every_key())}")
+
+
+def cannot_schedule(name: str, algo_id: str) -> str:
+    return f"{name} cannot follow a schedule; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
+
+
+def keys_of_this_alone(algo_id: str) -> list[str]:
+    """The fields that no other algorithm has."""
+    others = {name for other, config_class in ALGORITHMS.items() if other != algo_id for name in hints(config_class)}
+    return [name for name in hints(ALGORITHMS[algo_id]) if name not in others]
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    types = get_type_hints(cls)
+    return {item.name: types[item.name] for item in fields(cls)}
+
+
+def _schedulable(cls: type) -> tuple[str, ...]:
+    return tuple(name for name, hint in hints(cls).items() if Schedule in members(hint))
+
+
+hints: Callable[[type], dict[str, Any]] = cache(_hints)  # field -> type; needed for every key of every variant
+schedulable: Callable[[type], tuple[str, ...]] = cache(_schedulable)  # the fields that a schedule may drive
+
+
+def members(hint: object) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+
+
+def convert(name: str, hint: object, value: object) -> Any:
+    """`value` as the type `hint`; UserError names the field and what it takes."""
+    if name == "normalize_obs" and value is True:
+        return "rolling"
+    options = members(hint)
+    if {int, float} <= set(options):
+        options = (_rows_or_fraction(value),)
+    for member in options:
+        result = _convert_to(member, name, value)
+        if result is not NO_MATCH:
+            return result
+    if (name, value) == ("env_backend", "envpool"):
+        raise UserError(ENVPOOL)
+    raise UserError(f"{name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
+
+
+def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
+    """A dataclass such as Spec from its mapping; unknown keys are refused."""
+    types = hints(cls)
+    converted = {}
+    for key, value in values.items():
+        if key not in types:
+            raise UserError(f"{prefix} has no {key!r}{nearest(str(key), types)} ({', '.join(types)})")
+        converted[str(key)] = convert(f"{prefix}.{key}", types[str(key)], value)
+    if "name" in types and "name" not in values:
+        raise UserError(f"{prefix} needs a name")
+    return cls(**converted)
+
+
+def takes(hint: object) -> str:
+    """The values that a field takes, in English; KeyError for a type that no file can give."""
+    options = sorted(members(hint), key=lambda member: member is NoneType)
+    return " or ".join(_described(member) for member in options)
+
+
+def _described(member: object) -> str:
+    origin, arguments = get_origin(member), get_args(member)
+    if origin is Literal:
+        return ", ".join(str(word).lower() for word in arguments)
+    if origin is tuple:
+        return "[low, high]" if arguments == (float, float) else f"a list ({takes(arguments[0])} each)"
+    if origin is dict:
+        return {str: "a mapping of texts", float: "a mapping of numbers"}.get(arguments[1], "a mapping")
+    names: dict[object, str] = {
+        bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
+        Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
+    }  # fmt: skip
+    return names[member]
+
+
+def _convert_to(member: Any, name: str, value: object) -> Any:
+    """The value as one type of a field, or NO_MATCH."""
+    origin, arguments = get_origin(member), get_args(member)
+    if origin is Literal:
+        for word in arguments:
+            for candidate in (value, _unquoted(value)):
+                if word == candidate and type(word) is type(candidate):
+                    return word
+        return NO_MATCH
+    if origin is tuple:
+        return _tuple(name, arguments, value)
+    if member in (int, float):
+        return _number(member, value)
+    if member is Schedule:
+        schedule = schedule_in(name, value)
+        return NO_MATCH if schedule is None else schedule
+    if origin is dict or member in (Spec, Quantity, Plateau):
+        if not isinstance(value, Mapping):
+            return NO_MATCH
+        return _mapping(name, arguments[1], value) if origin is dict else build(name, member, value)
+    return value if type(value) is member else NO_MATCH
+
+
+def _unquoted(value: object) -> object:
+    """The number that a text spells, anything else as it is."""
+    if isinstance(value, str) and len(value) <= 2 * MOST_DIGITS and NUMBER.fullmatch(value):
+        digits = value.replace("_", "")
+        return float(digits) if re.search(r"[.eE]", digits) else int(digits)
+    return value
+
+
+def _number(member: type, value: object) -> Any:
+    value = _unquoted(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return NO_MATCH
+    if member is int:
+        return int(value) if value == int(value) else NO_MATCH
+    return float(value)
+
+
+def _rows_or_fraction(value: object) -> type:
+    """Where both are taken the spelling decides: 1 and 256 are rows, 1.0 and 0.25 are fractions, 1e3 is rows."""
+    value = _unquoted(value)
+    is_rows = isinstance(value, int) or (isinstance(value, float) and value > 1 and value.is_integer())
+    return int if is_rows else float
+
+
+def _tuple(name: str, arguments: tuple[object, ...], value: object) -> Any:
+    item_type = arguments[0]
+    is_list = isinstance(value, list | tuple)
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    if arguments == (float, float):
+        return tuple(convert(name, float, item) for item in items) if len(items) == 2 else NO_MATCH
+    if not is_list and item_type is not int and get_origin(item_type) is not Literal:  # these may come without a list
+        return NO_MATCH
+    if item_type is int and any(_number(int, item) is NO_MATCH for item in items):
+        return NO_MATCH
+    return tuple(convert(f"{name}[{index}]", item_type, item) for index, item in enumerate(items))
+
+
+def _mapping(name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
+    if value_type not in (str, float):
+        result = plain_data(name, value, -1)
+        assert isinstance(result, dict)
+        return result
+    return {_text(name, key): convert(f"{name}.{key}", value_type, item) for key, item in value.items()}
+
+
+def _text(name: str, key: object) -> str:
+    if not isinstance(key, str):
+        raise UserError(f"{name} has the key {key!r}, which is not text")
+    return key
+
+
+def plain_data(name: str, value: object, depth: int = 0) -> Any:
+    """Data that survives config.json: numbers, texts, booleans, null, lists and mappings of these."""
+    if depth > DEEPEST:
+        raise UserError(f"{name[:60]} is nested too deep")
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain_data(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {_text(name, key): plain_data(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
+    raise UserError(f"{name} takes numbers, text, true, false, null, lists and mappings of these, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return shortened(repr(value), 60)
+
+
+def _advice(hint: object, value: object) -> str:
+    options = members(hint)
+    if isinstance(value, str):
+        if bool in options and value.lower() in ("yes", "no", "on", "off", "y", "n"):
+            return f" (only true and false are; {value} is text)"
+        words = [str(word).lower() for member in options if get_origin(member) is Literal for word in get_args(member)]
+        return nearest(value, words) if words and str not in options else ""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return " (put it in quotes)" if str in options and is_number else ""

@@ -1,0 +1,353 @@
+"""Everything written about a config, before any value has its type: an environment's YAML file, then overrides.
+
+    EnvironmentFile.read      the base fields, variants and private blocks of a file, all their names checked
+    EnvironmentFile.raw       base, then the blocks that a variant inherits from, then its own
+    apply_overrides           key=value on top, read by Hydra's grammar
+    fold_schedules            policy_lr_schedule_end and the like become one mapping for policy_lr
+
+Each step takes and returns a Raw: values as written, and for each key where it was written, for error lines."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, get_origin
+
+from stride.config.fields import (
+    algorithms,
+    check_algorithm,
+    check_key,
+    every_key,
+    hints,
+    is_field,
+    members,
+)
+from stride.config.plugins import registered
+from stride.config.schedule import (
+    KINDS,
+    SCHEDULE_PARTS,
+    Schedule,
+    checked_kind,
+    is_schedule,
+    parse_schedule_key,
+    peak_part,
+    schedule_in,
+    schedule_key,
+)
+from stride.config.schema import ALGORITHMS
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import DEEPEST, UserError, nearest
+
+INHERIT = "_inherit_"
+LONGEST_CHAIN = 20
+VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+HYDRA_PREFIXES = ("++", "+", "~")  # they add or remove keys; ours always exist
+MOST_OVERRIDES, LONGEST_OVERRIDE = 200, 10_000  # a count, and characters of one
+Block = Mapping[str, Any]
+
+
+class Raw(NamedTuple):
+    """Values as written, and for each key where it was written.
+
+    values {"gamma": 0.98, "policy_lr": "lin_0.001"}, where {"gamma": "gamma=0.98", "policy_lr": "CartPole-v1.yaml:ppo"}
+    """
+
+    values: dict[str, Any]
+    where: dict[str, str]
+
+
+@dataclass(frozen=True)
+class EnvironmentFile:
+    """One environment's YAML file: base fields, and blocks, which are variants or private (`_name`)."""
+
+    path: Path
+    base: Block
+    blocks: Mapping[str, Block]  # every block can be inherited from
+
+    @classmethod
+    def read(cls, path: Path) -> "EnvironmentFile":
+        """The file with all names of blocks and keys checked, so that a mistake shows whichever variant is used."""
+        content = read_yaml(path)
+        base = _base(path.name, content)
+        blocks = {key: value for key, value in content.items() if key not in base and isinstance(value, dict)}
+        blocks.pop("_base", None)
+        if all(name.startswith("_") for name in blocks) and isinstance(base.get("algo_id"), str):
+            blocks[base["algo_id"].rpartition(":")[2]] = {}  # a flat file is its own single variant
+        file = cls(path, base, blocks)
+        if not file.variants:
+            raise UserError(f"{path.name} has no variant; add a block such as ppo: {{max_timesteps: 1e5}}")
+        for name in file.variants:
+            if not VARIANT_NAME.fullmatch(name):
+                raise UserError(f"{path.name}: {name!r} cannot name a variant (letters, digits, '_', '-' and '.')")
+            algo_id, raw = file.algorithm(name), file.raw(name)
+            for key in raw.values:
+                check_key(key, algo_id, raw.where[key])
+        return file
+
+    @property
+    def variants(self) -> list[str]:
+        return [name for name in self.blocks if not name.startswith("_")]
+
+    @property
+    def env_id(self) -> str:
+        return str(self.base.get("env_id", self.path.stem))
+
+    def checked_variant(self, variant: str) -> str:
+        """The name, or a UserError with those there are."""
+        names = ", ".join(f"{self.env_id}:{name}" for name in self.variants)
+        if not variant:
+            raise UserError(f"{self.env_id!r} needs a variant: {names}")
+        if variant not in self.variants:
+            raise UserError(f"{self.env_id} has no variant {variant!r} ({names}){nearest(variant, self.variants)}")
+        return variant
+
+    def chain(self, variant: str) -> list[str]:
+        """The variant and those it inherits from, nearest first."""
+        names = [variant]
+        while INHERIT in (block := self.blocks[names[-1]]):
+            where, parent = f"{self.path.name}:{names[-1]}: {INHERIT}", block[INHERIT]
+            if not isinstance(parent, str) or parent not in self.blocks:
+                advice = nearest(str(parent), self.blocks)
+                raise UserError(f"{where} names no block of this file: {parent!r}{advice}")
+            if parent in names:
+                raise UserError(f"{where} goes in a circle: {' -> '.join([*names, parent])}")
+            if len(names) == LONGEST_CHAIN:
+                raise UserError(f"{where} goes on over more than {LONGEST_CHAIN} blocks, from {variant} on")
+            names.append(parent)
+        return names
+
+    def algorithm(self, variant: str) -> str:
+        """algo_id as given, else the first name of the chain that is an algorithm."""
+        chain, where = self.chain(variant), f"{self.path.name}:{variant}"
+        for block in (*(self.blocks[name] for name in chain), self.base):
+            if "algo_id" in block:
+                return check_algorithm(block["algo_id"], where)
+        for options in (ALGORITHMS, registered("algorithms")):
+            for name in chain:
+                if name in options:
+                    return check_algorithm(name, where)
+        advice = nearest(variant, [*algorithms(), *every_key()])
+        raise UserError(f"{where}: needs algo_id ({', '.join(ALGORITHMS)}){advice}")
+
+    def raw(self, variant: str) -> Raw:
+        """All that is written of the variant: base, then ancestors from the farthest, then its own block."""
+        raw = Raw(dict(self.base), dict.fromkeys(self.base, self.path.name))
+        for name in reversed(self.chain(variant)):
+            block = {key: value for key, value in self.blocks[name].items() if key != INHERIT}
+            raw = overlay(raw, Raw(block, dict.fromkeys(block, f"{self.path.name}:{name}")))
+        return raw
+
+
+def _base(file: str, content: Block) -> dict[str, Any]:
+    """The fields at the top of the file and those under `_base`."""
+    under = content.get("_base", {})
+    if not isinstance(under, dict):
+        raise UserError(f"{file}: _base holds fields, not {under!r}")
+    if INHERIT in content or INHERIT in under:
+        raise UserError(f"{file}: {INHERIT} belongs inside a variant")
+    base = dict(under)
+    for key, value in content.items():
+        if not is_field(key) and (key.startswith("_") or isinstance(value, dict)):
+            continue  # a block
+        if key in under:
+            raise UserError(f"{file}: {key} is given both on top and under _base")
+        if value is None and key in ALGORITHMS:
+            raise UserError(f"{file}: the variant {key!r} is empty; write {key}: {{}}")
+        base[key] = value
+    return base
+
+
+def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
+    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false."""
+    values = dict(earlier.values)
+    for key in later.values:
+        if isinstance(key, str):  # a number as key is reported by check_key
+            for void in _voided(key, later.values, earlier.values):
+                values.pop(void, None)
+    for key, value in later.values.items():
+        values[key] = merged(earlier.values.get(key), value) if merge else value
+    return Raw(values, {**earlier.where, **later.where})
+
+
+def merged(earlier: object, later: object) -> object:
+    """Two mappings as one, the later winning; anything else is replaced."""
+    if not isinstance(earlier, Mapping) or not isinstance(later, Mapping):
+        return later
+    return {**earlier, **{key: merged(earlier.get(key), value) for key, value in later.items()}}
+
+
+def _voided(key: str, later: Block, earlier: Block) -> list[str]:
+    """Keys of `earlier` that `key` in `later` replaces, so that no half of an old schedule stays in effect."""
+    parsed = parse_schedule_key(key)
+    field, part = parsed or (key, "")
+    all_parts = [schedule_key(field, name) for name in ("kind", *SCHEDULE_PARTS)]
+    if part == "kind" and later[key] is None:
+        return all_parts
+    peak = peak_part(_kind_of(field, {**earlier, **later}))
+    if part:
+        return [field] if part == peak and not is_schedule(earlier.get(field)) else []
+    return all_parts if later[key] is None or is_schedule(later[key]) else [schedule_key(field, peak)]
+
+
+def _kind_of(field: str, values: Block) -> str:
+    """The kind of schedule that is written for a field, "" for none."""
+    value = values.get(field)
+    kind = values.get(f"{field}_schedule") or (value.partition("_")[0] if isinstance(value, str) else "")
+    return str(kind)
+
+
+def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[Raw, str]:
+    """`raw` with the overrides on top, and the algorithm, which they may change.
+
+    Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys that nothing reads, or mean several runs.
+    """
+    if len(overrides) > MOST_OVERRIDES:
+        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
+    texts = [_bare(text) for text in overrides]
+    for text in texts:  # first of all, because it decides which keys there are
+        if text.startswith("algo_id="):
+            algo_id = check_algorithm(value_of(text), text)
+    layer = Raw({}, {})
+    earlier: dict[str, str] = {}  # key -> the override that set it
+    for text in texts:
+        key = text.partition("=")[0]
+        _check_override_key(key, algo_id, text)
+        for other in earlier:
+            if key == other or key.startswith(f"{other}.") or other.startswith(f"{key}."):
+                raise UserError(f"{text}: {other} is already given by {earlier[other]}")
+        earlier[key] = text
+        name, *path = key.split(".")
+        value = value_of(text)
+        if path:
+            value = _nested(layer.values.get(name, raw.values.get(name)), path, value, text)
+        layer.values[name] = value
+        layer.where[name] = f"{layer.where[name]} {text}" if name in layer.where else text
+    raw = overlay(raw, layer, merge=False)
+    for name in raw.values:  # a change of algorithm leaves keys behind that it does not have
+        check_key(name, algo_id, raw.where[name])
+    return raw, algo_id
+
+
+def _bare(text: str) -> str:
+    """An override without the leading `--` that trackers' sweeps write; UserError where it is none."""
+    if len(text.splitlines()) > 1:
+        raise UserError(f"{' '.join(text.split())}: an override is one line")
+    if len(text) > LONGEST_OVERRIDE or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
+        raise UserError(f"{text}: an override has at most {LONGEST_OVERRIDE:,} characters, nested {DEEPEST} deep")
+    bare = text.removeprefix("--").strip()
+    for prefix in HYDRA_PREFIXES:
+        if bare.startswith(prefix):
+            raise UserError(f"{text}: overrides change keys that exist, '{prefix}' is not needed; write key=value")
+    if "=" not in bare or bare.startswith("="):
+        raise UserError(f"{text!r} is not an override; write key=value, for example gamma=0.98")
+    return bare
+
+
+def _depth(text: str) -> int:
+    """How deep its brackets go, whether or not some of them are text."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _check_override_key(key: str, algo_id: str, text: str) -> None:
+    name, *path = key.split(".")
+    check_key(name.strip(), algo_id, text)
+    if name != name.strip():
+        raise UserError(f"{text}: no spaces around '='; write {name.strip()}=value")
+    mappings = [field for field, hint in hints(ALGORITHMS[algo_id]).items() if any(map(_has_parts, members(hint)))]
+    if path and name not in mappings:
+        raise UserError(f"{text}: {name} has no parts; only {', '.join(mappings)} do")
+    if not all(path):
+        raise UserError(f"{text}: the key ends in a dot or has an empty part")
+
+
+def _has_parts(member: Any) -> bool:
+    """Whether `key.part=value` may set a part of this type; a schedule's parts have keys of their own."""
+    return get_origin(member) is dict or (is_dataclass(member) and member is not Schedule)
+
+
+def value_of(text: str) -> Any:
+    """The value in the types of Hydra's grammar: numbers, booleans, null, lists, mappings, text."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.1 s, for those who change something
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(text)
+        several = override.is_sweep_override()
+        value = None if several else override.value()
+    except (HydraException, ValueError, OverflowError) as error:  # the last two: of a number with thousands of digits
+        raise UserError(f"{text}: cannot be read: {' '.join(str(error).split())}") from error
+    if override.package is not None:
+        raise UserError(f"{text}: '@' means nothing here")
+    if several:
+        is_seed = text.startswith("seed=")
+        advice = "use --seed 1,2,3" if is_seed else "lists are written [1,2] and text with a comma in quotes"
+        raise UserError(f"{text}: several values for one run; {advice}")
+    return value
+
+
+def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[str, Any]:
+    """A copy of the mapping with one entry changed."""
+    entries = dict(earlier) if isinstance(earlier, Mapping) else {}
+    name, *rest = path
+    if rest:
+        inner = entries.get(name)
+        if inner is not None and not isinstance(inner, Mapping):
+            raise UserError(f"{text}: {name} is {inner!r}, which has no parts")
+        value = _nested(inner, rest, value, text)
+    entries[name] = value
+    return entries
+
+
+def fold_schedules(raw: Raw, defaults: Mapping[str, object]) -> Raw:
+    """`raw` without schedule keys: a scheduled field holds a mapping that Schedule.parse takes."""
+    folded = Raw({}, dict(raw.where))
+    written: dict[str, dict[str, Any]] = {}  # field -> its parts: {"policy_lr": {"kind": "linear", "end": 0.5}}
+    for key, value in raw.values.items():
+        if parsed := parse_schedule_key(key):
+            field, part = parsed
+            written.setdefault(field, {})[part] = value
+            folded.where[field] = raw.where[key]
+        else:
+            folded.values[key] = value
+    for field, parts in written.items():
+        try:
+            value = _folded(field, parts, folded.values.get(field), defaults[field])
+        except UserError as error:
+            raise UserError(f"{folded.where[field]}: {error}") from error
+        if value is not None:
+            folded.values[field] = value
+    return folded
+
+
+def _folded(field: str, parts: dict[str, object], value: object, default: object) -> object:
+    """The value of a field for which these parts of a schedule are written."""
+    if "kind" in parts and parts["kind"] is None:
+        if len(parts) > 1:
+            raise UserError(f"{field}_schedule is null, so its other keys would do nothing")
+        return _without_schedule(value)
+    before = schedule_in(field, value)
+    if before is None and "kind" not in parts:
+        raise UserError(f"{schedule_key(field, next(iter(parts)))} needs {field}_schedule ({', '.join(KINDS)})")
+    kind = checked_kind(parts.get("kind", before.kind if before else None))
+    if before is not None and before.kind == kind:
+        return {**asdict(before), **parts}
+    peak, constant = peak_part(kind), _without_schedule(before or value)
+    if constant is not None and parts.get(peak, constant) != constant:
+        conflict = f"{field} {constant} and {schedule_key(field, peak)} {parts[peak]}"
+        raise UserError(f"{conflict} contradict each other; give only one")
+    start = parts.get(peak, default) if constant is None else constant
+    if start is None:
+        raise UserError(f"{field}_schedule needs {schedule_key(field, peak)}")
+    return {peak: start, **parts, "kind": kind}
+
+
+def _without_schedule(value: object) -> object:
+    """The number that remains of a field when its schedule is taken away."""
+    schedule = value if isinstance(value, Schedule) else schedule_in("schedule", value)
+    if schedule is None:
+        return value
+    return schedule.end_value if schedule.kind == "warmup" else schedule.start_value

@@ -1,0 +1,331 @@
+"""The command lines of commands about one run: play, publish, export, verify, inspect; every argument is checked.
+
+They are apart from these commands, as a mistyped flag is refused, and a line completed, before torch is loaded.
+"""
+
+import re
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from stride.commands.train_arguments import TRUST, trusted
+from stride.commands.usage import OneLineParser, add_project
+from stride.runstore.run_dir import RunDir
+from stride.runstore.select import LAST, names_group, parse_selector
+from stride.utils.user_error import UserError, check_file_name
+
+RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path, hub:USER/REPO[@REVISION]"
+CHECKPOINT = "best (the default), last or epoch=NN"
+
+
+def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:
+    """A function that checks a command line, and that the run which it names exists, before anything is loaded."""
+
+    def first(argv: list[str]) -> None:
+        selector = parse(argv).run_id
+        kind = parse_selector(selector).kind
+        if kind not in ("hub", "group") and (must_exist or selector != LAST):
+            RunDir.find(selector)
+
+    return first
+
+
+PLAY_EXAMPLES = """\
+examples:
+  python run_play.py                                   five episodes of the last run, in a window where there is one
+  python run_play.py --headless --episodes 100 --json  the evaluation: mean and deviation of 100 episodes
+  python run_play.py --run-id @best:CartPole-v1 --video            film it: a file per episode in the run's folder
+  python run_play.py --step-by-step --sampled          Enter for each step, with what the policy thinks
+  python run_play.py --user                            play it yourself
+  python run_play.py --run-id group:@last              compare the seeds of the last group, as their runs ended
+  python run_play.py --run-id group:A,group:B --episodes 100   play every run of two groups, compare the groups
+"""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    """How run_play.py was called; `mode` is greedy, sampled, random or user."""
+
+    run_id: str
+    checkpoint: str
+    episodes: int
+    mode: str
+    headless: bool
+    video: str | None
+    captions: bool
+    seed: int
+    fps: float | None
+    step_by_step: bool
+    max_steps: int | None
+    json: bool
+    trust: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> bool:
+        """Whether the seeds of a group are to be compared, or several groups."""
+        return names_group(self.run_id.partition(",")[0])
+
+    @property
+    def user(self) -> bool:
+        """Whether a person plays."""
+        return self.mode == "user"
+
+    @property
+    def filmed(self) -> bool:
+        """Whether videos are made; `video` is "" where they go into the run's folder."""
+        return self.video is not None
+
+
+def build_play_parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog="python run_play.py", description="Watch or measure a trained agent.", epilog=PLAY_EXAMPLES
+    )
+    add = parser.add_argument
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    add("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
+    modes = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
+    for flag, mode, text in (
+        ("--deterministic", "greedy", "the most likely action; the default"),
+        ("--sampled", "sampled", "actions by the policy's chances"),
+        ("--random", "random", "any action"),
+        ("--user", "user", "you play, by keyboard"),
+    ):
+        modes.add_argument(flag, dest="mode", action="store_const", const=mode, default="greedy", help=text)
+    add("--headless", action="store_true", help="no window; many episodes at once")
+    text = "film it, without a window: an episode a file in the run's videos/ or in the folder PATH, all in PATH.mp4"
+    add("--video", nargs="?", const="", metavar="PATH", help=text)
+    text = "a video without episode, step and return"
+    add("--no-captions", dest="captions", action="store_false", help=text)
+    add("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
+    add("--fps", type=float, metavar="N", help="speed of the window or the video")
+    add("--step-by-step", action="store_true", help="describe each step and wait for Enter")
+    add("--max-steps", type=int, metavar="N", help="end each episode after N steps")
+    add("--json", action="store_true", help="one JSON object on standard output, no window")
+    add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add_project(parser)
+    return parser
+
+
+def parse_play(argv: list[str]) -> PlayArguments:
+    """argv without the program's name; UserError for what is unknown, out of range or contradictory."""
+    parsed = build_play_parser().parse_all(argv)
+    arguments = PlayArguments(**{**vars(parsed), "trust": trusted(parsed.trust)})
+    limits = (("episodes", arguments.episodes, 1), ("max-steps", arguments.max_steps, 1), ("seed", arguments.seed, 0))
+    for name, value, least in limits:
+        if value is not None and not least <= value < 2**63:
+            raise UserError(f"--{name} is a whole number from {least} on, not {value}")
+    if arguments.fps is not None and not 0 < arguments.fps <= 1000:
+        raise UserError(f"--fps must be above 0 and at most 1000, not {arguments.fps:g}")
+    if arguments.user and (arguments.headless or arguments.filmed or arguments.json):
+        raise UserError("--user needs a window, which --headless, --video and --json do without")
+    if not arguments.captions and not arguments.filmed:
+        raise UserError("--no-captions is about a --video; give both")
+    if arguments.video:
+        _check_video(arguments.video)
+    return _for_group(arguments, argv) if arguments.group else arguments
+
+
+def _check_video(name: str) -> None:
+    check_file_name(name, "--video")
+    path = Path(name).absolute()
+    if path.is_dir():
+        return
+    if path.suffix != ".mp4":
+        raise UserError(f"--video writes .mp4 files or into a folder, and {name} is neither")
+    if not path.parent.is_dir():
+        raise UserError(f"--video {name}: there is no folder {path.parent}")
+
+
+def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
+    """A group is compared, never watched; its runs are played where a flag says how."""
+    if arguments.user or arguments.filmed or arguments.step_by_step or arguments.fps:
+        raise UserError(
+            f"{arguments.run_id} is compared, not watched; without these flags it shows its runs: watch one"
+        )
+    playing = {"--episodes", "--checkpoint", "--seed", "--max-steps", "--sampled", "--random", "--deterministic"}
+    is_played = any(word.partition("=")[0] in playing for word in argv)
+    return replace(arguments, headless=arguments.headless or is_played)
+
+
+PUBLISH_EXAMPLES = """\
+examples:
+  python run_publish.py --dry-run                      what would be sent: the card here, the files in a folder
+  python run_publish.py                                the last run, to <you>/<env>-<variant>
+  python run_publish.py --run-id @best:CartPole-v1 --repo you/cartpole --private
+then, on any machine:
+  python run_play.py --run-id hub:you/cartpole
+"""
+TEMPORARY = ""
+
+
+def build_publish_parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog="python run_publish.py",
+        description="Publish a trained agent on the Hugging Face Hub.",
+        epilog=PUBLISH_EXAMPLES,
+    )
+    add = parser.add_argument
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help="@last (the default), id, path")
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    add("--repo", metavar="USER/NAME", default="", help="<you>/<env>-<variant> by default")
+    add("--private", action="store_true", help="only you can see it")
+    text = "send nothing: write the files into FOLDER and print the card"
+    add("--dry-run", dest="folder", nargs="?", metavar="FOLDER", const=TEMPORARY, help=text)
+    add("--message", metavar="TEXT", default="", help="of the commit")
+    text = "publish texts of yours that look like a secret, a path or an address"
+    add("--allow-text", action="store_true", help=text)
+    add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add_project(parser)
+    return parser
+
+
+def parse_publish(argv: list[str]) -> Namespace:
+    """argv without the program's name; UserError for what is unknown or of the wrong form.
+
+    `folder` is None without --dry-run, and TEMPORARY where it names none.
+    """
+    arguments = build_publish_parser().parse_all(argv)
+    if parse_selector(arguments.run_id).kind == "hub":
+        raise UserError(f"{arguments.run_id} is published already; --run-id takes a run of this machine")
+    if arguments.folder:
+        check_file_name(arguments.folder, "--dry-run")
+    arguments.trust = trusted(arguments.trust)
+    return arguments
+
+
+EXPORT_EXAMPLES = """\
+examples:
+  stride export @last --onnx                        CartPole-v1-ppo.onnx, for onnxruntime
+  stride export hub:you/cartpole --torch --time     for torch without Stride; ms of a call
+"""
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+ONNX_MODULES = ("onnx", "onnxscript", "onnxruntime")  # that the extra `export` installs
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """How `stride export` was called; `out` is "" where the file is named after environment and variant."""
+
+    run_id: str
+    checkpoint: str
+    kind: str
+    out: str
+    time: bool
+
+    def path(self, env_id: str, variant: str) -> Path:
+        """The file to write."""
+        name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{env_id}-{variant}").strip("-.")
+        return Path(self.out or f"{name}{SUFFIXES[self.kind]}")
+
+
+def build_export_parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog="stride export",
+        description="Write a trained policy into one file: observation processing, network and greedy action.",
+        epilog=EXPORT_EXAMPLES,
+    )
+    add = parser.add_argument
+    add("run_id", metavar="RUN", nargs="?", default=LAST, help=RUN)
+    add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    text = "for onnxruntime; pip install 'stride-rl[export]'"
+    kinds.add_argument("--onnx", dest="kind", action="store_const", const="onnx", help=text)
+    text = "torch.export's own file, which torch loads without Stride"
+    kinds.add_argument("--torch", dest="kind", action="store_const", const="torch", help=text)
+    add("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx or .pt2 by default")
+    add("--time", action="store_true", help="measure a call of the file beside one of torch")
+    return parser
+
+
+def parse_export(argv: list[str]) -> ExportArguments:
+    """argv without the program's name; UserError for what is unknown, of the wrong form or not installed."""
+    if "--c" in argv:
+        raise UserError("--c was removed: export --onnx; onnx2c makes C of it")
+    arguments = ExportArguments(**vars(build_export_parser().parse_all(argv)))
+    for module in ONNX_MODULES if arguments.kind == "onnx" else ():
+        if find_spec(module) is None:
+            raise UserError(f"--onnx needs {module}: pip install 'stride-rl[export]'")
+    if not arguments.out:
+        return arguments
+    check_file_name(arguments.out, "--out")
+    path, suffix = Path(arguments.out), SUFFIXES[arguments.kind]
+    if path.suffix != suffix:
+        raise UserError(f"--{arguments.kind} writes {suffix} files: --out {path.with_suffix(suffix)}, not {path}")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.absolute().parent}")
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder; name a file in it")
+    return arguments
+
+
+VERIFY_EXAMPLES = """\
+examples:
+  stride verify @last                     up to its earliest checkpoint
+  stride verify RUN --iterations 50       every checkpoint of its first 50 iterations
+  stride verify RUN --test                and the closing test, with the weights of its last checkpoint
+exit codes:
+  0 identical, or the same within the tolerance; 1 different, or the run contradicts itself; 2 it cannot be repeated
+"""
+TOLERANCE = 1e-5
+
+
+def build_verify_parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog="stride verify",
+        description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
+        epilog=VERIFY_EXAMPLES,
+    )
+    add = parser.add_argument
+    add("run_id", metavar="RUN", nargs="?", default=LAST, help="@last (the default), id, path")
+    text = "compare every checkpoint of these; default: the earliest checkpoint"
+    add("--iterations", type=int, metavar="N", default=0, help=text)
+    add("--test", action="store_true", help="play the closing test again and compare it")
+    text = f"numbers that differ by no more are the same; default {TOLERANCE:g}"
+    add("--tolerance", type=float, metavar="X", default=TOLERANCE, help=text)
+    return parser
+
+
+def parse_verify(argv: list[str]) -> Namespace:
+    """argv without the program's name; `iterations` is 0 where the earliest checkpoint is compared.
+
+    UserError for what is unknown or out of range.
+    """
+    arguments = build_verify_parser().parse_all(argv)
+    if arguments.iterations < 0:
+        raise UserError(f"--iterations is a whole number from 1 on, not {arguments.iterations}")
+    if not 0 <= arguments.tolerance < float("inf"):
+        raise UserError(f"--tolerance is a number from 0 on, not {arguments.tolerance}")
+    if parse_selector(arguments.run_id).kind == "hub":
+        raise UserError(f"{arguments.run_id} holds one checkpoint and no rows; verify takes a run of this machine")
+    return arguments
+
+
+ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
+
+
+def build_inspect_parser() -> OneLineParser:
+    parser = OneLineParser(prog="python run_inspect.py", description="Look into runs and episodes in the browser.")
+    add = parser.add_argument
+    text = "the run to begin with: @last (the default), @best[:ENV[:VARIANT]], id"
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help=text)
+    add("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
+    text = "who may connect: 127.0.0.1 (the default) is this machine only"
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
+    text = "a public address through Gradio's servers: whoever knows it sees every run"
+    add("--share", action="store_true", help=text)
+    add_project(parser)
+    return parser
+
+
+def parse_inspect(argv: list[str]) -> Namespace:
+    """argv without the program's name; UserError for what is unknown or out of range."""
+    arguments = build_inspect_parser().parse_all(argv)
+    if not 0 <= arguments.port <= 65535:
+        raise UserError(f"--port must be from 0 to 65535, not {arguments.port}")
+    if not ADDRESS.fullmatch(arguments.host):  # its form alone: the server finds out whether this machine has it
+        raise UserError(f"--host takes an address such as 127.0.0.1, not {arguments.host!r}")
+    return arguments

@@ -1,0 +1,244 @@
+"""A search under way: which trial goes on next, the commands of trials in a pool, their results, the time left.
+
+Each step is one line of the journal, from which the next follows, whoever takes it and whenever: a search that was
+killed between any two of them goes on as if it had not been.
+"""
+
+import math
+import re
+import signal
+import statistics
+import time
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stride.config.search import BEST, Search, promoted, ranked
+from stride.report.sweep_result import Finalist, SweepResult
+from stride.runstore.history import STEPS
+from stride.runstore.many.pools import Pool
+from stride.runstore.many.process_pool import Finished
+from stride.runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
+from stride.runstore.run_files import exists
+from stride.runstore.run_lock import LockLostError
+from stride.runstore.seed_group import members
+from stride.utils.interrupted import Noted
+from stride.utils.resources import CORES_VARIABLE, cores
+from stride.utils.typography import duration, score
+
+LAST_LINE = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # of a quiet run
+SOLVED = "solved"
+NOT_MEASURED = "was never measured (an evaluation counts where every episode of it ended)"
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
+
+
+def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, int]]) -> Trial | None:
+    """A trial to be trained to its bound that is not among `started` (trial, bound); None: wait, or all is done.
+
+    Those that a stopped search left under way come first; then the best that may go on, from the highest rung down;
+    then a new one.
+    """
+    while True:
+        trials = journal.trials
+        for trial in trials:
+            if trial.under_way and (trial.number, trial.bound) not in started:
+                return trial
+        for rung, above in reversed([*pairwise(search.targets)]):
+            scores = {trial.number: search.signed(trial.values[rung]) for trial in trials if rung in trial.values}
+            gone = {trial.number for trial in trials if not trial.alive or trial.bound > rung}
+            number = promoted(scores, gone, search.factor)
+            if number is not None:
+                journal.send(number, above)
+                break
+        else:
+            if len(trials) >= search.trials:
+                return None
+            journal.propose(search.targets[0])
+
+
+class TrialRun(NamedTuple):
+    """One training: which trial it takes to how many env steps, with which seed."""
+
+    trial: int
+    bound: int
+    seed: int
+
+
+class TrialScore(NamedTuple):
+    """The result of one training."""
+
+    run: str
+    result: str
+    value: float
+    episodes: int
+    """of its test that ended"""
+
+
+class SearchRuns:
+    """`commands` grow while a pool runs them, as each end decides what follows."""
+
+    def __init__(self, search: Search, journal: Journal, program: Sequence[str]) -> None:
+        self.search, self.journal, self._program = search, journal, program
+        self._commands: list[list[str]] = []
+        self._infos: list[TrialRun] = []  # in the order of the commands
+        self._running: set[int] = set()  # indices of commands
+        self._scores: dict[int, dict[int, TrialScore]] = {}  # by trial and seed, until all seeds of the trial have one
+        self._start, self._steps = time.monotonic(), 0  # env steps since then
+        self._steps_left = self._expected() - self._spent()
+
+    def run(self, pool: Pool, workers: int, noted: Noted) -> bool:
+        """Whether the search came to its end."""
+        most = max(2, workers)  # of one command alone a pool makes no nursery
+        self._fill(most)
+        for finished in self._pooled(pool, self._commands, workers, noted):
+            self._land(finished)
+            if not noted.number:
+                self._fill(most)
+        trials = self.journal.trials
+        if noted.number or any(trial.under_way for trial in trials):
+            return False
+        for trial in trials:
+            if trial.alive:
+                self.journal.tell(trial.number, PRUNED)
+        return True
+
+    def best(self) -> list[Trial]:
+        """The trials with the best values at the end."""
+        complete = {trial.number: trial for trial in self.journal.trials if trial.state == COMPLETE}
+        order = ranked({number: self.search.signed(trial.last) for number, trial in complete.items()})
+        return [complete[number] for number in order[:BEST]]
+
+    def confirm(self, pool: Pool, workers: int, noted: Noted) -> SweepResult | None:
+        """The best trained on fresh seeds, from the start; None where that was stopped."""
+        search, seeds = self.search, self._fresh_seeds()
+        trainings = [(trial, seed) for trial in self.best() for seed in seeds]
+        commands = [self._from_start(trial, seed) for trial, seed in trainings]
+        scores: dict[tuple[int, int], TrialScore] = {}  # by trial and seed
+        for finished in self._pooled(pool, commands, workers, noted):
+            code, line = exit_and_line(finished)
+            if code in STOPPED:
+                return None
+            trial, seed = trainings[finished.index]
+            result = None if code else read_score(line, search.metric)
+            if result:
+                scores[trial.number, seed] = result
+            shown = score(result.value) if result else line
+            print(f"  confirming trial {trial.number}, seed {seed}: {shown}", flush=True)
+        finalists = []
+        for trial in self.best():
+            results = [scores[trial.number, seed] for seed in seeds if (trial.number, seed) in scores]
+            solved = [result.episodes for result in results if result.result == SOLVED]
+            finalists.append(
+                Finalist(
+                    trial.number,
+                    tuple(search.words(trial.params)),
+                    trial.last,
+                    tuple(result.value for result in results),
+                    len(solved),
+                    min(solved, default=ENOUGH),
+                )
+            )
+        order = ranked({index: search.signed(finalist.mean) for index, finalist in enumerate(finalists)})
+        states = [trial.state for trial in self.journal.trials]
+        counts = {state.lower(): states.count(state) for state in (COMPLETE, PRUNED, FAILED)}
+        full_steps = len(search.seeds) * search.trials * search.budget
+        return SweepResult(self._spent(), full_steps, counts, seeds, tuple(finalists[index] for index in order))
+
+    def _pooled(self, pool: Pool, commands: list[list[str]], workers: int, noted: Noted) -> Iterator[Finished]:
+        cores_of_each = max(1, cores() // max(1, workers))
+        return pool(commands, workers, {CORES_VARIABLE: str(cores_of_each)}, stop=lambda: noted.number)
+
+    def _fill(self, most: int) -> None:
+        """Add commands until this number of them is running or waiting."""
+        while len(self._running) < most:
+            trial = next_trial(self.search, self.journal, {(info.trial, info.bound) for info in self._infos})
+            if trial is None:
+                return
+            for seed in self.search.seeds:
+                pause = ["--pause-at", str(trial.bound)] if trial.bound < self.search.budget else []
+                self._running.add(len(self._commands))
+                self._infos.append(TrialRun(trial.number, trial.bound, seed))
+                self._commands.append([*self._from_start(trial, seed), *pause])
+
+    def _from_start(self, trial: Trial, seed: int) -> list[str]:
+        """The command that trains with its values from the start to the end."""
+        words = [self.search.variant, *self.search.fixed, *self.search.words(trial.params)]
+        return [*self._program, *words, "--seed", str(seed), "--group", self.search.group, "--quiet"]
+
+    def _fresh_seeds(self) -> tuple[int, ...]:
+        """The first from 1 on that no trial has."""
+        used, count = self.search.seeds, self.search.confirm
+        return tuple(seed for seed in range(1, len(used) + count + 1) if seed not in used)[:count]
+
+    def _land(self, finished: Finished) -> None:
+        """A run paused, ended or failed; once all seeds of its trial have, the trial has reached its bound."""
+        self._running.remove(finished.index)
+        info, (code, line) = self._infos[finished.index], exit_and_line(finished)
+        trial = self.journal.trials[info.trial]
+        if code in STOPPED or not trial.alive:
+            return
+        result = None if code else read_score(line, self.search.metric)
+        if result is None:
+            self.journal.tell(trial.number, FAILED)
+            self._print(trial, f"failed: {line if code else f'{self.search.metric} {NOT_MEASURED}'}")
+            return
+        scores = self._scores.setdefault(trial.number, {})
+        scores[info.seed] = result
+        if len(scores) < len(self.search.seeds):
+            return
+        del self._scores[trial.number]
+        value = statistics.fmean(result.value for result in scores.values())
+        is_over = all(result.result != PAUSED for result in scores.values())
+        self._steps += (info.bound - max(trial.values, default=0)) * len(scores)
+        self.journal.reached(trial.number, info.bound, value, [scores[seed].run for seed in self.search.seeds])
+        if is_over:
+            self.journal.tell(trial.number, COMPLETE, value)
+        self._print(trial, f"{score(value)} {'at the end' if is_over else f'at {info.bound:,}'}")
+
+    def _print(self, trial: Trial, message: str) -> None:
+        elapsed = time.monotonic() - self._start
+        left = elapsed * (self._steps_left - self._steps) / self._steps if self._steps else math.nan
+        progress = f"{len(self.journal.trials)} of {self.search.trials} trials"
+        words = " ".join(self.search.words(trial.params))
+        print(f"  trial {trial.number}: {message}; {progress}, left {duration(left)}   {words}", flush=True)
+
+    def _expected(self) -> float:
+        """Env steps that the complete search takes, about."""
+        fraction, steps = 1.0, 0.0
+        for start, bound in pairwise((0, *self.search.targets)):
+            steps += fraction * (bound - start)
+            fraction /= self.search.factor
+        return steps * self.search.trials * len(self.search.seeds)
+
+    def _spent(self) -> int:
+        """Env steps of all trials so far, of those that failed, too."""
+        fresh = self._fresh_seeds()
+        return sum(steps_of(run, facts) for run, facts in members(self.search.group) if facts.get("seed") not in fresh)
+
+
+def exit_and_line(finished: Finished) -> tuple[int, str]:
+    """The exit code as a shell has it, and the last line."""
+    code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
+    lines = finished.output_tail.strip().splitlines()
+    return code, lines[-1] if lines else f"ended with code {code} and no word"
+
+
+def read_score(line: str, metric: str) -> TrialScore | None:
+    """The result in a quiet run's last line and its metrics.csv; None where the metric has no number there."""
+    match = LAST_LINE.search(line)
+    if match is None:
+        return None
+    run = RunDir(runs_root() / Path(match[3]).name)
+    values = [row[metric] for row in read_csv(run.metrics_csv) if metric in row]
+    return TrialScore(run.id, match[1], values[-1], int(match[2])) if values and math.isfinite(values[-1]) else None
+
+
+def steps_of(run: RunDir, facts: dict[str, Any]) -> int:
+    """Env steps that a run has taken itself."""
+    rows = read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
+    done = int(max((row.get(STEPS, 0.0) for row in rows), default=0))
+    return done - int(mapping(facts.get("parent")).get("env_steps", 0))

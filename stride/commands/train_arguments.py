@@ -1,0 +1,348 @@
+"""The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here.
+
+It is apart from train.py, as a mistyped flag is refused, and a line completed, before torch is loaded.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stride.commands.train_values import (
+    MOST_RUNS,
+    TRACKER,
+    WandbSweep,
+    combinations,
+    find_sweep,
+    parse_seeds,
+    parse_steps,
+)
+from stride.commands.usage import OneLineParser, add_project
+from stride.config.checks import check, nearest_sizes, refuse
+from stride.config.extras import LOCAL, check_machines
+from stride.config.general import Look, is_general, load_general
+from stride.config.loader import load_config, load_file, parse_config_id
+from stride.config.plugins import trusting
+from stride.config.schema import Config, RolloutConfig
+from stride.runstore.claim import check_group
+from stride.runstore.select import names_group
+from stride.utils.places import TRAIN
+from stride.utils.user_error import UserError, nearest
+
+EXAMPLES = """\
+examples:
+  python train.py CartPole-v1:ppo                      train a shipped variant
+  python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
+  python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
+  python train.py CartPole-v1:ppo Acrobot-v1:ppo -m policy_lr=1e-3,3e-4 gamma=0.98,0.99 --seed 1-5
+                                                       each of them with each combination of these values: 40 runs
+  python train.py CartPole-v1:ppo device=cuda          on a GPU; engine=graphed and precision=bf16 are docs/gpu.md
+  python train.py Ant-v5:sac                           any Gymnasium environment, with the algorithm's general settings
+  python train.py --list-envs cart                     what is there, and what it reached here
+  python train.py --resume @last                       continue exactly where a run stopped
+  python train.py --resume group:NAME                  the same for every unfinished run of a group
+  python train.py CartPole-v1:ppo --group NAME         begin the run, or go on with it, or say that it is done: for a
+                                                       scheduler that starts commands again (docs/scale.md); of
+                                                       several runs those that are missing
+  python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+environment variables:
+  STRIDE_RUNS=FOLDER    where runs are stored, for every command; else in runs/ of a project of one's own (made by
+                        python -m stride new), beside this program, or in the present folder if it was installed
+  STRIDE_PROJECT=FOLDER as --project
+  STRIDE_QUIET=1        as -q
+  STRIDE_LEASE=SECONDS  when a run is nobody's whose machine no longer answers (120); the same on all machines
+  STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
+  WANDB_MODE=offline    what W&B's own variables say goes for logger: wandb
+exit codes:
+  0 trained, or paused; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the
+  goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
+  or SIGTERM, and saved
+"""
+TRUST = "import these modules of this machine where a run from elsewhere names them"
+TINY = 10  # iterations under a debugger, of a budget that nobody chose
+VALUES = (  # flag, the name of its value, help
+    ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"),
+    ("--checkpoint", "NAME", "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"),
+    (
+        "--group",
+        "NAME",
+        "the run of this group with exactly this config and seed: begun, continued, or waited for where it trains",
+    ),
+    ("--trust", "MODULE[,MODULE]", TRUST),
+)
+SWITCHES = {
+    "--fork": "with --resume: a new run from there, which may have another seed; the old one stays. --group: once",
+    "--accept-changes": "with --resume: take a config.json that was edited by hand",
+    "--require-goal": "exit code 3 unless the closing test reaches the goal",
+    "--json": "an event a line on stdout, for programs: docs/events.md",
+    "--detach": "train in the background, which outlives this shell; shows how to look on and how to stop it",
+    "--monitor": "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the "
+    "background",
+    "--debug": "one world, a tiny budget, all checks, a profiler trace",
+}
+Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How train.py was called."""
+
+    config_id: str
+    overrides: tuple[str, ...]
+    file: str
+    seeds: tuple[int, ...]
+    resume: str
+    checkpoint: str
+    accept_changes: bool
+    group: str
+    list_envs: str | None
+    quiet: bool
+    json: bool
+    debug: bool
+    require_goal: bool
+    help: bool
+    trust: tuple[str, ...] = ()
+    detach: bool = False
+    monitor: bool = False
+    pause_at: int | None = None
+    fork: bool = False
+    claimed: bool = False
+    """Whether `resume` is the run that a group has: started again, it may already be where it was to pause."""
+    sweep: WandbSweep | None = None
+    """The sweep whose values are among the overrides."""
+    several: tuple[Words, ...] = ()
+    """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
+    asked: tuple[str, ...] = ()
+    """What was typed of them."""
+    on: str = LOCAL
+
+    @property
+    def many(self) -> bool:
+        """Whether several runs are started."""
+        return len(self.seeds) > 1 or bool(self.several) or (self.on != LOCAL and not self.resume)
+
+    @property
+    def resumes_group(self) -> bool:
+        return names_group(self.resume)
+
+    @property
+    def pausing(self) -> tuple[str, ...]:
+        """--pause-at, for the processes of several runs."""
+        return () if self.pause_at is None else ("--pause-at", str(self.pause_at))
+
+    @property
+    def is_budget_typed(self) -> bool:
+        return any(override.startswith("max_timesteps=") for override in self.overrides)
+
+    def each(self) -> "list[Arguments]":
+        """The arguments of every training; seeds do not count."""
+        parts = [replace(self, config_id=config_id, overrides=words, several=()) for config_id, words in self.several]
+        return parts or [self]
+
+    def load(self, look: Look | None = None) -> Config:
+        """The checked config that is described; `look` at an environment that has none of its own.
+
+        A run of a sweep reports to W&B, whether or not its config says so.
+        """
+        config = self._load(look)
+        if self.sweep is None or TRACKER in config.logger:
+            return config
+        return replace(config, logger=(*config.logger, TRACKER))
+
+    def _load(self, look: Look | None) -> Config:
+        if self.file:
+            return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
+        if not self.config_id:
+            raise UserError("which environment? ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows them")
+        try:
+            env_id, variant = parse_config_id(self.config_id)
+        except UserError:
+            if not is_general(self.config_id):
+                raise
+            return load_general(self.config_id, self.overrides, look)
+        return load_config(env_id, variant, self.overrides)
+
+    def again(self, override: str) -> str:
+        """The command with this override changed; of a resumed run the override, as another value is another run."""
+        if self.resume:
+            return f"{override}, in a new run"
+        words = [self.config_id] if self.config_id else []
+        words += ["--config", self.file] if self.file else []
+        key = override.partition("=")[0]
+        words += [other for other in self.overrides if other.lstrip("-").partition("=")[0] != key]
+        return f"{TRAIN} {shlex.join([*words, override])}"
+
+
+def check_pause(pause_at: int | None, budget: int) -> None:
+    """UserError where no iteration of a training of this budget could be the one to pause after."""
+    if pause_at is not None and pause_at > budget:
+        raise UserError(f"--pause-at {pause_at:,} is beyond the budget of {budget:,} env steps; nothing pauses there")
+
+
+def build_parser() -> OneLineParser:
+    # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys
+    parser = OneLineParser(
+        prog="python train.py", description="Train an agent from a config.", epilog=EXAMPLES, add_help=False
+    )
+    add = parser.add_argument
+    add("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
+    text = "where several runs are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    add("--on", metavar="WHERE", default=LOCAL, help=text)
+    text = "each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
+    add("-m", "--multirun", action="store_true", help=f"multiply: {text}")
+    add("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
+    add("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
+    text = "a YAML file of your own; modules beside it count"
+    add("--config", dest="file", metavar="FILE", default="", help=text)
+    add_project(parser)
+    add("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
+    add("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
+    add("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
+    for flag, metavar, text in VALUES:
+        add(flag, metavar=metavar, default="", help=text)
+    text = "stop after this number of env steps, saved and untested, to go on another time exactly as without a stop"
+    add("--pause-at", metavar="STEPS", help=text)
+    text = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
+    add("--wandb_sweep", "--wandb-sweep", action="store_true", help=text)
+    add("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
+    for flag, text in SWITCHES.items():
+        add(flag, action="store_true", help=text)
+    return parser
+
+
+def parse_arguments(argv: list[str]) -> Arguments:
+    """argv without the program's name; unknown flags are refused with the nearest, `--key=value` is an override."""
+    parser = build_parser()
+    flags = parser.flags
+    tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
+    # intermixed: flags may stand between the words
+    parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
+    if unknown:
+        raise UserError(f"unknown flag {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    config_ids = [parsed.config_id] if parsed.config_id else []
+    config_ids += [word for word in parsed.words if "=" not in word]
+    overrides = [word for word in parsed.words if "=" in word] + tracker
+    if parsed.max_timesteps is not None:
+        overrides.append(f"max_timesteps={parsed.max_timesteps}")
+    seeds = () if parsed.seed is None else parse_seeds(parsed.seed)
+    if len(seeds) == 1:
+        overrides.append(f"seed={seeds[0]}")
+    if len(seeds) > 1 and any(override.startswith("seed=") for override in overrides):
+        raise UserError(f"--seed {parsed.seed} and seed= at once; --seed alone says it")
+    sweep = None if parsed.resume else find_sweep(parsed.wandb_sweep)
+    if parsed.group:
+        check_group(parsed.group)
+    _check_conflicts(parsed, config_ids, seeds, sweep)
+    multirun = parsed.multirun
+    several = _each_training(config_ids, overrides, multirun)
+    runs = len(several) * max(1, len(seeds))
+    if runs > MOST_RUNS:
+        raise UserError(f"{runs:,} runs; one command has at most {MOST_RUNS:,}")
+    values = vars(parsed)
+    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
+        del values[name]
+    return Arguments(
+        **values
+        | {
+            "config_id": config_ids[0] if config_ids else "",
+            "overrides": sweep.overrides(overrides) if sweep else several[0][1],
+            "seeds": seeds,
+            "quiet": parsed.quiet or parsed.json or os.environ.get("STRIDE_QUIET") == "1",
+            "debug": parsed.debug or attached(),
+            "trust": trusted(parsed.trust),
+            "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
+            "sweep": sweep,
+            "several": several if len(several) > 1 else (),
+            "asked": (*config_ids, *["-m"] * multirun, *overrides),
+        }
+    )
+
+
+def trusted(text: str) -> tuple[str, ...]:
+    """The modules of --trust, each a name."""
+    modules = tuple(part.strip() for part in text.split(",") if part.strip())
+    trusting(modules)
+    return modules
+
+
+def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun: bool) -> tuple[Words, ...]:
+    """Each ENV:VARIANT with each combination of values."""
+    for config_id in config_ids:
+        if config_ids.count(config_id) > 1:
+            raise UserError(f"{config_id} is given twice")
+        if ":" not in config_id and len(config_ids) > 1:
+            example = f"not {config_id!r}; overrides are written key=value"
+            raise UserError(f"several trainings are each named ENV:VARIANT, {example}")
+    values = combinations(overrides) if multirun else [tuple(overrides)]
+    return tuple((config_id, words) for config_id in config_ids or [""] for words in values)
+
+
+def _check_conflicts(
+    flags: argparse.Namespace, config_ids: list[str], seeds: tuple[int, ...], sweep: WandbSweep | None
+) -> None:
+    """UserError for flags that cannot be meant together, or that say nothing without another one."""
+    resume, group = flags.resume, names_group(flags.resume)
+    many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
+    refuse(
+        (resume and (config_ids or flags.file or flags.multirun or len(seeds) > 1),
+         "--resume takes everything from the run's config.json; give it alone, or with key=value changes"),
+        (resume and flags.wandb_sweep,
+         "--wandb_sweep says what a run begins with; --resume takes everything from the run's config.json"),
+        (flags.checkpoint and group,
+         "a group goes on where each of its runs stopped; --checkpoint is for one run"),
+        (flags.checkpoint and not resume, "--checkpoint says where to --resume a run; give both"),
+        (flags.fork and not resume, "--fork says how to --resume a run; give both"),
+        (flags.fork and group, "--fork is for one run; a group goes on where each of its runs stopped"),
+        (flags.group and resume and not flags.fork,
+         "--group finds the run to go on with by its config; give it, or --resume, or --fork as well"),
+        (flags.accept_changes and not resume, "--accept-changes says how to --resume a run; give both"),
+        (flags.trust and not resume,
+         "--trust is for a run from elsewhere that is to go on; what you name yourself is imported"),
+        (sweep and many,
+         f"a sweep's run has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the sweep choose"
+         " among seeds"),
+        (flags.group and flags.debug, "--debug makes a run of its own, which no --group has; give one of them"),
+        (flags.json and (many or group), "--json reports one run; start one for each seed, each with --json"),
+    )  # fmt: skip
+    check_machines(flags.on)
+    apart = "--detach" if flags.detach else "--monitor"
+    refuse(
+        (flags.on != LOCAL and resume and not group,
+         f"--on {flags.on} is for several runs; one goes on where you are"),
+        (flags.on != LOCAL and flags.debug,
+         f"--debug looks at what happens here, and --on {flags.on} is elsewhere: give one of them"),
+        ((flags.detach or flags.monitor) and (flags.json or flags.debug),
+         f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them"),
+        (flags.json and (flags.help or flags.list_envs is not None),
+         "--json reports a training; --help and --list-envs are for people"),
+    )  # fmt: skip
+
+
+def attached() -> bool:
+    """Whether a debugger is attached: by a trace function, or from Python 3.12 on as the monitoring tool."""
+    if sys.gettrace() is not None:
+        return True
+    return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
+
+
+def for_debugger(config: Config, tiny: bool = False) -> Config:
+    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
+
+    `tiny`: a few iterations are enough to see what is wrong."""
+    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)
+    if isinstance(config, RolloutConfig):
+        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        if config.policy in ("lstm", "gru"):
+            config = replace(config, batch_size=1.0)  # sequences are not cut
+        rollout, rows = config.rollout_size, config.minibatch_size
+        if rollout % rows or rows == 1:
+            sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
+            config = replace(config, batch_size=sizes[0])
+        if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
+            config = replace(config, accumulate=1)
+        if tiny:
+            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
+    check(config, f"{config.env_id}:{config.variant} under the debugger")
+    return config

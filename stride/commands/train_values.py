@@ -1,0 +1,145 @@
+"""Values of overrides that are not typed one by one: combinations of `-m`, seeds, and what a sweep of W&B chose.
+
+W&B's agent writes the values into a file before it starts train.py. They pass every check that typed ones pass;
+nothing is imported and nobody is asked: that file is all there is to it.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from stride.config.diff import override_text
+from stride.config.raw import value_of
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import UserError
+
+MOST_RUNS = 1000  # of one command
+SWEEP_VARIABLE, FILE_VARIABLE = "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"
+HEADER = "wandb_version"  # the one key of such a file that is no config key
+TRACKER: Final = "wandb"
+
+
+def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+    """`a=1,2 b=3` as (a=1, b=3) and (a=2, b=3): Hydra's own grammar, where a list, [64,64], is one value."""
+    results: list[tuple[str, ...]] = [()]
+    for override in overrides:
+        results = [(*result, value) for result in results for value in values_of(override)]
+        if len(results) > MOST_RUNS:
+            raise UserError(f"-m: these values make more than {MOST_RUNS:,} combinations")
+    return results
+
+
+def values_of(override: str) -> list[str]:
+    """One override as many, each with a single value."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.2 s
+    from hydra.core.override_parser.types import Glob
+    from hydra.errors import HydraException
+
+    bare = override.removeprefix("--")
+    key = bare.partition("=")[0]
+    try:
+        parsed = OverridesParser.create().parse_override(bare)
+        if not parsed.is_sweep_override():
+            return [override]
+        if not parsed.is_discrete_sweep() or isinstance(parsed.value(), Glob):
+            raise UserError(f"-m {override}: takes values, such as {key}=1e-3,3e-4 or {key}=range(1,5)")
+        values = [f"{key}={value}" for value in parsed.sweep_string_iterator()]
+    except HydraException as error:
+        raise UserError(f"-m {override}: {str(error).splitlines()[0]}") from error
+    if key == "seed":
+        raise UserError(f"-m {override}: --seed 1,2,3 says several seeds")
+    if len(set(values)) < len(values):
+        raise UserError(f"-m {override}: a value is given twice")
+    return values
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`3`, `1,2,3` or `1-5`, each once."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,40})\s*(?:-\s*(\d{1,40})\s*)?", part)
+        if not match:
+            raise UserError(f"--seed {text}: seeds are whole numbers from 0, such as 3, 1,2,3 or 1-5")
+        first = int(match[1])
+        last = int(match[2] or first)
+        if last < first:
+            raise UserError(f"--seed {text}: {first}-{last} runs backwards")
+        if len(seeds) + last - first >= MOST_RUNS:
+            raise UserError(f"--seed {text}: a group has at most {MOST_RUNS:,} seeds")
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text}: a seed is given twice")
+    return tuple(seeds)
+
+
+def parse_steps(text: str) -> int:
+    """Env steps of --pause-at, as 20000, 20_000 or 2e4."""
+    try:
+        steps = float(text)
+    except ValueError:
+        steps = 0.0
+    if not 1 <= steps < 2**63 or steps != int(steps):
+        raise UserError(f"--pause-at {text}: env steps are a whole number above 0, such as 20000 or 2e4")
+    return int(steps)
+
+
+class WandbSweep(NamedTuple):
+    """The sweep that this process is a run of."""
+
+    name: str  # "" of an agent that does not say
+    values: dict[str, Any]
+
+    @property
+    def line(self) -> str:
+        """A line for the log of the run."""
+        return f"sweep {self.name or 'of W&B'}: {', '.join(self._overrides())}"
+
+    def overrides(self, typed: Sequence[str]) -> tuple[str, ...]:
+        """`typed` with the sweep's values; a command with ${args} repeats them, and anything else is refused."""
+        return (*(text for text in typed if not self._repeats(text)), *self._overrides())
+
+    def _overrides(self) -> list[str]:
+        return [override_text(key, value) for key, value in self.values.items()]
+
+    def _repeats(self, text: str) -> bool:
+        bare = text.removeprefix("--")
+        key, _, spelled = bare.partition("=")
+        if key not in self.values:
+            return False
+        value = self.values[key]
+        if spelled == str(value) or value_of(bare) == value:  # as Python spells it, as agents do, or as we do
+            return True
+        raise UserError(f"{text}: the sweep says {override_text(key, value)}; leave one of them out")
+
+
+def find_sweep(required: bool) -> WandbSweep | None:
+    """The sweep that an agent started this process for; `required`: --wandb_sweep says that there is one."""
+    name, file = os.environ.get(SWEEP_VARIABLE, ""), os.environ.get(FILE_VARIABLE, "")
+    if file and (name or required):
+        return WandbSweep(name, read_values(Path(file)))
+    if required:
+        reason = f"no sweep chose anything, {FILE_VARIABLE} is not set; `wandb agent SWEEP` starts us so"
+        raise UserError(f"--wandb_sweep: {reason}")
+    return None
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Config key -> value, of a file as W&B's agents write them: {"gamma": {"value": 0.98}, "wandb_version": 1}."""
+    values: dict[str, Any] = {}
+    for key, entry in read_yaml(path).items():
+        if key == HEADER:
+            continue
+        if not isinstance(entry, Mapping) or "value" not in entry:
+            raise UserError(f"{path}: {key} has no value; a sweep's file holds `key: {{value: ..}}`")
+        values[key] = entry["value"]
+    return values
+
+
+def ignored_sweep() -> str:
+    """A line about a sweep that is named, but whose agent left no values; "" where there is none."""
+    name = os.environ.get(SWEEP_VARIABLE, "")
+    if not name or find_sweep(False) is not None:
+        return ""
+    return f"{SWEEP_VARIABLE}={name} is ignored: no agent left its values ({FILE_VARIABLE})"
