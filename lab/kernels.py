@@ -14,8 +14,7 @@ from lab.nvrtc import Used
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
-from stride.agents.engines.plan.on_policy import lay_out
-from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.on_policy import PPORecipe, lay_out
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.ppo import PPO
 from stride.commands.usage import parser_of

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.fused_cpu.kernels import model_behaviour, model_imagine
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, lay
 from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
 from stride.agents.engines.fused_cpu.model_nets import Crew, Net, Way, answers_of, fill, gradients, scaled, way
@@ -20,7 +20,7 @@ from stride.agents.networks.autograd import Context
 from stride.agents.networks.world_model import DenseCell, State
 from stride.utils.counter_rng import normal
 
-CALLED: tuple[Kernel, ...] = (model_imagine.imagine, model_behaviour.learn)
+CALLED: tuple[CompiledKernel, ...] = (model_imagine.imagine, model_behaviour.learn)
 LEARNT = (Reader.ACTOR, Reader.CRITIC)
 NUMBERS = (
     Dream.OF_SLOW, Dream.PAID, Dream.DISCOUNT, Dream.RETURN, Dream.WEIGHT, Dream.POLICY_LOSS, Dream.CRITIC_LOSS,

@@ -12,7 +12,7 @@ from stride.agents.engines.fused_cpu import laprop
 from stride.agents.engines.fused_cpu.behaviour import CALLED as OF_BEHAVIOUR
 from stride.agents.engines.fused_cpu.behaviour import Behaviour
 from stride.agents.engines.fused_cpu.kernels import laprop as laprop_kernels
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
 from stride.agents.engines.fused_cpu.model_nets import Crew
 from stride.agents.engines.fused_cpu.model_scan import CALLED as OF_SCAN
@@ -24,7 +24,7 @@ from stride.agents.networks.threads import one_thread
 from stride.agents.planet import PlaNet
 from stride.agents.sockets import Learner
 
-CALLED: tuple[Kernel, ...] = (
+CALLED: tuple[CompiledKernel, ...] = (
     *OF_SCAN,
     *OF_BEHAVIOUR,
     laprop_kernels.step,

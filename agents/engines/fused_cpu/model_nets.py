@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.engines.fused_cpu.kernels import model_products
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer
 from stride.agents.engines.fused_cpu.kernels.model_products import PRODUCTS, Products
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.normed import RMSNorm
 
-CALLED: tuple[Kernel, ...] = (model_products.products,)
+CALLED: tuple[CompiledKernel, ...] = (model_products.products,)
 Entry = int | Tensor
 Memory = dict[Answer, Tensor]
 Number = TypeVar("Number", bound=IntEnum)  # of a net among those of a kernel
@@ -61,7 +61,7 @@ class Crew:
             self._scratch = torch.empty(self.threads * vectors * LANES)
         return self._scratch.data_ptr(), 4 * LANES * vectors
 
-    def run(self, kernel: Kernel, table: np.ndarray) -> None:
+    def run(self, kernel: CompiledKernel, table: np.ndarray) -> None:
         self.workers.run(address_of(kernel), table.ctypes.data, self.threads)
 
     def products(self, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:

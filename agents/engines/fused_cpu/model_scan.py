@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stride.agents.engines.fused_cpu.kernels import model_scan
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from stride.agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
 from stride.agents.engines.fused_cpu.model_nets import Crew
@@ -16,7 +16,7 @@ from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.autograd import Context
 from stride.agents.networks.world_model import RSSM, DenseCell, Sizes, State
 
-CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
+CALLED: tuple[CompiledKernel, ...] = (model_scan.forward, model_scan.backward)
 
 
 class Weights(NamedTuple):
@@ -63,7 +63,9 @@ class Job(NamedTuple):
         table[Model.FROM_STOCH : Model.FROM_STOCH + len(weights)] = [weight.data_ptr() for weight in weights]
         return table
 
-    def run(self, kernel: Kernel, steps: int, sequences: int, model: np.ndarray, memory: dict[Scan, Tensor]) -> None:
+    def run(
+        self, kernel: CompiledKernel, steps: int, sequences: int, model: np.ndarray, memory: dict[Scan, Tensor]
+    ) -> None:
         """A scan's kernel over this memory."""
         table, threads = np.zeros(SCAN, np.int64), min(self.crew.threads, sequences // LANES)
         table[: Scan.SEQUENCES + 1] = (model.ctypes.data, threads, steps, sequences)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.fused_cpu.kernels import model_recall
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh
 from stride.agents.engines.fused_cpu.model_nets import Crew, Net, answers_of, fill, gradients, scaled, way
 from stride.agents.engines.fused_cpu.model_scan import Job, scanned
@@ -21,7 +21,7 @@ from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import State
 from stride.agents.planet import PlaNet
 
-CALLED: tuple[Kernel, ...] = (model_recall.value, model_recall.look_back, model_recall.tell)
+CALLED: tuple[CompiledKernel, ...] = (model_recall.value, model_recall.look_back, model_recall.tell)
 
 
 class Given(NamedTuple):
