@@ -17,7 +17,7 @@ def struct(fields: Fields) -> Fields:
     >>> pair = Pair(count=2)
     >>> pair.total += 0.5
     """
-    types = {int: ctypes.c_int64, float: ctypes.c_double}
+    types: dict[type, type[ctypes.c_int64] | type[ctypes.c_double]] = {int: ctypes.c_int64, float: ctypes.c_double}
     fields._fields_ = [(name, types[kind]) for name, kind in fields.__annotations__.items()]
     return fields
 

@@ -69,7 +69,7 @@ def _lowered(
 
 def struct_at(struct: type[Struct]) -> Callable[[int], Struct]:
     """An intrinsic: address -> the struct there, whose fields are read and written in place."""
-    record = numba.from_dtype(np.dtype(struct))
+    record: Any = numba.from_dtype(np.dtype(struct))
 
     pointer = ir.ArrayType(ir.IntType(8), record.size).as_pointer()  # how Numba passes a record
 
@@ -77,7 +77,7 @@ def struct_at(struct: type[Struct]) -> Callable[[int], Struct]:
     def at(typing: Typing, address: types.Type) -> Emitted:
         return _lowered(record, (types.int64,), lambda builder, values: builder.inttoptr(values[0], pointer))
 
-    return at  # type: ignore[no-any-return]
+    return at
 
 
 def _array_at(dtype: types.Type) -> Any:
