@@ -192,8 +192,8 @@ class Updates:
         launch(
             "gradient", self._parts * BLOCK, own.values, *self._scaling, main_observation(table.obs), table.action,
             self._mask, self.log_prob, self.weight, self.counted, self.value, self.target, self.order, self.live,
-            self._weighing, self._state, self.partial, self._sums, np.int64(self._rows), np.int64(self._batch), update, floats,
-            block=BLOCK, shared=self._shared,
+            self._weighing, self._state, self.partial, self._sums, np.int64(self._rows), np.int64(self._batch), update,
+            floats, block=BLOCK, shared=self._shared,
         )  # fmt: skip
         launch(
             "reduce", (self._columns + 1) * BLOCK, self.partial, self._sums, self._belongs, self._state, self.gradient,
