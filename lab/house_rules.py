@@ -250,21 +250,20 @@ def no_circles(house: House) -> Iterator[str]:
 
 
 def calls_by_address(house: House) -> dict[str, list[Import]]:
-    """By file, what `f[At.X]` reaches from there: the files whose kernels are bound, `{At.X: kernel}`, to such an X."""
+    """By file, the files that `f.name` reaches from there: those whose kernels are bound, `{"name": kernel}`."""
     bound: dict[str, set[str]] = {}
-    keys: set[int] = set()
     for source in house.values():
         for node in (node for node in source.nodes if isinstance(node, ast.Dict)):
             for key, value in zip(node.keys, node.values, strict=True):
-                if key and dotted(key).startswith("At.") and (home := home_of(source, value, house)):
-                    keys.add(id(key))
-                    bound.setdefault(dotted(key), set()).add(home)
+                name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+                if name and ".kernels." in (home := home_of(source, value, house)):
+                    bound.setdefault(f"f.{name}", set()).add(home)
     kernels = {name for names in bound.values() for name in names}
     return {
         name: [
             Import(target, node.lineno, False)
             for node in house[name].nodes
-            if isinstance(node, ast.Attribute) and id(node) not in keys
+            if isinstance(node, ast.Attribute)
             for target in sorted(bound.get(dotted(node), set()) - {name})
         ]
         for name in kernels

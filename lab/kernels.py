@@ -14,8 +14,7 @@ from lab.nvrtc import Used
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
-from stride.agents.engines.plan.on_policy import lay_out
-from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.on_policy import PPORecipe, lay_out
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.ppo import PPO
 from stride.commands.usage import parser_of
@@ -79,7 +78,7 @@ def updates() -> list[Source]:
     return [learn.source_of(sizes_for(*case)) for case in (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1))]
 
 
-def sizes_for(env_id: str, lag: int) -> learn.Sizes:
+def sizes_for(env_id: str, lag: int) -> learn.Defines:
     """Of its update."""
     config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
     agent = build_agent(config, make_envs(config, 1))

@@ -134,22 +134,22 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
     action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
     own = {name: found.to(dtype)[order] for name, found in held.items()}
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
-    weight, counted, live = own["WEIGHT"], own["COUNTED"], agent.live
+    weight, counted, live = own["weight"], own["counted"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
     if mode != "off":
         over, share = weight, counted
         if mode == "rollout":
-            over, share = held["WEIGHT"].to(dtype), held["COUNTED"].to(dtype)
+            over, share = held["weight"].to(dtype), held["counted"].to(dtype)
         mean = masked_mean(over, share)
         weight = (weight - mean) / (masked_mean((over - mean).square(), share).sqrt() + 1e-8)
     if config.algo_id == "ppo":
-        ratio = (judged.log_prob - own["LOG_PROB"]).exp()
+        ratio = (judged.log_prob - own["log_prob"]).exp()
         loss = clipped_surrogate(ratio, weight, live.clip_range) - live.ent_coef * judged.entropy.mean()
         clip = live.clip_range_vf
-        loss = loss + live.vf_coef * value_loss(judged.value, own["VALUE"], own["TARGET"], clip)
+        loss = loss + live.vf_coef * value_loss(judged.value, own["value"], own["target"], clip)
     else:
         loss = -masked_mean(judged.log_prob * weight, counted) - live.ent_coef * masked_mean(judged.entropy, counted)
         if policy.critic is not None:
-            loss = loss + live.vf_coef * (judged.value - own["TARGET"]).square().mean()
+            loss = loss + live.vf_coef * (judged.value - own["target"]).square().mean()
     loss.backward()
     return [p.grad for p in policy.parameters()]

@@ -9,6 +9,7 @@ from stride.agents.engines.choice import RECIPES, build_agent
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.engines.fused_gpu.play import FusedPlay, sizes_of
+from stride.agents.engines.plan.numbers import Stat
 from stride.agents.experience.nouns import Final, Row, leaves, tree_map
 from stride.config.loader import load_config
 from stride.envs_fast.cuda_env import CudaEnv
@@ -44,16 +45,20 @@ def judged(agent):
     start = tree_map(torch.clone, agent.collector.carry)
     agent.collect(agent.config.n_steps)
     work = agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry))
-    updates = agent.engine.learn.of(agent)
+    updates = agent.engine.learn.updates_of(agent)
     updates.prepare()
     updates.judge(updates.recipe.reward(work))
     return updates
 
 
+def stats_of(updates):
+    return Stat.from_buffer(updates.stats.numpy())
+
+
 def held(updates):
     rows = updates.recipe.rows
-    found = {"LOG_PROB": updates.log_prob, "VALUE": updates.value, "WEIGHT": updates.weight}
-    found |= {"TARGET": updates.target, "COUNTED": updates.counted}
+    found = {"log_prob": updates.log_prob, "value": updates.value, "weight": updates.weight}
+    found |= {"target": updates.target, "counted": updates.counted}
     return {name: column[:rows].clone() for name, column in found.items()}
 
 

@@ -389,15 +389,15 @@ def test_a_broken_rule_is_found(tmp_path, rule, path, text, complaint):
 
 KERNELS = {
     "agents/engines/fused_cpu/bind.py": '"""Binds."""\nfrom agents.engines.fused_cpu.kernels import nets, returns\n'
-    "ALL = {At.FORWARD: nets.forward, At.JUDGE: returns.judge, At.SIZE: 3}\n",
-    "agents/engines/fused_cpu/kernels/nets.py": '"""Nets."""\ndef forward(f):\n    return f[At.SIZE]\n',
-    "agents/engines/fused_cpu/kernels/returns.py": '"""Returns."""\ndef judge(f):\n    call(f[At.FORWARD])\n',
+    'ALL = {"forward": nets.forward, "judge": returns.judge, "size": 3}\n',
+    "agents/engines/fused_cpu/kernels/nets.py": '"""Nets."""\ndef forward(f):\n    return f.size\n',
+    "agents/engines/fused_cpu/kernels/returns.py": '"""Returns."""\ndef judge(f):\n    call(f.forward)\n',
 }
 
 
 def test_a_circle_through_addresses_is_found(tmp_path):
     assert complaints(tmp_path / "good", "no_circles", GOOD | KERNELS) == []
-    upward = '"""Nets."""\ndef forward(f):\n    call(f[At.JUDGE])\n'
+    upward = '"""Nets."""\ndef forward(f):\n    call(f.judge)\n'
     files = GOOD | KERNELS | {"agents/engines/fused_cpu/kernels/nets.py": upward}
     (found,) = complaints(tmp_path / "bad", "no_circles", files)
     assert "kernels/" in found and "nets" in found and "returns" in found and "circle" in found

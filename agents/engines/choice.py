@@ -1,29 +1,36 @@
-"""Which engine plays and learns for an agent: `auto` takes the fastest that knows everything the config asks for."""
+"""Which engine plays and learns for an agent, and with how many threads.
+
+`engine: auto` takes the fastest that knows everything the config asks for. `threads: auto` is a rule of sizes, so that
+it costs nothing and needs no memory; within it the engine measures, iteration by iteration, whether one thread or all
+of them are faster just now (fused_cpu/workers.py).
+"""
 
 from stride.agents.algorithms import find_agent, make_agent
 from stride.agents.base import Agent
 from stride.agents.dqn import DQN
 from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
 from stride.agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
 from stride.agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
 from stride.agents.engines.graphed import graphed, why_not_graphed
 from stride.agents.engines.plan.dqn import DQNRecipe
 from stride.agents.engines.plan.model import ModelRecipe
-from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.on_policy import PPORecipe, REINFORCERecipe
 from stride.agents.engines.plan.recipe import Recipe
-from stride.agents.engines.plan.reinforce import REINFORCERecipe
 from stride.agents.engines.plan.sac import SACRecipe
-from stride.agents.engines.threads import choose_threads
+from stride.agents.experience.ratio import per_env_step
+from stride.agents.model_learning import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
-from stride.config.schema import Config
+from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
 from stride.envs_fast.vec_env import VecEnv
+from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
 
-# whose iteration fused kernels know: these classes, not what is derived from them
+# algorithms whose iteration fused kernels know: these classes, not those derived from them
 RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PPO: PPORecipe,
     REINFORCE: REINFORCERecipe,
@@ -33,16 +40,21 @@ RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PlaNet: ModelRecipe,
 }
 
+# multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
+# updates. Measured on two cores, wall time by two threads: 9 million (REINFORCE on CartPole) 1.1x, 47 (PPO on CartPole)
+# 0.8x, 51 (SAC, 256 wide) 0.7x, 550 (DQN, 128 updates) 0.6x
+PER_THREAD = 15e6
+
 
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
-    asked = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
-    known = config.policy == "mlp" and find_agent(config.algo_id) in RECIPES
-    return asked and known and why_not_here() is None
+    possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
+    has_recipe = config.policy == "mlp" and find_agent(config.algo_id) in RECIPES
+    return possible and has_recipe and why_not_here() is None
 
 
 def choose_engine(config: Config, agent: Agent) -> Engine:
-    """`auto` takes the fastest that knows everything the config asks for, with the threads that pay.
+    """The fastest engine that knows everything the config asks for, with the threads that pay.
 
     Which engine belongs to which device is a rule of config/checks.py.
     """
@@ -65,25 +77,66 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
 
 
 def choose_on_gpu(config: Config, agent: Agent) -> Engine:
-    """Kernels, or graphs, or plain torch; what the processor does beside it is not worth a second thread."""
-    kind, asked = RECIPES.get(type(agent)), config.engine
+    """Kernels, or graphs, or plain torch; the processor's work beside it does not pay for a second thread."""
+    recipe = RECIPES.get(type(agent))
+    name: str = config.engine
     refusals: dict[str, str | None] = {}
-    if asked != "eager":
-        refusals = {"fused_gpu": why_not_fused(config, agent, kind), "graphed": why_not_graphed(config, agent)}
-    taken = next((name for name, refusal in refusals.items() if refusal is None), "eager")
-    if refusal := refusals.get(asked):
-        raise UserError(f"engine: {asked} cannot run this config: {refusal}; engine: auto takes {taken}")
-    taken = taken if asked == "auto" else asked
-    if taken == "fused_gpu" and kind:
-        engine = fused_gpu(kind, agent)
-    elif taken == "graphed":
+    if name != "eager":
+        refusals = {"fused_gpu": why_not_fused(config, agent, recipe), "graphed": why_not_graphed(config, agent)}
+    fastest = next((engine for engine, refusal in refusals.items() if refusal is None), "eager")
+    if refusal := refusals.get(name):
+        raise UserError(f"engine: {name} cannot run this config: {refusal}; engine: auto takes {fastest}")
+    if name == "auto":
+        name = fastest
+    if name == "fused_gpu" and recipe:
+        engine = fused_gpu(recipe, agent)
+    elif name == "graphed":
         engine = graphed(agent)
-        engine = engine if asked == "graphed" else engine._replace(reason=f"fused_gpu: {refusals['fused_gpu']}")
+        if config.engine == "auto":
+            engine = engine._replace(reason=f"fused_gpu: {refusals['fused_gpu']}")
     else:
         engine = eager(refusals.get("graphed") or "as configured")
-    return engine._replace(
-        threads=Threads(config.torch_threads, "" if config.threads != "auto" else "auto: a GPU works")
-    )
+    reason = "auto: a GPU works" if config.threads == "auto" else ""
+    return engine._replace(threads=Threads(config.torch_threads, reason))
+
+
+def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
+    """As configured; else as many as there is work and cores for, one where results would depend on their number."""
+    if config.threads != "auto":
+        return Threads(config.threads)
+    if not fused:
+        return Threads(1, "auto: what eager sums up depends on their number")
+    limits = {
+        "there is one core for it": cores(),
+        "other programs keep the cores busy": idle(),
+        "its minibatches are too small to be shared": most_parts(config),
+        "its iterations are too short to be shared": int(multiply_adds(config, agent) // PER_THREAD),
+    }
+    reason, number = min(limits.items(), key=lambda limit: limit[1])
+    return Threads(number, "auto: or 1, what is faster as it trains") if number > 1 else Threads(1, f"auto: {reason}")
+
+
+def most_parts(config: Config) -> int:
+    """The most parts that the engine cuts its work into."""
+    if isinstance(config, RolloutConfig):
+        return min(MOST_PARTS, config.minibatch_size // ROWS_PER_PART, config.n_envs)
+    rows = config.batch_size if isinstance(config, ReplayConfig) else 0
+    return max(2, min(MOST_PARTS, rows // ROWS_PER_PART))
+
+
+def multiply_adds(config: Config, agent: Agent) -> float:
+    """Multiply-adds of one pass over all rows of an iteration's updates."""
+    weights = sum(parameter.numel() for parameter in agent.parameters() if parameter.requires_grad)
+    rows = 0.0  # of all updates of an iteration
+    if isinstance(config, RolloutConfig):
+        rows = config.n_epochs * config.rollout_size
+    elif isinstance(config, WorldModelConfig):
+        rows = float(updates_per_step(config)) * config.train_freq * config.n_envs
+        rows *= config.batch_size * config.batch_length
+    elif isinstance(config, ReplayConfig):
+        updates = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
+        rows = float(updates) * config.train_freq * config.n_envs * config.batch_size
+    return rows * weights
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:

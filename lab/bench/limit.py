@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 
+from stride.agents.engines.fused_cpu.frame import aligned
 from stride.agents.engines.fused_cpu.kernels import layers
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, call, longs
-from stride.agents.engines.fused_cpu.parameters import aligned
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.utils.kernel_cache import njit
 

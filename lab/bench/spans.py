@@ -12,8 +12,7 @@ from lab.bench.measure import Place, Span, lasting, timed, trained
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.bind import Bound
 from stride.agents.engines.fused_cpu.learn import RolloutLearn
-from stride.agents.engines.fused_cpu.play import FusedPlay
-from stride.agents.engines.fused_cpu.worlds import CompiledWorlds
+from stride.agents.engines.fused_cpu.play import CompiledWorlds, FusedPlay
 from stride.config.schema import PPOConfig
 
 Places = dict[str, tuple[Place, ...]]

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lab.faults.rig import Call, Tally, Told, at_call, evenly, faults, finish, last_run, refused_in_a_line
 from stride.agents.base import Agent
-from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
 from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from stride.agents.experience.collector import Collector
@@ -141,11 +140,11 @@ def plant_fused(place: str, value: float) -> None:
         collect(play, agent, steps)
 
     def loss(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
-        socket.bound.frame.held[At.SUMS][0] = value  # of the policy's loss
+        socket.bound.frame.held["sums"][0] = value  # of the policy's loss
         learn(socket, *arguments)
 
     def gradient(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
-        socket.bound.frame.held[At.PARTIAL][0] = value
+        socket.bound.frame.held["partial"][0] = value
         learn(socket, *arguments)
 
     found = {"observation": observation, "action": action, "reward": reward, "weights": weights}

@@ -29,7 +29,6 @@ from stride.agents.base import Agent
 from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import FusedLearn
-from stride.agents.engines.plan.layout import Layer
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.experience.nouns import Final
 from stride.agents.sockets import Learner
@@ -283,13 +282,14 @@ def launched(machine: Machine, precision: str | int) -> Agent:
 def recipe_of(agent: Agent) -> OnPolicy:
     learn = agent.engine.learn
     assert isinstance(learn, FusedLearn)
-    return learn.of(agent).recipe
+    return learn.updates_of(agent).recipe
 
 
 def flops_of(recipe: OnPolicy) -> dict[str, int]:
     """Of an iteration's launches together, by kernel."""
     layout, memory, every = recipe.shape.layout, recipe.agent.memory, range(len(recipe.shape.layout.nets))
-    first = 2 * sum(int(net[0, Layer.INNER] * net[0, Layer.WIDTH]) for net in layout.nets)  # has no slope below it
+    first_layers = layout.nets[:, 0]  # have no slope below them
+    first = 2 * int((first_layers["inner"] * first_layers["width"]).sum())
     valued = (1 + memory.slots) * memory.num_envs * layout.flops(layout.value_net)
     return {
         "rollout": recipe.rows * layout.flops(0),
@@ -304,7 +304,7 @@ def gradient(machine: Machine, precision: str | int) -> Tensor:
     agent.collect(agent.memory.rows)
     learn = agent.engine.learn
     assert isinstance(learn, FusedLearn)
-    updates = learn.of(agent)
+    updates = learn.updates_of(agent)
     updates.prepare()
     updates.judge(updates.recipe.reward(agent.memory.rollout((), Final(agent.collector.obs, ()))))
     updates.update(0)

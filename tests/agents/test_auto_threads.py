@@ -8,7 +8,7 @@ import torch
 from driven import advance, agent_for
 
 from stride.agents.base import Agent
-from stride.agents.engines import threads
+from stride.agents.engines import choice
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.config.loader import load_config
@@ -23,7 +23,7 @@ from stride.utils.user_error import UserError
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
-    monkeypatch.setattr(threads, "idle", lambda: 4)
+    monkeypatch.setattr(choice, "idle", lambda: 4)
     monkeypatch.delenv(CORES_VARIABLE, raising=False)
 
 
@@ -53,7 +53,7 @@ def test_a_group_leaves_each_run_its_share_of_the_cores(monkeypatch):
 
 def test_a_machine_that_is_busy_is_not_made_busier(monkeypatch):
     """Two threads that wait for one another took 1.5 times as long as one beside nine other programs on two cores."""
-    monkeypatch.setattr(threads, "idle", lambda: 1)
+    monkeypatch.setattr(choice, "idle", lambda: 1)
     assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: other programs keep the cores busy")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from driven import advance, agent_for
 
-from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.kernels import minibatches, nets, replay, rollout
 from stride.utils import kernel_folder
 
@@ -30,33 +29,34 @@ def test_each_entry_that_is_not_bound_is_named(config):
     frame = bound.frame
     for kernel in kernels:
         read = frame.read_by(kernel) - {*bound.unread}
-        assert {At.PARAMETERS} & read or kernel is replay.draw
+        assert "parameters" in read or kernel is replay.draw
         frame.check(kernel, bound.unread)
         for entry in read:
             frame._complete.clear()
-            address, frame.table[entry] = int(frame.table[entry]), 0
-            with pytest.raises(RuntimeError, match=rf"the frame of the fused engine has no {entry.name}, which"):
+            address = getattr(frame.fields, entry)
+            setattr(frame.fields, entry, 0)
+            with pytest.raises(RuntimeError, match=rf"the frame of the fused engine has no {entry}, which"):
                 frame.check(kernel, bound.unread)
-            frame.table[entry] = address
+            setattr(frame.fields, entry, address)
         frame.check(kernel, bound.unread)
 
 
-@pytest.mark.parametrize(("config", "entry"), [("CartPole-v1:ppo", At.FINAL_OBS), ("CartPole-v1:dqn", At.TURNED)])
+@pytest.mark.parametrize(("config", "entry"), [("CartPole-v1:ppo", "final_obs"), ("CartPole-v1:dqn", "turned")])
 def test_an_iteration_says_so_before_any_kernel_runs(config, entry):
     agent = advance(agent_for(config, *AGENTS[config][0]), 3)
     frame = agent.engine.learn.bound.frame
     frame._complete.clear()
-    frame.table[entry] = 0
-    with pytest.raises(RuntimeError, match=f"has no {entry.name}, which"):
+    setattr(frame.fields, entry, 0)
+    with pytest.raises(RuntimeError, match=f"has no {entry}, which"):
         advance(agent, 1)
 
 
 def test_what_a_kernel_reads_is_found_through_names_and_addresses():
     frame = advance(agent_for("CartPole-v1:ppo", *ROLLOUT), 1).engine.learn.bound.frame
     play, learn = frame.read_by(rollout.play), frame.read_by(minibatches.learn)
-    assert {At.SCRATCH, At.FORWARD, At.FORWARD_LAYER, At.LOG_SOFTMAX, At.CENTRE, At.TURNED, At.DRAWS} <= play
-    assert {At.JUDGE, At.FINAL_VALUE, At.MOMENTS, At.SECOND_MOMENT, At.BACKWARD_LAYER, At.KEY, At.MASK} <= learn
-    assert At.GRADIENT not in play and At.DRAWS not in learn and At.NOISE not in learn
+    assert {"scratch", "forward", "forward_layer", "log_softmax", "centre", "turned", "draws"} <= play
+    assert {"judge", "final_value", "moments", "second_moment", "backward_layer", "key", "mask"} <= learn
+    assert "gradient" not in play and "draws" not in learn and "noise" not in learn
 
 
 def test_an_edit_of_whatever_a_kernel_takes_from_another_file_is_noticed():

@@ -24,13 +24,11 @@ from fused_cases import (
 )
 
 from stride.agents.base import NumbersError
-from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.kernels import shuffle
 from stride.agents.engines.fused_cpu.kernels.calls import ints
 from stride.agents.engines.fused_cpu.learn import RolloutLearn
 from stride.agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
-from stride.agents.engines.plan.numbers import Live
-from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.experience.nouns import Final, tree_map
 from stride.agents.sockets import EagerPlay
 from stride.utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
@@ -61,24 +59,24 @@ def bound_at_first_update(agent):
     bound.begin()
     bound.prepare(bound.recipe.reward(work), bound.recipe.order())
     bound.recipe.before_learning(bound.live)
-    bound.run(int(bound.frame.table[At.JUDGE]), bound.frame.address, 1, 1)
-    bound.live[Live.MAX_NORM] = math.inf
+    bound.run(bound.frame.fields.judge, bound.frame.address, 1, 1)
+    bound.live.max_norm = math.inf
     return bound
 
 
 def autograd(agent, bound):
     """The gradient of the first minibatch in float64."""
     rows = bound.recipe.rows
-    order = bound.frame.held[At.ORDER][:rows][: agent.config.minibatch_size].astype(np.int64)
-    names = ("LOG_PROB", "VALUE", "WEIGHT", "TARGET", "COUNTED")
-    held = {name: torch.from_numpy(bound.frame.held[At[name]][:rows]) for name in names}
+    order = bound.frame.held["order"][:rows][: agent.config.minibatch_size].astype(np.int64)
+    names = ("log_prob", "value", "weight", "target", "counted")
+    held = {name: torch.from_numpy(bound.frame.held[name][:rows]) for name in names}
     return autograd_gradient(agent, torch.from_numpy(order), held)
 
 
 def in_torchs_form(bound, name, parameters):
     """A flat buffer of ours as a list in the order of `parameters`."""
-    flat, found = bound.frame.held[At[name]], {}
-    for place in bound.recipe.shape.layout.places:
+    flat, found = bound.frame.held[name], {}
+    for place in bound.recipe.shape.layout.tensors:
         shape = tuple(place.parameter.shape)
         matrix = shape if len(shape) == 2 else (1, *shape)
         strides = (4 * place.row, 4 * place.column)
@@ -96,10 +94,10 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     agent.metrics.flush()
     bound = bound_at_first_update(agent)
     expected = autograd(agent, bound)
-    bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
+    bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
     parameters = list(agent.policy.parameters())
     largest = max(g.abs().max().item() for g in expected)
-    for mine, theirs in zip(in_torchs_form(bound, "GRADIENT", parameters), expected, strict=True):
+    for mine, theirs in zip(in_torchs_form(bound, "gradient", parameters), expected, strict=True):
         assert (mine - theirs).abs().max().item() <= 1e-6 * largest
 
 
@@ -108,8 +106,8 @@ def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
     agent = agent_for("Pendulum-v1:ppo", *SMALL, f"policy_kwargs.log_std_init={log_std}", "engine=fused_cpu")
     bound = bound_at_first_update(agent)
     expected = autograd(agent, bound)
-    bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
-    found = in_torchs_form(bound, "GRADIENT", list(agent.policy.parameters()))
+    bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
+    found = in_torchs_form(bound, "gradient", list(agent.policy.parameters()))
     names = [name for name, _ in agent.policy.named_parameters()]
     (place,) = [place for place, name in enumerate(names) if name.endswith("log_std")]
     assert not expected[place].any() and torch.equal(found[place], torch.zeros_like(found[place]))
@@ -129,8 +127,8 @@ def test_what_was_played_has_the_policys_log_probabilities_and_values():
         bound = bound_at_first_update(agent)
         row = agent.memory.table
         judged = before.evaluate(row.obs, (), row.is_first, row.action)
-        for name, exact in (("LOG_PROB", judged.log_prob), ("VALUE", judged.value)):
-            mine = torch.from_numpy(bound.frame.held[At[name]][: bound.recipe.rows]).view_as(exact)
+        for name, exact in (("log_prob", judged.log_prob), ("value", judged.value)):
+            mine = torch.from_numpy(bound.frame.held[name][: bound.recipe.rows]).view_as(exact)
             assert (mine - exact).abs().max() <= 2e-6 * exact.abs().max()
 
 
@@ -176,12 +174,12 @@ def test_what_is_not_finite_is_reported_and_reaches_no_weight(field, value):
     assert_refuses(advance(agent_for("CartPole-v1:ppo", *keys), 1), field, value)
 
 
-@pytest.mark.parametrize(("buffer", "place", "said"), [("SUMS", 0, "the loss"), ("PARTIAL", 5, "the gradient")])
+@pytest.mark.parametrize(("buffer", "place", "said"), [("sums", 0, "the loss"), ("partial", 5, "the gradient")])
 def test_an_update_whose_loss_or_gradient_is_not_finite_is_not_made(buffer, place, said):
     """Both are sums that begin where the last minibatch left them, at zero; here they do not."""
     mine, other = (agent_for("CartPole-v1:ppo", *SMALL, "engine=fused_cpu") for _ in range(2))
     advance(mine, 1), advance(other, 1)
-    mine.engine.learn.bound.frame.held[At[buffer]][place] = math.nan
+    mine.engine.learn.bound.frame.held[buffer][place] = math.nan
     before = weights(mine)
     with pytest.raises(NumbersError, match=f"^{said} stopped being a number in iteration 2"):
         advance(mine, 1)

@@ -9,7 +9,6 @@ import torch
 from driven import advance, agent_for
 
 from stride.agents.engines.fused_cpu.episodes import FusedEpisodes
-from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.experience.collector import Collector, EpisodeResults, episodes_per_world
 from stride.agents.experience.finite_guard import NonFiniteError
@@ -217,9 +216,10 @@ def test_each_entry_that_is_not_bound_is_named(name):
     agent = trained(name)
     assert isinstance(played(agent, 3, 5), EpisodeResults)
     frame = agent.engine.episodes._actors[True].frame
-    for entry in frame.read_by(play_episodes) - {At.FINAL_OBS, At.DRAWS}:
+    for entry in frame.read_by(play_episodes) - {"final_obs", "draws"}:
         frame._complete.clear()
-        address, frame.table[entry] = int(frame.table[entry]), 0
-        with pytest.raises(RuntimeError, match=rf"has no {entry.name}, which play_episodes"):
-            frame.check(play_episodes, (At.FINAL_OBS, At.DRAWS))
-        frame.table[entry] = address
+        address = getattr(frame.fields, entry)
+        setattr(frame.fields, entry, 0)
+        with pytest.raises(RuntimeError, match=rf"has no {entry}, which play_episodes"):
+            frame.check(play_episodes, ("final_obs", "draws"))
+        setattr(frame.fields, entry, address)

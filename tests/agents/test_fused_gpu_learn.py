@@ -18,12 +18,11 @@ from fused_cases import (
     named,
     overrides_of,
 )
-from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, TINY, fused, held, judged
+from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, TINY, fused, held, judged, stats_of
 from host_kernels import compile_host
 
 from stride.agents.base import NumbersError
 from stride.agents.engines.fused_gpu.order import Order
-from stride.agents.engines.plan.numbers import Stat
 from stride.envs_fast.vec_env import CPU
 from stride.utils.counter_rng import SHUFFLE, Key, counters, permutation
 
@@ -71,7 +70,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     expected = autograd_gradient(agent, batch, held(updates))
     single = autograd_gradient(agent, batch, held(updates), torch.float32)
     updates.update(0)
-    places = {id(place.parameter): place for place in updates.recipe.shape.layout.places}
+    places = {id(place.parameter): place for place in updates.recipe.shape.layout.tensors}
     largest = max(g.abs().max().item() for g in expected)
     # where terms of a sum cancel, float32 itself is further away than this: 1.9e-6 for one of the cases
     allowed = max(1e-6 * largest, max(map(furthest, single, expected)))
@@ -87,7 +86,7 @@ def test_the_first_ratio_is_one_to_the_last_bit():
     agent = fused("CartPole-v1:ppo", *TINY)
     updates = judged(agent)
     updates.update(0)
-    assert updates.stats[Stat.KL] == 0.0 and updates.stats[Stat.CLIPPED] == 0.0
+    assert stats_of(updates).kl == 0.0 and stats_of(updates).clipped == 0.0
 
 
 @pytest.mark.slow
@@ -121,9 +120,9 @@ def test_a_missing_barrier_is_found(barrier):
 def test_an_exceeded_target_kl_ends_a_rollouts_updates():
     keys = (*TINY, "policy_lr=0.01", "target_kl=1e-4")
     mine = advance(fused("CartPole-v1:ppo", *keys), 1)
-    stats = mine.engine.learn.updates.stats
+    stats = stats_of(mine.engine.learn.updates)
     made = mine.optimizer.state[next(mine.policy.parameters())]["step"].item()
-    assert stats[Stat.HALTED] == 1.0 and 0 < made < 6 and stats[Stat.UPDATES] == made + 1
+    assert stats.halted == 1.0 and 0 < made < 6 and stats.updates == made + 1
     eager = advance(agent_for("CartPole-v1:ppo", *keys, "engine=eager"), 1)
     assert_near(mine, eager)
     assert mine.metrics.flush()["train/policy/kl_stopped"] == eager.metrics.flush()["train/policy/kl_stopped"]
@@ -141,10 +140,10 @@ def test_an_update_whose_loss_is_not_finite_is_not_made():
     before = updates.parameters.values.clone()
     updates.update(0)
     assert torch.equal(updates.parameters.values, before)
-    assert updates.stats[Stat.BROKEN] == 1.0 and updates.stats[Stat.LOST] == 1.0
+    assert stats_of(updates).broken == 1.0 and stats_of(updates).lost == 1.0
     for number in (1, 2):
         updates.update(number)
-    assert updates.stats[Stat.BROKEN] == 1.0 and not torch.equal(updates.parameters.values, before)
+    assert stats_of(updates).broken == 1.0 and not torch.equal(updates.parameters.values, before)
 
 
 def test_an_engine_may_change_between_two_iterations():

@@ -9,12 +9,11 @@ import pytest
 import torch
 from driven import advance, agent_for, continued
 from fused_cases import autograd_gradient, digest
-from fused_gpu_cases import fused, held, judged
+from fused_gpu_cases import fused, held, judged, stats_of
 from host_kernels import compile_host
 
 from stride.agents.engines.choice import choose_on_gpu
 from stride.agents.engines.fused_gpu import engine
-from stride.agents.engines.plan.numbers import Stat
 from stride.envs_fast.vec_env import CPU
 from stride.utils.cuda_kernels import read_source, with_sizes
 from stride.utils.user_error import UserError
@@ -70,13 +69,13 @@ def test_the_gradient_is_as_far_from_float64_as_the_format_is_and_no_nearer():
         batch = updates.order[0, : agent.config.minibatch_size].long()
         expected = autograd_gradient(agent, batch, held(updates))
         updates.update(0)
-        places = {id(place.parameter): place for place in updates.recipe.shape.layout.places}
+        places = {id(place.parameter): place for place in updates.recipe.shape.layout.tensors}
         largest = max(each.abs().max().item() for each in expected)
         found[precision] = max(
             (places[id(parameter)].view(updates.gradient) - theirs).abs().max().item() / largest
             for parameter, theirs in zip(agent.policy.parameters(), expected, strict=True)
         )
-        assert updates.stats[Stat.KL] == 0.0 and updates.stats[Stat.CLIPPED] == 0.0, "the first ratio is 1"
+        assert stats_of(updates).kl == 0.0 and stats_of(updates).clipped == 0.0, "the first ratio is 1"
     for precision, (least, most) in WITHIN.items():
         assert least <= found[precision] <= most, found
 

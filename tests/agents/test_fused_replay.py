@@ -8,7 +8,6 @@ import torch
 from driven import advance, agent_for, continued, pairwise
 
 from stride.agents.base import NumbersError
-from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.learn import ReplayLearn
 from stride.agents.engines.fused_cpu.play import AttachedPlay
 from stride.agents.experience.nouns import tree_map
@@ -136,8 +135,8 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     fused.renew_statistics = lambda: None
     expected = in_double(exact, batch)
     fused.engine.learn.learn(fused, 1)
-    flat = torch.from_numpy(fused.engine.learn.bound.frame.held[At.GRADIENT])
-    places = {id(place.parameter): place for place in fused.engine.learn.bound.recipe.shape.layout.places}
+    flat = torch.from_numpy(fused.engine.learn.bound.frame.held["gradient"])
+    places = {id(place.parameter): place for place in fused.engine.learn.bound.recipe.shape.layout.tensors}
     largest = max(g.abs().max().item() for g in expected)
     for parameter, gradient in zip(learnt(fused), expected, strict=True):
         mine = places[id(parameter)].view(flat)
@@ -204,7 +203,7 @@ def test_what_is_drawn_are_the_memorys_transitions(steps, worlds, rows):
             continue
         before = memory.drawn
         assert list(bound.draws(30, 0.9)) == [30]
-        found = [bound.frame.held[At[name]] for name in ("PLACE", "FOLLOWING", "REWARD", "DISCOUNT")]
+        found = [bound.frame.held[name] for name in ("place", "following", "reward", "discount")]
         place, following, reward, discount = (torch.from_numpy(x[: 30 * 40].copy()) for x in found)
         memory.drawn = before
         exact = memory.transitions(30 * 40, steps, 0.9)
@@ -255,7 +254,7 @@ def test_what_is_not_finite_is_reported_and_reaches_no_weight(config, field, val
 def test_a_loss_that_is_not_finite_is_named_whether_or_not_its_update_is_told_of(config, updates):
     agent = advance(agent_for(config, *SMALL, "engine=fused_cpu"), 6)
     agent.progress["updates"] = updates  # every eighth of DQN's is told of
-    agent.engine.learn.bound.frame.held[At.SUMS][0] = math.nan
+    agent.engine.learn.bound.frame.held["sums"][0] = math.nan
     with pytest.raises(NumbersError, match="the loss stopped being a number"):
         advance(agent, 1)
 

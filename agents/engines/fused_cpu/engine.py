@@ -1,6 +1,6 @@
-"""`engine: fused_cpu`, the door: the same agent, draws and memory, with play, learn or both in compiled kernels.
+"""`engine: fused_cpu`: the same agent, draws and memory, with play, learn or both in compiled kernels.
 
-What an algorithm is to it stands in ../plan, where its kernels find their data in frame.py and bind.py.
+An algorithm's recipe is in ../plan; frame.py and bind.py say how its kernels find their data.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from stride.agents.engines.fused_cpu.workers import usable_threads
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.engines.plan.recipe import Recipe
-from stride.agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
+from stride.agents.sockets import EagerEpisodes, EagerPlay, Engine, Learner
 from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.numba_env import NumbaEnv
@@ -54,20 +54,16 @@ def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, thread
     usable = usable_threads(threads)
     if issubclass(recipe, ModelRecipe):
         return Engine("fused_cpu", "updates only: the model acts a step at a time", EagerPlay(), ModelLearn(usable))
-    make: Any = recipe  # of an agent of its own class
-    alone = why_not_played(recipe, learner)
-    play: Play
-    learn: Learn[Any]
-    episodes: Episodes
+    make: Any = recipe  # its argument is an agent of its own class
+    refusal = why_not_played(recipe, learner)
+    reason = f"updates only: {refusal}" if refusal else "knows all the config asks for"
+    dicts = isinstance(learner.collector.envs.observation_space, spaces.Dict)
     if issubclass(recipe, OnPolicy):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))
-        play, learn = EagerPlay() if alone else FusedPlay(rollouts), RolloutLearn(rollouts)
-        episodes = FusedEpisodes(rollouts)
-    else:
-        replays = Binding(lambda agent: ReplayBound(make(agent), usable))
-        play, learn = AttachedPlay(replays) if alone else FusedPlay(replays), ReplayLearn(replays)
-        episodes = FusedEpisodes(replays)
-    if isinstance(learner.collector.envs.observation_space, spaces.Dict):
-        episodes = EagerEpisodes()
-    reason = f"updates only: {alone}" if alone else "knows all the config asks for"
-    return Engine("fused_cpu", reason, play, learn, episodes)
+        play = EagerPlay() if refusal else FusedPlay(rollouts)
+        episodes = EagerEpisodes() if dicts else FusedEpisodes(rollouts)
+        return Engine("fused_cpu", reason, play, RolloutLearn(rollouts), episodes)
+    replays = Binding(lambda agent: ReplayBound(make(agent), usable))
+    replay_play = AttachedPlay(replays) if refusal else FusedPlay(replays)
+    replay_episodes = EagerEpisodes() if dicts else FusedEpisodes(replays)
+    return Engine("fused_cpu", reason, replay_play, ReplayLearn(replays), replay_episodes)

@@ -1,228 +1,332 @@
-"""The frame: the table of counts and addresses that every kernel is handed, int64 each. bind.py fills it.
+"""The frame: one struct of numbers and addresses that every kernel is handed. bind.py fills it, once for each agent.
+
+A field holds a number (`worlds`), the address of memory (`obs`) or the address of a compiled kernel (`forward`). Python
+writes it by name, and a kernel reads it by the same name:
+
+    frame.fill(worlds=8, reward=table.reward, forward=nets.forward)   # a number, a tensor's address, a kernel's address
+    nets_kernel(frame.address)                                       # every kernel takes that address, an int64
+
+    @njit(**PIECE)
+    def nets_kernel(frame: int) -> None:
+        f = fields_at(frame)
+        reward = floats(f.reward, f.steps * f.worlds)                # an array of the tensor's own memory
+        call(f.forward, (frame, 0, ...))
+
+The struct is called `f` in every kernel: `Frame.check` looks for that name to know which fields a kernel reads.
 
 Letters: T steps, N worlds, R = T * N rows, S slots, K features, A actions, P floats of the flat parameters that are
 learnt, B samples of a minibatch, D transitions drawn. Memory is float32 where nothing else is said.
 """
 
+import ctypes
 import dis
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 from torch import Tensor
 
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from stride.agents.engines.plan.layout import Entry, Layer
-from stride.agents.engines.plan.numbers import Count, Live, Moment, Stat, Sum, auto
-
-
-class At(Count):
-    """Entries of the frame; of memory, `[..]` says what lies there."""
-
-    # counts and switches
-    THREADS = auto()  # of the iteration under way
-    STEPS = auto()  # T
-    WORLDS = auto()  # N
-    SLOTS = auto()  # S
-    FEATURES = auto()  # K
-    ROW = auto()  # floats of a sample's row of inputs: K, or K + A where a net reads actions too
-    OUTPUTS = auto()  # rows of the outputs' scratch
-    OBS_WIDTH = auto()  # floats of one observation; 0 where it is an index
-    ACTIONS = auto()  # A
-    NETS = auto()  # 2 apart, 1 with a shared trunk or without a critic; from a replay memory: targets among them
-    LAYERS = auto()  # hidden layers of each
-    VALUE_NET = auto()  # which net values, -1 for none
-    VALUE_ROW = auto()  # and which of its outputs says it
-    GAUSSIAN = auto()
-    REINFORCE = auto()
-    WHOLE_EPISODE = auto()  # mc:episode
-    NORMALIZE = auto()  # weights of an action: 0 off, 1 per minibatch, 2 per rollout
-    MASKED = auto()
-    EPOCHS = auto()
-    MINIBATCH = auto()  # B
-    PARTS = auto()  # partial gradients, summed in a fixed order whatever the number of threads
-    SIZE = auto()  # P
-    SEGMENTS = auto()
-    TENSORS = auto()
-    DECOUPLED = auto()  # AdamW
-    HIDDEN_SIZE = auto()  # floats of a sample's activations
-    WIDEST = auto()  # widest hidden layer
-    HAS_LOG_PROB = auto()  # the rollout already wrote it
-    BEGIN = auto()  # of the steps or updates of one call
-    END = auto()
-    DRAW = auto()  # floats of a draw
-    DOUBLE = auto()  # double_q
-    DUELING = auto()
-    LEARNT_ALPHA = auto()
-    LOG_ALPHA = auto()  # offset in the parameters
-    LOG_STD = auto()  # offset in the parameters
-    FOLLOWS = auto()  # floats from a parameter of part 1 to that of its target
-    MOVING = auto()  # nets that change with each update, the first ones
-    SPAN = auto()  # rows of an n-step transition
-    DRAWN = auto()  # D
-    TELL_EVERY = auto()  # updates between two that are told of
-    SCRATCH_SIZE = auto()  # floats of a thread's scratch
-
-    # memory of others
-    OBS = auto()  # [R, ...] float32 or int64
-    NEXT_OBS = auto()  # [N, ...]
-    FINAL_OBS = auto()  # [S * N, ...]
-    MASK = auto()  # [R, A] uint8
-    ACTION = auto()  # [R] int64 or [R, A] float32
-    REWARD = auto()  # [R], scaled; or [D], of n steps
-    TERMINATED = auto()  # [R] uint8
-    TRUNCATED = auto()  # [R] uint8
-    IS_FIRST = auto()  # [R] uint8
-    SLOT = auto()  # [R] int64
-    RING_REWARD = auto()  # [R], the replay memory's
-    POISONED = auto()  # [] uint8: what was collected is not finite
-    UNIFORMS = auto()  # [3, D]
-    NOISE = auto()  # [updates, 2, B, A] standard normal
-    POWERS = auto()  # [SPAN + 1] of gamma
-    DRAWS = auto()  # [T, N, DRAW] of the steps that are played
-    TENSOR_TABLE = auto()  # [TENSORS, len(Entry)] int64
-
-    # memory of our own: what the actor and critic make of the rollout
-    LOG_PROB = auto()  # [R]
-    VALUE = auto()  # [R + N]
-    FINAL_VALUE = auto()  # [S * N]
-    WEIGHT = auto()  # [R] advantage, or return
-    TARGET = auto()  # [R]
-    COUNTED = auto()  # [R]: 1 where the return is known
-    ORDER = auto()  # [EPOCHS, R] int32
-    SPARE = auto()  # [THREADS, 3 * R] int32
-    MOMENTS = auto()  # [PARTS, len(Moment)] float64
-    KEY = auto()  # [5] int64: the words of the key that orders rows
-
-    # of transitions drawn from a replay memory
-    PLACE = auto()  # [D] int32 row of the observation
-    FOLLOWING = auto()  # [D] int32 row of the one that followed; below 0 the complement of a final one's
-    DISCOUNT = auto()  # [D]
-
-    # of parameters and what belongs to them
-    CENTRE = auto()  # [K] of the normalisation
-    SCALE = auto()  # [K]
-    NET_TABLE = auto()  # [NETS, LAYERS + 1, len(Layer)] int64
-    SEGMENT_TABLE = auto()  # [SEGMENTS, 3] int64: first, last, part
-    PARAMETERS = auto()  # [P], then those of targets
-    TURNED = auto()  # transposes of the hidden layers
-    FIRST_MOMENT = auto()  # [P]
-    SECOND_MOMENT = auto()  # [P]
-    GRADIENT = auto()  # [P]
-    PARTIAL = auto()  # [PARTS, P]
-    SQUARES = auto()  # [SEGMENTS] float64
-    SUMS = auto()  # [PARTS, len(Sum), TILE]
-    SCRATCH = auto()  # [THREADS, SCRATCH_SIZE]; scratch.py says what lies there
-    BARRIER = auto()  # [] int64: arrivals of threads
-    LIVE = auto()  # [len(Live)] float64
-    STATS = auto()  # [len(Stat)] float64
-
-    # kernels that others call by their address
-    FORWARD_LAYER = auto()
-    BACKWARD_LAYER = auto()
-    ACCUMULATE = auto()
-    FORWARD = auto()
-    BACKWARD = auto()
-    TO_INPUTS = auto()
-    ENCODE = auto()
-    TURN = auto()
-    LOG_SOFTMAX = auto()
-    LOG_PROBS = auto()
-    SAMPLE = auto()
-    ACTOR_LOSS = auto()
-    CRITIC_LOSS = auto()
-    GRADIENT_PART = auto()
-    VALUES = auto()
-    ALL_LOG_PROBS = auto()
-    WEIGH = auto()  # advantages, or returns
-    MOMENT_SUMS = auto()
-    SHUFFLE = auto()
-    JUDGE = auto()
-    UPDATE = auto()
-    LEARN = auto()
-
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of, struct_at
+from stride.agents.engines.plan.layout import LANES, LayerRow, Segment, TensorRow
+from stride.agents.engines.plan.numbers import Live, MomentSums, Stat, names_of, struct
+from stride.utils.kernel_cache import njit
 
 TILE = 64  # samples that pass through the nets together: their activations stay in the innermost cache
-ENTRIES, LAYER_ROW, TENSOR_ROW = len(At), len(Layer), len(Entry)
-LIVES, STATS, SUMS, MOMENTS = len(Live), len(Stat), len(Sum), len(Moment)
-Memory = np.ndarray | Tensor
 
 
-Kernels = Mapping[At, Kernel]
+@struct
+class FrameFields(ctypes.Structure):
+    """Numbers, then addresses of memory with its shape `[..]`, then addresses of kernels."""
+
+    # counts and switches
+    threads: int  # of the current iteration
+    steps: int  # T
+    worlds: int  # N
+    slots: int  # S
+    features: int  # K
+    row: int  # floats of a sample's row of inputs: K, or K + A where a net reads actions too
+    obs_width: int  # floats of one observation; 0 where it is an index
+    actions: int  # A
+    nets: int  # 2 apart, 1 with a shared trunk or without a critic; with a replay memory: targets among them
+    layers: int  # hidden layers of every net
+    value_net: int  # which net estimates values, -1 for none
+    value_row: int  # and which of its outputs is the value
+    gaussian: int
+    reinforce: int
+    whole_episode: int  # mc:episode
+    normalize: int  # weights of an action: 0 off, 1 per minibatch, 2 per rollout
+    masked: int
+    epochs: int
+    minibatch: int  # B
+    parts: int  # partial gradients, summed in a fixed order whatever the number of threads
+    size: int  # P
+    segments: int
+    tensors: int
+    decoupled: int  # AdamW
+    has_log_prob: int  # the rollout already wrote it
+    begin: int  # of the steps or updates of one call
+    end: int
+    draw: int  # floats of a draw
+    double: int  # double_q
+    dueling: int
+    learnt_alpha: int
+    log_alpha: int  # offset in the parameters
+    log_std: int  # offset in the parameters
+    follows: int  # floats from a parameter of part 1 to that of its target
+    moving: int  # nets that change with each update, the first ones
+    span: int  # rows of an n-step transition
+    drawn: int  # D
+    report_every: int  # updates between two that are reported
+
+    # memory of the agent, its collector and its replay memory
+    obs: int  # [R, ...] float32 or int64
+    next_obs: int  # [N, ...]
+    final_obs: int  # [S * N, ...]
+    mask: int  # [R, A] uint8
+    action: int  # [R] int64 or [R, A] float32
+    reward: int  # [R], scaled; or [D], of n steps
+    terminated: int  # [R] uint8
+    truncated: int  # [R] uint8
+    is_first: int  # [R] uint8
+    slot: int  # [R] int64
+    ring_reward: int  # [R], the replay memory's
+    poisoned: int  # [] uint8: what was collected is not finite
+    uniforms: int  # [3, D]
+    noise: int  # [updates, 2, B, A] standard normal
+    powers: int  # [span + 1] of gamma
+    draws: int  # [T, N, draw] of the steps that are played
+    tensor_table: int  # [tensors] TensorRow
+
+    # memory of the engine: what the actor and critic make of the rollout
+    log_prob: int  # [R]
+    value: int  # [R + N]
+    final_value: int  # [S * N]
+    weight: int  # [R] advantage, or return
+    target: int  # [R]
+    counted: int  # [R]: 1 where the return is complete
+    order: int  # [epochs, R] int32
+    spare: int  # [threads, 3 * R] int32
+    moments: int  # [parts] MomentSums
+    key: int  # [5] int64: the counters of the key that orders rows
+
+    # memory of the engine: transitions drawn from a replay memory
+    place: int  # [D] int32 row of the observation
+    following: int  # [D] int32 row of the one that followed; below 0 the complement of a final one's
+    discount: int  # [D]
+
+    # memory of the engine: parameters and what belongs to them
+    centre: int  # [K] of the normalisation
+    scale: int  # [K]
+    net_table: int  # [nets, layers + 1] LayerRow
+    segment_table: int  # [segments] Segment
+    parameters: int  # [P], then those of targets
+    turned: int  # transposes of the hidden layers
+    first_moment: int  # [P]
+    second_moment: int  # [P]
+    gradient: int  # [P]
+    partial: int  # [parts, P]
+    squares: int  # [segments] float64
+    sums: int  # [parts, SUMS, TILE]
+    scratch: int  # [threads] Scratch
+    barrier: int  # [] int64: arrivals of threads
+    live: int  # [] Live
+    stats: int  # [] Stat
+
+    # kernels that others call by their address
+    forward_layer: int
+    backward_layer: int
+    accumulate: int
+    forward: int
+    backward: int
+    to_inputs: int
+    encode: int
+    turn: int
+    log_softmax: int
+    log_probs: int
+    sample: int
+    actor_loss: int
+    critic_loss: int
+    gradient_part: int
+    values: int
+    all_log_probs: int
+    weigh: int  # advantages, or returns
+    moment_sums: int
+    shuffle: int
+    judge: int
+    update: int
+    learn: int
+
+
+@struct
+class Scratch(ctypes.Structure):
+    """Addresses of a thread's scratch: the intermediate results of a tile of samples on its way through the nets.
+
+    [TILE, floats] where a net reads them, [floats, TILE] where neighbouring samples are wanted in neighbouring lanes.
+    """
+
+    one: int  # [LANES] a 1.0, behind it zeros
+    x: int  # [TILE, row] inputs
+    hidden: int  # [TILE, hidden] a net's activations, layer behind layer
+    outputs: int  # [outputs, TILE] of a head, then the slope of the loss there
+    odds: int  # [A, TILE] probabilities
+    taken: int  # [A, TILE] actions: int32 in the first row, or numbers
+    allowed: int  # [A, TILE] 1 where an action is allowed
+    actor: int  # [3, TILE] old log-probability, weight of the action, its fraction of the mean
+    critic: int  # [3, TILE] old value, target, fraction of the mean
+    above: int  # [TILE, widest] slopes at a layer
+    below: int  # [TILE, widest] and at the one below it
+    other_x: int  # [TILE, row] inputs at the next observation
+    second_hidden: int  # [TILE, hidden] activations of another net
+    actor_hidden: int  # [TILE, hidden] and of the actor
+    target: int  # [TILE] of a value
+    choice: int  # [TILE] int32 the best action
+    log_prob: int  # [TILE]
+    q: int  # [TILE] values of one critic, then the slope of the loss there
+    other_q: int  # [TILE] and of the other
+    slopes: int  # [A, TILE] of the first critic's value at the actions
+    other_slopes: int  # [A, TILE] and of the other's
+
+
+def make_scratch(
+    threads: int, row: int, hidden: int, outputs: int, widest: int, actions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scratch [threads] of every thread, and the memory it points to; the sizes are floats of a sample.
+
+    All is zero but for the 1.0 at `one`. Every algorithm gets every buffer, whichever runs.
+    """
+    of_sample = {
+        "x": row, "hidden": hidden, "outputs": outputs, "odds": actions, "taken": actions, "allowed": actions,
+        "actor": 3, "critic": 3, "above": widest, "below": widest, "other_x": row, "second_hidden": hidden,
+        "actor_hidden": hidden, "target": 1, "choice": 1, "log_prob": 1, "q": 1, "other_q": 1, "slopes": actions,
+        "other_slopes": actions,
+    }  # fmt: skip
+    sizes = {"one": LANES} | {name: TILE * count for name, count in of_sample.items()}
+    memory = aligned(threads * sum(sizes.values())).reshape(threads, -1)
+    memory[:, 0] = 1.0
+    table = np.zeros(threads, np.dtype(Scratch))
+    for thread in range(threads):
+        address = memory[thread].ctypes.data
+        for name, count in sizes.items():
+            table[name][thread] = address
+            address += 4 * count
+    return table, memory
+
+
+def aligned(count: int) -> np.ndarray:
+    """float32 zeros that begin on a cache line."""
+    raw = np.zeros(count + LANES, np.float32)
+    skip = -raw.ctypes.data % (4 * LANES) // 4
+    return raw[skip : skip + count]
+
+
+# intrinsics of kernels: the struct at an address, whose fields are read and written in place
+fields_at = struct_at(FrameFields)
+live_at = struct_at(Live)
+stats_at = struct_at(Stat)
+moments_at = struct_at(MomentSums)
+tensor_row_at = struct_at(TensorRow)
+_layer_at = struct_at(LayerRow)
+_segment_at = struct_at(Segment)
+_scratch_at = struct_at(Scratch)
+MOMENT_BYTES = ctypes.sizeof(MomentSums)
+TENSOR_ROW_BYTES = ctypes.sizeof(TensorRow)
+_LAYER_BYTES = ctypes.sizeof(LayerRow)
+_SEGMENT_BYTES = ctypes.sizeof(Segment)
+_SCRATCH_BYTES = ctypes.sizeof(Scratch)
+
+
+@njit(inline="always")
+def layer_of(f: FrameFields, net: int, number: int) -> LayerRow:
+    """Layer `number` of net `net`; the head is number `f.layers`."""
+    return _layer_at(f.net_table + _LAYER_BYTES * (net * (f.layers + 1) + number))
+
+
+@njit(inline="always")
+def segment_of(f: FrameFields, number: int) -> Segment:
+    """The segment of that number."""
+    return _segment_at(f.segment_table + _SEGMENT_BYTES * number)
+
+
+@njit(inline="always")
+def scratch_of(f: FrameFields, thread: int) -> Scratch:
+    """The scratch of a thread."""
+    return _scratch_at(f.scratch + _SCRATCH_BYTES * thread)
+
+
+FIELDS = names_of(FrameFields)
+COUNTS = frozenset(FIELDS[: FIELDS.index("obs")])  # fields that may be 0
 
 
 @cache
-def globals_of(function: FunctionType) -> tuple[tuple[str, str], ...]:
-    """The globals its code loads, each with what the instruction behind it names; alike for every frame."""
+def fields_read(function: FunctionType) -> frozenset[str]:
+    """The fields of the frame that a function reads itself: whatever it takes from the local variable `f`."""
     words = pairwise(dis.get_instructions(function))
-    return tuple((word.argval, following.argval) for word, following in words if word.opname == "LOAD_GLOBAL")
+    return frozenset(name.argval for f, name in words if f.argval == "f" and name.opname == "LOAD_ATTR")
 
 
 class Frame:
-    """The table, the memory it points to, and which kernels were looked at."""
+    """The struct, whatever it points to, and which kernels were checked."""
 
     def __init__(self) -> None:
-        self.table = np.zeros(ENTRIES, np.int64)
-        self.address = self.table.ctypes.data
-        self.held: dict[At, Memory] = {}
-        self._kernels: dict[At, Kernel] = {}
-        self._complete: set[Kernel] = set()
+        self.fields = FrameFields()
+        self.address = ctypes.addressof(self.fields)
+        self.held: dict[str, Any] = {}
+        """what every field was set to; kernels know addresses only, so this keeps the memory alive"""
+        self._complete: set[CompiledKernel] = set()
 
     def copy(self) -> "Frame":
-        """Another table with the same entries, for whoever changes some of them; the memory is one."""
+        """A frame of its own with the same fields, for whoever changes some of them; the memory is shared."""
         other = Frame()
-        other.table[:] = self.table
-        other.held, other._kernels = dict(self.held), dict(self._kernels)
+        other.fill(**self.held)
         return other
 
-    def count(self, counts: Mapping[At, int]) -> None:
-        for entry, count in counts.items():
-            self.table[entry] = int(count)
+    def fill(self, **entries: int | Tensor | np.ndarray | ctypes.Structure | CompiledKernel) -> None:
+        """Set fields: a number as it is; of memory and of a kernel the address."""
+        for name, entry in entries.items():
+            assert name in FIELDS, name
+            setattr(self.fields, name, _number_of(entry))
+        self.held.update(entries)
 
-    def point(self, entry: At, memory: Memory) -> None:
-        """Hold on to memory and note where it lies."""
-        self.held[entry] = memory
-        self.table[entry] = memory.data_ptr() if isinstance(memory, Tensor) else memory.ctypes.data
+    def check(self, kernel: CompiledKernel, ignored: Iterable[str] = ()) -> None:
+        """RuntimeError where an address is missing that this kernel, or one it calls, reads; checked once.
 
-    def point_all(self, memories: Mapping[At, Memory]) -> None:
-        for entry, memory in memories.items():
-            self.point(entry, memory)
-
-    def install(self, kernels: Kernels) -> None:
-        """Have kernels call these by their address."""
-        self._kernels.update(kernels)
-        self.count({entry: address_of(kernel) for entry, kernel in kernels.items()})
-
-    def check(self, kernel: Kernel, but: Iterable[At] = ()) -> None:
-        """RuntimeError where an address is missing that this kernel, or one it calls, reads; looked at once.
-
-        `but` names what they read under a switch that is off.
+        `ignored`: what they read under a switch that is off.
         """
         if kernel in self._complete:
             return
-        missing = [entry.name for entry in sorted(self.read_by(kernel) - {*but}) if not self.table[entry]]
-        if missing:
+        read = self.read_by(kernel).difference(ignored)
+        if missing := [name for name in FIELDS if name in read and not getattr(self.fields, name)]:
             name = kernel.py_func.__name__
             raise RuntimeError(f"the frame of the fused engine has no {', '.join(missing)}, which {name} reads")
         self._complete.add(kernel)
 
-    def read_by(self, kernel: Kernel) -> set[At]:
-        """The addresses a kernel reads: by itself, through functions it calls and through those it calls by address."""
-        found: set[At] = set()
-        seen: set[FunctionType] = set()
+    def read_by(self, kernel: CompiledKernel) -> set[str]:
+        """The addresses a kernel reads: itself, in functions it calls and in those it calls by address."""
+        fields: set[str] = set()
+        checked: set[FunctionType] = set()
         waiting = [kernel.py_func]
         while waiting:
             function = waiting.pop()
-            seen.add(function)
-            for name, following in globals_of(function):
-                if function.__globals__.get(name) is At:
-                    found.add(entry := At[following])
-                    called = self._kernels.get(entry)
-                else:
-                    called = function.__globals__.get(name)
-                inner = getattr(called, "py_func", None)
-                if inner and inner not in seen:
-                    waiting.append(inner)
-        return {entry for entry in found if entry >= At.OBS}
+            if function in checked:
+                continue
+            checked.add(function)
+            own_fields = fields_read(function)
+            fields |= own_fields
+            called = [function.__globals__.get(name) for name in function.__code__.co_names]
+            called += [self.held.get(name) for name in own_fields]
+            waiting += [item.py_func for item in called if isinstance(item, Dispatcher)]
+        return fields - COUNTS
+
+
+def _number_of(entry: int | Tensor | np.ndarray | ctypes.Structure | CompiledKernel) -> int:
+    if isinstance(entry, Tensor):
+        return entry.data_ptr()
+    if isinstance(entry, np.ndarray):
+        return entry.ctypes.data
+    if isinstance(entry, ctypes.Structure):
+        return ctypes.addressof(entry)
+    return address_of(entry) if isinstance(entry, Dispatcher) else int(cast(int, entry))

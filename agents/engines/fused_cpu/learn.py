@@ -3,9 +3,6 @@
 from time import perf_counter
 
 from stride.agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
-from stride.agents.engines.fused_cpu.frame import At
-from stride.agents.engines.fused_cpu.kernels import minibatches, replay
-from stride.agents.engines.plan.numbers import Live
 from stride.agents.experience.nouns import Rollout
 from stride.agents.sockets import Learner
 
@@ -24,7 +21,7 @@ class RolloutLearn:
         return self._binding.bound
 
     def learn(self, learner: Learner, work: Rollout) -> None:
-        bound = self._binding.of(learner)
+        bound = self._binding.get(learner)
         if not bound.begun:
             bound.attach(learner.optimizer)
             bound.begin()
@@ -34,10 +31,10 @@ class RolloutLearn:
         recipe = bound.recipe
         bound.prepare(recipe.reward(work), recipe.order())
         recipe.before_learning(bound.live)
-        bound.learn(minibatches.learn, recipe.updates)
-        bound.give()
+        bound.learn(recipe.updates)
+        bound.end()
         learner.progress["updates"] += recipe.updates
-        recipe.tell(bound.stats, recipe.updates)
+        recipe.report(bound.stats, recipe.updates)
         recipe.after_learning(work)
 
 
@@ -55,26 +52,27 @@ class ReplayLearn:
         return self._binding.bound
 
     def learn(self, learner: Learner, work: int) -> None:
-        bound = self._binding.of(learner)
+        bound = self._binding.get(learner)
         bound.attach(learner.optimizer)
-        recipe, table, progress = bound.recipe, bound.frame.table, learner.progress
+        recipe, fields, progress = bound.recipe, bound.frame.fields, learner.progress
         recipe.renew_statistics()  # of what was collected, also where no update is due
         if not work:
             return
         bound.prepare()
         recipe.before_learning(bound.live)
         noise = recipe.noise(work)
-        began, table[At.THREADS] = perf_counter(), bound.pace.choose()
+        start_time = perf_counter()
+        fields.threads = bound.pace.choose()
         first = 0
         for count in bound.draws(work, learner.live.gamma):
             if noise is not None:
-                bound.frame.point(At.NOISE, noise[first:])
-            bound.stats[:] = 0.0
-            # which updates are told of is counted over the whole run, not anew in each piece
-            bound.live[Live.MADE] = progress["updates"]
-            bound.learn(replay.learn, count)
+                bound.frame.fill(noise=noise[first:])
+            bound.clear_stats()
+            # which updates are reported is counted over the complete run, not anew in each piece
+            bound.live.made = progress["updates"]
+            bound.learn(count)
             progress["updates"] += count
-            recipe.tell(bound.stats, count)
+            recipe.report(bound.stats, count)
             first += count
-        bound.pace.took(int(table[At.THREADS]), (perf_counter() - began) / work)
-        bound.note_steps()
+        bound.pace.took(fields.threads, (perf_counter() - start_time) / work)
+        bound.parameters.give()

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.fused_cpu import model_losses, model_nets, model_scan
 from stride.agents.engines.fused_cpu.kernels import laprop
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.model_losses import DreamLosses, ReplayLosses
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.workers import Pace, Workers
@@ -25,7 +25,7 @@ from stride.agents.networks.layers import one_thread
 from stride.agents.planet import PlaNet
 from stride.agents.sockets import Learner
 
-KERNELS: tuple[Kernel, ...] = (*model_scan.KERNELS, *model_losses.KERNELS, laprop.step, *model_nets.KERNELS)
+KERNELS: tuple[CompiledKernel, ...] = (*model_scan.KERNELS, *model_losses.KERNELS, laprop.step, *model_nets.KERNELS)
 
 
 class KernelLaProp(LaProp):

@@ -15,7 +15,7 @@ from torch import Tensor
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.fused_cpu.kernels import model_dream, model_recall
 from stride.agents.engines.fused_cpu.kernels.address_table import Value
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.kernels.model_tables import LOSSES, DreamTable, RecallTable, dream_scratch
 from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
 from stride.agents.engines.fused_cpu.model_nets import (
@@ -36,7 +36,7 @@ from stride.agents.networks.world_model import DenseCell, State
 from stride.agents.planet import PlaNet
 from stride.utils.counter_rng import normal
 
-KERNELS: tuple[Kernel, ...] = (
+KERNELS: tuple[CompiledKernel, ...] = (
     model_dream.imagine, model_dream.learn, model_recall.value, model_recall.look_back, model_recall.tell,
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stride.agents.engines.fused_cpu.kernels import model_nets
 from stride.agents.engines.fused_cpu.kernels.address_table import AddressTable
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.engines.fused_cpu.kernels.model_tables import (
     NetGradients,
     NetLayer,
@@ -24,7 +24,7 @@ from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.normed import RMSNorm
 
-KERNELS: tuple[Kernel, ...] = (model_nets.products,)
+KERNELS: tuple[CompiledKernel, ...] = (model_nets.products,)
 
 
 class KernelPool:
@@ -42,7 +42,7 @@ class KernelPool:
             self._scratch = torch.empty(self.threads * floats)
         return self._scratch[: self.threads * floats].view(self.threads, floats)
 
-    def run(self, kernel: Kernel, table: AddressTable) -> None:
+    def run(self, kernel: CompiledKernel, table: AddressTable) -> None:
         """Run a kernel on each thread that its table asks for; RuntimeError where the table lacks an address."""
         table.check(kernel.py_func.__name__)
         self.workers.run(address_of(kernel), table.address, int(table.row["threads"][0]))

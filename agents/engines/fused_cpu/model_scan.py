@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from stride.agents.engines.fused_cpu.kernels import model_scan
-from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel
 from stride.agents.engines.fused_cpu.kernels.model_tables import ModelTable, ScanSlopes, ScanTable
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.layers import Context
 from stride.agents.networks.world_model import RSSM, DenseCell, ModelSizes, State
 
-KERNELS: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
+KERNELS: tuple[CompiledKernel, ...] = (model_scan.forward, model_scan.backward)
 
 
 def scan_weights(rssm: RSSM) -> dict[str, Tensor]:

@@ -1,68 +1,96 @@
-"""How torch's parameters and the optimizer's moments reach the kernels: as copies, or as views of kernels' memory."""
+"""How torch's numbers reach the kernels: parameters and moments as copies, or as views of the kernels' memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from stride.agents.engines.fused_cpu.frame import At, Frame
+from stride.agents.engines.fused_cpu.frame import Frame
 from stride.agents.engines.fused_cpu.kernels import nets
-from stride.agents.engines.plan.layout import LANES, Layout
+from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.recipe import scaling
+from stride.agents.networks.encoders import FlatEncoder, RunningNorm
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # in the optimizer's state of a parameter
+State = Mapping[Tensor, dict[str, Tensor]]
 
 
-class _Attached:
-    """What the optimizer is set to, and the steps it has made."""
+class FeatureScaling:
+    """An encoder's statistics, copied to where kernels find them: torch makes a new tensor each time."""
 
-    def __init__(self, frame: Frame, live: np.ndarray, layout: Layout) -> None:
+    def __init__(self, frame: Frame, live: Live, encoder: FlatEncoder) -> None:
+        self._encoder = encoder
+        centre, scale, live.bound = scaling(encoder)
+        self._centre, self._scale = centre.clone(), scale.clone()
+        frame.fill(centre=self._centre, scale=self._scale)
+
+    def refresh(self) -> None:
+        """Copy the present statistics, where they change."""
+        if isinstance(self._encoder.leaf[0], RunningNorm):
+            centre, scale, _ = scaling(self._encoder)
+            self._centre.copy_(centre)
+            self._scale.copy_(scale)
+
+
+class AttachedParameters:
+    """An optimizer as kernels know it: its settings and its count of steps in `live`. Base of the two below."""
+
+    group: Mapping[str, Any]
+    """of the optimizer: its rate is where schedules write it"""
+
+    def __init__(self, frame: Frame, live: Live, layout: FlatLayout) -> None:
         self._frame, self._live, self._layout = frame, live, layout
-        self.group: Mapping[str, Any]
-        """of the optimizer: its rate is where schedules write it"""
-        self._state: Mapping[Tensor, dict[str, Tensor]] | None = None
-        self._places: list[int] = []  # addresses, by which other memory is noticed
-
-    def _read(self, optimizer: Optimizer, first: Mapping[str, Tensor]) -> None:
-        """The optimizer's settings; its steps by the state of one parameter."""
-        live, self.group = self._live, optimizer.param_groups[0]
-        live[Live.STEP] = float(first["step"]) if first else 0.0
-        live[Live.BETA_1], live[Live.BETA_2] = self.group["betas"]
-        live[Live.EPSILON], live[Live.DECAY] = self.group["eps"], self.group["weight_decay"]
-
-    def _count_steps(self, parameters: Sequence[Tensor], state: Mapping[Tensor, dict[str, Tensor]]) -> None:
-        """Equal numbers, so one memory for all of them."""
-        self._counters = torch.full((len(parameters),), float(self._live[Live.STEP]))
-        for parameter, step in zip(parameters, self._counters, strict=True):
-            state[parameter]["step"] = step
-
-    def _note_steps(self) -> None:
-        self._counters.fill_(float(self._live[Live.STEP]))
-
-
-class Copied(_Attached):
-    """Torch's, copied in before and out after each rollout: a microsecond per ten thousand; none falls out of step."""
-
-    def __init__(self, frame: Frame, live: np.ndarray, layout: Layout, parameters: list[nn.Parameter]) -> None:
-        super().__init__(frame, live, layout)
-        self._parameters = parameters
+        self._state: State | None = None
+        self._addresses: list[int] = []  # of the parameters, by which other memory is noticed
 
     def attach(self, optimizer: Optimizer) -> None:
-        state, places = optimizer.state, [p.data_ptr() for p in self._parameters]
-        if state is self._state and places == self._places:
+        """Find the parameters and their moments; again where their memory is another, as after loading."""
+        live, state = self._live, optimizer.state
+        if state is self._state and self._addresses == self._present_addresses():
             return
-        self._read(optimizer, state[self._parameters[0]])
-        for parameter in self._parameters:
+        self.group = optimizer.param_groups[0]
+        parameters = self._learnt()
+        first = state[parameters[0]]
+        live.step = float(first["step"]) if first else 0.0
+        live.beta_1, live.beta_2 = self.group["betas"]
+        live.epsilon, live.decay = self.group["eps"], self.group["weight_decay"]
+        self._connect(state)
+        self._steps = torch.full((len(parameters),), live.step)  # equal numbers, so one memory for all of them
+        for parameter, step in zip(parameters, self._steps, strict=True):
+            state[parameter]["step"] = step
+        self._state, self._addresses = state, self._present_addresses()
+
+    def _present_addresses(self) -> list[int]:
+        return [tensor.parameter.data_ptr() for tensor in self._layout.tensors]
+
+    def _learnt(self) -> list[Tensor]:
+        raise NotImplementedError
+
+    def _connect(self, state: State) -> None:
+        raise NotImplementedError
+
+    def give(self) -> None:
+        """The count of steps back to torch, as the kernels left it."""
+        self._steps.fill_(self._live.step)
+
+
+class CopiedParameters(AttachedParameters):
+    """Torch's, copied in before and out after each rollout (a microsecond per ten thousand): none falls out of step."""
+
+    def _learnt(self) -> list[Tensor]:
+        return list(self.group["params"])
+
+    def _connect(self, state: State) -> None:
+        for parameter in self._learnt():
             if not state[parameter]:
-                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                state[parameter].update(moments)
-        self._count_steps(self._parameters, state)
-        self._frame.point(At.TENSOR_TABLE, self._layout.tensors(state))
-        self._state, self._places = state, places
+                state[parameter].update({name: torch.zeros_like(parameter) for name in MOMENTS})
+        self._frame.fill(tensor_table=self._layout.tensor_table(state))
 
     def fetch(self) -> None:
-        """As they are now."""
+        """Copy them in as they are now."""
         self._frame.check(nets.fetch_parameters)
         self._frame.check(nets.turn)
         nets.fetch_parameters(self._frame.address)
@@ -72,55 +100,36 @@ class Copied(_Attached):
     def give(self) -> None:
         """Parameters, moments and the count of steps back to torch."""
         nets.give_parameters(self._frame.address)
-        self._note_steps()
+        super().give()
 
 
-class Viewed(_Attached):
+class ViewedParameters(AttachedParameters):
     """Views of the flat buffers from the first call on: an update per env step would pay for copies.
 
     A checkpoint holds them one by one.
     """
 
-    def __init__(self, frame: Frame, live: np.ndarray, layout: Layout) -> None:
-        super().__init__(frame, live, layout)
-        self._parameters = [place.parameter for place in layout.places[: layout.learnt]]
-        own = (At.PARAMETERS, At.FIRST_MOMENT, At.SECOND_MOMENT)
-        self._values, *self._moments = (torch.as_tensor(frame.held[entry]) for entry in own)
+    def _learnt(self) -> list[Tensor]:
+        return [tensor.parameter for tensor in self._layout.tensors[: self._layout.learnt]]
 
-    def attach(self, optimizer: Optimizer) -> None:
+    def _connect(self, state: State) -> None:
         """Make them views; again where a parameter has been given other memory."""
-        places = self._layout.places
-        state, addresses = optimizer.state, [place.parameter.data_ptr() for place in places]
-        if state is self._state and addresses == self._places:
-            return
-        self._read(optimizer, state[self._parameters[0]])
-        for place in places:
-            place.parameter.data = _moved(place.parameter.data, place.view(self._values))
-        for place in places[: self._layout.learnt]:
-            own = state[place.parameter]
-            for name, flat in zip(("exp_avg", "exp_avg_sq"), self._moments, strict=True):
-                view = place.view(flat)
-                own[name] = _moved(own[name], view) if name in own else view.zero_()
-        self._count_steps(self._parameters, state)
-        self._state, self._places = state, [place.parameter.data_ptr() for place in places]
+        held = self._frame.held
+        flat, *moments = (torch.as_tensor(held[name]) for name in ("parameters", "first_moment", "second_moment"))
+        for tensor in self._layout.tensors:
+            tensor.parameter.data = _moved(tensor.parameter.data, tensor.view(flat))
+        for tensor in self._layout.tensors[: self._layout.learnt]:
+            of_parameter = state[tensor.parameter]
+            for name, moment in zip(MOMENTS, moments, strict=True):
+                view = tensor.view(moment)
+                of_parameter[name] = _moved(of_parameter[name], view) if name in of_parameter else view.zero_()
 
     def fetch(self) -> None:
-        """For whoever plays the transposes of the net that acts."""
+        """Transpose the net that acts, for whoever plays."""
         self._frame.check(nets.turn)
         nets.turn(self._frame.address, 0, 0, 1)
-
-    def give(self) -> None:
-        """The count of steps; all else is there."""
-        self._note_steps()
 
 
 def _moved(values: Tensor, view: Tensor) -> Tensor:
     """`view`, with these values in it."""
     return view if values.data_ptr() == view.data_ptr() else view.copy_(values)
-
-
-def aligned(count: int) -> np.ndarray:
-    """float32 zeros that begin on a cache line."""
-    raw = np.zeros(count + LANES, np.float32)
-    skip = -raw.ctypes.data % (4 * LANES) // 4
-    return raw[skip : skip + count]

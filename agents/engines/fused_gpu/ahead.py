@@ -3,7 +3,7 @@
 Who plays it is known by then: the actor as it was before these updates. It is played into copies, of rows, slots,
 worlds and window, which become the memory's and the collector's own only as the next iteration begins. So all stands
 between two iterations where it stands on one stream: a checkpoint holds no half of a rollout, and after a load what was
-played ahead counts for nothing.
+played ahead is ignored.
 
 Two waits order the streams, and no bit hangs on anything else: `begin` has the second one wait for all that was asked
 of the first (the copies, the actor, the draws), `collect` has the first one wait for the second before it copies back.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from stride.agents.engines.fused_gpu.play import FusedPlay, Place
+from stride.agents.engines.fused_gpu.play import FusedPlay, RolloutBuffers
 from stride.agents.sockets import Learner
 
 
@@ -45,8 +45,8 @@ class Ahead:
 
     def __init__(self, play: FusedPlay, learner: Learner, beside: Beside) -> None:
         self.name, self._play, self._beside = play.name, play, beside
-        self._own = play.place(learner, learner.memory.rows)
-        self._copies = Place(*([each.clone() for each in group] for group in self._own))
+        self._originals = play.buffers(learner, learner.memory.rows)
+        self._copies = RolloutBuffers(*([buffer.clone() for buffer in group] for group in self._originals))
         self._noise: Tensor  # lives as long as the second stream may read it
         self._next: tuple[int, ...] = ()  # which rollout lies in the copies
 
@@ -57,11 +57,11 @@ class Ahead:
 
     def collect(self, learner: Learner, steps: int) -> None:
         collector, memory = learner.collector, learner.memory
-        self._beside.wait()  # for one that nobody takes, too: it reads the same actor
+        self._beside.wait()  # also for one that is not taken: it reads the same actor
         if self._next != (*_count(learner), steps):
             return self._play.collect(learner, steps)
-        for mine, copies in zip(self._own, self._copies, strict=True):
-            torch._foreach_copy_(mine, copies)
+        for originals, copies in zip(self._originals, self._copies, strict=True):
+            torch._foreach_copy_(originals, copies)
         collector.calls += 1
         memory.written += steps
 
@@ -69,7 +69,7 @@ class Ahead:
     def begin(self, learner: Learner) -> None:
         """Play the next rollout by the collector's policy as it is now, from where the worlds stand now."""
         collector, steps = learner.collector, learner.memory.rows
-        torch._foreach_copy_(self._copies.state, self._own.state)
+        torch._foreach_copy_(self._copies.state, self._originals.state)
         self._play.fetch()
         self._noise = collector.noise(steps)
         collector.calls -= 1  # it counts when it is taken

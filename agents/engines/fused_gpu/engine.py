@@ -1,6 +1,6 @@
-"""`engine: fused_gpu`, the door: the same agent, draws and memory, with play and learn, or learn alone, in kernels.
+"""`engine: fused_gpu`: the same agent, draws and memory, with play and learn, or learn alone, in kernels.
 
-What an algorithm is to it stands in ../plan, as for fused_cpu.
+An algorithm's recipe is in ../plan, as for fused_cpu.
 """
 
 from collections.abc import Callable
@@ -37,11 +37,11 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return refusal
     if refusal := why_not_lowered(config, agent.collector.envs.device):
         return refusal
-    recipe, room = made(kind, agent), shared_of_block(agent.collector.envs.device)
-    needed = max(fitting(recipe, room).shared, learn.shared_of(learn.sizes_of(recipe)))
-    if needed > room:
+    recipe, available = make_recipe(kind, agent), shared_of_block(agent.collector.envs.device)
+    needed = max(fitting(recipe, available).shared, learn.shared_of(learn.sizes_of(recipe)))
+    if needed > available:
         dims = list(config.hidden_dims)
-        return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {room >> 10} KB"
+        return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {available >> 10} KB"
     return None
 
 
@@ -51,8 +51,9 @@ def why_not_lowered(config: Config, device: torch.device) -> str | None:
         return None
     if len(config.hidden_dims) < 2:
         return f"precision: {config.precision} is of what hidden layers multiply with one another, and there is one"
-    if (found := capability(device)) < TENSOR_CORES:
-        return f"precision: {config.precision} needs a GPU from sm_80 on, this one is sm_{found[0]}{found[1]}"
+    major, minor = capability(device)
+    if (major, minor) < TENSOR_CORES:
+        return f"precision: {config.precision} needs a GPU from sm_80 on, this one is sm_{major}{minor}"
     return None
 
 
@@ -64,12 +65,7 @@ def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
     return kind.why_not_played(agent.policy, envs.observation_space)
 
 
-def lags(agent: Agent) -> bool:
-    """Whether an actor of one iteration before plays."""
-    return isinstance(agent, PPO) and agent.lagging is not None
-
-
-def made(kind: Any, agent: Agent) -> OnPolicy:
+def make_recipe(kind: Any, agent: Agent) -> OnPolicy:
     """The recipe of an agent of its own class."""
     recipe: OnPolicy = kind(agent)
     return recipe
@@ -83,17 +79,21 @@ def fused_gpu(
     Where an older actor plays it does so `beside` the updates, by a stream instead of a graph; without it before them.
     """
     assert issubclass(kind, OnPolicy)
-    envs, alone = agent.collector.envs, why_not_played(kind, agent)
-    device, compile = envs.device, envs.compile if isinstance(envs, CudaEnv) else compile_cuda
+    envs, refusal = agent.collector.envs, why_not_played(kind, agent)
+    device = envs.device
+    compile = envs.compile if isinstance(envs, CudaEnv) else compile_cuda
     play: Play = EagerPlay()
-    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
-    if not alone:
-        recipe = made(kind, agent)
+    learn_socket = FusedLearn(
+        lambda learner: make_recipe(kind, learner), compile, Repeated(make, device) if make else None
+    )
+    if not refusal:
+        recipe = make_recipe(kind, agent)
         play = fused = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
-        if lags(agent) and beside:
+        is_lagging = isinstance(agent, PPO) and agent.lagging
+        if is_lagging and beside:
             play = ahead = Ahead(fused, agent, beside(device))
-            learns.beside = ahead.begin
+            learn_socket.beside = ahead.begin
         elif make:
             play = GraphedPlay(make, device, fused)
-    reason = f"updates only: {alone}" if alone else "knows all the config asks for"
-    return Engine("fused_gpu", reason, play, learns)
+    reason = f"updates only: {refusal}" if refusal else "knows all the config asks for"
+    return Engine("fused_gpu", reason, play, learn_socket)

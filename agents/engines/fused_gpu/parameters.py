@@ -3,62 +3,64 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from stride.agents.engines.plan.layout import Layout
+from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.numbers import Live
 
 
-def fetch(layout: Layout, flat: Tensor) -> None:
-    """As they are now, float32 [layout.whole]; what lies between them stays."""
-    for place in layout.places:
-        place.view(flat).copy_(place.parameter)
+def fetch(layout: FlatLayout, flat: Tensor) -> None:
+    """Copy the present parameters to float32 [layout.full_size]; the padding between them stays."""
+    for tensor in layout.tensors:
+        tensor.view(flat).copy_(tensor.parameter)
 
 
-class Copied:
-    """Parameters, moments and steps, copied in before an iteration's updates and out after them; none falls out of
-    step, so the engine may change between two iterations. Nothing waits for the device."""
+class DeviceParameters:
+    """Parameters, moments and steps, copied in before an iteration's updates and out after them.
 
-    def __init__(self, layout: Layout, device: torch.device) -> None:
+    None falls out of step, so the engine may change between two iterations. Nothing waits for the device.
+    """
+
+    def __init__(self, layout: FlatLayout, device: torch.device) -> None:
         self._layout = layout
-        # memory of their own: `Place.view` counts from where it begins
-        self.values = torch.zeros(layout.whole, device=device)
+        # memory of their own: `FlatTensor.view` counts from where it begins
+        self.values = torch.zeros(layout.full_size, device=device)
         self.first, self.second = (torch.zeros(layout.size, device=device) for _ in range(2))
         self.group: Mapping[str, Any]
         """of the optimizer: its rate is where schedules write it"""
         self._state: Mapping[Tensor, dict[str, Tensor]]
 
-    def attach(self, optimizer: Optimizer, live: np.ndarray) -> None:
-        """Find the moments, making those that are not there yet; note what the optimizer is set to."""
+    def attach(self, optimizer: Optimizer, live: Live) -> None:
+        """Find the moments, making those that are missing; write the optimizer's settings to `live`."""
         self._state, self.group = optimizer.state, optimizer.param_groups[0]
-        for place in self._layout.places:
-            own, parameter = optimizer.state[place.parameter], place.parameter
-            if not own:
-                where = parameter.device if self.group["capturable"] else "cpu"
-                own["step"] = torch.zeros((), device=where)
-                own["exp_avg"], own["exp_avg_sq"] = torch.zeros(2, *parameter.shape, device=parameter.device)
-        live[Live.LEARNING_RATE], (live[Live.BETA_1], live[Live.BETA_2]) = self.group["lr"], self.group["betas"]
-        live[Live.EPSILON], live[Live.DECAY] = self.group["eps"], self.group["weight_decay"]
+        for parameter, *_ in self._layout.tensors:
+            state = optimizer.state[parameter]
+            if not state:
+                device = parameter.device if self.group["capturable"] else "cpu"
+                state["step"] = torch.zeros((), device=device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros(2, *parameter.shape, device=parameter.device)
+        live.learning_rate = self.group["lr"]
+        live.beta_1, live.beta_2 = self.group["betas"]
+        live.epsilon, live.decay = self.group["eps"], self.group["weight_decay"]
 
     @torch.no_grad()
-    def fetch(self, made: Tensor) -> None:
-        """All as they are now; into `made` [] how many steps there were."""
+    def fetch(self, steps: Tensor) -> None:
+        """Copy all in as it is now; to `steps` [] the number of steps made."""
         fetch(self._layout, self.values)
-        for place in self._layout.places:
-            own = self._state[place.parameter]
-            place.view(self.first).copy_(own["exp_avg"])
-            place.view(self.second).copy_(own["exp_avg_sq"])
-        made.copy_(own["step"])
+        for tensor in self._layout.tensors:
+            state = self._state[tensor.parameter]
+            tensor.view(self.first).copy_(state["exp_avg"])
+            tensor.view(self.second).copy_(state["exp_avg_sq"])
+        steps.copy_(state["step"])
 
     @torch.no_grad()
-    def give(self, made: Tensor) -> None:
-        """And back."""
-        for place in self._layout.places:
-            own = self._state[place.parameter]
-            place.parameter.copy_(place.view(self.values))
-            own["exp_avg"].copy_(place.view(self.first))
-            own["exp_avg_sq"].copy_(place.view(self.second))
-            own["step"].copy_(made)
+    def give(self, steps: Tensor) -> None:
+        """Copy all back."""
+        for tensor in self._layout.tensors:
+            state = self._state[tensor.parameter]
+            tensor.parameter.copy_(tensor.view(self.values))
+            state["exp_avg"].copy_(tensor.view(self.first))
+            state["exp_avg_sq"].copy_(tensor.view(self.second))
+            state["step"].copy_(steps)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.engines.fused_gpu.parameters import fetch
-from stride.agents.engines.plan.layout import Layer, Layout
+from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.on_policy import OnPolicy, lay_out
 from stride.agents.experience.nouns import leaves
 from stride.agents.networks.actor_critic import ActorCritic
-from stride.agents.networks.encoders import OneHot, RunningNorm, StaticNorm
+from stride.agents.networks.encoders import FlatEncoder, OneHot, RunningNorm, StaticNorm
 from stride.agents.networks.heads import Gaussian
 from stride.agents.sockets import Learner
 from stride.envs_fast.cuda_env import CudaEnv
@@ -27,8 +27,8 @@ WORLDS = 4  # tensors that are the worlds' own, first of what their kernels take
 SPLITS = (1, 2, 4, 8)  # threads of a world, which are neighbours in a warp
 
 
-class Sizes(NamedTuple):
-    """What rollout.cuh is compiled for; it says what each of them is."""
+class RolloutSizes(NamedTuple):
+    """The constants that rollout.cuh is compiled with, which explains them."""
 
     block: int
     split: int
@@ -61,14 +61,14 @@ def whole(floats: int) -> int:
     return -(-floats // 4) * 4
 
 
-def sizes_of(policy: ActorCritic, layout: Layout, split: int) -> Sizes:
-    """Of a policy laid out so, whose worlds are played by so many threads each."""
+def sizes_of(policy: ActorCritic, layout: FlatLayout, split: int) -> RolloutSizes:
+    """Sizes of a policy with this layout, whose worlds are played by so many threads each."""
     encoder, net = policy.encoder, layout.nets[0]
     leaf, torso = encoder.leaf[0], policy.actor[0] if isinstance(policy.trunk, nn.Identity) else policy.trunk
     assert isinstance(torso, nn.Sequential)
-    hidden: list[int] = net[:-1, Layer.WIDTH].tolist()
+    hidden: list[int] = net["width"][:-1].tolist()
     one_hot = isinstance(leaf, OneHot)
-    return Sizes(
+    return RolloutSizes(
         block=BLOCK,
         split=split,
         features=encoder.size,
@@ -76,8 +76,8 @@ def sizes_of(policy: ActorCritic, layout: Layout, split: int) -> Sizes:
         actions=policy.head.linear.out_features,
         depth=len(hidden),
         widest=max(*hidden, 0 if one_hot else encoder.size),
-        weights=net[:, Layer.WEIGHT].tolist(),
-        biases=net[:, Layer.BIAS].tolist(),
+        weights=net["weight"].tolist(),
+        biases=net["bias"].tolist(),
         gaussian=isinstance(policy.head, Gaussian),
         log_std=layout.log_std,
         relu=isinstance(torso[1], nn.ReLU),
@@ -88,7 +88,7 @@ def sizes_of(policy: ActorCritic, layout: Layout, split: int) -> Sizes:
     )
 
 
-def fitting(recipe: OnPolicy, room: int) -> Sizes:
+def fitting(recipe: OnPolicy, room: int) -> RolloutSizes:
     """Those with as few threads for a world as keep a GPU busy, more where a block's worlds would take more shared
     memory than there is `room`; results do not depend on it. With the most threads it may still be too little."""
     agent, layout = recipe.agent, recipe.shape.layout
@@ -97,25 +97,25 @@ def fitting(recipe: OnPolicy, room: int) -> Sizes:
     return next((sizes for sizes in choices if sizes.shared <= room), choices[-1])
 
 
-def source_of(world: World, sizes: Sizes) -> Source:
+def source_of(world: World, sizes: RolloutSizes) -> Source:
     """The kernel that plays it: NAME_rollout of the twin's name."""
     named = {name.upper(): value for name, value in sizes._asdict().items()}
     return with_sizes(read_source(ROLLOUT, twin_of(world)), named)
 
 
-class Place(NamedTuple):
-    """What a rollout is written to, and what it goes on from."""
+class RolloutBuffers(NamedTuple):
+    """The memory that a rollout is written to, and the state from which it goes on."""
 
     rows: list[Tensor]  # [T, N, ...]: the memory's columns, log-probabilities, and what is told of episodes that ended
     state: list[Tensor]  # of worlds, collector, slots and window: read and written
 
 
 class FusedPlay:
-    """The collector's steps, in one launch. Owns a copy of the actor, and what is told beside the memory."""
+    """The collector's steps, in one launch. Owns a copy of the actor, and results that the memory has no column for."""
 
     name = "fused_gpu"
 
-    def __init__(self, recipe: OnPolicy, sizes: Sizes) -> None:
+    def __init__(self, recipe: OnPolicy, sizes: RolloutSizes) -> None:
         collector, memory = recipe.agent.collector, recipe.agent.memory
         envs, policy = collector.envs, collector.policy  # which is the agent's, or that of one iteration before
         assert isinstance(envs, CudaEnv) and isinstance(policy, ActorCritic)
@@ -123,18 +123,18 @@ class FusedPlay:
         self._kernels = envs.compile(source_of(envs.world, sizes), envs.device)
         self._kernel = f"{twin_of(envs.world).stem}_rollout"
         self._window = envs.compile(read_source(EPISODES), envs.device)
-        self.parameters = torch.zeros(self._layout.whole, device=envs.device)
-        self._scaling = scaling_of(policy.encoder.leaf[0], sizes.features, envs.device)
+        self.parameters = torch.zeros(self._layout.full_size, device=envs.device)
+        self._scaling = scaling_of(policy.encoder, envs.device)
         self.log_prob, self._returns, self._lengths = torch.zeros(3, memory.rows, memory.num_envs, device=envs.device)
 
     @torch.no_grad()
     def collect(self, learner: Learner, steps: int) -> None:
-        here = self.place(learner, steps)
+        buffers = self.buffers(learner, steps)
         self.fetch()
-        self.launch(here, learner.collector.noise(steps))
+        self.launch(buffers, learner.collector.noise(steps))
         learner.memory.written += steps
 
-    def place(self, learner: Learner, steps: int) -> Place:
+    def buffers(self, learner: Learner, steps: int) -> RolloutBuffers:
         """The memory's and the collector's own, from the memory's next row on."""
         collector, memory = learner.collector, learner.memory
         head = memory.written % memory.rows
@@ -142,19 +142,20 @@ class FusedPlay:
             raise ValueError(f"{steps} steps do not fit into the {memory.rows} rows of a rollout from row {head} on")
         rows = (*leaves(memory.table), self.log_prob, self._returns, self._lengths)
         worlds = self._envs.simulation[:WORLDS]
-        (shown,), (now,), (last,) = leaves(self._envs.obs), leaves(collector.obs), leaves(memory.final.obs)
-        between = shown, now, collector.is_first, memory.slot, last, self._envs.wrong
+        (env_obs,), (next_obs,), (final_obs,) = leaves(self._envs.obs), leaves(collector.obs), leaves(memory.final.obs)
+        between = env_obs, next_obs, collector.is_first, memory.slot, final_obs, self._envs.wrong
         state = [*worlds, *between, collector.window.ring, collector.window.count]
-        return Place([each[head : head + steps] for each in rows], state)  # type: ignore[arg-type]
+        return RolloutBuffers([column[head : head + steps] for column in rows], state)  # type: ignore[arg-type]
 
     def fetch(self) -> None:
-        """Who plays, as it is now."""
+        """Copy the policy that plays, as it is now."""
         fetch(self._layout, self.parameters)
 
-    def launch(self, place: Place, noise: Tensor) -> None:
+    def launch(self, buffers: RolloutBuffers, noise: Tensor) -> None:
         """A step for each row; then the episodes that ended."""
-        steps, width = place.rows[0].shape[:2]
-        worlds, (shown, now, is_first, slot, last, wrong, ring, count) = place.state[:WORLDS], place.state[WORLDS:]
+        steps, width = buffers.rows[0].shape[:2]
+        worlds = buffers.state[:WORLDS]
+        *between, wrong, ring, count = buffers.state[WORLDS:]
         self._kernels.launch(
             self._kernel,
             width * self._sizes.split,
@@ -164,26 +165,23 @@ class FusedPlay:
             self.parameters,
             *self._scaling,
             noise,
-            *place.rows,
-            shown,
-            now,
-            is_first,
-            slot,
-            last,
-            np.int32(len(last)),
+            *buffers.rows,
+            *between,
+            np.int32(len(between[-1])),  # slots
             wrong,
             block=self._sizes.block,
             shared=self._sizes.shared,
         )
-        *_, terminated, truncated, _, _, returns, lengths = place.rows
-        told = terminated, truncated, returns, lengths, np.int64(steps * width), ring, count
-        self._window.launch("note_episodes", ONE_BLOCK, *told, block=ONE_BLOCK)
+        *_, terminated, truncated, _, _, returns, lengths = buffers.rows
+        episodes = terminated, truncated, returns, lengths, np.int64(steps * width), ring, count
+        self._window.launch("note_episodes", ONE_BLOCK, *episodes, block=ONE_BLOCK)
 
 
-def scaling_of(leaf: nn.Module, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def scaling_of(encoder: FlatEncoder, device: torch.device) -> tuple[Tensor, Tensor]:
     """Centre and scale of features, of a RunningNorm their variance: the encoder's own, where it has some."""
-    if isinstance(leaf, RunningNorm):
-        return leaf.mean, leaf.var
-    if isinstance(leaf, StaticNorm):
-        return leaf.centre, leaf.scale
-    return torch.zeros(size, device=device), torch.ones(size, device=device)
+    encoding = encoder.leaf[0]
+    if isinstance(encoding, RunningNorm):
+        return encoding.mean, encoding.var
+    if isinstance(encoding, StaticNorm):
+        return encoding.centre, encoding.scale
+    return torch.zeros(encoder.size, device=device), torch.ones(encoder.size, device=device)

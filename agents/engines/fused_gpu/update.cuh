@@ -68,7 +68,7 @@ extern "C" __global__ void worth(const float* reward, const u8* terminated, cons
   if (world >= worlds) return;
   const bool critic = VALUE_NET >= 0;
   i64 rows = (i64)steps * worlds;
-  float gamma = (float)live[LIVE_GAMMA], keep = (float)(live[LIVE_GAMMA] * live[LIVE_LAMBDA]);
+  float gamma = (float)live[LIVE_GAMMA], keep = (float)(live[LIVE_GAMMA] * live[LIVE_GAE_LAMBDA]);
   float ahead = REINFORCE && critic ? value[rows + world] : 0.0f;
   bool known = critic || !REINFORCE;
   for (i64 r = rows - worlds + world; r >= 0; r -= worlds) {
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     sums[MOMENT_TARGET_2] += g * g;
     sums[MOMENT_ERROR] += error;
     sums[MOMENT_ERROR_2] += error * error;
-    sums[MOMENT_RETURN] += share * target[r];
+    sums[MOMENT_TOTAL_RETURN] += share * target[r];
   }
   double sum = block_sums<MOMENTS>(sums, room);
   if (threadIdx.x < MOMENTS) found[blockIdx.x * MOMENTS + threadIdx.x] = sum;
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   double spread = all[MOMENT_TARGET_2] - all[MOMENT_TARGET] * all[MOMENT_TARGET] / rows;
   double left = all[MOMENT_ERROR_2] - all[MOMENT_ERROR] * all[MOMENT_ERROR] / rows;
   stats[STAT_WEIGHT_MEAN] = centre, stats[STAT_WEIGHT_STD] = deviation;
-  stats[STAT_RETURN_MEAN] = all[MOMENT_RETURN] / whole;
+  stats[STAT_RETURN_MEAN] = all[MOMENT_TOTAL_RETURN] / whole;
   stats[STAT_EXPLAINED] = spread > 0.0 ? 1.0 - left / spread : NOT_A_NUMBER;
   state[MADE] = live[LIVE_STEP], state[HALTED] = 0.0;
 }

@@ -1,8 +1,10 @@
-"""Where every number of an agent lies in the flat parameters: widths in whole vectors, tensors on cache lines.
+"""Where every number of an agent is stored in the flat parameters: widths in full vectors, tensors on cache lines.
 
-A net is hidden layers and a head; nets lie one after the other, those that learn first, those that follow them last.
+A net is hidden layers and a head; nets are stored one after the other, those that learn first, those that follow them
+last.
 """
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -10,39 +12,53 @@ import numpy as np
 import torch
 from torch import nn
 
-from stride.agents.engines.plan.numbers import Count, auto
+from stride.agents.engines.plan.numbers import struct
 
 LANES = 16  # float32 of a vector, and of a cache line
-PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are told apart
+PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are reported one by one
 SEGMENT = 1024  # floats at most of what one thread reduces and steps at a time
 
 
-class Layer(Count):
-    """A row of the net table, int64; the last layer of a net is its head. Offsets and sizes are in floats."""
+@struct
+class LayerRow(ctypes.Structure):
+    """A layer in the net table; the last layer of a net is its head. Offsets and sizes are in floats."""
 
-    INNER = auto()  # inputs
-    WIDTH = auto()  # padded to whole vectors; of a head, its outputs
-    WEIGHT = auto()  # offset in the parameters: first layer [inner, width], others [width, inner]
-    BIAS = auto()
-    TURNED = auto()  # offset of [inner, width] in the transposes
-    HIDDEN = auto()  # floats per sample of the activations below this layer's
-
-
-class Entry(Count):
-    """A row of the tensor table, int64: one of torch's parameters, its two moments, and where they lie in ours."""
-
-    VALUE = auto()  # address
-    FIRST = auto()  # address of the first moment
-    SECOND = auto()
-    ROWS = auto()
-    COLUMNS = auto()
-    OFFSET = auto()  # floats, in ours
-    ROW = auto()  # floats from row to row in ours
-    COLUMN = auto()
+    inner: int  # inputs
+    width: int  # padded to full vectors; of a head, its outputs
+    weight: int  # offset in the parameters: first layer [inner, width], others [width, inner]
+    bias: int
+    turned: int  # offset of [inner, width] in the transposes
+    hidden: int  # floats per sample of the activations below this layer's
 
 
-class Place(NamedTuple):
-    """One of torch's parameters and where it lies in ours."""
+@struct
+class TensorRow(ctypes.Structure):
+    """One of torch's parameters in the tensor table: its address, those of its moments, its place in the flat form."""
+
+    value: int
+    first: int  # address of the first moment
+    second: int
+    rows: int
+    columns: int
+    offset: int  # floats, in the flat form
+    row: int  # floats from row to row there
+    column: int
+
+
+@struct
+class Segment(ctypes.Structure):
+    """Floats [first, last) of the flat parameters, and which part they belong to.
+
+    Parts of an on-policy agent are PARTS; with a replay memory part 1 has a target that follows.
+    """
+
+    first: int
+    last: int
+    part: int
+
+
+class FlatTensor(NamedTuple):
+    """One of torch's parameters and where it is stored in the flat form."""
 
     parameter: torch.Tensor
     offset: int
@@ -50,54 +66,52 @@ class Place(NamedTuple):
     column: int
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The parameter's form of its place in a flat buffer."""
+        """The part of a flat buffer that belongs to the parameter, in its shape."""
         shape = self.parameter.shape
         strides = (self.row, self.column) if len(shape) == 2 else (self.column,) * len(shape)
         return flat.as_strided(shape, strides, self.offset)
 
 
-class Layout(NamedTuple):
+class FlatLayout(NamedTuple):
     """The flat form of an agent."""
 
-    nets: np.ndarray  # [nets, layers + 1, len(Layer)]
-    places: list[Place]  # those of what follows last
-    learnt: int  # places that are learnt
-    segments: np.ndarray  # [segments, 3]: first, last, part; of a replayed agent part 1 has a target that follows
+    nets: np.ndarray  # [nets, layers + 1] LayerRow
+    tensors: list[FlatTensor]  # those of nets that follow last
+    learnt: int  # tensors that are learnt
+    segments: np.ndarray  # [segments] Segment
     size: int  # floats that are learnt
-    whole: int  # and with those that follow
-    turned: int
+    full_size: int  # and with those that follow
+    turned: int  # floats of the transposes
     hidden: int  # floats of a sample's activations
     widest: int
     log_std: int = 0  # offset
     log_alpha: int = -1  # offset, -1 for none
-    value_net: int = -1  # which net values, -1 for none
-    value_row: int = 0  # and which of its outputs says it
+    value_net: int = -1  # which net estimates values, -1 for none
+    value_row: int = 0  # and which of its outputs is the value
     follows: int = 0  # floats from a parameter of part 1 to its target's
 
-    def tensors(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
-        """The tensor table: addresses now, which hold until a parameter is given other memory."""
-        rows = np.zeros((len(self.places), len(Entry)), np.int64)
-        for row, place in zip(rows, self.places, strict=True):
-            parameter = place.parameter
-            matrix = parameter if parameter.dim() == 2 else parameter[None]
+    def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
+        """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""
+        rows = []
+        for parameter, *position in self.tensors:
             first, second = state[parameter]["exp_avg"], state[parameter]["exp_avg_sq"]
-            row[:] = (
-                parameter.data_ptr(), first.data_ptr(), second.data_ptr(), *matrix.shape, place.offset, place.row,
-                place.column,
-            )  # fmt: skip
-        return rows
+            rows_columns = parameter.shape if parameter.dim() == 2 else (1, *parameter.shape)
+            addresses = parameter.data_ptr(), first.data_ptr(), second.data_ptr()
+            rows.append((*addresses, *rows_columns, *position))
+        return np.array(rows, np.dtype(TensorRow))
 
     def flops(self, *nets: int) -> int:
         """Floating point operations of a sample's way forward through these nets."""
-        return 2 * sum(int(row[Layer.INNER] * row[Layer.WIDTH]) for net in nets for row in self.nets[net])
+        layers = self.nets[list(nets)]
+        return 2 * int((layers["inner"] * layers["width"]).sum())
 
 
 def padded(width: int) -> int:
-    """The next whole number of vectors."""
+    """The next full number of vectors."""
     return -(-width // LANES) * LANES
 
 
-class Head(NamedTuple):
+class AddedNet(NamedTuple):
     """Where a net that was added begins, and its head's weight and bias."""
 
     begin: int
@@ -105,71 +119,68 @@ class Head(NamedTuple):
     bias: int
 
 
-class _Floor:
-    """Hands out places in a flat buffer, each on a cache line."""
+class LayoutBuilder:
+    """Adds nets and vectors one by one, each tensor on a cache line."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size = 0  # floats so far
+        self._turned = 0
+        self.tensors: list[FlatTensor] = []
+        self._nets: list[list[tuple[int, ...]]] = []  # the fields of a LayerRow for each layer of each net
 
-    def take(self, count: int) -> int:
+    def _take(self, count: int) -> int:
         start = self.size
         self.size += padded(count)
         return start
 
-
-class Builder:
-    """A flat form in the making."""
-
-    def __init__(self) -> None:
-        self._floor, self._turned = _Floor(), _Floor()
-        self.places: list[Place] = []
-        self._tables: list[list[tuple[int, ...]]] = []
-
-    @property
-    def size(self) -> int:
-        """Floats so far."""
-        return self._floor.size
-
-    def add(self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear]) -> Head:
+    def add(self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear]) -> AddedNet:
         """A net with the `outputs` one below the other as its head."""
-        floor, begin = self._floor, self._floor.size
-        rows: list[tuple[int, ...]] = []
-        below = 0
-        for i, linear in enumerate(hidden):
-            inner, width = linear.in_features if i == 0 else padded(linear.in_features), padded(linear.out_features)
-            weight, bias = floor.take(inner * width), floor.take(width)
-            # the first layer is kept transposed, which is what forward reads and what its gradient comes as
-            strides = (1, width) if i == 0 else (inner, 1)
-            self.places += [Place(linear.weight, weight, *strides), Place(linear.bias, bias, width, 1)]
-            rows.append((inner, width, weight, bias, self._turned.take(inner * width) if i else 0, below))
-            below += width
-        inner, total = padded(outputs[0].in_features), sum(linear.out_features for linear in outputs)
-        weight, bias = floor.take(inner * total), floor.take(total)
+        begin, hidden_floats = self.size, 0
+        layers: list[tuple[int, ...]] = []
+        for number, linear in enumerate(hidden):
+            inner, width = linear.in_features, padded(linear.out_features)
+            strides = (1, width)  # the first layer is kept transposed, as forward reads it and as its gradient comes
+            turned = 0
+            if number:
+                inner = padded(inner)
+                strides = (inner, 1)
+                turned = self._turned
+                self._turned += inner * width
+            weight, bias = self._take(inner * width), self._take(width)
+            self.tensors += [FlatTensor(linear.weight, weight, *strides), FlatTensor(linear.bias, bias, width, 1)]
+            layers.append((inner, width, weight, bias, turned, hidden_floats))
+            hidden_floats += width
+        inner, width = padded(outputs[0].in_features), sum(linear.out_features for linear in outputs)
+        weight, bias = self._take(inner * width), self._take(width)
+        layers.append((inner, width, weight, bias, 0, hidden_floats))
+        self._nets.append(layers)
         first = 0
         for linear in outputs:
-            self.places += [
-                Place(linear.weight, weight + first * inner, inner, 1),
-                Place(linear.bias, bias + first, linear.out_features, 1),
-            ]
-            first += linear.out_features
-        rows.append((inner, total, weight, bias, 0, below))
-        self._tables.append(rows)
-        return Head(begin, weight, bias)
+            rows = linear.out_features
+            self.tensors.append(FlatTensor(linear.weight, weight + first * inner, inner, 1))
+            self.tensors.append(FlatTensor(linear.bias, bias + first, rows, 1))
+            first += rows
+        return AddedNet(begin, weight, bias)
 
     def add_vector(self, parameter: torch.Tensor) -> tuple[int, int, int]:
         """A parameter that belongs to no net; its segment, of part 0."""
-        start, count = self._floor.take(parameter.numel()), parameter.numel()
-        self.places.append(Place(parameter, start, count, 1))
+        count = parameter.numel()
+        start = self._take(count)
+        self.tensors.append(FlatTensor(parameter, start, count, 1))
         return start, start + count, 0
 
-    def layout(self, segments: list[tuple[int, int, int]], size: int, learnt: int, **more: int) -> Layout:
-        """What was added, of which so many floats and places are learnt."""
-        widths = [row[Layer.WIDTH] for row in self._tables[0][:-1]]
-        pieces = [(start, min(start + SEGMENT, last), part) for first, last, part in segments
-                  for start in range(first, last, SEGMENT)]  # fmt: skip
-        return Layout(
-            np.array(self._tables, np.int64), self.places, learnt, np.array(pieces, np.int64), size, self.size,
-            self._turned.size, sum(widths), max(widths), **more,
+    def layout(self, segments: list[tuple[int, int, int]], size: int, learnt: int, **offsets: int) -> FlatLayout:
+        """The flat form of all that was added, of which so many floats and tensors are learnt."""
+        nets = np.array(self._nets, np.dtype(LayerRow))
+        widths = nets["width"][0, :-1].tolist()
+        pieces = [
+            (start, min(start + SEGMENT, last), part)
+            for first, last, part in segments
+            for start in range(first, last, SEGMENT)
+        ]
+        return FlatLayout(
+            nets, self.tensors, learnt, np.array(pieces, np.dtype(Segment)), size, self.size, self._turned,
+            sum(widths), max(widths), **offsets,
         )  # fmt: skip
 
 

@@ -1,6 +1,30 @@
-"""The numbers that pass between an agent and any fused engine: what it is set to, and what it sums up."""
+"""The numbers that pass between an agent and any fused engine: its settings, and the sums that an engine reports."""
 
+import ctypes
 from enum import IntEnum, auto
+from typing import TypeVar
+
+Fields = TypeVar("Fields", bound=type[ctypes.Structure])
+
+
+def struct(fields: Fields) -> Fields:
+    """Class decorator: a C struct of the annotated fields, int64 or float64, which Python and kernels read in place.
+
+    >>> @struct
+    ... class Pair(ctypes.Structure):
+    ...     count: int
+    ...     total: float
+    >>> pair = Pair(count=2)
+    >>> pair.total += 0.5
+    """
+    types: dict[type, type[ctypes.c_int64] | type[ctypes.c_double]] = {int: ctypes.c_int64, float: ctypes.c_double}
+    fields._fields_ = [(name, types[kind]) for name, kind in fields.__annotations__.items()]
+    return fields
+
+
+def names_of(fields: type[ctypes.Structure]) -> list[str]:
+    """The field names of a struct, in order."""
+    return [*fields.__annotations__]
 
 
 class Count(IntEnum):
@@ -11,33 +35,34 @@ class Count(IntEnum):
         return count
 
 
-class Live(Count):
-    """What may change between iterations, float64: most of it as in `agent.live`."""
+@struct
+class Live(ctypes.Structure):
+    """Settings that may change between iterations, most of them as in `agent.live`; a limit that is off is infinite."""
 
-    GAMMA = auto()
-    LAMBDA = auto()
-    LEARNING_RATE = auto()
-    CLIP = auto()
-    VALUE_CLIP = auto()  # infinite: none
-    ENTROPY = auto()  # its coefficient; SAC's where it is not learnt
-    VALUE = auto()  # coefficient of the critic's loss
-    MAX_NORM = auto()  # infinite: none
-    KL_LIMIT = auto()  # infinite: none
-    BETA_1 = auto()
-    BETA_2 = auto()
-    EPSILON = auto()  # Adam's
-    DECAY = auto()
-    STEP = auto()  # updates the optimizer has made; written back
-    BOUND = auto()  # of a normalised feature
-    TAU = auto()
-    HUBER = auto()  # infinite: squared everywhere
-    TARGET_ENTROPY = auto()
-    EPSILON_GREEDY = auto()
-    MADE = auto()  # updates the agent has made
+    gamma: float
+    gae_lambda: float
+    learning_rate: float
+    clip: float
+    value_clip: float  # a limit
+    entropy: float  # its coefficient; SAC's where it is not learnt
+    value: float  # coefficient of the critic's loss
+    max_norm: float  # a limit
+    kl_limit: float
+    beta_1: float
+    beta_2: float
+    epsilon: float  # Adam's
+    decay: float
+    step: float  # updates the optimizer has made; kernels write it back
+    bound: float  # a limit of a normalised feature
+    tau: float
+    huber: float  # a limit: infinite is squared error everywhere
+    target_entropy: float
+    epsilon_greedy: float
+    made: float  # updates the agent has made
 
 
 class Sum(Count):
-    """Sums over the samples of a minibatch, each sample with its share in the mean."""
+    """Sums over the samples of a minibatch, each sample weighted by its fraction of the mean."""
 
     POLICY_LOSS = auto()
     VALUE_LOSS = auto()  # the critic's, or that of action values
@@ -49,47 +74,50 @@ class Sum(Count):
     ERROR = auto()
 
 
-class Stat(Count):
-    """What is told of a call's updates: first the same as in Sum, summed over those that are told of."""
+@struct
+class Stat(ctypes.Structure):
+    """Statistics of the updates of a call: first the sums in the order of Sum, added up over the reported updates."""
 
-    POLICY_LOSS = Sum.POLICY_LOSS
-    VALUE_LOSS = Sum.VALUE_LOSS
-    ENTROPY = Sum.ENTROPY
-    KL = Sum.KL
-    CLIPPED = Sum.CLIPPED
-    Q = Sum.Q
-    TARGET = Sum.TARGET
-    ERROR = Sum.ERROR
-    STOPPED = auto()  # updates not made, as target_kl was exceeded
-    NORM_ACTOR = auto()  # of gradients: three parts, then all
-    NORM_CRITIC = auto()
-    NORM_TRUNK = auto()
-    NORM_TOTAL = auto()
-    UPDATES = auto()  # that are told of
-    BROKEN = auto()  # updates not made, as loss or gradient was not finite
-    LOST = auto()  # of these, by their loss
-    HALTED = auto()  # 1: target_kl was exceeded, no further update of this rollout
-    EXPLAINED = auto()  # from here to RETURN_MEAN: of the rollout
-    WEIGHT_MEAN = auto()
-    WEIGHT_STD = auto()
-    RETURN_MEAN = auto()
-    TOTAL_LOSS = auto()  # written when the numbers are told
-    ALPHA = auto()
-    EVERY_LOSS = auto()  # VALUE_LOSS over all updates
-    SOUND = auto()  # 1: the update under way may be made
-
-
-class Moment(Count):
-    """Sums over rows, less an offset, float64."""
-
-    COUNT = auto()
-    WEIGHT = auto()
-    WEIGHT_2 = auto()
-    TARGET = auto()
-    TARGET_2 = auto()
-    ERROR = auto()
-    ERROR_2 = auto()
-    RETURN = auto()
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    kl: float
+    clipped: float
+    q: float
+    target: float
+    error: float
+    stopped: float  # updates not made, as target_kl was exceeded
+    norm_actor: float  # of gradients: three parts, then the complete one
+    norm_critic: float
+    norm_trunk: float
+    norm_total: float
+    updates: float  # that are reported
+    broken: float  # updates not made, as loss or gradient was not finite
+    lost: float  # of these, by their loss
+    halted: float  # 1: target_kl was exceeded, no further update of this rollout
+    explained: float  # to return_mean: of the rollout
+    weight_mean: float
+    weight_std: float
+    return_mean: float
+    total_loss: float  # written when the numbers are reported
+    alpha: float
+    every_loss: float  # value_loss over all updates
+    sound: float  # 1: the current update may be made
 
 
+@struct
+class MomentSums(ctypes.Structure):
+    """Sums over rows, less an offset; `_2` sums squares."""
+
+    count: float
+    weight: float
+    weight_2: float
+    target: float
+    target_2: float
+    error: float
+    error_2: float
+    total_return: float
+
+
+SUMS = len(Sum)
 NORMALIZE = {"off": 0, "batch": 1, "rollout": 2}  # where the weights of actions are

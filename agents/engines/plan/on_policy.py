@@ -1,20 +1,20 @@
-"""What is the same of PPO and REINFORCE to a fused engine: a rollout, its rows in a new order for every epoch."""
+"""PPO and REINFORCE to a fused engine: a rollout, its rows in a new order for every epoch."""
 
 import math
+from typing import cast
 
 import numpy as np
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from stride.agents.engines.plan.layout import PARTS, Builder, Layout, linears, padded
-from stride.agents.engines.plan.numbers import Live, Stat
+from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears, padded
+from stride.agents.engines.plan.numbers import NORMALIZE, Live, Stat
 from stride.agents.engines.plan.recipe import (
-    Shape,
+    NetShape,
+    Recipe,
     note_broken,
     or_infinite,
     why_not_configured,
     why_not_read,
-    why_not_seen,
 )
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.actor_critic import ActorCritic
@@ -22,34 +22,40 @@ from stride.agents.networks.encoders import RunningNorm
 from stride.agents.networks.heads import Categorical, Gaussian
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
-from stride.config.schema import Config, RolloutConfig
+from stride.config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
 from stride.utils.counter_rng import SHUFFLE, counters
 
 
-class OnPolicy:
-    """The recipe, to which each algorithm adds its switches, its settings and its names."""
+class OnPolicy(Recipe):
+    """The recipe, to which each algorithm adds its switches, its settings and its metrics."""
 
+    agent: PPO | REINFORCE
     config: type[Config]
-    """of the algorithm: what is derived from it may mean something else"""
+    """of the algorithm: a class derived from it may mean something else"""
 
-    def __init__(self, agent: PPO | REINFORCE, switches: dict[str, int], told: dict[str, Stat]) -> None:
+    def __init__(self, agent: PPO | REINFORCE, switches: dict[str, int], metrics: dict[str, str]) -> None:
         config, policy, memory = agent.config, agent.policy, agent.memory
         self.agent, self.normals = agent, isinstance(policy.head, Gaussian)
         layout, actions = lay_out(policy), policy.head.linear.out_features
-        flops, features = layout.flops(*range(len(layout.nets))), policy.encoder.size
-        sizes = (actions, features, actions + 1, config.minibatch_size)
-        self.shape = Shape(layout, policy.encoder, *sizes, flops=flops, passes=3)
+        self.shape = NetShape(
+            layout,
+            policy.encoder,
+            actions=actions,
+            inputs=policy.encoder.size,
+            outputs=actions + 1,
+            batch=config.minibatch_size,
+            flops=layout.flops(*range(len(layout.nets))),
+            passes=3,
+        )
         self.switches = {
-            "GAUSSIAN": self.normals,
-            "MASKED": policy.masked,
-            "EPOCHS": config.n_epochs,
+            "gaussian": self.normals,
+            "masked": policy.masked,
+            "epochs": config.n_epochs,
             **switches,
         }
-        self._learns = isinstance(policy.encoder.leaf[0], RunningNorm)
         self.rows = memory.rows * memory.num_envs
         self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
-        names = told_by_all(policy) | told
-        self._names, self._told_from = tuple(names), np.array([*names.values()], np.int64)
+        self._metrics = common_metrics(policy) | metrics
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
@@ -65,19 +71,12 @@ class OnPolicy:
             return "an action is more than one choice"
         return why_not_read(policy.encoder, obs)
 
-    @staticmethod
-    def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
-        return why_not_seen(space)
-
-    def before_play(self, live: np.ndarray) -> bool:
-        return True
-
-    def before_learning(self, live: np.ndarray) -> None:
-        now = self.agent.live
-        self._coefficients = now.ent_coef, now.vf_coef  # which may have moved by the time all is told
-        live[Live.GAMMA] = now.gamma
-        live[Live.ENTROPY], live[Live.VALUE] = now.ent_coef, now.vf_coef
-        live[Live.MAX_NORM] = or_infinite(now.max_grad_norm)
+    def before_learning(self, live: Live) -> None:
+        settings = self.agent.live
+        self._coefficients = settings.ent_coef, settings.vf_coef  # which may have moved by the time of the report
+        live.gamma = settings.gamma
+        live.entropy, live.value = self._coefficients
+        live.max_norm = or_infinite(settings.max_grad_norm)
 
     def reward(self, rollout: Rollout) -> Tensor:
         """Scaled, as the agent itself would."""
@@ -87,71 +86,112 @@ class OnPolicy:
         return row.reward
 
     def order(self) -> tuple[int, ...]:
-        """The words of the key that orders the rows of every epoch."""
+        """The counters of the key that orders the rows of every epoch."""
         return counters(self.agent.key(SHUFFLE, self.agent.progress["iterations"] * self.agent.config.n_epochs))
 
-    def tell(self, stats: np.ndarray, updates: int) -> None:
-        agent, done = self.agent, int(stats[Stat.UPDATES])
-        loss, value, entropy = stats[Stat.POLICY_LOSS], stats[Stat.VALUE_LOSS], stats[Stat.ENTROPY]
-        of_entropy, of_value = self._coefficients
-        stats[Stat.TOTAL_LOSS] = loss - of_entropy * entropy + of_value * value
-        stats[Stat.STOPPED] = (stats[Stat.STOPPED] + updates - done) * done / updates
-        stats[Stat.WEIGHT_STD] *= math.sqrt(self.rows / max(self.rows - 1, 1))
-        stats[Stat.EXPLAINED : Stat.TOTAL_LOSS] *= done  # of the rollout, so once for each update
-        agent.metrics.add_sums(self._names, stats[self._told_from], done)
-        note_broken(agent, stats[Stat.BROKEN] > 0, stats[Stat.LOST] > 0)
+    def report(self, stats: Stat, updates: int) -> None:
+        agent, made = self.agent, int(stats.updates)
+        ent_coef, vf_coef = self._coefficients
+        stats.total_loss = stats.policy_loss - ent_coef * stats.entropy + vf_coef * stats.value_loss
+        stats.stopped = (stats.stopped + updates - made) * made / updates
+        stats.weight_std *= math.sqrt(self.rows / max(self.rows - 1, 1))
+        stats.explained *= made  # these are of the rollout, so once for each update
+        stats.weight_mean *= made
+        stats.weight_std *= made
+        stats.return_mean *= made
+        sums = np.array([getattr(stats, field) for field in self._metrics.values()])
+        agent.metrics.add_sums(tuple(self._metrics), sums, made)
+        note_broken(agent, stats)
 
     def after_learning(self, rollout: Rollout) -> None:
-        """What the agent itself does when its updates are made."""
-        if self._learns:
-            self.agent.policy.encoder.learn(rollout.row.obs)
+        """Do what the agent itself does when its updates are made."""
+        encoder = self.agent.policy.encoder
+        if isinstance(encoder.leaf[0], RunningNorm):
+            encoder.learn(rollout.row.obs)
         self.agent.metrics.add(self.agent.policy.head.describe())
 
 
-def told_by_all(policy: ActorCritic) -> dict[str, Stat]:
-    """Which statistic each of the metrics is that both algorithms tell."""
-    names = {
-        "train/loss/policy": Stat.POLICY_LOSS,
-        "train/loss/total": Stat.TOTAL_LOSS,
-        "train/policy/entropy": Stat.ENTROPY,
-        "train/grad_norm/total": Stat.NORM_TOTAL,
+class PPORecipe(OnPolicy):
+    """Advantages, the clipped surrogate, a critic that may be clipped, target_kl."""
+
+    config = PPOConfig
+
+    def __init__(self, agent: PPO) -> None:
+        switches = {
+            "reinforce": False,
+            "whole_episode": False,
+            "normalize": NORMALIZE[agent.config.normalize_advantages],
+        }
+        metrics = {
+            "train/policy/approx_kl": "kl",
+            "train/policy/clip_fraction": "clipped",
+            "train/policy/kl_stopped": "stopped",
+            "train/advantage/mean": "weight_mean",
+            "train/advantage/std": "weight_std",
+        }
+        super().__init__(agent, switches, metrics)
+
+    def before_learning(self, live: Live) -> None:
+        super().before_learning(live)
+        settings = self.agent.live
+        live.gae_lambda, live.clip = settings.gae_lambda, settings.clip_range
+        live.value_clip = or_infinite(settings.clip_range_vf)
+        live.kl_limit = 1.5 * or_infinite(settings.target_kl)
+
+
+class REINFORCERecipe(OnPolicy):
+    """Monte Carlo returns, with a critic or without one."""
+
+    config = REINFORCEConfig
+
+    def __init__(self, agent: REINFORCE) -> None:
+        switches = {
+            "reinforce": True,
+            "whole_episode": agent.config.returns_type == "mc:episode",
+            "normalize": NORMALIZE[agent.config.normalize_returns],
+        }
+        super().__init__(agent, switches, {"train/return/mean": "return_mean"})
+
+
+def common_metrics(policy: ActorCritic) -> dict[str, str]:
+    """The metrics that both algorithms report, with the field of Stat for each."""
+    metrics = {
+        "train/loss/policy": "policy_loss",
+        "train/loss/total": "total_loss",
+        "train/policy/entropy": "entropy",
+        "train/grad_norm/total": "norm_total",
     }
-    names |= {f"train/grad_norm/{part}": Stat(Stat.NORM_ACTOR + PARTS.index(part)) for part in policy.parts}
+    metrics |= {f"train/grad_norm/{part}": f"norm_{part}" for part in policy.parts}
     if policy.critic is not None:
-        names |= {"train/loss/value": Stat.VALUE_LOSS, "train/value/explained_variance": Stat.EXPLAINED}
-    return names
+        metrics |= {"train/loss/value": "value_loss", "train/value/explained_variance": "explained"}
+    return metrics
 
 
-def lay_out(policy: ActorCritic) -> Layout:
+def lay_out(policy: ActorCritic) -> FlatLayout:
     """The flat form of an MLP policy: the actor's net, then the critic's, or one net whose last output is the value."""
-    shared = isinstance(policy.trunk, nn.Sequential)
-    torsos = [policy.trunk if shared else policy.actor[0]]
-    heads = [[policy.head.linear]]
-    if policy.critic is not None:
-        value = policy.critic[1]
-        assert isinstance(value, nn.Linear)
-        if shared:
-            heads[0].append(value)
-        else:
-            torsos.append(policy.critic[0])
-            heads.append([value])
-    build = Builder()
-    segments: list[tuple[int, int, int]] = []
-    actors, critic = policy.head.linear.out_features, policy.critic is not None
-    for number, (torso, outputs) in enumerate(zip(torsos, heads, strict=True)):
-        begin, weight, bias = build.add(linears(torso), outputs)
-        if shared:  # one matrix is the head of both: its rows are parts of their own, since norms are told apart
-            inner = padded(outputs[0].in_features)
-            total = sum(linear.out_features for linear in outputs)
-            segments += [(begin, weight, 2), (weight, weight + actors * inner, 0), (bias, bias + actors, 0)]
-            if critic:
-                segments += [(weight + actors * inner, weight + total * inner, 1), (bias + actors, bias + total, 1)]
-        else:
-            segments += [(begin, build.size, number)]
+    build, actor = LayoutBuilder(), policy.head.linear
+    critic = None if policy.critic is None else cast(nn.Linear, policy.critic[1])
+    segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
+    value_net, value_row = -1, 0
+    if isinstance(policy.trunk, nn.Sequential):
+        begin, weight, bias = build.add(linears(policy.trunk), [actor] if critic is None else [actor, critic])
+        # one matrix is the head of both: its rows are parts of their own, since norms are reported one by one
+        actions, inner = actor.out_features, padded(actor.in_features)
+        middle, end = weight + actions * inner, weight + (actions + 1) * inner
+        segments += [(begin, weight, 2), (weight, middle, 0), (bias, bias + actions, 0)]
+        if critic is not None:
+            segments += [(middle, end, 1), (bias + actions, bias + actions + 1, 1)]
+            value_net, value_row = 0, actions
+    else:
+        build.add(linears(policy.actor[0]), [actor])
+        segments.append((0, build.size, 0))
+        if policy.critic is not None and critic is not None:
+            begin = build.add(linears(policy.critic[0]), [critic]).begin
+            segments.append((begin, build.size, 1))
+            value_net = 1
     log_std = build.size
     if isinstance(policy.head, Gaussian):
         segments.append(build.add_vector(policy.head.log_std))
-    value_net = -1 if not critic else 0 if shared else 1
-    value_row = actors if critic and shared else 0
-    more = {"log_std": log_std, "value_net": value_net, "value_row": value_row}
-    return build.layout(segments, build.size, len(build.places), **more)
+    return build.layout(
+        segments, build.size, len(build.tensors), log_std=log_std, value_net=value_net, value_row=value_row
+    )

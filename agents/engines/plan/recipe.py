@@ -1,7 +1,7 @@
-"""What an algorithm is to any fused engine, in numbers and names; one file for each algorithm."""
+"""An algorithm as any fused engine sees it, in numbers and names; one class for each algorithm."""
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,17 +9,20 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from stride.agents.base import Agent
-from stride.agents.engines.plan.layout import Layout
+from stride.agents.dqn import DQN
+from stride.agents.engines.plan.layout import FlatLayout
+from stride.agents.engines.plan.numbers import Live, Stat
 from stride.agents.experience.nouns import Tree
 from stride.agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
+from stride.agents.sac import SAC
 from stride.config.schema import Config
 from stride.envs_gym.spaces import MASK
 
 
-class Shape(NamedTuple):
+class NetShape(NamedTuple):
     """An agent's nets and minibatches in numbers."""
 
-    layout: Layout
+    layout: FlatLayout
     encoder: FlatEncoder
     actions: int  # choices, or numbers of an action
     inputs: int  # floats of a sample's row: features, then the action's numbers where a net reads them too
@@ -29,44 +32,55 @@ class Shape(NamedTuple):
     passes: int  # as many times as that in an update
 
 
-class Recipe(Protocol):
+class Recipe:
     """Made for one agent."""
 
-    shape: Shape
+    agent: Agent
+    shape: NetShape
     switches: dict[str, int]
-    """what does not change while a run lasts, by the name that kernels know"""
+    """settings that do not change while a run lasts, by the name that kernels know"""
     normals: bool
     """the policy draws with normal numbers, not with uniform ones"""
-
-    @property
-    def agent(self) -> Agent: ...
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
         """What it cannot learn from here, in the config's own words; None where it can."""
+        raise NotImplementedError
 
     @staticmethod
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
         """Why it must be the policy itself that acts, a step at a time; None where kernels can."""
+        return "the observation is a dict" if isinstance(space, spaces.Dict) else None
 
-    def before_play(self, live: np.ndarray) -> bool:
-        """Set what acting depends on; False where the policy wants to be asked itself this time."""
+    def before_play(self, live: Live) -> bool:
+        """Set the numbers that acting depends on; False where the policy wants to be asked itself this time."""
+        return True
 
-    def before_learning(self, live: np.ndarray) -> None:
+    def before_learning(self, live: Live) -> None:
         """Set the numbers that schedules move."""
+        raise NotImplementedError
 
-    def tell(self, stats: np.ndarray, updates: int) -> None:
-        """Tell the agent of so many updates, under the names it would use itself."""
+    def report(self, stats: Stat, updates: int) -> None:
+        """Add the statistics of so many updates to the agent's metrics, under the names it would use itself."""
+        raise NotImplementedError
 
 
-class ReplayRecipe(Recipe, Protocol):
-    """Of an agent that learns from a replay memory."""
+class ReplayRecipe(Recipe):
+    """For an agent that learns from a replay memory."""
+
+    agent: DQN | SAC
 
     def renew_statistics(self) -> None:
         """Let the encoders see the latest observations."""
+        self.agent.renew_statistics()
 
     def noise(self, updates: int) -> Tensor | None:
-        """What so many updates draw, [updates, ...]; None where they draw nothing."""
+        """The random numbers of so many updates, [updates, ...]; None where they need none."""
+        return None
+
+    def add_sums(self, sums: dict[str, float], count: float) -> None:
+        """Metrics of which these are the sums over `count` updates."""
+        self.agent.metrics.add_sums(tuple(sums), np.array([*sums.values()]), int(count))
 
 
 def why_not_configured(config: Config) -> str | None:
@@ -82,24 +96,19 @@ def why_not_read(encoder: FlatEncoder, obs: Tree) -> str | None:
     """Why observations like these cannot be read."""
     if len(encoder.leaf) > 1:
         return "the observation has more than one part"
-    leaf = encoder.leaf[0]
-    if not isinstance(leaf, Float | RunningNorm | StaticNorm | OneHot):
-        return f"it cannot read {type(leaf).__name__} observations"
-    if (kind := main_leaf(obs).dtype) != (torch.int64 if isinstance(leaf, OneHot) else torch.float32):
-        return f"it cannot read {kind} observations"
-    return None
+    encoding = encoder.leaf[0]
+    if not isinstance(encoding, Float | RunningNorm | StaticNorm | OneHot):
+        return f"it cannot read {type(encoding).__name__} observations"
+    readable = torch.int64 if isinstance(encoding, OneHot) else torch.float32
+    dtype = main_observation(obs).dtype
+    return None if dtype == readable else f"it cannot read {dtype} observations"
 
 
-def why_not_seen(space: spaces.Space) -> str | None:
-    """Why kernels cannot act on observations of this space."""
-    return "the observation is a dict" if isinstance(space, spaces.Dict) else None
-
-
-def main_leaf(obs: Tree) -> Tensor:
+def main_observation(obs: Tree) -> Tensor:
     """The observation without its mask."""
     if isinstance(obs, dict):
-        (leaf,) = (value for key, value in obs.items() if key != MASK)
-        return leaf
+        (main,) = (value for key, value in obs.items() if key != MASK)
+        return main
     return obs
 
 
@@ -111,20 +120,21 @@ class Scaling(NamedTuple):
     bound: float
 
 
-def scaling(leaf: nn.Module, size: int) -> Scaling:
-    """The statistics of a leaf as they are now."""
-    if isinstance(leaf, RunningNorm):
-        return Scaling(leaf.mean, (leaf.var + leaf.epsilon).rsqrt(), leaf.bound)
-    if isinstance(leaf, StaticNorm):
-        return Scaling(leaf.centre, leaf.scale, math.inf)
-    return Scaling(torch.zeros(size), torch.ones(size), math.inf)
+def scaling(encoder: FlatEncoder) -> Scaling:
+    """The present statistics of an encoder."""
+    encoding = encoder.leaf[0]
+    if isinstance(encoding, RunningNorm):
+        return Scaling(encoding.mean, (encoding.var + encoding.epsilon).rsqrt(), encoding.bound)
+    if isinstance(encoding, StaticNorm):
+        return Scaling(encoding.centre, encoding.scale, math.inf)
+    return Scaling(torch.zeros(encoder.size), torch.ones(encoder.size), math.inf)
 
 
-def note_broken(agent: Agent, broken: bool, lost: bool) -> None:
+def note_broken(agent: Agent, stats: Stat) -> None:
     """Raise the agent's flags: an update was not made; its loss was not finite."""
-    if broken:
+    if stats.broken > 0:
         agent.broken.fill_(True)
-    if lost:
+    if stats.lost > 0:
         agent.lost.fill_(True)
 
 

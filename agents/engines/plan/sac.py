@@ -1,19 +1,17 @@
 """SAC to a fused engine."""
 
-import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from stride.agents.engines.plan.layout import Builder, Layout, linears
+from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears
 from stride.agents.engines.plan.numbers import Live, Stat
-from stride.agents.engines.plan.off_policy import add_sums
 from stride.agents.engines.plan.recipe import (
-    Shape,
+    NetShape,
+    ReplayRecipe,
     note_broken,
     or_infinite,
     why_not_configured,
     why_not_read,
-    why_not_seen,
 )
 from stride.agents.experience.nouns import Tree
 from stride.agents.networks.squashed import Critics, SquashedPolicy
@@ -22,22 +20,30 @@ from stride.config.schema import Config
 from stride.utils.counter_rng import normal
 
 
-class SACRecipe:
+class SACRecipe(ReplayRecipe):
     """Nets: the actor, two critics, their targets. Draws: normal numbers, of acting and of updates."""
 
+    agent: SAC
     normals = True
 
     def __init__(self, agent: SAC) -> None:
-        self.agent, config, policy = agent, agent.config, agent.policy
+        self.agent, policy = agent, agent.policy
         layout = lay_out(policy, agent.critics, agent.target, agent.log_alpha)
-        actions, features = policy.draws, policy.encoder.size
-        sizes = (actions, features + actions, 2 * actions, config.batch_size)
-        self.shape = Shape(layout, policy.encoder, *sizes, flops=layout.flops(0), passes=16)
+        self.shape = NetShape(
+            layout,
+            policy.encoder,
+            actions=policy.draws,
+            inputs=policy.encoder.size + policy.draws,
+            outputs=2 * policy.draws,
+            batch=agent.config.batch_size,
+            flops=layout.flops(0),
+            passes=16,
+        )
         self.switches = {
-            "LEARNT_ALPHA": layout.log_alpha >= 0,
-            "TELL_EVERY": 1,
-            "SPAN": 1,
-            "MOVING": len(layout.nets),
+            "learnt_alpha": layout.log_alpha >= 0,
+            "report_every": 1,
+            "span": 1,
+            "moving": len(layout.nets),
         }
 
     @classmethod
@@ -48,57 +54,56 @@ class SACRecipe:
     @staticmethod
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
         assert isinstance(policy, SquashedPolicy)
-        return why_not_seen(space) or ("it does not know noise_correlation" if policy.correlation else None)
+        refusal = ReplayRecipe.why_not_played(policy, space)
+        return refusal or ("it does not know noise_correlation" if policy.correlation else None)
 
-    def before_play(self, live: np.ndarray) -> bool:
+    def before_play(self, live: Live) -> bool:
         return not self.agent.policy.at_random
 
-    def before_learning(self, live: np.ndarray) -> None:
-        now = self.agent.live
-        live[Live.MAX_NORM] = or_infinite(now.max_grad_norm)
-        live[Live.ENTROPY] = 0.0 if now.ent_coef is None else now.ent_coef
-        live[Live.TAU], live[Live.TARGET_ENTROPY] = self.agent.config.tau, self.agent.target_entropy
-
-    def renew_statistics(self) -> None:
-        self.agent.renew_statistics()
+    def before_learning(self, live: Live) -> None:
+        settings = self.agent.live
+        live.max_norm = or_infinite(settings.max_grad_norm)
+        live.entropy = 0.0 if settings.ent_coef is None else settings.ent_coef
+        live.tau = self.agent.config.tau
+        live.target_entropy = self.agent.target_entropy
 
     def noise(self, updates: int) -> Tensor | None:
         """Standard normals [updates, 2, B, A] for the actions that updates draw anew."""
         return normal(self.agent.update_noise(updates))
 
-    def tell(self, stats: np.ndarray, updates: int) -> None:
-        told = stats.tolist()
+    def report(self, stats: Stat, updates: int) -> None:
         sums = {
-            "train/loss/policy": told[Stat.POLICY_LOSS],
-            "train/loss/q": told[Stat.VALUE_LOSS],
-            "train/value/q": told[Stat.Q],
-            "train/value/target": told[Stat.TARGET],
-            "train/policy/entropy": told[Stat.ENTROPY],
-            "train/policy/alpha": told[Stat.ALPHA],
-            "train/grad_norm/total": told[Stat.NORM_TOTAL],
+            "train/loss/policy": stats.policy_loss,
+            "train/loss/q": stats.value_loss,
+            "train/value/q": stats.q,
+            "train/value/target": stats.target,
+            "train/policy/entropy": stats.entropy,
+            "train/policy/alpha": stats.alpha,
+            "train/grad_norm/total": stats.norm_total,
         }
-        add_sums(self.agent, sums, int(told[Stat.UPDATES]))
-        note_broken(self.agent, told[Stat.BROKEN] > 0, told[Stat.LOST] > 0)
+        self.add_sums(sums, stats.updates)
+        note_broken(self.agent, stats)
 
 
-def lay_out(policy: SquashedPolicy, critics: Critics, target: Critics, log_alpha: nn.Parameter) -> Layout:
+def lay_out(policy: SquashedPolicy, critics: Critics, target: Critics, log_alpha: nn.Parameter) -> FlatLayout:
     """The actor, its critics, the temperature where it is learnt, and the critics' targets."""
-    build = Builder()
+    build = LayoutBuilder()
     build.add(linears(policy.torso), [policy.head])
     begin = build.size
-    for critic in critics.networks:
-        build.add(*_of_critic(critic))
+    _add_critics(build, critics)
     end = build.size
     segments = [(0, begin, 0), (begin, end, 1)]
+    log_alpha_at = -1
     if log_alpha.requires_grad:
+        log_alpha_at = end
         segments.append(build.add_vector(log_alpha))
-    size, learnt = build.size, len(build.places)
-    for critic in target.networks:
-        build.add(*_of_critic(critic))
-    offset = end if log_alpha.requires_grad else -1
-    return build.layout(segments, size, learnt, log_alpha=offset, follows=size - begin)
+    size, learnt = build.size, len(build.tensors)
+    _add_critics(build, target)
+    return build.layout(segments, size, learnt, log_alpha=log_alpha_at, follows=size - begin)
 
 
-def _of_critic(critic: nn.Module) -> tuple[list[nn.Linear], list[nn.Linear]]:
-    *hidden, head = (layer for layer in critic.layers.children() if isinstance(layer, nn.Linear))  # type: ignore[union-attr]
-    return hidden, [head]
+def _add_critics(build: LayoutBuilder, critics: Critics) -> None:
+    for critic in critics.networks:
+        assert isinstance(critic.layers, nn.Module)
+        *hidden, head = linears(critic.layers)
+        build.add(hidden, [head])

@@ -24,7 +24,7 @@ from stride.agents.engines.choice import RECIPES, build_agent
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import Updates
 from stride.agents.engines.graphed import graphed
-from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.experience.collector import Collector
 from stride.config.checks import check
 from stride.envs_fast import registry

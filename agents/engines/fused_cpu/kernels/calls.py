@@ -1,14 +1,17 @@
-"""How kernels reach memory and one another: arrays at an address, calls by address, and a barrier between threads.
+"""How kernels reach memory and one another: arrays and structs at an address, calls by address, a barrier of threads.
 
 A piece (a kernel whose arguments are all int64) called by its address is compiled once, where a plain call would
 compile it again into each caller: half of the compile time.
 """
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import numba
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
@@ -23,15 +26,16 @@ from stride.utils.kernel_folder import FEATURES
 
 Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
 Emitted = tuple[Signature, Emit]
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 PIECE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "arcp"}}
+ROOM = 1 << 14  # bytes for the arguments, other than numbers, that one thread leaves for the others
+IMPATIENT = 4000  # turns of a waiting loop before the core is offered to another program
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
-_BYTES, _LONG = ir.IntType(8).as_pointer(), ir.IntType(64)
-ROOM = 1 << 14  # bytes for what a kernel with other arguments than numbers is given by another thread
-IMPATIENT = 4000  # turns of a waiting loop before the core is offered to somebody else
+_LONG = ir.IntType(64)
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-class Kernel(Protocol):
+class CompiledKernel(Protocol):
     """A function that Numba compiles."""
 
     py_func: FunctionType
@@ -44,37 +48,60 @@ class Kernel(Protocol):
     def __call__(self, *arguments: int) -> int | None: ...
 
 
-@cache  # to be told that a kernel is compiled takes Numba 70 us
-def address_of(kernel: Kernel, *signature: types.Type) -> int:
-    """Where the machine code of a kernel lies; without a signature it is a piece. Compiles or loads it."""
-    kinds = signature or (types.int64,) * kernel.py_func.__code__.co_argcount
-    kernel.compile(kinds)
-    result = kernel.overloads[kinds]
+KernelTable = Mapping[str, CompiledKernel]  # by the name of a field of the frame
+
+
+@cache  # Numba takes 70 us to look a compiled kernel up
+def address_of(kernel: CompiledKernel, *signature: types.Type) -> int:
+    """The address of a kernel's machine code; without a signature it is a piece. Compiles or loads it."""
+    argument_types = signature or (types.int64,) * kernel.py_func.__code__.co_argcount
+    kernel.compile(argument_types)
+    result = kernel.overloads[argument_types]
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
+def _lowered(
+    result: types.Type, arguments: Sequence[types.Type], emit: Callable[[ir.IRBuilder, list[ir.Value]], ir.Value]
+) -> Emitted:
+    """An intrinsic that needs no more than a builder and its arguments."""
+    return Signature(result, tuple(arguments), None), lambda context, builder, signature, values: emit(builder, values)
+
+
+def struct_at(struct: type[Struct]) -> Callable[[int], Struct]:
+    """An intrinsic: address -> the struct there, whose fields are read and written in place."""
+    record: Any = numba.from_dtype(np.dtype(struct))
+
+    pointer = ir.ArrayType(ir.IntType(8), record.size).as_pointer()  # how Numba passes a record
+
+    @_intrinsic
+    def at(typing: Typing, address: types.Type) -> Emitted:
+        return _lowered(record, (types.int64,), lambda builder, values: builder.inttoptr(values[0], pointer))
+
+    return at
+
+
 def _array_at(dtype: types.Type) -> Any:
-    kind = types.Array(dtype, 1, "C")
+    array_type = types.Array(dtype, 1, "C")
 
     @_intrinsic
     def at(typing: Typing, address: types.Type, size: types.Type) -> Emitted:
         def emit(
             context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
         ) -> ir.Value:
-            array = make_array(kind)(context, builder)
+            array = make_array(array_type)(context, builder)
             element = context.get_data_type(dtype)
-            item = context.get_constant(types.intp, context.get_abi_sizeof(element))
+            item_size = context.get_constant(types.intp, context.get_abi_sizeof(element))
             populate_array(
                 array,
                 data=builder.inttoptr(arguments[0], element.as_pointer()),
                 shape=cgutils.pack_array(builder, [arguments[1]]),
-                strides=cgutils.pack_array(builder, [item]),
-                itemsize=item,
+                strides=cgutils.pack_array(builder, [item_size]),
+                itemsize=item_size,
                 meminfo=None,  # references are not counted: the memory is Python's and outlives the call
             )
             return array._getvalue()
 
-        return Signature(kind, (types.int64, types.int64), None), emit
+        return Signature(array_type, (types.int64, types.int64), None), emit
 
     return at
 
@@ -90,8 +117,8 @@ def step_of(typing: Typing, array: types.Array, t: types.Type) -> Emitted:
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source, result = make_array(array)(context, builder, arguments[0]), make_array(array)(context, builder)
         shape, strides = (cgutils.unpack_tuple(builder, x) for x in (source.shape, source.strides))
-        bytes_ = builder.bitcast(source.data, _BYTES)
-        start = builder.gep(bytes_, [builder.mul(arguments[1], strides[0])])
+        data = builder.bitcast(source.data, ir.IntType(8).as_pointer())
+        start = builder.gep(data, [builder.mul(arguments[1], strides[0])])
         populate_array(
             result,
             data=builder.bitcast(start, source.data.type),
@@ -105,43 +132,34 @@ def step_of(typing: Typing, array: types.Array, t: types.Type) -> Emitted:
     return Signature(array, (array, types.int64), None), emit
 
 
-@_intrinsic
-def call(typing: Typing, address: types.Type, arguments: Sequence[types.Type]) -> Emitted:
-    """Call the piece at `address` with a tuple of integers."""
-    kinds = (types.int64,) * len(arguments)
+def _call_as(type_of: Callable[[types.Type], types.Type]) -> Any:
+    """An intrinsic: calls the kernel at an address with a tuple of arguments, each converted to `type_of` its type."""
 
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
-        given = cgutils.unpack_tuple(builder, values[1], len(kinds))
-        cast = [context.cast(builder, value, kind, types.int64) for value, kind in zip(given, arguments, strict=True)]
-        _invoke(context, builder, values[0], kinds, cast)
-        return context.get_dummy_value()
+    @_intrinsic
+    def call(typing: Typing, address: types.Type, arguments: Sequence[types.Type]) -> Emitted:
+        target_types = tuple(type_of(argument) for argument in arguments)
 
-    return Signature(types.void, (types.int64, arguments), None), emit
+        def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
+            unpacked = cgutils.unpack_tuple(builder, values[1], len(target_types))
+            converted = [
+                context.cast(builder, value, *kinds)
+                for value, *kinds in zip(unpacked, arguments, target_types, strict=True)
+            ]
+            convention = context.call_conv
+            pointer_type = convention.get_function_type(types.none, target_types).as_pointer()
+            target = builder.inttoptr(values[0], pointer_type)
+            status, _ = convention.call_function(builder, target, types.none, target_types, converted)
+            with cgutils.if_unlikely(builder, status.is_error):
+                convention.return_status_propagate(builder, status)
+            return context.get_dummy_value()
 
+        return Signature(types.void, (types.int64, arguments), None), emit
 
-@_intrinsic
-def call_kernel(typing: Typing, address: types.Type, arguments: Sequence[types.Type]) -> Emitted:
-    """Call the kernel at `address`, compiled for exactly the types of this tuple."""
-    kinds = tuple(types.unliteral(kind) for kind in arguments)
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
-        given = cgutils.unpack_tuple(builder, values[1], len(kinds))
-        cast = [context.cast(builder, v, a, k) for v, a, k in zip(given, arguments, kinds, strict=True)]
-        _invoke(context, builder, values[0], kinds, cast)
-        return context.get_dummy_value()
-
-    return Signature(types.void, (types.int64, arguments), None), emit
+    return call
 
 
-def _invoke(
-    context: CPUContext, builder: ir.IRBuilder, address: ir.Value, kinds: tuple[types.Type, ...],
-    arguments: list[ir.Value],
-) -> None:  # fmt: skip
-    convention = context.call_conv
-    target = builder.inttoptr(address, convention.get_function_type(types.none, kinds).as_pointer())
-    status, _ = convention.call_function(builder, target, types.none, kinds, arguments)
-    with cgutils.if_unlikely(builder, status.is_error):
-        convention.return_status_propagate(builder, status)
+call = _call_as(lambda _: types.int64)  # a piece
+call_kernel = _call_as(types.unliteral)  # a kernel that was compiled for exactly these types
 
 
 @_intrinsic
@@ -149,10 +167,10 @@ def put(typing: Typing, address: types.Type, value: types.Type) -> Emitted:
     """Write a value to that address, where there are ROOM bytes; its arrays are not counted and must outlive it."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        kind = context.get_data_type(value)
-        if context.get_abi_sizeof(kind) > ROOM:
+        data_type = context.get_data_type(value)
+        if context.get_abi_sizeof(data_type) > ROOM:
             raise ValueError(f"a value of type {value} takes more than {ROOM} bytes")
-        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+        pointer = builder.inttoptr(arguments[0], data_type.as_pointer())
         context.pack_value(builder, value, _uncounted(context, builder, value, arguments[1]), pointer)
         return context.get_dummy_value()
 
@@ -160,7 +178,7 @@ def put(typing: Typing, address: types.Type, value: types.Type) -> Emitted:
 
 
 def _uncounted(context: CPUContext, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
-    """The same arrays, in tuples too, without the counter of references that ends with a kernel's call."""
+    """The value with its arrays, in tuples too, less the counter of references that ends with a kernel's call."""
     if isinstance(kind, types.Array):
         array = make_array(kind)(context, builder, value)
         array.meminfo, array.parent = (cgutils.get_null_value(x.type) for x in (array.meminfo, array.parent))
@@ -174,32 +192,24 @@ def _uncounted(context: CPUContext, builder: ir.IRBuilder, kind: types.Type, val
 
 @_intrinsic
 def add_one(typing: Typing, address: types.Type) -> Emitted:
-    """Add 1 to the counter there, atomically; what it was before."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return builder.atomic_rmw("add", _counter(builder, arguments[0]), ir.Constant(_LONG, 1), "seq_cst")
-
-    return Signature(types.int64, (types.int64,), None), emit
+    """Add 1 to the counter there, atomically; its value before."""
+    one = ir.Constant(_LONG, 1)
+    return _lowered(types.int64, (types.int64,), lambda builder, values: builder.atomic_rmw(
+        "add", _counter(builder, values[0]), one, "seq_cst"))  # fmt: skip
 
 
 @_intrinsic
 def exchange(typing: Typing, address: types.Type, value: types.Type) -> Emitted:
-    """Put a value there, atomically, after everything written before; what was there."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return builder.atomic_rmw("xchg", _counter(builder, arguments[0]), arguments[1], "seq_cst")
-
-    return Signature(types.int64, (types.int64, types.int64), None), emit
+    """Put a value there, atomically, after everything written before; the value before."""
+    return _lowered(types.int64, (types.int64, types.int64), lambda builder, values: builder.atomic_rmw(
+        "xchg", _counter(builder, values[0]), values[1], "seq_cst"))  # fmt: skip
 
 
 @_intrinsic
 def fetch(typing: Typing, address: types.Type) -> Emitted:
     """The counter there, as all threads see it."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return builder.load_atomic(_counter(builder, arguments[0]), "seq_cst", 8)
-
-    return Signature(types.int64, (types.int64,), None), emit
+    return _lowered(types.int64, (types.int64,), lambda builder, values: builder.load_atomic(
+        _counter(builder, values[0]), "seq_cst", 8))  # fmt: skip
 
 
 def _counter(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -208,12 +218,12 @@ def _counter(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 @_intrinsic
 def _pause(typing: Typing) -> Emitted:
-    """Tell the core that this is a waiting loop, where it wants to know."""
+    """Tell an x86 core that this is a waiting loop."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         if "sse2" in FEATURES:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+            function = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()
 
     return Signature(types.void, (), None), emit
@@ -221,7 +231,7 @@ def _pause(typing: Typing) -> Emitted:
 
 @njit(inline="always")
 def wait_a_turn(turns: int) -> int:
-    """One more turn of a waiting loop; every so many the core is offered to somebody else."""
+    """One more turn of a waiting loop; every so many the core is offered to another program."""
     _pause()
     if turns % IMPATIENT == IMPATIENT - 1:
         _yield()
@@ -230,7 +240,7 @@ def wait_a_turn(turns: int) -> int:
 
 @njit(**PIECE)
 def barrier(counter: int, threads: int) -> None:
-    """Wait until all threads are here. The counter at that address counts arrivals for ever."""
+    """Wait until all threads have arrived. The counter at that address counts arrivals and is never reset."""
     if threads == 1:
         return
     goal = (add_one(counter) // threads + 1) * threads

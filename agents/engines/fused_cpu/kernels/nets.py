@@ -1,210 +1,210 @@
 """A whole network forward and backward over one tile of samples, and what it reads: features and parameters.
 
-Activations lie row by row, one sample after the other, layer behind layer; the outputs of a head lie output by output,
-so that losses find neighbouring samples in neighbouring lanes.
+Activations are stored row by row, one sample after the other, layer behind layer; the outputs of a head output by
+output, so that losses find neighbouring samples in neighbouring lanes.
 """
 
 import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, LIVES, TENSOR_ROW, TILE, At
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.frame import (
+    TENSOR_ROW_BYTES,
+    TILE,
+    FrameFields,
+    fields_at,
+    layer_of,
+    live_at,
+    scratch_of,
+    tensor_row_at,
+)
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats, ints, longs
 from stride.agents.engines.fused_cpu.kernels.lanes import dot16, transpose16
-from stride.agents.engines.plan.layout import LANES, Entry, Layer
-from stride.agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_cache import njit
 
 
 @njit(**PIECE)
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
-    """Features of `count` observations at `base` to x [count, ROW]: those of order[first:], or in their own order if 0.
+    """Features of `count` observations at `base` to x [count, row]: those of order[first:], or in their own order if 0.
 
-    Reads CENTRE, SCALE; an order below 0 is the complement of a row of FINAL_OBS. Rows of x up to the next whole vector
+    Reads centre, scale; an order below 0 is the complement of a row of final_obs. Rows of x up to the next full vector
     of samples become zero.
     """
-    f = longs(frame, ENTRIES)
-    size, width, stride = f[At.FEATURES], f[At.OBS_WIDTH], f[At.ROW]
-    centre, scale = floats(f[At.CENTRE], size), floats(f[At.SCALE], size)
-    bound = np.float32(doubles(f[At.LIVE], LIVES)[Live.BOUND])
+    f = fields_at(frame)
+    size, width, stride = f.features, f.obs_width, f.row
+    centre, scale = floats(f.centre, size), floats(f.scale, size)
+    bound = np.float32(live_at(f.live).bound)
     for s in range(count):
         row, table = first + s, base
         if order:
             row = int(ints(order + 4 * (first + s), 1)[0])
             if row < 0:
-                row, table = ~row, f[At.FINAL_OBS]
+                row, table = ~row, f.final_obs
         out = floats(x + 4 * s * stride, size)
         if width:
-            seen = floats(table + 4 * row * width, size)
+            source = floats(table + 4 * row * width, size)
             for k in range(size):
-                value = (seen[k] - centre[k]) * scale[k]
+                value = (source[k] - centre[k]) * scale[k]
                 value = -bound if value < -bound else value
                 out[k] = bound if value > bound else value
         else:
             for k in range(size):
                 out[k] = 0.0
             out[longs(table + 8 * row, 1)[0]] = 1.0
-    rest = floats(x + 4 * count * stride, (-count % LANES) * stride)
-    for k in range(rest.size):
-        rest[k] = 0.0
+    filling = floats(x + 4 * count * stride, (-count % LANES) * stride)
+    for k in range(filling.size):
+        filling[k] = 0.0
 
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """Writes outputs [outputs, TILE] of net number `net` for x [samples, ROW]; its activations stay in `hidden`.
+    """Write outputs [outputs, TILE] of net number `net` for x [samples, row]; its activations stay in `hidden`.
 
-    Reads PARAMETERS and TURNED. Of the last vector of outputs only the lanes of samples mean something.
+    Reads parameters and turned. Of the last vector of outputs only the lanes of samples mean something.
     """
-    f = longs(frame, ENTRIES)
-    layers, parameters = f[At.LAYERS], f[At.PARAMETERS]
-    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
-    seen, row = x, f[At.ROW]
-    for i in range(layers):
-        at = i * LAYER_ROW
-        weight = f[At.TURNED] + 4 * table[at + Layer.TURNED] if i else parameters + 4 * table[at + Layer.WEIGHT]
-        target, width = hidden + 4 * TILE * table[at + Layer.HIDDEN], table[at + Layer.WIDTH]
-        bias = parameters + 4 * table[at + Layer.BIAS]
-        call(f[At.FORWARD_LAYER], (seen, row, weight, bias, target, samples, width, table[at + Layer.INNER]))
-        seen, row = target, width
-    at = layers * LAYER_ROW
-    for o in range(table[at + Layer.WIDTH]):
-        weight = parameters + 4 * (table[at + Layer.WEIGHT] + o * row)
+    f = fields_at(frame)
+    inputs, width = x, f.row
+    for i in range(f.layers):
+        layer = layer_of(f, net, i)
+        weight = f.turned + 4 * layer.turned if i else f.parameters + 4 * layer.weight
+        target = hidden + 4 * TILE * layer.hidden
+        bias = f.parameters + 4 * layer.bias
+        call(f.forward_layer, (inputs, width, weight, bias, target, samples, layer.width, layer.inner))
+        inputs, width = target, layer.width
+    head = layer_of(f, net, f.layers)
+    for o in range(head.width):
+        weight = f.parameters + 4 * (head.weight + o * width)
+        bias = f.parameters + 4 * (head.bias + o)
         for m in range(0, samples, LANES):
-            bias = parameters + 4 * (table[at + Layer.BIAS] + o)
-            dot16(seen + 4 * m * row, row, weight, row, out + 4 * (o * TILE + m), bias)
+            dot16(inputs + 4 * m * width, width, weight, width, out + 4 * (o * TILE + m), bias)
 
 
 @njit(**PIECE)
-def backward(
-    frame: int, net: int, x: int, hidden: int, samples: int, slope: int, gradient: int, one: int, above: int, below: int
-) -> None:
-    """Add to `gradient` what slope [outputs, TILE] at the head asks for; `above`, `below` [TILE, widest] are scratch.
+def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int) -> None:
+    """Add to this part's `partial` the gradient that slope [outputs, TILE] at the head asks for.
 
     With slope d at a layer W x + b: to W goes sum d x^T, to b sum d, and below it the slope is W^T d act', which the
-    activation x itself says. `samples` is a whole number of vectors; those that do not count have slope 0. `one` is the
-    address of a 1.0: a matrix of it, by strides of 0, makes b of hidden layers with the product that makes W.
+    activation x itself determines. `samples` is a full number of vectors; filling has slope 0. A matrix of the 1.0 in
+    scratch, by strides of 0, makes b of hidden layers with the product that makes W.
     """
-    f = longs(frame, ENTRIES)
-    layers, parameters, add, down = f[At.LAYERS], f[At.PARAMETERS], f[At.ACCUMULATE], f[At.BACKWARD_LAYER]
-    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
-    at = layers * LAYER_ROW
-    outputs, width = table[at + Layer.WIDTH], table[at + Layer.INNER]
-    activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
-    weight = 4 * table[at + Layer.WEIGHT]
-    call(add, (slope, TILE, 1, activation, gradient + weight, outputs, width, samples))
-    biases = floats(gradient + 4 * table[at + Layer.BIAS], outputs)
+    f = fields_at(frame)
+    scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
+    above, below = scratch.above, scratch.below
+    head, layer = layer_of(f, net, f.layers), layer_of(f, net, f.layers - 1)
+    outputs, width = head.width, head.inner
+    activation = hidden + 4 * TILE * layer.hidden
+    call(f.accumulate, (slope, TILE, 1, activation, gradient + 4 * head.weight, outputs, width, samples))
+    biases = floats(gradient + 4 * head.bias, outputs)
     for o in range(outputs):
         total = np.float32(0.0)
         row = floats(slope + 4 * o * TILE, samples)
         for s in range(samples):
             total += row[s]
         biases[o] += total
-    call(down, (slope, 1, TILE, parameters + weight, activation, above, samples, width, outputs))
-    for i in range(layers - 1, -1, -1):
-        at = i * LAYER_ROW
-        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
-        weight = 4 * table[at + Layer.WEIGHT]
-        call(add, (one, 0, 0, above, gradient + 4 * table[at + Layer.BIAS], 1, width, samples))
+    weight = f.parameters + 4 * head.weight
+    call(f.backward_layer, (slope, 1, TILE, weight, activation, above, samples, width, outputs))
+    for i in range(f.layers - 1, -1, -1):
+        layer = layer_of(f, net, i)
+        inner, width = layer.inner, layer.width
+        to_weight = gradient + 4 * layer.weight
+        call(f.accumulate, (scratch.one, 0, 0, above, gradient + 4 * layer.bias, 1, width, samples))
         if i == 0:
-            call(add, (x, 1, f[At.ROW], above, gradient + weight, inner, width, samples))
+            call(f.accumulate, (x, 1, f.row, above, to_weight, inner, width, samples))
         else:
-            activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
-            call(add, (above, 1, width, activation, gradient + weight, width, inner, samples))
-            call(down, (above, width, 1, parameters + weight, activation, below, samples, inner, width))
+            activation = hidden + 4 * TILE * layer_of(f, net, i - 1).hidden
+            weight = f.parameters + 4 * layer.weight
+            call(f.accumulate, (above, 1, width, activation, to_weight, width, inner, samples))
+            call(f.backward_layer, (above, width, 1, weight, activation, below, samples, inner, width))
             above, below = below, above
 
 
 @njit(**PIECE)
-def to_inputs(
-    frame: int, net: int, hidden: int, samples: int, slope: int, first: int, count: int, out: int, zero: int,
-    above: int, below: int,
-) -> None:  # fmt: skip
-    """out [count, TILE]: what slope [outputs, TILE] at the head means for the inputs from number `first` on.
+def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slope: int, out: int) -> None:
+    """out [A, TILE]: the slope at the action inputs of a net, from slope [outputs, TILE] at its head.
 
-    No weight gets a gradient: so a policy learns from critics that stay. `zero` is the address of a 0.0, the bias of
-    what has none.
+    No weight gets a gradient: so a policy learns from critics that stay.
     """
-    f = longs(frame, ENTRIES)
-    layers, parameters, down = f[At.LAYERS], f[At.PARAMETERS], f[At.BACKWARD_LAYER]
-    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
+    f = fields_at(frame)
+    scratch = scratch_of(f, thread)
+    above, below = scratch.above, scratch.below
+    zero = scratch.one + 4  # the bias of products that have none
     slope_row, slope_inner = 1, TILE
-    for i in range(layers, 0, -1):
-        at = i * LAYER_ROW
-        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
-        activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
-        weight = parameters + 4 * table[at + Layer.WEIGHT]
-        call(down, (slope, slope_row, slope_inner, weight, activation, above, samples, inner, width))
+    for i in range(f.layers, 0, -1):
+        layer = layer_of(f, net, i)
+        inner, width = layer.inner, layer.width
+        activation = hidden + 4 * TILE * layer_of(f, net, i - 1).hidden
+        weight = f.parameters + 4 * layer.weight
+        call(f.backward_layer, (slope, slope_row, slope_inner, weight, activation, above, samples, inner, width))
         slope, slope_row, slope_inner = above, inner, 1
         above, below = below, above
-    width = table[Layer.WIDTH]
-    for k in range(count):
-        weight = parameters + 4 * (table[Layer.WEIGHT] + (first + k) * width)
+    first = layer_of(f, net, 0)
+    width = first.width
+    for k in range(f.actions):
+        weight = f.parameters + 4 * (first.weight + (f.features + k) * width)
         for m in range(0, samples, LANES):
             dot16(slope + 4 * m * width, width, weight, width, out + 4 * (k * TILE + m), zero)
 
 
 @njit(**PIECE)
-def turn(frame: int, net: int, share: int, shares: int) -> None:
-    """Renew from PARAMETERS a share of TURNED: a net's hidden layers, transposed, which `forward` reads."""
-    f = longs(frame, ENTRIES)
-    layers = f[At.LAYERS]
-    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
-    for i in range(1, layers):
-        at = i * LAYER_ROW
-        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
-        source, target = f[At.PARAMETERS] + 4 * table[at + Layer.WEIGHT], f[At.TURNED] + 4 * table[at + Layer.TURNED]
-        for n in range(LANES * share, width, LANES * shares):
+def turn(frame: int, net: int, worker: int, workers: int) -> None:
+    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads."""
+    f = fields_at(frame)
+    for i in range(1, f.layers):
+        layer = layer_of(f, net, i)
+        inner, width = layer.inner, layer.width
+        source, target = f.parameters + 4 * layer.weight, f.turned + 4 * layer.turned
+        for n in range(LANES * worker, width, LANES * workers):
             for k in range(0, inner, LANES):
                 transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
 
 
 @njit(inline="always")
-def temperature(frame: int) -> float:
-    """What weighs the entropy: learnt, or as it is set."""
-    f = longs(frame, ENTRIES)
-    alpha = doubles(f[At.LIVE], LIVES)[Live.ENTROPY]
-    if f[At.LEARNT_ALPHA]:
-        alpha = math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0]))
+def temperature(f: FrameFields) -> float:
+    """The weight of the entropy: learnt, or as it is set."""
+    alpha = live_at(f.live).entropy
+    if f.learnt_alpha:
+        alpha = math.exp(np.float64(floats(f.parameters + 4 * f.log_alpha, 1)[0]))
     return alpha
 
 
 @njit(**PIECE)
 def fetch_parameters(frame: int) -> None:
-    """Torch's parameters and moments, by TENSOR_TABLE, into PARAMETERS and moments; the padding between stays 0."""
+    """Torch's parameters and moments, by tensor_table, into `parameters` and moments; the padding between stays 0."""
     _exchange(frame, True)
 
 
 @njit(**PIECE)
 def give_parameters(frame: int) -> None:
-    """PARAMETERS and moments into torch's."""
+    """Parameters and moments back into torch's."""
     _exchange(frame, False)
 
 
 @njit(**PIECE)
 def _exchange(frame: int, inwards: bool) -> None:
-    f = longs(frame, ENTRIES)
-    for i in range(f[At.TENSORS]):
-        row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
-        for theirs, ours in (
-            (row[Entry.VALUE], f[At.PARAMETERS]),
-            (row[Entry.FIRST], f[At.FIRST_MOMENT]),
-            (row[Entry.SECOND], f[At.SECOND_MOMENT]),
+    f = fields_at(frame)
+    for i in range(f.tensors):
+        tensor = tensor_row_at(f.tensor_table + TENSOR_ROW_BYTES * i)
+        columns = tensor.columns
+        for torch_at, flat in (
+            (tensor.value, f.parameters),
+            (tensor.first, f.first_moment),
+            (tensor.second, f.second_moment),
         ):
-            at, step, columns = ours + 4 * row[Entry.OFFSET], row[Entry.COLUMN], row[Entry.COLUMNS]
-            for r in range(row[Entry.ROWS]):
-                theirs_r, ours_r = theirs + 4 * r * columns, at + 4 * r * row[Entry.ROW]
-                if inwards:
-                    _copy(ours_r, step, theirs_r, 1, columns)
-                else:
-                    _copy(theirs_r, 1, ours_r, step, columns)
+            for r in range(tensor.rows):
+                source, target = torch_at + 4 * r * columns, flat + 4 * (tensor.offset + r * tensor.row)
+                step, target_step = 1, tensor.column
+                if not inwards:
+                    source, target, step, target_step = target, source, target_step, step
+                _copy(target, target_step, source, step, columns)
 
 
 @njit(**PIECE)
-def _copy(target: int, step: int, source: int, source_step: int, count: int) -> None:
-    to, given = floats(target, (count - 1) * step + 1), floats(source, (count - 1) * source_step + 1)
-    if step == 1 and source_step == 1:
+def _copy(target: int, target_step: int, source: int, step: int, count: int) -> None:
+    to, values = floats(target, (count - 1) * target_step + 1), floats(source, (count - 1) * step + 1)
+    if target_step == 1 and step == 1:
         for i in range(count):
-            to[i] = given[i]
+            to[i] = values[i]
     else:
         for i in range(count):
-            to[i * step] = given[i * source_step]
+            to[i * target_step] = values[i * step]

@@ -7,12 +7,11 @@ import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.frame import TILE, Scratch, fields_at, live_at, scratch_of
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints
 from stride.agents.engines.fused_cpu.kernels.heads import clamped, gather_actions, gaussian_log_prob, of_action
-from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.engines.plan.numbers import Live, Sum
+from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import exp32
 
@@ -22,135 +21,131 @@ HALF_LOG_2PIE = F(0.5 * math.log(2 * math.pi * math.e))
 
 @njit(**PIECE)
 def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int) -> None:
-    """Add the gradient of the samples order[begin:end] to this part's PARTIAL, what is told of them to its SUMS.
+    """Add the gradient of the samples order[begin:end] to this part's `partial`, their statistics to its `sums`.
 
-    Reads OBS, ACTION, MASK and LOG_PROB, WEIGHT, COUNTED, VALUE, TARGET of these rows. `weighing` float64 [3]: mean,
+    Reads obs, action, mask and log_prob, weight, counted, value, target of these rows. `weighing` float64 [3]: mean,
     1 / deviation, 1 / rows.
     """
-    f = longs(frame, ENTRIES)
-    nets, rows = f[At.NETS], f[At.STEPS] * f[At.WORLDS]
-    mine = scratch_of(frame, thread)
-    x, hidden, outputs = mine.x, mine.hidden, mine.outputs
-    odds, taken, allowed, actor, critic = mine.odds, mine.taken, mine.allowed, mine.actor, mine.critic
-    gradient = f[At.PARTIAL] + 4 * part * f[At.SIZE]
-    sums = f[At.SUMS] + 4 * part * SUMS * TILE
+    f = fields_at(frame)
+    scratch, rows = scratch_of(f, thread), f.steps * f.worlds
     numbers = doubles(weighing, 3)
-    mean, inverse, share = F(numbers[0]), F(numbers[1]), F(numbers[2])
+    mean, inverse, fraction = F(numbers[0]), F(numbers[1]), F(numbers[2])
     index = ints(order, rows)
-    log_prob, weight, counted = floats(f[At.LOG_PROB], rows), floats(f[At.WEIGHT], rows), floats(f[At.COUNTED], rows)
-    value, target = floats(f[At.VALUE], rows), floats(f[At.TARGET], rows)
-    of_actor, of_critic = floats(actor, 3 * TILE), floats(critic, 3 * TILE)
-    each = F(1.0) / F(f[At.MINIBATCH])
+    log_prob, weight, counted = floats(f.log_prob, rows), floats(f.weight, rows), floats(f.counted, rows)
+    value, target = floats(f.value, rows), floats(f.target, rows)
+    actor, critic = floats(scratch.actor, 3 * TILE), floats(scratch.critic, 3 * TILE)
+    one_of_batch = F(1.0) / F(f.minibatch)
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         padded = (count + LANES - 1) // LANES * LANES
-        call(f[At.ENCODE], (frame, f[At.OBS], order, start, count, x))
-        gather_actions(frame, order, start, count, taken, allowed)
-        for s in range(3 * TILE):  # filling has share 0, so it adds nothing to sums and gradients
-            of_actor[s], of_critic[s] = F(0.0), F(0.0)
+        call(f.encode, (frame, f.obs, order, start, count, scratch.x))
+        gather_actions(f, scratch, order, start, count)
+        for s in range(3 * TILE):  # filling has fraction 0, so it adds nothing to sums and gradients
+            actor[s], critic[s] = F(0.0), F(0.0)
         for s in range(count):
             row = index[start + s]
-            of_actor[s], of_actor[TILE + s] = log_prob[row], (weight[row] - mean) * inverse
-            of_actor[2 * TILE + s] = share * counted[row]
-            of_critic[s], of_critic[TILE + s], of_critic[2 * TILE + s] = value[row], target[row], each
-        for net in range(nets):
-            call(f[At.FORWARD], (frame, net, x, hidden, padded, outputs))
+            actor[s] = log_prob[row]
+            actor[TILE + s] = (weight[row] - mean) * inverse
+            actor[2 * TILE + s] = fraction * counted[row]
+            critic[s] = value[row]
+            critic[TILE + s] = target[row]
+            critic[2 * TILE + s] = one_of_batch
+        for net in range(f.nets):
+            call(f.forward, (frame, net, scratch.x, scratch.hidden, padded, scratch.outputs))
             if net == 0:
-                call(f[At.ACTOR_LOSS], (frame, outputs, odds, taken, allowed, padded, actor, gradient, sums))
-            if net == f[At.VALUE_NET]:
-                call(f[At.CRITIC_LOSS], (frame, outputs + 4 * TILE * f[At.VALUE_ROW], padded, critic, sums))
-            call(f[At.BACKWARD], (frame, net, x, hidden, padded, outputs, gradient, mine.one, mine.above, mine.below))
+                call(f.actor_loss, (frame, thread, part, padded))
+            if net == f.value_net:
+                call(f.critic_loss, (frame, thread, part, padded))
+            call(f.backward, (frame, thread, part, net, scratch.x, scratch.hidden, padded, scratch.outputs))
 
 
 @njit(**PIECE)
-def actor_loss(
-    frame: int, outputs: int, odds: int, actions_at: int, allowed: int, n: int, columns: int, gradient: int,
-    sums_at: int,
-) -> None:  # fmt: skip
-    """Outputs become the slope of the loss. `columns` [3, TILE]: old log-probability, weight of the action, share.
+def actor_loss(frame: int, thread: int, part: int, n: int) -> None:
+    """Outputs become the slope of the loss; adds to `sums`, and the slope of log_std to `partial`.
 
-    The share of a sample is what it counts in the mean: 1 / rows, or 0 for filling. Sums are added at
-    `sums_at` [len(Sum), TILE], the slope of log_std to `gradient`.
+    The fraction of a sample is its weight in the mean: 1 / rows, or 0 for filling.
     """
-    f = longs(frame, ENTRIES)
-    actions, masked = f[At.ACTIONS], f[At.MASKED]
-    live = doubles(f[At.LIVE], LIVES)
-    clip, bonus = F(live[Live.CLIP]), F(live[Live.ENTROPY])
-    z, p = floats(outputs, actions * TILE), floats(odds, actions * TILE)
-    taken, numbers = ints(actions_at, TILE), floats(actions_at, actions * TILE)
-    may = floats(allowed, actions * TILE)
-    log_std = floats(f[At.PARAMETERS] + 4 * f[At.LOG_STD], actions)
-    old, weight, share = floats(columns, TILE), floats(columns + 4 * TILE, TILE), floats(columns + 8 * TILE, TILE)
-    now, entropy, slope = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.float32)
-    if f[At.GAUSSIAN]:
-        gaussian_log_prob(z, numbers, log_std, actions, n, now)
+    f = fields_at(frame)
+    scratch, live = scratch_of(f, thread), live_at(f.live)
+    actions, bonus = f.actions, F(live.entropy)
+    z, p = floats(scratch.outputs, actions * TILE), floats(scratch.odds, actions * TILE)
+    chosen, numbers = ints(scratch.taken, TILE), floats(scratch.taken, actions * TILE)
+    log_std = floats(f.parameters + 4 * f.log_std, actions)
+    fraction = floats(scratch.actor + 8 * TILE, TILE)
+    log_prob, entropy, slope = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.float32)
+    if f.gaussian:
+        gaussian_log_prob(z, numbers, log_std, actions, n, log_prob)
         total = F(0.0)
         for k in range(actions):
             total += clamped(log_std[k]) + HALF_LOG_2PIE
         for s in range(n):
             entropy[s] = total
     else:
-        call(f[At.LOG_SOFTMAX], (outputs, odds, allowed, masked, actions, n))
-        of_action(z, taken, actions, n, now)
+        call(f.log_softmax, (frame, thread, f.masked, n))
+        of_action(z, chosen, actions, n, log_prob)
         for s in range(n):
             entropy[s] = F(0.0)
         for k in range(actions):
             for s in range(n):
                 entropy[s] -= p[k * TILE + s] * z[k * TILE + s]
-    _surrogate(f[At.REINFORCE], now, old, weight, share, clip, n, slope, sums_at)
-    sums = floats(sums_at + 4 * TILE * Sum.ENTROPY, TILE)
+    sums = f.sums + 4 * part * SUMS * TILE
+    _surrogate(f.reinforce, scratch, log_prob, F(live.clip), n, slope, sums)
+    entropies = floats(sums + 4 * TILE * Sum.ENTROPY, TILE)
     for s in range(n):
-        sums[s] += share[s] * entropy[s]
-    if f[At.GAUSSIAN]:
-        steps = floats(gradient + 4 * f[At.LOG_STD], actions)
-        _gaussian_slopes(z, numbers, log_std, actions, n, slope, share, bonus, steps)
+        entropies[s] += fraction[s] * entropy[s]
+    if f.gaussian:
+        log_std_slopes = floats(f.partial + 4 * part * f.size + 4 * f.log_std, actions)
+        _gaussian_slopes(z, numbers, log_std, actions, n, slope, fraction, bonus, log_std_slopes)
         return
     # z is log pi: d log pi(a) / d z_k = 1{k = a} - p_k, d entropy / d z_k = -p_k (log p_k + entropy)
     for k in range(actions):
         for s in range(n):
-            chosen = F(1.0) if taken[s] == k else F(0.0)
+            is_chosen = F(1.0) if chosen[s] == k else F(0.0)
             i = k * TILE + s
-            z[i] = slope[s] * (chosen - p[i]) + share[s] * bonus * p[i] * (z[i] + entropy[s])
-    if masked:
+            z[i] = slope[s] * (is_chosen - p[i]) + fraction[s] * bonus * p[i] * (z[i] + entropy[s])
+    if f.masked:
+        allowed = floats(scratch.allowed, actions * TILE)
         for i in range(actions * TILE):
-            z[i] *= may[i]
+            z[i] *= allowed[i]
 
 
 @njit(inline="always")
 def _surrogate(
-    plain: int, now: np.ndarray, old: np.ndarray, weight: np.ndarray, share: np.ndarray, clip: np.float32, n: int,
-    slope: np.ndarray, sums_at: int,
-) -> None:  # fmt: skip
+    reinforce: int, scratch: Scratch, log_prob: np.ndarray, clip: np.float32, n: int, slope: np.ndarray, sums: int
+) -> None:
     """slope[s] = d loss / d log pi: REINFORCE's, or that of PPO's clipped ratio.
 
-    -share A, and of -share min(r A, clip(r) A) with r = pi / pi_old: -share r A where r A is the lesser, else 0.
+    -fraction A, and of -fraction min(r A, clip(r) A) with r = pi / pi_old: -fraction r A where r A is the lesser,
+    else 0.
     """
-    losses, kls = floats(sums_at + 4 * TILE * Sum.POLICY_LOSS, TILE), floats(sums_at + 4 * TILE * Sum.KL, TILE)
-    clips = floats(sums_at + 4 * TILE * Sum.CLIPPED, TILE)
-    if plain:
+    actor = scratch.actor
+    old, weight, fraction = floats(actor, TILE), floats(actor + 4 * TILE, TILE), floats(actor + 8 * TILE, TILE)
+    losses, kls = floats(sums + 4 * TILE * Sum.POLICY_LOSS, TILE), floats(sums + 4 * TILE * Sum.KL, TILE)
+    clips = floats(sums + 4 * TILE * Sum.CLIPPED, TILE)
+    if reinforce:
         for s in range(n):
-            slope[s] = -share[s] * weight[s]
-            losses[s] += slope[s] * now[s]
+            slope[s] = -fraction[s] * weight[s]
+            losses[s] += slope[s] * log_prob[s]
         return
     low, high = F(1.0) - clip, F(1.0) + clip
     for s in range(n):
-        log_ratio = now[s] - old[s]
+        log_ratio = log_prob[s] - old[s]
         ratio = exp32(log_ratio)
-        kept = low if ratio < low else ratio
-        kept = high if kept > high else kept
-        free, held = ratio * weight[s], kept * weight[s]
-        active = free <= held
-        losses[s] -= share[s] * (free if active else held)
+        clipped = low if ratio < low else ratio
+        clipped = high if clipped > high else clipped
+        free, limited = ratio * weight[s], clipped * weight[s]
+        active = free <= limited
+        losses[s] -= fraction[s] * (free if active else limited)
         # no comparison with a NaN holds, and it must reach the gradient, where it is noticed
-        slope[s] = -share[s] * free if (active or free != free) else F(0.0)
-        kls[s] += share[s] * (ratio - F(1.0) - log_ratio)
-        clips[s] += share[s] if abs(ratio - F(1.0)) > clip else F(0.0)
+        slope[s] = -fraction[s] * free if (active or free != free) else F(0.0)
+        kls[s] += fraction[s] * (ratio - F(1.0) - log_ratio)
+        clips[s] += fraction[s] if abs(ratio - F(1.0)) > clip else F(0.0)
 
 
 @njit(inline="always")
 def _gaussian_slopes(
-    z: np.ndarray, action: np.ndarray, log_std: np.ndarray, actions: int, n: int, slope: np.ndarray, share: np.ndarray,
-    bonus: np.float32, steps: np.ndarray,
+    z: np.ndarray, action: np.ndarray, log_std: np.ndarray, actions: int, n: int, slope: np.ndarray,
+    fraction: np.ndarray, bonus: np.float32, log_std_slopes: np.ndarray,
 ) -> None:  # fmt: skip
     for k in range(actions):
         ls = clamped(log_std[k])
@@ -160,25 +155,27 @@ def _gaussian_slopes(
         for s in range(n):
             i = k * TILE + s
             distance = (action[i] - z[i]) * inverse
-            total += slope[s] * (distance * distance - F(1.0)) - share[s] * bonus
+            total += slope[s] * (distance * distance - F(1.0)) - fraction[s] * bonus
             z[i] = slope[s] * distance * inverse
-        steps[k] += inside * total
+        log_std_slopes[k] += inside * total
 
 
 @njit(**PIECE)
-def critic_loss(frame: int, values: int, n: int, columns: int, sums_at: int) -> None:
-    """Values become the slope of their loss. `columns` [3, TILE]: old value, target, share."""
-    f = longs(frame, ENTRIES)
-    live = doubles(f[At.LIVE], LIVES)
-    clip, factor = F(live[Live.VALUE_CLIP]), F(2.0 * live[Live.VALUE])
-    v, sums = floats(values, TILE), floats(sums_at + 4 * TILE * Sum.VALUE_LOSS, TILE)
-    old, target, share = floats(columns, TILE), floats(columns + 4 * TILE, TILE), floats(columns + 8 * TILE, TILE)
+def critic_loss(frame: int, thread: int, part: int, n: int) -> None:
+    """Values become the slope of their loss; adds to `sums`."""
+    f = fields_at(frame)
+    scratch, live = scratch_of(f, thread), live_at(f.live)
+    clip, factor = F(live.value_clip), F(2.0 * live.value)
+    v = floats(scratch.outputs + 4 * TILE * f.value_row, TILE)
+    losses = floats(f.sums + 4 * TILE * (part * SUMS + Sum.VALUE_LOSS), TILE)
+    columns = floats(scratch.critic, 3 * TILE)
     for s in range(n):
-        error, moved = v[s] - target[s], v[s] - old[s]
-        held = -clip if moved < -clip else moved
-        held = clip if held > clip else held
-        other = old[s] + held - target[s]
+        old, target, fraction = columns[s], columns[TILE + s], columns[2 * TILE + s]
+        error, moved = v[s] - target, v[s] - old
+        limited = -clip if moved < -clip else moved
+        limited = clip if limited > clip else limited
+        other = old + limited - target
         # rounding alone can make the clipped copy the larger one where nothing was clipped
-        free = (held == moved) | (error * error >= other * other) | (error != error)
-        sums[s] += share[s] * (error * error if free else other * other)
-        v[s] = factor * share[s] * error if free else F(0.0)
+        free = (limited == moved) | (error * error >= other * other) | (error != error)
+        losses[s] += fraction * (error * error if free else other * other)
+        v[s] = factor * fraction * error if free else F(0.0)

@@ -5,11 +5,10 @@ The formulas are those of agents/dqn.py, whose autograd is the test of every slo
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
-from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, fields_at, live_at, scratch_of
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats, ints, longs
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.engines.plan.numbers import Live, Sum
+from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 
 F = np.float32
@@ -31,67 +30,64 @@ def _join(outputs: np.ndarray, actions: int, n: int) -> None:
 @njit(inline="always")
 def _best(outputs: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
     """out[s] = the first of the actions with the highest value."""
-    most = np.empty(TILE, np.float32)
+    highest = np.empty(TILE, np.float32)
     for s in range(n):
-        most[s], out[s] = outputs[s], 0
+        highest[s], out[s] = outputs[s], 0
     for k in range(1, actions):
         for s in range(n):
-            better = outputs[k * TILE + s] > most[s]
+            better = outputs[k * TILE + s] > highest[s]
             out[s] = np.int32(k) if better else out[s]
-            most[s] = outputs[k * TILE + s] if better else most[s]
+            highest[s] = outputs[k * TILE + s] if better else highest[s]
 
 
 @njit(**PIECE)
 def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
-    """Add the gradient of the samples [begin, end) of update `number` to this part's PARTIAL, what is told to its SUMS.
+    """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    Reads PLACE, FOLLOWING, REWARD, DISCOUNT of these transitions, and OBS, FINAL_OBS, ACTION where they say.
+    Reads place, following, reward, discount of these transitions, and obs, final_obs, action where they say.
     """
-    f = longs(frame, ENTRIES)
-    actions, size = f[At.ACTIONS], f[At.MINIBATCH]
-    mine = scratch_of(frame, thread)
-    x, hidden, outputs = mine.x, mine.hidden, mine.outputs
-    gradient = f[At.PARTIAL] + 4 * part * f[At.SIZE]
+    f = fields_at(frame)
+    scratch, actions, size = scratch_of(f, thread), f.actions, f.minibatch
+    x, hidden, outputs = scratch.x, scratch.hidden, scratch.outputs
     z = floats(outputs, (actions + 1) * TILE)
-    target, choice, taken = floats(mine.target, TILE), ints(mine.choice, TILE), ints(mine.taken, TILE)
-    sums = floats(f[At.SUMS] + 4 * part * SUMS * TILE, SUMS * TILE)
+    target, choice, taken = floats(scratch.target, TILE), ints(scratch.choice, TILE), ints(scratch.taken, TILE)
+    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         first, n = number * size + start, (count + LANES - 1) // LANES * LANES
-        call(f[At.ENCODE], (frame, f[At.OBS], f[At.FOLLOWING], first, count, x))
-        if f[At.DOUBLE]:
-            call(f[At.FORWARD], (frame, ONLINE, x, hidden, n, outputs))
+        call(f.encode, (frame, f.obs, f.following, first, count, x))
+        if f.double:
+            call(f.forward, (frame, ONLINE, x, hidden, n, outputs))
             _best(z, actions, n, choice)  # dueling or not: the state's value shifts all actions alike
-        call(f[At.FORWARD], (frame, TARGET, x, hidden, n, outputs))
-        if f[At.DUELING]:
+        call(f.forward, (frame, TARGET, x, hidden, n, outputs))
+        if f.dueling:
             _join(z, actions, n)
-        if not f[At.DOUBLE]:
+        if not f.double:
             _best(z, actions, n, choice)
-        reward, discount = floats(f[At.REWARD] + 4 * first, count), floats(f[At.DISCOUNT] + 4 * first, count)
-        place = ints(f[At.PLACE] + 4 * first, count)
+        reward, discount = floats(f.reward + 4 * first, count), floats(f.discount + 4 * first, count)
+        place = ints(f.place + 4 * first, count)
         for s in range(count):
             target[s] = reward[s] + discount[s] * z[choice[s] * TILE + s]
-            taken[s] = np.int32(longs(f[At.ACTION] + 8 * np.int64(place[s]), 1)[0])
-        call(f[At.ENCODE], (frame, f[At.OBS], f[At.PLACE], first, count, x))
-        call(f[At.FORWARD], (frame, ONLINE, x, hidden, n, outputs))
-        if f[At.DUELING]:
+            taken[s] = np.int32(longs(f.action + 8 * np.int64(place[s]), 1)[0])
+        call(f.encode, (frame, f.obs, f.place, first, count, x))
+        call(f.forward, (frame, ONLINE, x, hidden, n, outputs))
+        if f.dueling:
             _join(z, actions, n)
-        _slopes(frame, z, target, taken, count, n, sums)
-        call(f[At.BACKWARD], (frame, ONLINE, x, hidden, n, outputs, gradient, mine.one, mine.above, mine.below))
+        _slopes(f, z, target, taken, count, n, sums)
+        call(f.backward, (frame, thread, part, ONLINE, x, hidden, n, outputs))
 
 
 @njit(inline="always")
 def _slopes(
-    frame: int, z: np.ndarray, target: np.ndarray, taken: np.ndarray, count: int, n: int, sums: np.ndarray
+    f: FrameFields, z: np.ndarray, target: np.ndarray, taken: np.ndarray, count: int, n: int, sums: np.ndarray
 ) -> None:
     """Values [A, TILE] become the slope of the Huber loss of the actions taken; filling beyond `count` has none.
 
-    It is -share clip(target - q, +-limit). Dueling, q = v + a - mean a: it goes to v and to the a taken, and 1 / A of
-    it is taken from every a.
+    It is -fraction clip(target - q, +-limit). Dueling, q = v + a - mean a: it goes to v and to the a taken, and 1 / A
+    of it is taken from every a.
     """
-    f = longs(frame, ENTRIES)
-    actions, limit = f[At.ACTIONS], F(doubles(f[At.LIVE], LIVES)[Live.HUBER])
-    share = F(1.0) / F(f[At.MINIBATCH])
+    actions, limit = f.actions, F(live_at(f.live).huber)
+    fraction = F(1.0) / F(f.minibatch)
     for s in range(n):
         chosen, slope = np.int64(0), F(0.0)
         if s < count:
@@ -100,31 +96,28 @@ def _slopes(
             error = target[s] - q
             far = abs(error)
             small = limit if far > limit else far
-            slope = share * (limit if -error > limit else -limit if -error < -limit else -error)
-            sums[Sum.VALUE_LOSS * TILE + s] += share * small * (far - F(0.5) * small)
-            sums[Sum.Q * TILE + s] += share * q
-            sums[Sum.TARGET * TILE + s] += share * target[s]
-            sums[Sum.ERROR * TILE + s] += share * far
+            slope = fraction * (limit if -error > limit else -limit if -error < -limit else -error)
+            sums[Sum.VALUE_LOSS * TILE + s] += fraction * small * (far - F(0.5) * small)
+            sums[Sum.Q * TILE + s] += fraction * q
+            sums[Sum.TARGET * TILE + s] += fraction * target[s]
+            sums[Sum.ERROR * TILE + s] += fraction * far
         for k in range(actions):
             z[k * TILE + s] = F(0.0)
         z[chosen * TILE + s] = slope
-        if f[At.DUELING]:
+        if f.dueling:
             for k in range(actions):
                 z[k * TILE + s] -= slope / F(actions)
             z[actions * TILE + s] = slope
 
 
 @njit(**PIECE)
-def act_by_value(frame: int, outputs: int, spare: int, draws: int, n: int, actions_at: int, log_prob: int) -> None:
-    """The best action, or any where the first uniform of [n, 2] says so; as QPolicy.act."""
-    f = longs(frame, ENTRIES)
-    actions, random = f[At.ACTIONS], F(doubles(f[At.LIVE], LIVES)[Live.EPSILON_GREEDY])
-    uniform, out = floats(draws, 2 * n), longs(actions_at, n)
+def act_by_value(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
+    """The best action, or any where the first uniform of draws [n, 2] says so; as QPolicy.act."""
+    f = fields_at(frame)
+    actions, epsilon = f.actions, F(live_at(f.live).epsilon_greedy)
+    uniform, out = floats(draws, 2 * n), longs(action, n)
     choice = np.empty(TILE, np.int32)
-    _best(floats(outputs, actions * TILE), actions, n, choice)
+    _best(floats(scratch_of(f, thread).outputs, actions * TILE), actions, n, choice)
     for s in range(n):
-        any_of = min(int(uniform[2 * s + 1] * F(actions)), actions - 1)
-        out[s] = any_of if uniform[2 * s] < random else np.int64(choice[s])
-
-
-OWN: dict[str, Kernels] = {"dqn": {At.GRADIENT_PART: q_gradient, At.SAMPLE: act_by_value}}
+        random_action = min(int(uniform[2 * s + 1] * F(actions)), actions - 1)
+        out[s] = random_action if uniform[2 * s] < epsilon else np.int64(choice[s])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import ENTRIES, At
+from stride.agents.engines.fused_cpu.frame import fields_at
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, ints, longs
 from stride.utils.counter_rng import fill_words
 from stride.utils.kernel_cache import njit
@@ -17,8 +17,8 @@ def shuffle(words: int, order: int, spare: int, rows: int) -> None:
     words uint32 [rows] (overwritten), order int32 [rows], spare [2 * rows] of either.
     """
     buckets = np.zeros(1 << RADIX, np.int32)
-    keys, other = ints(words, rows), ints(spare, rows)
-    index, swapped = ints(order, rows), ints(spare + 4 * rows, rows)
+    keys, next_keys = ints(words, rows), ints(spare, rows)
+    index, next_index = ints(order, rows), ints(spare + 4 * rows, rows)
     for i in range(rows):
         index[i] = np.int32(i)
     for turn in range(3):
@@ -28,29 +28,29 @@ def shuffle(words: int, order: int, spare: int, rows: int) -> None:
             buckets[(np.uint32(keys[i]) >> shift) & mask] += 1
         below = np.int32(0)
         for k in range(1 << RADIX):
-            here = buckets[k]
+            count = buckets[k]
             buckets[k] = below
-            below += here
+            below += count
         for i in range(rows):
             bucket = (np.uint32(keys[i]) >> shift) & mask
-            place = buckets[bucket]
-            buckets[bucket] = place + 1
-            other[place] = keys[i]
-            swapped[place] = index[i]
-        keys, other = other, keys
-        index, swapped = swapped, index
-    final = ints(order, rows)  # three turns: the result lies in the spare memory
+            position = buckets[bucket]
+            buckets[bucket] = position + 1
+            next_keys[position] = keys[i]
+            next_index[position] = index[i]
+        keys, next_keys = next_keys, keys
+        index, next_index = next_index, index
+    final = ints(order, rows)  # three turns: the result is in the spare memory
     for i in range(rows):
         final[i] = index[i]
 
 
 @njit(**PIECE)
-def shuffle_epochs(frame: int, thread: int, first: int, purpose: int, rank: int, seed_lo: int, seed_hi: int) -> None:
-    """ORDER of every epoch; epochs are shared out over the threads. `first`: iteration word of epoch 0."""
-    f = longs(frame, ENTRIES)
-    rows = f[At.STEPS] * f[At.WORLDS]
-    words = f[At.SPARE] + 12 * thread * rows
-    for epoch in range(thread, f[At.EPOCHS], f[At.THREADS]):
+def shuffle_epochs(frame: int, thread: int) -> None:
+    """Write `order` of every epoch; epochs are divided among the threads. key[0] is the iteration of epoch 0."""
+    f = fields_at(frame)
+    rows, key = f.steps * f.worlds, longs(f.key, 5)
+    words = f.spare + 12 * thread * rows
+    for epoch in range(thread, f.epochs, f.threads):
         table = ints(words, rows).view(np.uint32)
-        fill_words(table, (first + epoch) & 0xFFFFFFFF, purpose, rank, seed_lo, seed_hi)
-        shuffle(words, f[At.ORDER] + 4 * epoch * rows, words + 4 * rows, rows)
+        fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
+        shuffle(words, f.order + 4 * epoch * rows, words + 4 * rows, rows)

@@ -7,12 +7,11 @@ import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, Scratch, fields_at, live_at, scratch_of
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats, ints
 from stride.agents.engines.fused_cpu.kernels.nets import temperature
-from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.engines.plan.numbers import Live, Sum
+from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.agents.networks.squashed import LOG_STD_BOUNDS
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import exp32, log32, tanh32
@@ -31,24 +30,25 @@ def _clamped(log_std: np.float32) -> np.float32:
 
 
 @njit(**PIECE)
-def squash(frame: int, outputs: int, noise: int, count: int, n: int, actions_at: int, stride: int, out: int) -> None:
+def squash(frame: int, thread: int, noise: int, count: int, n: int, action: int, stride: int, out: int) -> None:
     """Actions tanh(mean + std noise) [n, ..] in rows of `stride` floats and their log-probabilities out[n].
 
-    noise [count, A]; lanes beyond `count` get none. With u the action before tanh,
-    log pi = log N(u) - sum log(1 - tanh(u)^2), the latter as 2 (log 2 - u - softplus(-2 u)), which does not cancel.
+    Means and log deviations are the outputs in scratch. noise [count, A]; lanes beyond `count` get none. With u the
+    action before tanh, log pi = log N(u) - sum log(1 - tanh(u)^2), the latter as 2 (log 2 - u - softplus(-2 u)), which
+    does not cancel.
     """
-    f = longs(frame, ENTRIES)
-    actions = f[At.ACTIONS]
-    z, result = floats(outputs, 2 * actions * TILE), floats(out, TILE)
+    f = fields_at(frame)
+    actions = f.actions
+    z, result = floats(scratch_of(f, thread).outputs, 2 * actions * TILE), floats(out, TILE)
     pre, log_std, drawn = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.float32)
     for s in range(n):
         result[s] = F(0.0)
-    given = floats(noise, count * actions)
+    normals = floats(noise, count * actions)
     for k in range(actions):
         for s in range(n):
             drawn[s] = F(0.0)
         for s in range(count):
-            drawn[s] = given[s * actions + k]
+            drawn[s] = normals[s * actions + k]
         for s in range(n):
             log_std[s] = _clamped(z[(actions + k) * TILE + s])
             pre[s] = z[k * TILE + s] + exp32(log_std[s]) * drawn[s]
@@ -59,154 +59,134 @@ def squash(frame: int, outputs: int, noise: int, count: int, n: int, actions_at:
             result[s] += F(-0.5) * drawn[s] * drawn[s] - log_std[s] - HALF_LOG_2PI - correction
             pre[s] = tanh32(pre[s])
         for s in range(n):
-            floats(actions_at + 4 * (s * stride + k), 1)[0] = pre[s]
+            floats(action + 4 * (s * stride + k), 1)[0] = pre[s]
 
 
 @njit(**PIECE)
 def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
-    """Add the gradient of the samples [begin, end) of update `number` to this part's PARTIAL, what is told to its SUMS.
+    """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    Reads PLACE, FOLLOWING, REWARD, DISCOUNT, NOISE of these transitions, and OBS, FINAL_OBS, ACTION where they say.
+    Reads place, following, reward, discount, noise of these transitions, and obs, final_obs, action where they say.
     Losses: (q - y)^2 / 2 of each critic, y = reward + discount (min q' - alpha log pi'); alpha log pi - min q of the
-    actor. NOISE [updates, 2, B, A] is for the actions here, then for those that follow.
+    actor. `noise` [updates, 2, B, A] is for the actions here, then for those that follow.
     """
-    f = longs(frame, ENTRIES)
-    actions, size, features, row = f[At.ACTIONS], f[At.MINIBATCH], f[At.FEATURES], f[At.ROW]
-    mine = scratch_of(frame, thread)
-    x, y, outputs, hidden = mine.x, mine.other_x, mine.outputs, mine.hidden
-    one, above, below = mine.one, mine.above, mine.below
-    log_prob, target, q, other = mine.log_prob, mine.target, mine.q, mine.other_q
-    gradient, sums_at = f[At.PARTIAL] + 4 * part * f[At.SIZE], f[At.SUMS] + 4 * part * SUMS * TILE
-    alpha = F(temperature(frame))
-    noise = f[At.NOISE] + 8 * number * size * actions
+    f = fields_at(frame)
+    scratch, actions, size = scratch_of(f, thread), f.actions, f.minibatch
+    x, next_x, outputs, hidden = scratch.x, scratch.other_x, scratch.outputs, scratch.hidden
+    log_prob, q, other_q = scratch.log_prob, scratch.q, scratch.other_q
+    alpha = F(temperature(f))
+    noise = f.noise + 8 * number * size * actions
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         first, n = number * size + start, (count + LANES - 1) // LANES * LANES
-        here, next_ = noise + 4 * start * actions, noise + 4 * (size + start) * actions
-        call(f[At.ENCODE], (frame, f[At.OBS], f[At.FOLLOWING], first, count, y))
-        call(f[At.FORWARD], (frame, ACTOR, y, hidden, n, outputs))
-        squash(frame, outputs, next_, count, n, y + 4 * features, row, log_prob)
-        call(f[At.FORWARD], (frame, TARGETS[0], y, hidden, n, q))
-        call(f[At.FORWARD], (frame, TARGETS[1], y, hidden, n, other))
-        _targets(frame, first, count, alpha, q, other, log_prob, target)
+        noise_now, noise_next = noise + 4 * start * actions, noise + 4 * (size + start) * actions
+        call(f.encode, (frame, f.obs, f.following, first, count, next_x))
+        call(f.forward, (frame, ACTOR, next_x, hidden, n, outputs))
+        squash(frame, thread, noise_next, count, n, next_x + 4 * f.features, f.row, log_prob)
+        call(f.forward, (frame, TARGETS[0], next_x, hidden, n, q))
+        call(f.forward, (frame, TARGETS[1], next_x, hidden, n, other_q))
+        _targets(f, scratch, first, count, alpha)
 
-        call(f[At.ENCODE], (frame, f[At.OBS], f[At.PLACE], first, count, x))
-        _put_actions(frame, first, count, x)
+        call(f.encode, (frame, f.obs, f.place, first, count, x))
+        _put_actions(f, first, count, x)
         for critic in CRITICS:
-            call(f[At.FORWARD], (frame, critic, x, hidden, n, q))
-            _critic_slopes(size, count, n, q, target, sums_at)
-            call(f[At.BACKWARD], (frame, critic, x, hidden, n, q, gradient, one, above, below))
+            call(f.forward, (frame, critic, x, hidden, n, q))
+            _critic_slopes(f, scratch, part, count, n)
+            call(f.backward, (frame, thread, part, critic, x, hidden, n, q))
 
         # the critics have learnt from x: the action drawn anew takes the place of the one taken
-        call(f[At.FORWARD], (frame, ACTOR, x, mine.actor_hidden, n, outputs))
-        squash(frame, outputs, here, count, n, x + 4 * features, row, log_prob)
-        call(f[At.FORWARD], (frame, CRITICS[0], x, hidden, n, q))
-        call(f[At.FORWARD], (frame, CRITICS[1], x, mine.second_hidden, n, other))
-        _least(frame, size, count, n, alpha, q, other, log_prob, gradient, sums_at)
-        zero = one + 4
-        inputs = (features, actions)
-        call(f[At.TO_INPUTS], (frame, CRITICS[0], hidden, n, q, *inputs, mine.slopes, zero, above, below))
-        call(
-            f[At.TO_INPUTS],
-            (frame, CRITICS[1], mine.second_hidden, n, other, *inputs, mine.other_slopes, zero, above, below),
-        )
-        _actor_slopes(frame, size, count, n, alpha, x, here, outputs, mine.slopes, mine.other_slopes)
-        call(f[At.BACKWARD], (frame, ACTOR, x, mine.actor_hidden, n, outputs, gradient, one, above, below))
+        call(f.forward, (frame, ACTOR, x, scratch.actor_hidden, n, outputs))
+        squash(frame, thread, noise_now, count, n, x + 4 * f.features, f.row, log_prob)
+        call(f.forward, (frame, CRITICS[0], x, hidden, n, q))
+        call(f.forward, (frame, CRITICS[1], x, scratch.second_hidden, n, other_q))
+        _lesser_slopes(f, scratch, part, count, n, alpha)
+        call(f.to_inputs, (frame, thread, CRITICS[0], hidden, n, q, scratch.slopes))
+        call(f.to_inputs, (frame, thread, CRITICS[1], scratch.second_hidden, n, other_q, scratch.other_slopes))
+        _actor_slopes(f, scratch, count, n, alpha, noise_now)
+        call(f.backward, (frame, thread, part, ACTOR, x, scratch.actor_hidden, n, outputs))
 
 
 @njit(inline="always")
-def _put_actions(frame: int, first: int, count: int, x: int) -> None:
+def _put_actions(f: FrameFields, first: int, count: int, x: int) -> None:
     """Behind the features of each sample the action that was taken."""
-    f = longs(frame, ENTRIES)
-    actions, features, row = f[At.ACTIONS], f[At.FEATURES], f[At.ROW]
+    actions = f.actions
     for s in range(count):
-        place = np.int64(ints(f[At.PLACE] + 4 * (first + s), 1)[0])
-        given = floats(x + 4 * (s * row + features), actions)
-        taken = floats(f[At.ACTION] + 4 * place * actions, actions)
+        place = np.int64(ints(f.place + 4 * (first + s), 1)[0])
+        target = floats(x + 4 * (s * f.row + f.features), actions)
+        taken = floats(f.action + 4 * place * actions, actions)
         for k in range(actions):
-            given[k] = taken[k]
+            target[k] = taken[k]
 
 
 @njit(inline="always")
-def _targets(
-    frame: int, first: int, count: int, alpha: np.float32, q: int, other: int, log_prob: int, target: int
-) -> None:
+def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np.float32) -> None:
     """target = reward + discount * (the lesser value, less alpha log pi) [TILE]."""
-    f = longs(frame, ENTRIES)
-    a, b, lp, out = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(target, TILE)
-    reward, discount = floats(f[At.REWARD] + 4 * first, count), floats(f[At.DISCOUNT] + 4 * first, count)
+    a, b, out = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.target, TILE)
+    log_prob = floats(scratch.log_prob, TILE)
+    reward, discount = floats(f.reward + 4 * first, count), floats(f.discount + 4 * first, count)
     for s in range(count):
-        least = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
-        out[s] = reward[s] + discount[s] * (least - alpha * lp[s])
+        lesser = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
+        out[s] = reward[s] + discount[s] * (lesser - alpha * log_prob[s])
 
 
 @njit(inline="always")
-def _critic_slopes(size: int, count: int, n: int, q: int, target: int, sums_at: int) -> None:
+def _critic_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
     """Values become the slope of their squared error."""
-    v, goal, sums = floats(q, TILE), floats(target, TILE), floats(sums_at, SUMS * TILE)
-    share = F(1.0) / F(size)
+    v, target = floats(scratch.q, TILE), floats(scratch.target, TILE)
+    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
+    fraction = F(1.0) / F(f.minibatch)
     for s in range(count):
-        error = v[s] - goal[s]
-        sums[Sum.VALUE_LOSS * TILE + s] += F(0.5) * share * error * error
-        sums[Sum.Q * TILE + s] += F(0.5) * share * v[s]
-        sums[Sum.TARGET * TILE + s] += F(0.5) * share * goal[s]
-        v[s] = share * error
+        error = v[s] - target[s]
+        sums[Sum.VALUE_LOSS * TILE + s] += F(0.5) * fraction * error * error
+        sums[Sum.Q * TILE + s] += F(0.5) * fraction * v[s]
+        sums[Sum.TARGET * TILE + s] += F(0.5) * fraction * target[s]
+        v[s] = fraction * error
     for s in range(count, n):
         v[s] = F(0.0)
 
 
 @njit(inline="always")
-def _least(
-    frame: int, size: int, count: int, n: int, alpha: np.float32, q: int, other: int, log_prob: int, gradient: int,
-    sums_at: int,
-) -> None:  # fmt: skip
+def _lesser_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int, alpha: np.float32) -> None:
     """Values become the slope of the policy's loss, which is that of the lesser one; the temperature's gradient."""
-    f = longs(frame, ENTRIES)
-    a, b, lp, sums = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(sums_at, SUMS * TILE)
-    share, goal = F(1.0) / F(size), F(doubles(f[At.LIVE], LIVES)[Live.TARGET_ENTROPY])
-    total = F(0.0)
+    a, b, log_prob = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.log_prob, TILE)
+    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
+    fraction, target_entropy = F(1.0) / F(f.minibatch), F(live_at(f.live).target_entropy)
+    half, total = F(0.5) * fraction, F(0.0)
     for s in range(count):
-        least = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
-        sums[Sum.POLICY_LOSS * TILE + s] += share * (alpha * lp[s] - least)
-        sums[Sum.ENTROPY * TILE + s] -= share * lp[s]
-        total -= share * (lp[s] + goal)
-        half = F(0.5) * share
-        a[s], b[s] = (-half, -half) if a[s] == b[s] else (-share, F(0.0)) if a[s] < b[s] else (F(0.0), -share)
+        lesser = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
+        sums[Sum.POLICY_LOSS * TILE + s] += fraction * (alpha * log_prob[s] - lesser)
+        sums[Sum.ENTROPY * TILE + s] -= fraction * log_prob[s]
+        total -= fraction * (log_prob[s] + target_entropy)
+        a[s], b[s] = (-half, -half) if a[s] == b[s] else (-fraction, F(0.0)) if a[s] < b[s] else (F(0.0), -fraction)
     for s in range(count, n):
         a[s], b[s] = F(0.0), F(0.0)
-    if f[At.LEARNT_ALPHA]:
-        floats(gradient + 4 * f[At.LOG_ALPHA], 1)[0] += total
+    if f.learnt_alpha:
+        floats(f.partial + 4 * (part * f.size + f.log_alpha), 1)[0] += total
 
 
 @njit(inline="always")
-def _actor_slopes(
-    frame: int, size: int, count: int, n: int, alpha: np.float32, x: int, noise: int, outputs: int, slopes: int,
-    more: int,
-) -> None:  # fmt: skip
-    """Outputs (means, then log deviations) become the slope of the policy's loss, given that at the actions."""
-    f = longs(frame, ENTRIES)
-    actions, features, row = f[At.ACTIONS], f[At.FEATURES], f[At.ROW]
-    z, one, two = floats(outputs, 2 * actions * TILE), floats(slopes, actions * TILE), floats(more, actions * TILE)
-    drawn, pull = floats(noise, count * actions), alpha / F(size)
+def _actor_slopes(f: FrameFields, scratch: Scratch, count: int, n: int, alpha: np.float32, noise: int) -> None:
+    """Outputs (means, then log deviations) become the slope of the policy's loss, from that at the actions."""
+    actions, row = f.actions, f.row
+    z, x = floats(scratch.outputs, 2 * actions * TILE), scratch.x + 4 * f.features
+    slopes, other_slopes = floats(scratch.slopes, actions * TILE), floats(scratch.other_slopes, actions * TILE)
+    drawn, pull = floats(noise, count * actions), alpha / F(f.minibatch)
     for k in range(actions):
         for s in range(count):
-            action = floats(x + 4 * (s * row + features), actions)[k]
+            action = floats(x + 4 * s * row, actions)[k]
             raw = z[(actions + k) * TILE + s]
-            kept = _clamped(raw)
-            slope = (one[k * TILE + s] + two[k * TILE + s]) * (F(1.0) - action * action) + pull * F(2.0) * action
+            log_std = _clamped(raw)
+            slope = slopes[k * TILE + s] + other_slopes[k * TILE + s]
+            slope = slope * (F(1.0) - action * action) + pull * F(2.0) * action
             z[k * TILE + s] = slope
-            spread = slope * exp32(kept) * drawn[s * actions + k] - pull
-            z[(actions + k) * TILE + s] = spread if kept == raw else F(0.0)
+            spread = slope * exp32(log_std) * drawn[s * actions + k] - pull
+            z[(actions + k) * TILE + s] = spread if log_std == raw else F(0.0)
         for s in range(count, n):
             z[k * TILE + s], z[(actions + k) * TILE + s] = F(0.0), F(0.0)
 
 
 @njit(**PIECE)
-def act_squashed(frame: int, outputs: int, spare: int, draws: int, n: int, actions_at: int, log_prob: int) -> None:
+def act_squashed(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
     """Actions of the first n lanes, as SquashedPolicy.act; draws are normals [n, A]."""
-    actions = longs(frame, ENTRIES)[At.ACTIONS]
     out = np.empty(TILE, np.float32)
-    squash(frame, outputs, draws, n, n, actions_at, actions, out.ctypes.data)
-
-
-OWN: dict[str, Kernels] = {"sac": {At.GRADIENT_PART: sac_gradient, At.SAMPLE: act_squashed}}
+    squash(frame, thread, draws, n, n, action, fields_at(frame).actions, out.ctypes.data)
