@@ -1,8 +1,7 @@
 """Where several commands are run: on this machine, or on a cluster; whoever has commands asks here for the pool."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from stride.config.commands.machines import LOCAL
 from stride.runstore.many.process_pool import Finished, run_all
@@ -13,11 +12,10 @@ Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its 
 
 
 @contextmanager
-def pool_on(where: str, threads: int, gpus: int = 0, program: Sequence[str] = ()) -> Iterator[tuple[Pool, int]]:
-    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs; `program` is
-    what a nursery may fork."""
+def pool_on(where: str, threads: int, gpus: int = 0) -> Iterator[tuple[Pool, int]]:
+    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs."""
     if where == LOCAL:
-        yield partial(run_all, program=program), max(1, cores() // threads)
+        yield run_all, max(1, cores() // threads)
         return
     with connected(where, threads, gpus) as pool:
-        yield partial(pool.run_all, program=program), pool.workers
+        yield pool.run_all, pool.workers
