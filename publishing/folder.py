@@ -19,7 +19,7 @@ from stride.publishing.own_secrets import Own, held
 from stride.publishing.result import Result
 from stride.publishing.weights_file import write_weights
 from stride.runstore.history import TRAIN, VAL
-from stride.runstore.metrics_csv import points
+from stride.runstore.metrics_table import points
 from stride.utils.curve import curve_svg
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError

@@ -2,8 +2,7 @@
 
 from stride.config.metrics import load_metrics
 from stride.runstore import run_files
-from stride.runstore.metrics_csv import format_number
-from stride.runstore.metrics_table import MetricsTable, Row
+from stride.runstore.metrics_table import MetricsTable, Row, format_number
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 

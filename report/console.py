@@ -19,8 +19,7 @@ from stride.report.dashboard import closing_block, header_block, live_page, plai
 from stride.report.in_place import InPlace
 from stride.report.run_view import RunView, live_view
 from stride.report.terminal import Page
-from stride.runstore.alerts import Alert, Event
-from stride.runstore.history import VAL, History
+from stride.runstore.history import VAL, Alert, Event, History
 from stride.runstore.outcome import FAILED, Header, Outcome, next_commands
 from stride.trainer_callbacks.sink import Sink
 from stride.utils.one_line import printable

@@ -22,10 +22,9 @@ from stride.report.terminal import (
     metric_table,
     progress_lines,
 )
-from stride.runstore.alerts import Alert, counted
 from stride.runstore.dreams import words
-from stride.runstore.outcome import Header, Outcome
-from stride.runstore.phases import told
+from stride.runstore.history import Alert, counted
+from stride.runstore.outcome import Header, Outcome, phases_text
 from stride.utils.typography import duration, plain, score
 
 MOST_TOLD = 8  # alerts at the end
@@ -124,7 +123,7 @@ def closing_facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
         ("dreams", words(outcome.dreams)),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
-        ("time", told(outcome.phases)),
+        ("time", phases_text(outcome.phases)),
         ("run", outcome.run_path),
     ]
     return [fact for fact in facts if fact[1]]

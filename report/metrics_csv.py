@@ -14,9 +14,8 @@ from pathlib import Path
 
 from stride.config.metrics import load_metrics
 from stride.runstore import run_files
-from stride.runstore.metrics_csv import format_number, parse, read_lines
 from stride.runstore.metrics_table import STEPS as STEPS
-from stride.runstore.metrics_table import Row, rows_of
+from stride.runstore.metrics_table import Row, format_number, parse, read_lines, rows_of
 from stride.runstore.outcome import Outcome
 from stride.trainer_callbacks.sink import Sink
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from stride.config.metrics import load_metrics
 from stride.config.schema import Config
-from stride.runstore.alerts import Event
-from stride.runstore.history import STEPS
+from stride.runstore.history import STEPS, Event
 from stride.runstore.metrics_layout import BEGUN, NAME
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.outcome import FAILED, Header, Outcome

@@ -12,9 +12,8 @@ from stride.config.metric_order import console_metrics
 from stride.config.schema import Config
 from stride.report.notebook_page import Display, page, words
 from stride.report.run_view import live_view
-from stride.runstore.alerts import Event
-from stride.runstore.history import TRAIN, VAL, History
-from stride.runstore.metrics_csv import points
+from stride.runstore.history import TRAIN, VAL, Event, History
+from stride.runstore.metrics_table import points
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.sink import Sink

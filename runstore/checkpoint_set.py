@@ -9,12 +9,13 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.runstore import run_files, run_names
-from stride.runstore.run_facts import whole
-from stride.runstore.whole_score import whole_score
+from stride.runstore.metrics_table import STEPS, MetricsTable
+from stride.runstore.run_facts import finite, mapping, whole
 from stride.utils.user_error import UserError, nearest
 
 NAME = run_names.CHECKPOINT
@@ -233,3 +234,28 @@ def sweep_orphans(folder: Path) -> int:
         run_files.remove(folder / f"{stem}.ckpt")
         run_files.remove(folder / f"{stem}.json")
     return len(halves)
+
+
+PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
+
+
+def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
+    """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
+    score = finite(sidecar.get("score"))
+    if score is None or "score_episodes" in sidecar:
+        return score
+    config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
+    played = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
+    for metric, key in PLAYED.items():
+        if metric in played:
+            return score if played[metric] >= (finite(config.get(key)) or 0) else None
+    return score
+
+
+def _played_at(path: Path, steps: float) -> dict[str, float]:
+    """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
+    played: dict[str, float] = {}
+    for row in MetricsTable(path, (STEPS, *PLAYED)).end():
+        if row.get(STEPS) == steps:
+            played |= {name: number for name, number in row.items() if name in PLAYED}
+    return played

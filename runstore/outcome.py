@@ -2,10 +2,11 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stride.runstore.alerts import Alert, counted
+from stride.runstore.history import Alert, counted
 from stride.runstore.run_facts import INTERRUPTED as INTERRUPTED
 from stride.runstore.run_facts import PAUSED as PAUSED
 from stride.runstore.run_facts import UNENDED as UNENDED
@@ -63,7 +64,7 @@ class Outcome:
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
     phases: dict[str, float] = field(default_factory=dict)
-    """Which part of the time of the whole run went where (runstore/phases.py)."""
+    """Which part of the time of the whole run went where (runstore/outcome.py)."""
     dreams: dict[str, float] = field(default_factory=dict)
     """How far dreams stray, by metric (runstore/dreams.py); {} without a world model."""
     test_wanted: int = 0
@@ -158,3 +159,20 @@ def typed(command: str) -> str:
     if not os.environ.get("VIRTUAL_ENV"):
         program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
     return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in words)])
+
+
+PHASES = ("collect", "learn", "evaluate", "save", "other")  # every second is in one of them
+PREFIX = "train/time/"  # of a row: the share of each in the time since the row before
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Of all seconds the part of each phase; {} where none has passed."""
+    total = sum(seconds.values())
+    return {phase: seconds[phase] / total for phase in PHASES} if total > 0 else {}
+
+
+def phases_text(parts: Mapping[str, float]) -> str:
+    """`learn 61 %, collect 20 %, ..`, the largest first and other last, without those that round to 0 %."""
+    seen = [phase for phase in parts if parts[phase] >= 0.005]
+    order = sorted(seen, key=lambda phase: (phase == "other", -parts[phase]))
+    return ", ".join(f"{phase} {100 * parts[phase]:.0f} %" for phase in order)

@@ -21,12 +21,11 @@ from stride.runstore import run_files, run_names
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import read_facts
 from stride.runstore.run_files import write_json
-from stride.runstore.run_index import RunIndex
-from stride.runstore.run_listing import Listing
-from stride.runstore.runs_root import ID as ID
-from stride.runstore.runs_root import STAMP as STAMP
-from stride.runstore.runs_root import check_id as check_id
-from stride.runstore.runs_root import runs_root as runs_root
+from stride.runstore.run_index import Listing, RunIndex
+from stride.runstore.run_names import ID as ID
+from stride.runstore.run_names import STAMP as STAMP
+from stride.runstore.run_names import check_id as check_id
+from stride.runstore.run_names import runs_root as runs_root
 from stride.utils.durable_file import relink, sweep, sync_folder, temporary
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError, nearest

@@ -3,10 +3,13 @@
 Nothing is opened here. No torch.
 """
 
+import os
 import re
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from stride.utils.project import own_runs
 from stride.utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
@@ -99,3 +102,32 @@ def shown(path: Path) -> str:
     """The path in a line: printable and not too long."""
     text = "".join(c if c.isprintable() else "?" for c in str(path))
     return text if len(text) <= 200 else f"...{text[-197:]}"
+
+
+ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
+STAMP = re.compile(r"\d{8}-\d{6}-")
+
+
+def runs_root() -> Path:
+    """The folder of all runs: $STRIDE_RUNS, or the project's (`own_runs`); a folder, or nothing yet."""
+    named = os.environ.get("STRIDE_RUNS")
+    root = Path(named or own_runs()).absolute()
+    whose = "STRIDE_RUNS names" if named else "runs would lie in"
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise UserError(f"{whose} {root}, which is no folder")
+    except FileNotFoundError:
+        if root.is_symlink():
+            raise UserError(f"{whose} {root}, a link to nothing") from None
+        return root
+    except OSError as error:
+        raise UserError(f"{whose} {root}: {error.strerror}") from error
+    return root
+
+
+def check_id(run_id: str) -> str:
+    """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
+    if not ID.fullmatch(run_id) or ".." in run_id:
+        shown = run_id if len(run_id) <= 60 else f"{run_id[:57]}..."
+        raise UserError(f"{shown!r} is not a run id: at most 128 letters, digits, '.', '_', '-' and '@', no '..'")
+    return run_id

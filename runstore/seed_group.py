@@ -3,15 +3,17 @@
 runstore/many/group_training.py trains them; what people see and read of a group is in report/group*.py. No torch.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.runstore import claim
+from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from stride.runstore.run_facts import mapping
 from stride.runstore.run_files import exists, list_names, make_folder, read_json, write_json
-from stride.runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
+from stride.runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED, check_id
 from stride.utils.user_error import UserError, nearest
 
 LAST_GROUP = "@last-group"  # the same as group:@last
@@ -70,7 +72,7 @@ class Job(NamedTuple):
     def is_of(self, run: RunDir, group: str, facts: Mapping[str, object]) -> bool:
         """Whether this is the run that this job has begun."""
         mine = facts.get("group") == group and facts.get("seed") == self.seed
-        return mine and (not self.key or claim.run_of(group, self.key) == run.id)
+        return mine and (not self.key or run_of(group, self.key) == run.id)
 
 
 class Member(NamedTuple):
@@ -176,7 +178,7 @@ def standings(group: str) -> list[Standing]:
     planned: list[Standing] = []
     for part, label in zip(plan.parts, plan.labels, strict=True):
         for seed, key in part.each():
-            run, facts = (by_id.get(claim.run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
+            run, facts = (by_id.get(run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
             planned.append(Standing(seed, run, facts, label, key, part.words))
     known = {each.run.id for each in planned if each.run}
     if not plan.keyed:
@@ -245,3 +247,48 @@ def outcomes(group: str) -> list[dict[str, Any]]:
     """How each finished run of a group ended, oldest first."""
     found = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
     return [outcome for outcome in found if isinstance(outcome, dict)]
+
+
+def key_of(config: Mapping[str, object]) -> str:
+    """The hash of a config in plain data, its seed included."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def claimed(group: str, config: Mapping[str, object]) -> str:
+    """The id of the group's run with this config, "" where nobody has begun it."""
+    return run_of(group, key_of(config))
+
+
+def run_of(group: str, key: str) -> str:
+    """The same by the config's hash."""
+    path = _path(group, key)
+    return _read(path) if run_files.exists(path) else ""
+
+
+def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
+    """Have the group's run with this config be called `run_id`, or learn what it is called already."""
+    path = _path(group, key_of(config))
+    try:
+        run_files.make_folder(path.parent)
+        return run_id if run_files.put(path, f"{run_id}\n") else _read(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def check_group(name: str) -> str:
+    """The name itself, if it can only name a folder in that of all groups."""
+    if not GROUP.fullmatch(name):
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        raise UserError(
+            f"--group {shown!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and begins with a "
+            "letter or digit"
+        )
+    return name
+
+
+def _path(group: str, key: str) -> Path:
+    return root_of_groups() / check_group(group) / "claims" / key
+
+
+def _read(path: Path) -> str:
+    return check_id(run_files.read_bytes(path).decode(errors="replace").strip())

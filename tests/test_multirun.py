@@ -12,7 +12,7 @@ from stride.config.multirun import combinations
 from stride.report.group import read_group
 from stride.report.group_rows import Row, table
 from stride.report.terminal import Page
-from stride.runstore import claim
+from stride.runstore import seed_group
 from stride.runstore.run_dir import list_runs
 from stride.runstore.run_files import write_json
 from stride.runstore.seed_group import Part, Plan, folder_of, read_plan, standings
@@ -121,8 +121,8 @@ def test_what_a_process_trains_has_the_key_that_was_planned(capsys):
     found = standings(group)
     assert [each.label for each in found] == ["CartPole-v1:ppo", "Acrobot-v1:ppo"]
     for each in found:
-        assert each.run and claim.key_of(each.run.facts()["config"]) == each.key
-        assert claim.run_of(group, each.key) == each.run.id
+        assert each.run and seed_group.key_of(each.run.facts()["config"]) == each.key
+        assert seed_group.run_of(group, each.key) == each.run.id
     assert [part.title for part in read_group(group).parts] == ["CartPole-v1:ppo", "Acrobot-v1:ppo"]
 
 

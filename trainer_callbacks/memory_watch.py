@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stride.runstore import run_files
 from stride.runstore.history import STEPS
-from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.metrics_table import format_number, read_csv
 from stride.utils.memory_use import limit, used
 
 MEMORY = "train/time/memory"

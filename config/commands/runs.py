@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stride.config.commands.one_line import OneLineParser
-from stride.runstore.run_labels import check_tag
+from stride.runstore.run_brief import check_tag
 from stride.utils.user_error import UserError, nearest
 
 EXAMPLES = """\

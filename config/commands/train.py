@@ -17,8 +17,7 @@ from stride.config.multirun import MOST, combinations
 from stride.config.plugins import trusting
 from stride.config.schema import Config
 from stride.config.sweep import TRACKER, Sweep, find_sweep
-from stride.runstore.claim import check_group
-from stride.runstore.seed_group import names_group, spelled_out
+from stride.runstore.seed_group import check_group, names_group, spelled_out
 from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError, nearest
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stride.report.monitor.watched import Look, Rows
-from stride.runstore.alerts import Alert
-from stride.runstore.history import STEPS
+from stride.runstore.history import STEPS, Alert
 from stride.runstore.run_facts import LARGEST
 from stride.utils.user_error import UserError
 

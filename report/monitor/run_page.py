@@ -24,9 +24,8 @@ from stride.report.terminal import (
     metric_table,
     progress_lines,
 )
-from stride.runstore.alerts import Alert
-from stride.runstore.history import TAIL, TRAIN, VAL
-from stride.runstore.phases import told
+from stride.runstore.history import TAIL, TRAIN, VAL, Alert
+from stride.runstore.outcome import phases_text
 
 VERY_WIDE = 140  # columns from which there is room for curves
 BESIDE = 104  # columns of the table beside them
@@ -107,7 +106,7 @@ def head(shown: Shown, view: RunView, page: Page) -> list[Text]:
         line_of(INDENT + clean(look.id), "dim"),
         *progress_lines(view.steps(), view.toward_goal(), page),
         *folded("speed", ", ".join(view.clock), page),
-        *folded("time", told(look.phases), page),
+        *folded("time", phases_text(look.phases), page),
     ]
     band = folded("band", shown.band, page)
     if band and band[-1].cell_len + len(shown.other) <= page.width:

@@ -16,7 +16,7 @@ from stride.runstore.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader, Snapshot
 from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
-from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.runstore.outcome import PHASES, PREFIX, shares
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import LARGEST, finite, mapping, whole
 from stride.runstore.run_fate import conclusion, continuation, died, failure

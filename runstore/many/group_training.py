@@ -7,8 +7,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from stride.runstore.many.pools import Pool
 from stride.runstore.many.process_pool import run_all
+from stride.runstore.many.ray_pool import Pool
 from stride.runstore.run_facts import verdict
 from stride.runstore.seed_group import (
     Ending,

@@ -11,17 +11,18 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, start_server
+from stride.config.commands.machines import LOCAL
+from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, run_all, start_server
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_lock import LockLostError
-from stride.utils.cores import SHARE
+from stride.utils.cores import SHARE, cores
 from stride.utils.places import ROOT
 from stride.utils.provenance import source_hash, versions
 from stride.utils.user_error import UserError
@@ -327,3 +328,16 @@ def _there(name: str) -> Callable[..., Any]:
         return vars(ray_pool)[name](*told)
 
     return run
+
+
+Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature
+
+
+@contextmanager
+def pool_on(where: str, threads: int, gpus: int = 0) -> Iterator[tuple[Pool, int]]:
+    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs."""
+    if where == LOCAL:
+        yield run_all, max(1, cores() // threads)
+        return
+    with connected(where, threads, gpus) as pool:
+        yield pool.run_all, pool.workers

@@ -7,7 +7,7 @@ from typing import Any
 from stride.commands.plain_tree import Difference
 from stride.report.metrics_csv import STEPS
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import format_number
+from stride.runstore.metrics_table import format_number
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, finite, mapping
 from stride.utils.user_error import UserError

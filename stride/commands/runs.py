@@ -14,10 +14,9 @@ from stride.config.commands.runs import parse_runs
 from stride.report.ledger.selection import chosen, refreshed, select
 from stride.report.ledger.table import COLUMNS, data, table
 from stride.report.ledger.written import written
-from stride.runstore.run_brief import Brief
+from stride.runstore.run_brief import Brief, Labels, read_labels, write_labels
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_labels import Labels, read_labels, write_labels
-from stride.runstore.runs_root import runs_root
+from stride.runstore.run_names import runs_root
 from stride.utils import entry
 from stride.utils.one_line import printable
 

@@ -17,7 +17,7 @@ from stride.config.commands.train import parse_arguments
 from stride.config.general import Task
 from stride.config.schema import Config
 from stride.config.search import Search, read_search
-from stride.runstore.many.pools import pool_on
+from stride.runstore.many.ray_pool import pool_on
 from stride.runstore.many.search_journal import Journal
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_facts import mapping

@@ -10,8 +10,8 @@ from stride.config.commands.train import Arguments
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.report.json_events import JsonEvents
-from stride.runstore import checkpoint_set, claim
-from stride.runstore.alerts import Alert
+from stride.runstore import checkpoint_set, seed_group
+from stride.runstore.history import Alert
 from stride.runstore.outcome import Outcome
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import PAUSED, mapping
@@ -23,7 +23,7 @@ from stride.utils.one_line import printable
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:
     """The run of --group with this config, None where there is none yet, or no longer."""
-    run_id = claim.claimed(arguments.group, to_plain(config))
+    run_id = seed_group.claimed(arguments.group, to_plain(config))
     run = RunDir(runs_root() / run_id)
     return run if run_id and exists(run.config_json) else None
 

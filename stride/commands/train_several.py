@@ -8,10 +8,9 @@ from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.report.sinks import group_watchers
-from stride.runstore.claim import key_of
 from stride.runstore.many.group_training import train_all
-from stride.runstore.many.pools import pool_on
-from stride.runstore.seed_group import Part, Plan
+from stride.runstore.many.ray_pool import pool_on
+from stride.runstore.seed_group import Part, Plan, key_of
 from stride.utils.places import program
 
 

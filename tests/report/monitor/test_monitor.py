@@ -23,7 +23,7 @@ from stride.report.monitor.told import as_json, as_text
 from stride.report.monitor.watched import Watched
 from stride.report.run_view import metric_row
 from stride.report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
-from stride.runstore.alerts import Alert
+from stride.runstore.history import Alert
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.run_dir import RunDir
