@@ -22,7 +22,7 @@ def read_metrics(run: RunDir) -> Rows:
 
 
 def write_metrics(rows: Rows) -> bytes:
-    """The same numbers in the order of metrics.yaml, the clock first."""
+    """Writes the numbers in the order of metrics.yaml, the clock first."""
     names = sorted(load_metrics(), key=lambda name: "/clock/" not in name)
     columns = [name for name in names if any(name in row for row in rows)]
     lines = [",".join(format_number(row[name]) if name in row else "" for name in columns) for row in rows]

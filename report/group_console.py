@@ -18,7 +18,7 @@ from stride.report.in_place import InPlace
 from stride.report.terminal import Page
 from stride.runstore.run_dir import ID, RunDir, runs_root
 from stride.runstore.run_files import exists, list_names
-from stride.runstore.seed_group import Ending, Job, Standing, Watcher
+from stride.runstore.seed_group import Ending, SeedJob, Standing, Watcher
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError
 
@@ -43,7 +43,7 @@ class GroupConsole(Watcher):
         self._told = 0  # results that are told, in the order of seeds
         self._known: set[str] = set()  # folders of runs that were looked at
 
-    def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
+    def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
         self._group, self._jobs, self._workers = group, jobs, workers
         self._rows = [Row(job.seed, job.label) for job in jobs]
         self._began = self._looked = self._clock()

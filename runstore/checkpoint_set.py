@@ -53,7 +53,7 @@ def point(path: Path, links: tuple[str, ...]) -> None:
 
 
 def digest(path: Path) -> dict[str, Any]:
-    """What a sidecar says of a file's bytes."""
+    """Size and hash of a file, as a sidecar has them."""
     with run_files.open_file(path) as file:
         return {"size": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
@@ -84,15 +84,15 @@ def fault(path: Path, remembering: bool = False) -> str:
     """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
     facts = facts_of(path)
     try:
-        found = run_files.status(path)
+        file_status = run_files.status(path)
     except UserError:
         return "is not a file of this run"
-    if found is None:
+    if file_status is None:
         return "is not there"
     if not facts:
         return "has no sidecar that says what it should be"
-    if found.st_size != facts["size"]:
-        return f"is damaged: {found.st_size:,} bytes instead of {facts['size']:,}"
+    if file_status.st_size != facts["size"]:
+        return f"is damaged: {file_status.st_size:,} bytes instead of {facts['size']:,}"
     if digest(path)["sha256"] != facts["sha256"]:
         return "is damaged: its bytes do not have the hash they had"
     rows = [path.parent / SEGMENTS / name for name in dict.fromkeys(facts.get("segments", []))] if remembering else []
@@ -109,8 +109,8 @@ def _whole(segment: Path) -> bool:
 
 def known(folder: Path) -> dict[str, dict[str, Any]]:
     """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
-    found = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
-    there = [(stem, facts) for stem, facts in found.items() if facts]
+    sidecars = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
+    there = [(stem, facts) for stem, facts in sidecars.items() if facts]
     return dict(sorted(there, key=lambda each: (each[1]["iterations"], each[0])))
 
 
@@ -213,18 +213,18 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
     -> the sidecars of those that stay, by name.
     """
     there = known(folder)
-    kept = {target(folder / f"{link}.ckpt") for link in LINKS}
+    remaining = {target(folder / f"{link}.ckpt") for link in LINKS}
     epochs = [stem for stem in there if stem.startswith("epoch=")]
     if keep_last is None:
-        kept.update(epochs)
+        remaining.update(epochs)
     else:
         worthy = [stem for stem in _by_worth(folder, there) if _score(folder, there[stem]) > -math.inf]
-        kept.update(epochs[-keep_last:], worthy[:keep_best])
+        remaining.update(epochs[-keep_last:], worthy[:keep_best])
     for stem in there:
-        if stem not in kept:
+        if stem not in remaining:
             run_files.remove(folder / f"{stem}.json")
             run_files.remove(folder / f"{stem}.ckpt")
-    return {stem: facts for stem, facts in there.items() if stem in kept}
+    return {stem: facts for stem, facts in there.items() if stem in remaining}
 
 
 def sweep_orphans(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a display remembers of the rows it was given: the tails of the metrics it shows, the scores, the clock.
+"""A display's memory of the rows it was given: the tails of the metrics it shows, the scores, the clock.
 
 Memory stays constant however long the run is; nothing is drawn here.
 """
@@ -139,7 +139,7 @@ class History:
             self.rate = (self.env_steps - self._told) / seconds
 
     def now(self) -> str:
-        """What the numbers do not tell, in words: nothing can be said of returns yet; what else is being done."""
+        """The state in words, where numbers do not show it: no episode has ended yet; an evaluation is under way."""
         waiting = "no episode has ended yet" if self.ended == 0 else ""
         return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
 

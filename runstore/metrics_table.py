@@ -43,7 +43,7 @@ Row = dict[str, float]
 
 
 class Point(NamedTuple):
-    """Of a curve."""
+    """A point of a curve."""
 
     x: float
     y: float
@@ -250,7 +250,7 @@ def steps_of(value: float) -> int:
 
 
 def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[str] = ()) -> Iterator[Row]:
-    """What lines hold under these names (all, where none are given); one that was cut or overwritten is left out."""
+    """Rows of the lines, only with these names (all, where none are given); a damaged line is left out."""
     places: dict[str, int] = {}
     for place, name in enumerate(columns):
         if not names or name in names:
@@ -357,12 +357,12 @@ def read_csv(path: Path | str) -> list[Row]:
 
 def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
     """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
-    found, steps = [], 0.0
+    curve_points, steps = [], 0.0
     for row in rows:
         steps = row.get(STEPS, steps)
         if name in row:
-            found.append(Point(steps, row[name]))
-    return found
+            curve_points.append(Point(steps, row[name]))
+    return curve_points
 
 
 def parse(columns: list[str], cells: list[str]) -> Row:

@@ -1,4 +1,4 @@
-"""What is known before a training (Header) and after it (Outcome), and the one sentence that tells the end."""
+"""The description of a training before it (Header) and after it (Outcome), and the sentence about its end."""
 
 import os
 import sys
@@ -129,8 +129,8 @@ class Outcome:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
-        told = counted(self.alerts)
-        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {told}' if told else ''}"
+        alert_counts = counted(self.alerts)
+        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {alert_counts}' if alert_counts else ''}"
         return f"{', '.join(parts)}; {spent}."
 
 
@@ -139,7 +139,7 @@ def _machine_word(value: object) -> str:
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:
-    """What one may want to type now, with an interpreter that has what it takes."""
+    """Commands that may follow, with an interpreter that has the needed packages."""
     train, play = typed("train"), typed("run_play")
     resume = f"{train} --resume {Path(outcome.run_path).name}"
     if outcome.reason in UNENDED:
@@ -166,13 +166,13 @@ PREFIX = "train/time/"  # of a row: the share of each in the time since the row 
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Of all seconds the part of each phase; {} where none has passed."""
+    """The fraction of each phase in all seconds; {} where none has passed."""
     total = sum(seconds.values())
     return {phase: seconds[phase] / total for phase in PHASES} if total > 0 else {}
 
 
 def phases_text(parts: Mapping[str, float]) -> str:
     """`learn 61 %, collect 20 %, ..`, the largest first and other last, without those that round to 0 %."""
-    seen = [phase for phase in parts if parts[phase] >= 0.005]
-    order = sorted(seen, key=lambda phase: (phase == "other", -parts[phase]))
+    visible = [phase for phase in parts if parts[phase] >= 0.005]
+    order = sorted(visible, key=lambda phase: (phase == "other", -parts[phase]))
     return ", ".join(f"{phase} {100 * parts[phase]:.0f} %" for phase in order)

@@ -52,12 +52,12 @@ def check_tag(tag: str) -> str:
 
 
 def read_labels(folder: Path) -> Labels:
-    """Of the run in this folder, none where nobody said anything; UserError where the file is damaged."""
+    """Labels of the run in this folder, empty where there is no file; UserError where it is damaged."""
     path = folder / NAME
     if not run_files.exists(path):
         return Labels()
-    found = run_files.read_json(path)
-    tags, note = (found.get("tags"), found.get("note")) if isinstance(found, dict) else (None, None)
+    content = run_files.read_json(path)
+    tags, note = (content.get("tags"), content.get("note")) if isinstance(content, dict) else (None, None)
     if not isinstance(tags, list) or not all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in tags):
         raise UserError(f"{path} is damaged: tags is not a list of words")
     if not isinstance(note, str) or not text(note):
@@ -131,17 +131,17 @@ class Brief(NamedTuple):
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What read_facts says of a file that has the size, the depth and the numbers of a config."""
-    found = run_files.status(folder / "config.json")
-    if found and found.st_size > MOST_CONFIG:
-        raise UserError(f"{folder}/config.json has {found.st_size:,} bytes, more than any config")
+    """The result of read_facts; UserError where size, depth or numbers are not those of a config."""
+    file_status = run_files.status(folder / "config.json")
+    if file_status and file_status.st_size > MOST_CONFIG:
+        raise UserError(f"{folder}/config.json has {file_status.st_size:,} bytes, more than any config")
     facts = read_facts(folder)
     level: list[Any] = [facts]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-        if any(isinstance(each, int) and abs(each) > LARGEST for each in level):
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
-        level = [each for each in level if isinstance(each, dict | list)]
+        level = [item for item in level if isinstance(item, dict | list)]
     if level:
         raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
     return facts
@@ -183,7 +183,7 @@ def budget_of(config: Mapping[str, Any]) -> int:
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:
-    """Of two runs the same where their configs are, but for the seed and the words that describe them."""
+    """A hash that two runs share if their configs differ only in the seed and in descriptions."""
     import hashlib  # of runs that are known nothing is read
 
     config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
@@ -208,8 +208,8 @@ def best_of(folder: Path) -> tuple[float | None, str]:
         best = run_files.read_json(path)
     except UserError as error:
         return None, str(error)
-    found = best.get("score") if isinstance(best, dict) else math.nan
-    if found is not None and finite(found) is None:
+    best_score = best.get("score") if isinstance(best, dict) else math.nan
+    if best_score is not None and finite(best_score) is None:
         return None, "checkpoints/best.json is damaged: it has no score"
     return whole_score(best, folder), ""
 
@@ -239,7 +239,7 @@ NO_LABELS = Labels()
 
 
 def cells_of(line: Brief) -> list[Any]:
-    """Of LINE."""
+    """Values for the columns of LINE."""
     steps, best, last, fault, seconds, evaluated, rate = line.tail
     last_cell = NAN if last is not None and math.isnan(last) else last
     of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
@@ -248,7 +248,7 @@ def cells_of(line: Brief) -> list[Any]:
 
 
 def line_of(row: Sequence[Any]) -> Brief:
-    """Of LINE_NAMES."""
+    """The line of a row with the columns LINE_NAMES."""
     steps, best, last, fault, seconds, evaluated, rate = row[3:10]
     tail = Tail(steps, best, math.nan if last == NAN else last, fault, seconds, bool(evaluated), rate)
     tags, note = row[-5:-3]

@@ -122,7 +122,7 @@ class RunDir:
         return read_facts(self.path)
 
     def tidy(self) -> None:
-        """What a process that trained this run before left half-written goes, missing folders come; only for who holds
+        """Remove half-written files of an earlier process and make missing folders; only for the process that holds
         its lock."""
         for name in ("", *run_names.FOLDERS):
             run_files.sweep(self.path / name)
@@ -165,8 +165,8 @@ def root_of_groups() -> Path:
 
 
 def _is_group(folder: Path) -> bool:
-    known = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
-    return known or run_names.TIMED.fullmatch(folder.name) is not None
+    is_named = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
+    return is_named or run_names.TIMED.fullmatch(folder.name) is not None
 
 
 def _group(selector: str) -> UserError:
@@ -216,7 +216,7 @@ def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
 
 
 def new_id(env_id: str, variant: str, seed: int) -> str:
-    """What a run that begins now may be called."""
+    """An id for a run that begins now."""
     return _stamped(_named(env_id, variant, seed))
 
 
@@ -243,7 +243,7 @@ def _folder(selector: str) -> Path:
 
 
 def _last() -> Path:
-    """What the link names at this instant; read once, as another process may replace it at any time."""
+    """The run that the link names now; read once, as another process may replace it at any time."""
     root = runs_root()
     try:
         path = root / check_id(os.readlink(root / LAST))
@@ -285,16 +285,18 @@ def _best(env_id: str, variant: str) -> RunDir:
     Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.
     """
     lines = run_lines()  # the newest first
-    env_id = env_id or next((line.env for line in (*(each for each in lines if each.score is not None), *lines)), "")
+    env_id = env_id or next(
+        (line.env for line in (*(scored_line for scored_line in lines if scored_line.score is not None), *lines)), ""
+    )
     if not env_id:
         raise UserError(f"no evaluated run yet under {runs_root()}")
     wanted = f"{env_id}:{variant}"
-    found = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
-    if not found:
+    candidates = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
+    if not candidates:
         others = {line.env for line in lines} - {env_id}
         raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
-    scored = [line for line in found if line.score is not None]
+    scored = [line for line in candidates if line.score is not None]
     if not scored:
         log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
-        return RunDir(runs_root() / found[0].id)
+        return RunDir(runs_root() / candidates[0].id)
     return RunDir(runs_root() / max(scored, key=lambda line: (line.score or 0.0, line.id)).id)

@@ -49,8 +49,8 @@ class Hidden:
     """`Hidden()(text)`: the text with `[hidden: what]` in place of each; knows the values there are when it is made."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        found = {*_values(os.environ if environment is None else environment)}
-        self._values = sorted(found, key=lambda pair: -len(pair[0]))  # one may hold another
+        secrets = {*_values(os.environ if environment is None else environment)}
+        self._values = sorted(secrets, key=lambda pair: -len(pair[0]))  # one may hold another
 
     def __call__(self, text: str) -> str:
         for value, kind in self._values:

@@ -86,10 +86,10 @@ class OwnSqlite:
 
     def is_made(self, file: sqlite3.Connection) -> bool:
         """Whether our tables are there; DatabaseError where anything else is."""
-        found = _schema_of(file, len(self._schema) + 1)
-        if found and {*found} != self._schema:
+        schema = _schema_of(file, len(self._schema) + 1)
+        if schema and {*schema} != self._schema:
             raise sqlite3.DatabaseError("a schema that is not ours")
-        return bool(found)
+        return bool(schema)
 
     def make(self, file: sqlite3.Connection) -> bool:
         """Our tables, unless they are there; whether they were not."""
@@ -114,7 +114,7 @@ class OwnSqlite:
             raise UserError(f"{self.path} is not a file")
         if any(foreign) or (journal and not stat.S_ISREG(journal.st_mode)):
             raise sqlite3.DatabaseError("files beside it that are never written here")
-        size = max(found.st_size if found else 0 for found in (main, journal))
+        size = max(status.st_size if status else 0 for status in (main, journal))
         if size > ALWAYS and size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
             raise sqlite3.DatabaseError("larger than any that is written here")
         return size
@@ -205,7 +205,7 @@ class Shelf:
         return False
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
-        """What the file answers. One that is not ours, is damaged, or comes to no end is thrown away."""
+        """The result of a query. A file that is not ours, is damaged, or takes too long is deleted."""
         try:
             with self._file.opened(READING) as file:
                 return question(file) if self._file.is_made(file) else nothing
@@ -225,7 +225,7 @@ def _copied(file: sqlite3.Connection, to: str) -> bytes:
 
 
 def _checked(file: sqlite3.Connection) -> bytes:
-    """The same, where the rows are those of the checksum; ValueError where they are not."""
+    """The bytes without their checksum; ValueError where it does not match."""
     data = _copied(file, "copy")
     if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
         raise ValueError("a row is damaged")
@@ -248,13 +248,13 @@ def details_of(folder: Path) -> Details:
 
 
 def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
-    """What a run's own files say of these keys, None where they say nothing."""
+    """Values of these keys in a run's own files, None where they are not there."""
     merged = _merged(details_of(folder))
     return {key: merged.get(key) for key in keys}
 
 
 def _picked_from(contents: str, keys: Iterable[str]) -> dict[str, Value]:
-    """The same of what is kept of a run, of which only that is decoded; ValueError where it is not what we write."""
+    """Values of these keys in a run's stored row, of which only they are decoded; ValueError where it is not ours."""
     decoder, values = json.JSONDecoder(), dict[str, Value]()
     for key in keys:
         mark = f'"{key}": '

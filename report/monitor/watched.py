@@ -163,11 +163,11 @@ class Watched:
             self._reader = self._before = None
             return None
         before = self._before
-        if before is None or now.told < before.told or now.env_steps < before.env_steps:
+        if before is None or now.written < before.written or now.env_steps < before.env_steps:
             self._rate = now.values[RATE].value if RATE in now.values else math.nan
             self._tails = {}
-        elif now.told > before.told and now.env_steps > before.env_steps:
-            self._rate = (now.env_steps - before.env_steps) / (now.told - before.told)
+        elif now.written > before.written and now.env_steps > before.env_steps:
+            self._rate = (now.env_steps - before.env_steps) / (now.written - before.written)
         self._before = now
         return now
 
@@ -198,7 +198,7 @@ class Watched:
         look.goal = finite(origin.facts.get("goal")) if look.goal is None else look.goal
         look.env_steps, look.budget = now.env_steps, now.max_timesteps or look.budget
         look.doing, look.rate, look.pid = now.doing, self._rate, look.pid or (origin.pid if look.trains else 0)
-        look.elapsed = max(0.0, (time.time() - origin.wall) if look.trains else now.told - origin.monotonic)
+        look.elapsed = max(0.0, (time.time() - origin.wall) if look.trains else now.written - origin.monotonic)
         look.values = {name: latest.value for name, latest in now.values.items()}
         history = self.rows.history
         look.val = history.val if history.val.best_at else self._score(VAL, VAL_BEST)

@@ -143,7 +143,7 @@ class Child:
             self.wait()
 
     def finished(self, index: int) -> Finished:
-        """Of one that has ended; its output is closed."""
+        """The result of a child that has ended; its output is closed."""
         code = self.code()
         assert code is not None
         with self._output as file:
@@ -207,7 +207,7 @@ def check_server() -> None:
 def _run_in_fork(
     module: str, arguments: list[str], environment: Mapping[str, str], folder: str, output: Connection
 ) -> None:
-    """What a process of its own would have from its start, then the training."""
+    """Set up the fork as a process of its own would be, then train."""
     os.setsid()
     child_end.stop_with_parent(server_id)
     _redirect((1, 2), output.fileno())

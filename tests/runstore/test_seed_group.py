@@ -15,7 +15,7 @@ from stride.report.sinks import group_watchers
 from stride.runstore.many import group_training
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
-from stride.runstore.seed_group import Part, Plan, find_group, members, read_plan
+from stride.runstore.seed_group import GroupPlan, SeedPart, find_group, members, read_plan
 from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def train_seeds(program, words, seeds, workers):
 
 
 def plan_of(words, seeds):
-    return Plan((Part(tuple(words), tuple(seeds)),))
+    return GroupPlan((SeedPart(tuple(words), tuple(seeds)),))
 
 
 def resume_seeds(program, selector, changes, cores):
