@@ -98,10 +98,11 @@ def group_in_a_process(program, root, workers):
     code = (
         "import sys; from stride.report.sinks import group_watchers\n"
         "from stride.runstore.many.group_training import train_all\n"
-        "from stride.runstore.seed_group import Part, Plan\n"
+        "from stride.runstore.seed_group import SeedPart, GroupPlan\n"
     )
     words = f"['until gone', {str(root / 'lasts')!r}]"
-    code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
+    code += f"plan = GroupPlan((SeedPart(tuple({words}), (1, 2, 3)),))\n"
+    code += f"sys.exit(train_all({program!r}, plan, {workers}, group_watchers()))"
     led = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: len(list_runs()) == workers and all("pid" in read_json(r.config_json) for r in list_runs()))
     time.sleep(0.1)  # their handlers are there
