@@ -13,17 +13,20 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.config.commands.machines import LOCAL
-from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, run_all, start_server
+from stride.runstore.many.nursery import FLAG as NURSERY
+from stride.runstore.many.nursery import REAP
+from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, run_all, tail_of
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_lock import LockLostError
 from stride.utils.cores import SHARE, cores
 from stride.utils.places import ROOT
+from stride.utils.places import program as program_of
 from stride.utils.provenance import source_hash, versions
 from stride.utils.user_error import UserError
 
@@ -35,6 +38,7 @@ CARRIED_NAMES = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
 LOOK = 1.0  # seconds between looks at how many nodes there are
 CHECK = 120.0  # seconds in which every node must have answered
 EMPTY = 120.0  # seconds without a node, after which the rest is given up
+_starts: dict[tuple[str, ...], Start] = {}  # of this worker, which keeps a nursery for the commands that follow
 _checked: set[str] = set()  # files by which this worker was found to share what it must
 _awaited: list[Any] = []  # what we have asked of nodes before there were commands
 
@@ -58,6 +62,7 @@ class Errand(NamedTuple):
     """The input of a task; it travels as a plain tuple, which can be read without our code."""
 
     command: list[str]
+    program: list[str]
     env: dict[str, str]
     cwd: str
     here: tuple[Any, ...]
@@ -87,6 +92,7 @@ class RayPool:
         meanwhile: Callable[[], object] = lambda: None,
         stop: Callable[[], object] = lambda: False,
         began: Callable[[int], object] = lambda index: None,
+        program: Sequence[str] = (),
     ) -> Generator[Finished, None, None]:
         """As process_pool.run_all, but for `workers`: the cluster says how many. Tried again where a node or a worker
         died, and after exit codes of runs that were saved and are to go on; never after another."""
@@ -109,7 +115,7 @@ class RayPool:
                         raise UserError(f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command goes on")
                 while waiting and len(running) < room:
                     index = waiting.pop()
-                    errand = Errand([*commands[index]], given, os.getcwd(), tuple(self._here))
+                    errand = Errand([*commands[index]], [*program], given, os.getcwd(), tuple(self._here))
                     running[self._remote.remote(tuple(errand))] = index
                     tries[index] += 1
                     if tries[index] == 1:
@@ -200,9 +206,10 @@ def reach(argv: Sequence[str]) -> None:
     """Connect to the cluster that such a command of train.py would use, before it is read, and have each node load what
     its runs need meanwhile. What is wrong with the words is said by who reads them, with the cluster by `connected`."""
     words = " ".join(argv).replace("--on=", "--on ").split()
-    if ("--on", "ray") in pairwise(words) and "--detach" not in words:
+    if ("--on", "ray") in pairwise(words) and not {NURSERY, "--detach"} & {*words}:
         with suppress(UserError):
-            _awaited.extend(_asked_of_all(_reached("ray"), _there("load_ahead"), _carried()))
+            told = program_of("train"), [*argv], os.getcwd(), _carried()
+            _awaited.extend(_asked_of_all(_reached("ray"), _there("load_ahead"), *told))
 
 
 def _reached(where: str) -> Any:
@@ -271,31 +278,51 @@ def differing(sent: tuple[Any, ...]) -> str:
     return f"differs, so that bits would: {', '.join(apart)}" if apart else ""
 
 
-def load_ahead(env: Mapping[str, str]) -> None:
-    """In a worker, before there are commands: its server begins to import what they need."""
-    start_server(_environment(env))
+def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> Start:
+    """In a worker: how it starts commands of this program; the first time a nursery begins to load what they need."""
+    name = (*program, cwd)
+    if name not in _starts:
+        there = cwd if Path(cwd).is_dir() else str(ROOT)
+        _starts[name] = Start(_environment(env), program, words, there, threads=True)
+    return _starts[name]
+
+
+def load_ahead(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+    """In a worker, before there are commands: the same, and what will be asked soon."""
+    start = load(program, words, cwd, env)
     facts()
+    settled(start)
+
+
+def settled(start: Start) -> None:
+    while not start.settled:
+        time.sleep(REAP)
 
 
 def perform(sent: tuple[Any, ...]) -> tuple[int, str]:
-    """In a worker: run the command of an Errand, whose exit code is a shell's; what ends this worker ends it, too."""
+    """In a worker: run the command of an Errand; what ends this worker ends it, too."""
     errand = Errand(*sent)
     here, child = NodeContract(*errand.here), None
     if here.file not in _checked:
         if apart := differing(here):
             return 1, f"error: this node {apart}"
         _checked.add(here.file)
-    folder = errand.cwd if Path(errand.cwd).is_dir() else str(ROOT)
+    start = load(errand.program, errand.command[len(errand.program) :], errand.cwd, errand.env)
     try:
-        child = Child(errand.command, _environment(errand.env), folder)
-        while child.code() is None:
-            time.sleep(POLL)
+        settled(start)
+        child = start(errand.command, _environment(errand.env))
+        while child.process.poll() is None:
+            time.sleep(REAP)
     except KeyboardInterrupt:  # so Ray cancels a task
         if child is None:
             return STOPPED, "stopped"
-        child.end(GRACE)
-    ended = child.finished(0)
-    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode, ended.output_tail
+        end_all([child], keep=True)
+    return _code(child), tail_of(child.output)
+
+
+def _code(child: Child) -> int:
+    """As a shell has it: Ray's own deaths are told otherwise."""
+    return child.code if child.code >= 0 else 128 - child.code
 
 
 def _carried() -> dict[str, str]:
@@ -336,10 +363,13 @@ Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its 
 
 
 @contextmanager
-def pool_on(where: str, threads: int, gpus: int = 0) -> Iterator[tuple[Pool, int]]:
-    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs."""
+def pool_on(where: str, threads: int, gpus: int = 0, program: Sequence[str] = ()) -> Iterator[tuple[Pool, int]]:
+    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs.
+
+    `program` is what a nursery may fork.
+    """
     if where == LOCAL:
-        yield run_all, max(1, cores() // threads)
+        yield partial(run_all, program=program), max(1, cores() // threads)
         return
     with connected(where, threads, gpus) as pool:
-        yield pool.run_all, pool.workers
+        yield partial(pool.run_all, program=program), pool.workers

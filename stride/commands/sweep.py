@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     """Exit code."""
     asked = parse_sweep(argv, spelled())
     search, program = read_search(asked.file, asked.trials, load), places.program("train")
-    with pool_on(asked.on, search.threads, search.gpus) as (pool, workers):
+    with pool_on(asked.on, search.threads, search.gpus, program) as (pool, workers):
         folder = folder_for(search)
         with locked(folder), Noted() as noted:
             check_same(folder, search)

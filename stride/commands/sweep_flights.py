@@ -67,7 +67,7 @@ class Sweep:
 
     def run(self, pool: Pool, workers: int, noted: Noted) -> bool:
         """Whether the search came to its end."""
-        room = max(2, workers)  # a pool forks no single command
+        room = max(2, workers)  # of one command alone a pool makes no nursery
         self._fill(room)
         for done in pool(self._commands, workers, shared(workers), stop=lambda: noted.number):
             self._land(done)

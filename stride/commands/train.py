@@ -56,6 +56,7 @@ from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
 from stride.runstore import checkpoint_set
 from stride.runstore.many.group_training import resume_seeds
+from stride.runstore.many.nursery import words_of
 from stride.runstore.many.ray_pool import pool_on
 from stride.runstore.run_dir import RunDir, new_id, runs_root
 from stride.runstore.run_facts import PAUSED, mapping
@@ -333,7 +334,7 @@ def resume_group(arguments: Arguments) -> int:
     """What is unfinished of a group goes on."""
     group = find_group(arguments.resume)
     watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
-    with pool_on(arguments.on, *needs_of(group)) as (pool, workers):
+    with pool_on(arguments.on, *needs_of(group), program) as (pool, workers):
         rest = watchers, goal, pool, arguments.pausing, key_with
         return resume_seeds(program, group, arguments.overrides, workers, *rest)
 
@@ -345,10 +346,20 @@ def key_with(words: Sequence[str], seed: int) -> str:
     return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 
 
-def load_early() -> None:
-    """Load what every training loads when it begins, so that forks of this process find it there."""
+def load_early(argv: list[str]) -> None:
+    """What every training of such words loads, so that those that are forked find it there."""
     load_numba()
-    parse_arguments(["CartPole-v1:ppo", "seed=1"]).load(task_of)
+    parse_arguments(argv).load(task_of)
+
+
+def forked_early(argv: list[str]) -> list[str]:
+    """What several trainings of such words are started with here; nothing where there is one, or they run elsewhere."""
+    try:
+        arguments = parse_arguments(argv)
+    except UserError:  # said by main
+        return []
+    several = arguments.many or arguments.resume.startswith(GROUP_PREFIX)
+    return places.program("train") if several and arguments.on == LOCAL and not arguments.debug else []
 
 
 def command(argv: list[str]) -> int:
@@ -364,4 +375,4 @@ def main_in_events(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    quick_start.leave(command(sys.argv[1:]))
+    quick_start.leave(command(words_of(sys.argv[1:], load_early, forked_early)))

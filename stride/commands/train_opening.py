@@ -3,7 +3,6 @@
 They stand there while torch is loaded; the console prints the rest of the header below them when it is known.
 """
 
-import os
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -17,14 +16,15 @@ from stride.config.preflight import answered, checked, knows_all_algorithms
 from stride.config.schema import Config
 from stride.report.console import standard_output, told
 from stride.report.dashboard import opening_block
-from stride.runstore.many.process_pool import start_server
-from stride.runstore.seed_group import names_group
+from stride.runstore.many.nursery import is_nursery
 from stride.utils.events import FAILED, line
 from stride.utils.user_error import UserError
 
 
 def first_words(argv: list[str]) -> int | None:
     """The exit code where that is all, None where a training is to follow."""
+    if is_nursery(argv):
+        return None
     if "--json" not in argv:
         return _first_words(argv)
     try:
@@ -50,19 +50,11 @@ def _first_words(argv: list[str]) -> int | None:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return tell_again(arguments, run)
-    if code is None and several_here(arguments):
-        start_server(os.environ)  # it imports while this process does
     if code is None and arguments.many and arguments.on != LOCAL and not arguments.require_goal:
         return start_far(arguments)  # a goal may have to be looked up in the environment
     if config is not None and not arguments.quiet and not arguments.several:
         announce(config, arguments.seeds)
     return code
-
-
-def several_here(arguments: Arguments) -> bool:
-    """Whether these are several trainings that run side by side on this machine."""
-    several = arguments.many or names_group(arguments.resume)
-    return several and arguments.on == LOCAL and not arguments.debug
 
 
 def start_far(arguments: Arguments) -> int:

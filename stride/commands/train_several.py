@@ -22,7 +22,7 @@ def start_all(arguments: Arguments, each: Sequence[tuple[Arguments, Config]]) ->
     watchers, train = group_watchers(arguments.quiet), program("train")
     plan = GroupPlan(tuple(part_of(one, config) for one, config in each), arguments.asked)
     threads, gpus = max(c.torch_threads for _, c in each), any(c.device.startswith("cuda") for _, c in each)
-    with pool_on(arguments.on, threads, gpus) as (pool, workers):
+    with pool_on(arguments.on, threads, gpus, train) as (pool, workers):
         rest = arguments.require_goal, pool, arguments.pausing, arguments.group
         return train_all(train, plan, workers, watchers, *rest)
 

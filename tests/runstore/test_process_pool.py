@@ -3,6 +3,8 @@
 import sys
 import time
 
+import pytest
+
 from stride.runstore.many.process_pool import run_all
 
 
@@ -96,9 +98,15 @@ time.sleep(60)"""
     assert not is_alive(note.read_text())
 
 
-def test_a_command_that_does_not_exist_says_so():
-    (done,) = run_all([["/no/such/program"]], 1)
-    assert done.returncode == 1 and "No such file or directory" in done.output_tail
+def test_a_command_that_does_not_exist_raises_and_ends_the_others(tmp_path):
+    note = tmp_path / "pid"
+    sleeper = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    watcher = (
+        f"import os, time\nwhile not (os.path.exists({str(note)!r}) and open({str(note)!r}).read()): time.sleep(.01)"
+    )
+    with pytest.raises(FileNotFoundError):
+        list(run_all([python(sleeper), python(watcher), ["/no/such/program"]], 2))
+    assert not is_alive(note.read_text())
 
 
 def test_the_caller_is_asked_meanwhile():

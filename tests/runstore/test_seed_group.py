@@ -141,12 +141,12 @@ def test_a_parent_that_is_dead_already_is_noticed(root):
     """The child is forked, its parent dies, and only then it asks to be told of its parent's death."""
     code = f"""
 import os, time
-from stride.utils.child_end import stop_with_parent
-parent = os.getpid()
+from stride.runstore.many import parent_death
+parent, tie = os.getpid(), parent_death.tied()
 if os.fork() == 0:
     while os.getppid() == parent: time.sleep(0.01)
     open({str(root / "here")!r}, "w")
-    stop_with_parent(parent)
+    tie()
     open({str(root / "alive")!r}, "w")
 os._exit(0)"""
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
