@@ -66,7 +66,7 @@ class OfActor(Decider):
 
 
 class OfRecurrent(OfActor):
-    """The same with the actor's memory alone: the critic's decides nothing."""
+    """Decisions of a recurrent policy, with the actor's memory alone: the critic's decides nothing."""
 
     def initial(self) -> list[Tensor]:
         return leaves(self.policy.memories[0].initial(1))
@@ -86,7 +86,7 @@ class OfValues(Decider):
 
 
 class OfTable(Decider):
-    """The same of a table."""
+    """Decisions of a table of values."""
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         q = self.policy.values(obs)
@@ -133,13 +133,13 @@ def decider(policy: Policy) -> Decider:
     kind = KINDS.get(type(policy).act)
     if kind is None:
         how = "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in a way of its own"
-        known = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
-        raise UserError(f"{type(policy).__name__} {how}, which no file can hold; {known}")
+        exportable = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
+        raise UserError(f"{type(policy).__name__} {how}, which no file can hold; {exportable}")
     return kind(portable(policy)).eval().requires_grad_(False)
 
 
 def of_choices(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What is told of choices; mean and deviation of numbers are not."""
+    """The outputs that describe choices; mean and deviation of numbers have none."""
     return {name: x for name, x in distribution.items() if name == "probability"}
 
 

@@ -26,12 +26,12 @@ def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = Fa
     """Write the file if it does what the run's player does; DifferenceError, and no file, where it does not."""
     policy = deployed(loaded)
     say("playing    1,000 observations of real episodes, to compare with")
-    known = samples(loaded, policy.face)
+    reference_samples = samples(loaded, policy.face)
     say(f"writing    {path.name}")
     data = built(policy, kind, facts_of(loaded, policy))
     run = runner(policy, kind, data)
     try:
-        likeness = compare(run, policy.face, known)
+        likeness = compare(run, policy.face, reference_samples)
     except DifferenceError as error:
         raise DifferenceError(f"{path.name} was not written: {error}") from error
     try:
@@ -40,7 +40,7 @@ def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = Fa
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     if timed:
-        say(speeds(run, policy, known))
+        say(speeds(run, policy, reference_samples))
     return likeness
 
 
@@ -103,7 +103,7 @@ def milliseconds(run: Run, policy: Deployed, known: list[Sample]) -> tuple[float
 
 
 def seconds(call: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:
-    """Of one call."""
-    began = time.perf_counter()
+    """Seconds of one call."""
+    started_at = time.perf_counter()
     call(inputs)
-    return time.perf_counter() - began
+    return time.perf_counter() - started_at

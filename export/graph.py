@@ -13,7 +13,18 @@ from torch.export import Dim, ExportedProgram
 from stride.agents.trained.loading import LoadedRun
 from stride.envs_fast.vec_env import Obs
 from stride.export.decisions import Decider, Decision, decider
-from stride.export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves, start
+from stride.export.ports import (
+    ACTION,
+    IS_FIRST,
+    ActionDecoder,
+    Face,
+    ObservationEncoder,
+    ObservationLeaf,
+    Port,
+    following,
+    leaves,
+    start,
+)
 from stride.utils.user_error import UserError
 
 BATCH = "batch"
@@ -25,25 +36,29 @@ class Reflex(nn.Module):
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], decide: Decider) -> None:
         super().__init__()
-        self.reading, self.acting, self.decide = Reading(observation_space), Acting(action_space), decide
+        self.reading, self.acting, self.decide = (
+            ObservationEncoder(observation_space),
+            ActionDecoder(action_space),
+            decide,
+        )
 
     def decision(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
-        found: Decision = self.decide(self.reading(obs), state, is_first)
-        return found._replace(action=self.acting(found.action))
+        decision: Decision = self.decide(self.reading(obs), state, is_first)
+        return decision._replace(action=self.acting(decision.action))
 
     def forward(self, obs: Obs) -> dict[str, Any]:
-        found = self.decision(obs, (), torch.zeros(0, dtype=torch.bool))
-        return {ACTION: found.action, **found.scores}
+        decision = self.decision(obs, (), torch.zeros(0, dtype=torch.bool))
+        return {ACTION: decision.action, **decision.scores}
 
 
 class Remembering(Reflex):
-    """The same with a state that comes back as `state`, and is empty where `is_first`."""
+    """A policy with a state, which comes back as `state` and is empty where `is_first`."""
 
     def forward(  # type: ignore[override]
         self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor
     ) -> dict[str, Any]:
-        found = self.decision(obs, state, is_first)
-        return {ACTION: found.action, **found.scores, "state": found.state}
+        decision = self.decision(obs, state, is_first)
+        return {ACTION: decision.action, **decision.scores, "state": decision.state}
 
 
 class Deployed(NamedTuple):
@@ -54,7 +69,7 @@ class Deployed(NamedTuple):
 
 
 def deployed(loaded: LoadedRun) -> Deployed:
-    """What is exported of a run; UserError for what no file could hold."""
+    """The part of a run that is exported; UserError for what no file could hold."""
     if loaded.config.precision == "bf16":
         raise UserError(
             f"{loaded.run.id} was trained with precision: bf16 and plays in it, while files compute in float32; "
@@ -67,13 +82,13 @@ def deployed(loaded: LoadedRun) -> Deployed:
     initial = decide.initial()
     kind = Remembering if initial else Reflex
     module = kind(observation_space, action_space, decide).eval()
-    known = tuple(leaves(observation_space))
+    observation_leaves = tuple(leaves(observation_space))
     state = tuple(Port(f"state_{place}", "float32", tuple(x.shape[1:])) for place, x in enumerate(initial))
-    return Deployed(module, Face(known, state, outputs(module, known, initial, state)))
+    return Deployed(module, Face(observation_leaves, state, outputs(module, observation_leaves, initial, state)))
 
 
 def outputs(
-    module: Reflex, known: tuple[Leaf, ...], initial: list[Tensor], state: tuple[Port, ...]
+    module: Reflex, known: tuple[ObservationLeaf, ...], initial: list[Tensor], state: tuple[Port, ...]
 ) -> tuple[Port, ...]:
     """By asking it once."""
     with torch.inference_mode():
@@ -84,10 +99,10 @@ def outputs(
     return (action, *scores, *(port._replace(name=following(port.name)) for port in state))
 
 
-def example(known: tuple[Leaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
+def example(known: tuple[ObservationLeaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
     """Arguments of so many worlds: whatever is observed is as low as it gets."""
-    seen = {leaf.name: torch.as_tensor(_lowest(leaf)).expand(rows, *leaf.shape).clone() for leaf in known}
-    obs: Any = seen if known[0].path else seen[known[0].name]
+    observations = {leaf.name: torch.as_tensor(_lowest(leaf)).expand(rows, *leaf.shape).clone() for leaf in known}
+    obs: Any = observations if known[0].path else observations[known[0].name]
     if not initial:
         return (obs,)
     return obs, tuple(x.repeat(rows, *[1] * (x.dim() - 1)) for x in initial), torch.ones(rows, dtype=torch.bool)
@@ -96,12 +111,12 @@ def example(known: tuple[Leaf, ...], initial: list[Tensor], rows: int) -> tuple[
 def arguments(face: Face, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
     """Inputs by name as the arguments of the module, traced or not."""
     given = {name: torch.from_numpy(value) for name, value in inputs.items()}
-    seen: Any = {leaf.name: given[leaf.port] for leaf in face.leaves}
-    obs = seen if face.leaves[0].path else given[face.leaves[0].port]
+    observations: Any = {leaf.name: given[leaf.port] for leaf in face.leaves}
+    obs = observations if face.leaves[0].path else given[face.leaves[0].port]
     return (obs, tuple(given[port.name] for port in face.state), given[IS_FIRST]) if face.state else (obs,)
 
 
-def _lowest(leaf: Leaf) -> Tensor:
+def _lowest(leaf: ObservationLeaf) -> Tensor:
     return torch.from_numpy(start(leaf.space)).to(leaf.dtype)
 
 
@@ -118,7 +133,7 @@ def traced(policy: Deployed) -> ExportedProgram:
 
 
 def rows_are(batch: Any, tree: Any) -> Any:
-    """The same tree with `batch` for the first dimension of every tensor."""
+    """A copy of the tree with `batch` for the first dimension of every tensor."""
     if isinstance(tree, Tensor):
         return {0: batch}
     if isinstance(tree, dict):

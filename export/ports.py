@@ -1,4 +1,4 @@
-"""What an exported policy takes and gives: observations and actions as the environment has them, state beside them.
+"""Inputs and outputs of an exported policy: observations and actions as the environment has them, state beside them.
 
 `Reading` and `Acting` are a Player's way in and out (envs_gym/spaces.py) as modules that can be traced.
 """
@@ -19,7 +19,7 @@ Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]  # inputs by n
 DTYPES = {torch.float32: "float32", torch.int64: "int64", torch.uint8: "uint8", torch.bool: "bool"}
 
 
-class Leaf(NamedTuple):
+class ObservationLeaf(NamedTuple):
     """A tensor of an observation: its name among all, the way to it, and the environment's space of it."""
 
     name: str
@@ -50,23 +50,23 @@ class Leaf(NamedTuple):
         return np.asarray(obs).astype(DTYPES[self.dtype]).reshape(1, *self.shape)
 
 
-def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[ObservationLeaf]:
     """In the order and by the names that the policy knows them by."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, child in parts:
             yield from leaves(child, (*path, key))
     else:
-        yield Leaf(".".join(map(str, path)), path, space)
+        yield ObservationLeaf(".".join(map(str, path)), path, space)
 
 
 def start(space: Space[Any]) -> np.ndarray:
-    """What the environment counts its integers from, [*shape]; 0 where a space says nothing of it."""
-    known = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-    return np.broadcast_to(np.asarray(known, np.int64), space.shape or ()).copy()
+    """The smallest integers of the environment's space, [*shape]; 0 where it names none."""
+    first_value = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return np.broadcast_to(np.asarray(first_value, np.int64), space.shape or ()).copy()
 
 
-class Reading(nn.Module):
+class ObservationEncoder(nn.Module):
     """The environment's observation [N, ...], a tensor or a dict of them by leaf, -> the policy's."""
 
     def __init__(self, space: Space[Any]) -> None:
@@ -89,7 +89,7 @@ class Reading(nn.Module):
         return x if space.shape else x[:, None]  # a box of one number is a vector to the policy
 
 
-class Acting(nn.Module):
+class ActionDecoder(nn.Module):
     """The policy's action [N, ...] -> the environment's, in its units and dtype."""
 
     start: Tensor
@@ -134,20 +134,20 @@ class Port(NamedTuple):
 class Face(NamedTuple):
     """Everything that goes in and comes out of an exported policy, in order."""
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ObservationLeaf, ...]
     state: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
     @property
     def inputs(self) -> tuple[Port, ...]:
         """Leaves of the observation; of a policy with a memory its state, too, and whether an episode begins."""
-        seen = [Port(leaf.port, DTYPES[leaf.dtype], leaf.shape) for leaf in self.leaves]
-        return (*seen, *self.state, *([Port(IS_FIRST, "bool", ())] if self.state else []))
+        observation_ports = [Port(leaf.port, DTYPES[leaf.dtype], leaf.shape) for leaf in self.leaves]
+        return (*observation_ports, *self.state, *([Port(IS_FIRST, "bool", ())] if self.state else []))
 
     def fed(self, obs: Any, state: Mapping[str, np.ndarray], is_first: bool) -> dict[str, np.ndarray]:
         """The inputs by name for one world."""
-        seen = {leaf.port: leaf.read(obs) for leaf in self.leaves}
-        return {**seen, **state, IS_FIRST: np.array([is_first])} if self.state else seen
+        observations = {leaf.port: leaf.read(obs) for leaf in self.leaves}
+        return {**observations, **state, IS_FIRST: np.array([is_first])} if self.state else observations
 
     def empty(self) -> dict[str, np.ndarray]:
         """A state before any episode."""

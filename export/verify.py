@@ -43,14 +43,16 @@ def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, see
     """The first observations of greedy episodes 0, 1, .. of a seed."""
     scores = [port.name for port in face.outputs if port.name in ("probability", "q")]
     env = loaded.make_env()
-    found: list[Sample] = []
+    collected: list[Sample] = []
     try:
         for number in count():
             for moment in episode_steps(env, loaded.agent, start_of(seed, number), "greedy"):
-                told = {name: moment.opinion.distribution[name] for name in scores}
-                found.append(Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **told}))
-                if len(found) == observations:
-                    return found
+                score_values = {name: moment.opinion.distribution[name] for name in scores}
+                collected.append(
+                    Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **score_values})
+                )
+                if len(collected) == observations:
+                    return collected
     finally:
         env.close()
     raise AssertionError("episodes do not run out")
@@ -64,19 +66,19 @@ def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
         answer = run(face.fed(sample.obs, state, sample.is_first))
         state = face.handed_on(answer)
         for name, wanted in sample.answer.items():
-            found = difference(answer[name][0], wanted)
+            distance = difference(answer[name][0], wanted)
             allowed = 0 if chosen and name == ACTION else TOLERANCE
-            if not found <= allowed:
+            if not distance <= allowed:
                 raise DifferenceError(
                     f"at observation {place + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
-                    f"policy's {shown(wanted)}: {found:.2g} apart, at most {allowed:g} is allowed"
+                    f"policy's {shown(wanted)}: {distance:.2g} apart, at most {allowed:g} is allowed"
                 )
-            worst = max(worst, found)
+            worst = max(worst, distance)
     return Likeness(len(known), sum(sample.is_first for sample in known), worst, chosen)
 
 
 def difference(mine: np.ndarray, wanted: np.ndarray) -> float:
-    """Of the farthest pair; infinite where one of them is not a number."""
+    """The largest difference of a pair; infinite where a value is non-finite."""
     a, b = np.asarray(mine, np.float64).ravel(), np.asarray(wanted, np.float64).ravel()
     if a.shape != b.shape or not (np.isfinite(a) & np.isfinite(b)).all():
         return float("inf")

@@ -12,7 +12,7 @@ import yaml
 from stride.config.diff import command_of, differing, short, written
 from stride.config.loader import from_plain, to_plain
 from stride.config.schema import Config
-from stride.publishing.result import Result
+from stride.publishing.result import TestResult
 from stride.runstore.run_facts import few, finite, mapping
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.statistics import iqm
@@ -22,7 +22,9 @@ TASK = "reinforcement-learning"
 CURVE, REPLAY = "curve.svg", "replay.mp4"
 
 
-def write_card(repo: str, facts: Mapping[str, object], result: Result, files: frozenset[str], refused: str = "") -> str:
+def write_card(
+    repo: str, facts: Mapping[str, object], result: TestResult, files: frozenset[str], refused: str = ""
+) -> str:
     """The whole README.md of `repo`, which will hold `files`; `refused` is why nobody can load it from there."""
     config, env_id = mapping(facts["config"]), str(facts["env_id"])
     score = f"{result.mean_reward:.2f} +/- {result.std_reward:.2f}"
@@ -50,7 +52,7 @@ def write_card(repo: str, facts: Mapping[str, object], result: Result, files: fr
     return "\n\n".join(part for part in parts if part) + "\n"  # a part without a text has no place
 
 
-def metadata(algo_id: str, env_id: str, score: str, result: Result) -> str:
+def metadata(algo_id: str, env_id: str, score: str, result: TestResult) -> str:
     """The YAML head; leaderboards take mean_reward as "mean +/- std" with two digits each."""
     numbers = {"mean_reward": score, "n_eval_episodes": result.n_eval_episodes, "env_steps": result.env_steps}
     metrics = [{"type": name, "value": value, "name": name, "verified": False} for name, value in numbers.items()]
@@ -68,7 +70,7 @@ def metadata(algo_id: str, env_id: str, score: str, result: Result) -> str:
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
 
 
-def results(goal: float | None, result: Result) -> list[tuple[str, str]]:
+def results(goal: float | None, result: TestResult) -> list[tuple[str, str]]:
     mean = result.mean_reward
     met = f"met{few([result.n_eval_episodes])}" if goal is not None and mean >= goal else "not met"
     verdict = "" if goal is None else f"{goal:g}, {met}"

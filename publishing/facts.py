@@ -19,8 +19,8 @@ from stride.config.raw import EnvironmentFile
 from stride.config.schedule import KINDS
 from stride.config.schema import ALGORITHMS
 from stride.envs_gym.wrappers.registry import WRAPPERS
-from stride.publishing.own_secrets import Own
-from stride.publishing.scanner import Finding, scan
+from stride.publishing.own_secrets import Secret
+from stride.publishing.scanner import SecretFinding, scan
 from stride.utils.provenance import PACKAGES
 from stride.utils.user_error import UserError
 
@@ -38,7 +38,7 @@ NAMED_MOST = 3  # findings that a refusal names
 Names = Mapping[str, Any]
 
 
-class Text(NamedTuple):
+class WrittenText(NamedTuple):
     """A text that a person wrote, and where: config.spec.actions[1]."""
 
     place: str
@@ -65,33 +65,33 @@ def public_facts(loaded: LoadedRun) -> dict[str, Any]:
     }
 
 
-def written_texts(facts: Names) -> list[Text]:
+def written_texts(facts: Names) -> list[WrittenText]:
     """Every text of the facts that is not a number, nor a name that the program itself has."""
-    known = known_names(facts["config"])
-    return [each for each in _texts("", "", facts) if not _is_known(each, facts["config"], known)]
+    public_names = known_names(facts["config"])
+    return [text for text in _texts("", "", facts) if not _is_known(text, facts["config"], public_names)]
 
 
-def findings(texts: Sequence[Text], own: Sequence[Own]) -> list[Finding]:
-    """What none of the texts should hold."""
-    return [found for each in texts for found in scan(each.place, each.text, own)]
+def findings(texts: Sequence[WrittenText], own: Sequence[Secret]) -> list[SecretFinding]:
+    """The findings in all texts, none of which should be published."""
+    return [finding for written in texts for finding in scan(written.place, written.text, own)]
 
 
-def refuse(found: Sequence[Finding]) -> None:
+def refuse(found: Sequence[SecretFinding]) -> None:
     """UserError with the first places; nothing if there are none."""
     if found:
         more = f"; and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
-        named = "; ".join(str(each) for each in found[:NAMED_MOST])
+        named = "; ".join(str(finding) for finding in found[:NAMED_MOST])
         raise UserError(f"nothing was published: {named}{more}; --allow-text publishes texts that you have read")
 
 
-def shown(texts: Sequence[Text]) -> list[str]:
+def shown(texts: Sequence[WrittenText]) -> list[str]:
     """A line for each place; the entries of a list share one."""
     lines: dict[str, list[str]] = {}
-    for each in texts:
-        if each.shown:
-            text = "".join(c if c.isprintable() else " " for c in each.text)
-            lines.setdefault(re.sub(r"\[\d+\]", "", each.place), []).append(text)
-    return [f"{place}: {' | '.join(found)}" for place, found in lines.items()]
+    for written in texts:
+        if written.shown:
+            text = "".join(c if c.isprintable() else " " for c in written.text)
+            lines.setdefault(re.sub(r"\[\d+\]", "", written.place), []).append(text)
+    return [f"{place}: {' | '.join(collected)}" for place, collected in lines.items()]
 
 
 def known_names(config: Names) -> dict[str, set[str]]:
@@ -108,20 +108,20 @@ def known_names(config: Names) -> dict[str, set[str]]:
     }  # fmt: skip
 
 
-def _texts(place: str, name: str, value: object) -> Iterator[Text]:
+def _texts(place: str, name: str, value: object) -> Iterator[WrittenText]:
     """Texts with what they are called, and the names of whatever a person may have named."""
     if isinstance(value, dict):
         free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE))
         for key, item in value.items():
             below = f"{place}.{key}" if place else key
             if free and not _is_plain(key):
-                yield Text(f"a name in {place}", key)
+                yield WrittenText(f"a name in {place}", key)
             yield from _texts(place if free and not _is_plain(key) else below, key if free else "", item)
     elif isinstance(value, list):
         for number, item in enumerate(value):
             yield from _texts(f"{place}[{number}]", name, item)
     elif isinstance(value, str) or (name and not isinstance(value, bool)):
-        yield Text(place, f"{name}: {value}" if name else str(value), isinstance(value, str))
+        yield WrittenText(place, f"{name}: {value}" if name else str(value), isinstance(value, str))
 
 
 def _is_plain(key: str) -> bool:
@@ -129,7 +129,7 @@ def _is_plain(key: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_ ]{0,23}", key) is not None
 
 
-def _is_known(each: Text, config: Names, known: Mapping[str, set[str]]) -> bool:
+def _is_known(each: WrittenText, config: Names, known: Mapping[str, set[str]]) -> bool:
     place = re.sub(r"\[\d+\]", "", each.place)
     value = each.text.removeprefix("id: ") if place == "config.env_wrappers.id" else each.text
     if place in known:

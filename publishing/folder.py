@@ -15,11 +15,11 @@ from stride.envs_gym.rendered import RenderError, frames_per_second, make_render
 from stride.publishing.card import CURVE, REPLAY, write_card
 from stride.publishing.hub_run import FACTS, WEIGHTS, config_of
 from stride.publishing.metrics_table import read_metrics, write_metrics
-from stride.publishing.own_secrets import Own, held
-from stride.publishing.result import Result
+from stride.publishing.own_secrets import Secret, held
+from stride.publishing.result import TestResult
 from stride.publishing.weights_file import write_weights
 from stride.runstore.history import TRAIN, VAL
-from stride.runstore.metrics_csv import points
+from stride.runstore.metrics_table import points
 from stride.utils.curve import curve_svg
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError
@@ -62,21 +62,21 @@ def build_files(
     return files
 
 
-def check_nothing_left(files: dict[str, bytes], own: list[Own]) -> None:
+def check_nothing_left(files: dict[str, bytes], own: list[Secret]) -> None:
     """The last door: UserError if a secret of this machine is in a file after all, in any spelling."""
     for name, data in files.items():
         text = data.decode("latin-1" if name in BINARY else "utf-8", "replace")
-        for each in own:
-            if each.certain and held(text, each):
-                raise UserError(f"{name} holds {each.kind}; nothing was published")
+        for secret in own:
+            if secret.certain and held(text, secret):
+                raise UserError(f"{name} holds {secret.kind}; nothing was published")
 
 
-def evaluate(loaded: LoadedRun, episodes: int) -> Result:
+def evaluate(loaded: LoadedRun, episodes: int) -> TestResult:
     """Greedy episodes of their own seed, which neither training nor its evaluation has seen."""
     played = list(play_episodes(loaded, episodes, SEED))
     returns = [episode.episode_return for episode in played]
     mean, deviation = mean_and_deviation(returns)
-    return Result(
+    return TestResult(
         env_id=loaded.config.env_id,
         env_steps=loaded.progress["env_steps"],
         checkpoint=loaded.checkpoint,

@@ -10,7 +10,7 @@ from stride.utils.user_error import UserError
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push came to."""
+    """The result of a push."""
 
     url: str
     commit: str

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Api(Protocol):
-    """What is used of an HfApi, whose package is optional."""
+    """The part of an HfApi that is used; its package is optional."""
 
     def whoami(self) -> dict[str, Any]: ...
     def create_repo(self, repo_id: str, *, private: bool | None, exist_ok: bool) -> object: ...
@@ -62,7 +62,7 @@ def hub() -> Any:
 
 
 def endpoint() -> str:
-    """Whose Hub: $HF_ENDPOINT, read at every call, or the public one."""
+    """The address of the Hub: $HF_ENDPOINT, read at every call, or the public one."""
     return (os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
 
 
@@ -79,7 +79,7 @@ def connect() -> Api:
 
 
 def retried(action: Callable[[], T]) -> T:
-    """What `action` returns; errors of the server or the line are given two more chances. It must be repeatable."""
+    """Call `action`, at most twice again after errors of the server or the line. It must be repeatable."""
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 

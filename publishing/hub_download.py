@@ -1,4 +1,4 @@
-"""What the Hub answers, as bytes in memory: bounded, from its own hosts, and nothing is written to the disk.
+"""Downloads from the Hub as bytes in memory: bounded, from its own hosts; nothing is written to the disk.
 
 huggingface_hub's own download names files after headers of the answer and follows them to any host; here its session,
 headers and errors are used, and what comes is compared with what was asked for.
@@ -32,9 +32,9 @@ def find_commit(repo: str, revision: str) -> str:
 def list_commit(repo: str, commit: str) -> dict[str, Listed | None]:
     """Path -> what is there; None is a folder."""
     entries = _json(f"{endpoint()}/api/models/{repo}/tree/{commit}?recursive=true", repo)
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UserError(f"{repo}: the list of its files is not one")
-    return {str(each.get("path")): _listed(each, repo) for each in entries}
+    return {str(entry.get("path")): _listed(entry, repo) for entry in entries}
 
 
 def read_file(repo: str, commit: str, name: str, listed: Listed, most: int) -> bytes:
@@ -84,10 +84,12 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
                 failed = response.status_code >= 300
                 data = _read(response.iter_bytes(1 << 20), LISTING if failed else most, until, what)
                 if failed:  # the library's own error of an answer, given no more of it than was read
-                    kept = {name: value for name, value in response.headers.items() if name.lower().startswith("x-")}
+                    hub_headers = {
+                        name: value for name, value in response.headers.items() if name.lower().startswith("x-")
+                    }
                     request = response.request
                     hf_raise_for_status(
-                        httpx.Response(response.status_code, headers=kept, content=data, request=request)
+                        httpx.Response(response.status_code, headers=hub_headers, content=data, request=request)
                     )
                     raise UserError(f"{_host(str(response.url))} answers {response.status_code}")
                 return data, first

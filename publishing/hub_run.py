@@ -37,7 +37,7 @@ DEPTH = 8
 
 @dataclass(frozen=True)
 class HubRun:
-    """What was found sound at one commit of a repository."""
+    """A run at one commit of a repository, checked."""
 
     repo: str
     commit: str
@@ -158,7 +158,7 @@ def config_of(facts: Mapping[str, object], size: int, where: str, trust: Trust =
 def _texts(value: object, name: str = "") -> list[tuple[str, str]]:
     """(name, text) of every text inside."""
     if isinstance(value, dict):
-        return [found for key, item in value.items() for found in _texts(item, str(key))]
+        return [inner_text for key, item in value.items() for inner_text in _texts(item, str(key))]
     if isinstance(value, list | tuple):
-        return [found for item in value for found in _texts(item, name)]
+        return [inner_text for item in value for inner_text in _texts(item, name)]
     return [(name, value)] if isinstance(value, str) else []

@@ -2,8 +2,7 @@
 
 from stride.config.metrics import load_metrics
 from stride.runstore import run_files
-from stride.runstore.metrics_csv import format_number
-from stride.runstore.metrics_table import MetricsTable, Row
+from stride.runstore.metrics_table import MetricsTable, Row, format_number
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
@@ -23,7 +22,7 @@ def read_metrics(run: RunDir) -> Rows:
 
 
 def write_metrics(rows: Rows) -> bytes:
-    """The same numbers in the order of metrics.yaml, the clock first."""
+    """Writes the numbers in the order of metrics.yaml, the clock first."""
     names = sorted(load_metrics(), key=lambda name: "/clock/" not in name)
     columns = [name for name in names if any(name in row for row in rows)]
     lines = [",".join(format_number(row[name]) if name in row else "" for name in columns) for row in rows]

@@ -1,4 +1,4 @@
-"""What is secret on this machine, whatever its form: values of the environment, of .netrc, the Hub's token, and who and
+"""Secrets of this machine, whatever their form: values of the environment, of .netrc, the Hub's token, and who and
 where we are. Values are compared as they stand and as JSON, HTML, Markdown, URLs, base64 and hex would write them.
 """
 
@@ -26,7 +26,7 @@ NAME = "the name of this machine or its user"
 LEAST, LONG = 4, 8  # characters of a secret at all, and of one that is found inside words, too
 
 
-class Own(NamedTuple):
+class Secret(NamedTuple):
     """A value that stays here, and what it is: never shown itself."""
 
     kind: str
@@ -39,29 +39,31 @@ class Own(NamedTuple):
         return len(self.value) >= LONG and not word
 
 
-def find_own(token: str | None = None, environment: Mapping[str, str] | None = None) -> list[Own]:
+def find_own(token: str | None = None, environment: Mapping[str, str] | None = None) -> list[Secret]:
     """Everything of this machine that is known to be secret, the longest first."""
-    found = list(of_environment(os.environ if environment is None else environment))
-    found += [Own("the token of the Hub", token or "")]
-    found += [Own("a password of .netrc", password) for password in netrc_passwords()]
-    found += [Own("the home folder", str(Path.home())), Own("the working folder", os.getcwd())]
-    found += [Own(NAME, name) for name in _names()]
-    kept = {own for own in found if len(own.value) >= LEAST and own.value.strip("/").lower() not in PLAIN_VALUES}
-    return sorted(kept, key=lambda own: (-len(own.value), own))
+    candidates = list(of_environment(os.environ if environment is None else environment))
+    candidates += [Secret("the token of the Hub", token or "")]
+    candidates += [Secret("a password of .netrc", password) for password in netrc_passwords()]
+    candidates += [Secret("the home folder", str(Path.home())), Secret("the working folder", os.getcwd())]
+    candidates += [Secret(NAME, name) for name in _names()]
+    secrets = {
+        own for own in candidates if len(own.value) >= LEAST and own.value.strip("/").lower() not in PLAIN_VALUES
+    }
+    return sorted(secrets, key=lambda own: (-len(own.value), own))
 
 
-def of_environment(environment: Mapping[str, str]) -> Iterable[Own]:
+def of_environment(environment: Mapping[str, str]) -> Iterable[Secret]:
     """Values of the variables whose name says so, and of those that look like a key; of URLs the password, too."""
     for name, value in environment.items():
         kind, value = f"the value of ${name[:40]}", value.strip()
         if is_secret_name(name) or (" " not in value and is_random(value)):
-            yield Own(kind, value)
+            yield Secret(kind, value)
         password = _password(value)
         if password:
-            yield from (Own(kind, value), Own(kind, password), Own(kind, unquote(password)))
+            yield from (Secret(kind, value), Secret(kind, password), Secret(kind, unquote(password)))
 
 
-def held(text: str, own: Own) -> bool:
+def held(text: str, own: Secret) -> bool:
     """Whether the text holds the value in any spelling; a short one as a word of its own."""
     if len(own.value) < LONG or own.kind == NAME:
         return re.search(rf"(?<![A-Za-z0-9]){re.escape(own.value)}(?![A-Za-z0-9])", text, re.IGNORECASE) is not None
@@ -73,14 +75,18 @@ def spellings(value: str) -> set[str]:
     """How a value may be written so that it can be read back."""
     data = value.encode("utf-8", "surrogateescape")
     cell = " ".join(value.split()).replace("|", "\\|").replace("<", "&lt;")  # as card.py writes a cell
-    found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), cell}
-    found |= {html.escape(value, quote=False), quote(value, errors="replace"), quote(value, safe="", errors="replace")}
-    found |= {data.hex(), repr(value)[1:-1]}
+    variants = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), cell}
+    variants |= {
+        html.escape(value, quote=False),
+        quote(value, errors="replace"),
+        quote(value, safe="", errors="replace"),
+    }
+    variants |= {data.hex(), repr(value)[1:-1]}
     for shift in range(3):  # base64 of a text that begins anywhere in front
         whole = base64.b64encode(b"\0" * shift + data).decode()
         inner = whole[(0, 2, 3)[shift] : len(whole) - (0 if (shift + len(data)) % 3 == 0 else 4)]
-        found |= {inner, inner.replace("+", "-").replace("/", "_")}
-    return {spelling for spelling in found if len(spelling) >= LONG}
+        variants |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return {spelling for spelling in variants if len(spelling) >= LONG}
 
 
 def _password(value: str) -> str:

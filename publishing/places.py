@@ -34,13 +34,15 @@ def places(text: str) -> Iterator[tuple[str, str]]:
     """(kind, what was found) of everything that tells where or who."""
     bare = URL.sub(" ", text)  # a page on the web is a place that everybody knows
     for kind, form in COMPILED:
-        found = form.search(bare)
-        if found:
-            yield kind, found[0]
-    yield from (("network address", found) for found in NUMBERS.findall(text) if _holds(IPv4Address, found))
-    for found in GROUPS.findall(text):  # after the colon of `host:fe80::1`, too
-        if any(_holds(IPv6Address, each) for each in (found, found.partition(":")[2], found.rstrip(":"))):
-            yield "network address", found
+        address = form.search(bare)
+        if address:
+            yield kind, address[0]
+    yield from (("network address", address) for address in NUMBERS.findall(text) if _holds(IPv4Address, address))
+    for address in GROUPS.findall(text):  # after the colon of `host:fe80::1`, too
+        if any(
+            _holds(IPv6Address, candidate) for candidate in (address, address.partition(":")[2], address.rstrip(":"))
+        ):
+            yield "network address", address
 
 
 def _holds(address: type[IPv4Address] | type[IPv6Address], text: str) -> bool:

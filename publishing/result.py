@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Result:
-    """What 100 episodes of this checkpoint were worth."""
+class TestResult:
+    """The returns of 100 episodes of a checkpoint."""
 
     env_id: str
     env_steps: int

@@ -10,32 +10,32 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from stride.publishing import places
-from stride.publishing.own_secrets import Own, held
+from stride.publishing.own_secrets import Secret, held
 from stride.publishing.random_text import random_runs
 from stride.utils import secret_forms
 
 SHOWN = 3  # characters of what was found that are shown, and never more than a quarter of it
 
 
-class Finding(NamedTuple):
-    """What must not leave, and where it stands."""
+class SecretFinding(NamedTuple):
+    """A text that must not be published, and where it is."""
 
     place: str
     kind: str
-    found: str = ""
+    text: str = ""
 
     def __str__(self) -> str:
-        if not self.found:
+        if not self.text:
             return f"{self.place} holds {self.kind}"
-        head = self.found[: min(SHOWN, len(self.found) // 4)]
+        head = self.text[: min(SHOWN, len(self.text) // 4)]
         head = "".join(c if c.isprintable() else "?" for c in head)
-        return f"{self.place} holds what looks like a {self.kind}: {head}... ({len(self.found)} characters)"
+        return f"{self.place} holds what looks like a {self.kind}: {head}... ({len(self.text)} characters)"
 
 
-def scan(place: str, text: str, own: Sequence[Own]) -> list[Finding]:
+def scan(place: str, text: str, own: Sequence[Secret]) -> list[SecretFinding]:
     """Everything in the text, one finding of a kind."""
-    found = {finding.kind: finding for view in views(text) for finding in _scan(place, view, own)}
-    return list(found.values())
+    first_findings = {finding.kind: finding for view in views(text) for finding in _scan(place, view, own)}
+    return list(first_findings.values())
 
 
 def views(text: str) -> list[str]:
@@ -44,11 +44,11 @@ def views(text: str) -> list[str]:
     return list(dict.fromkeys((text, plain, unquote(plain), html.unescape(plain), plain.replace("\\/", "/"))))
 
 
-def _scan(place: str, text: str, own: Sequence[Own]) -> Iterator[Finding]:
-    yield from (Finding(place, each.kind) for each in own if held(text, each))
+def _scan(place: str, text: str, own: Sequence[Secret]) -> Iterator[SecretFinding]:
+    yield from (SecretFinding(place, secret.kind) for secret in own if held(text, secret))
     for kind, form in secret_forms.COMPILED:
         match = form.search(text)
         if match:
-            yield Finding(place, kind, match[0])
-    yield from (Finding(place, kind, found) for kind, found in places.places(text))
-    yield from (Finding(place, "key drawn at random", run) for run in random_runs(text))
+            yield SecretFinding(place, kind, match[0])
+    yield from (SecretFinding(place, kind, address) for kind, address in places.places(text))
+    yield from (SecretFinding(place, "key drawn at random", run) for run in random_runs(text))

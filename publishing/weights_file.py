@@ -56,8 +56,8 @@ def check_header(data: bytes, where: str) -> None:
         begin, end_there = _place(entry, where)
         kind, shape = entry.get("dtype"), entry.get("shape")
         whole = isinstance(shape, list) and len(shape) <= 8 and all(type(side) is int and side >= 0 for side in shape)
-        known = isinstance(kind, str) and kind in BYTES
-        if not known or not whole or begin != end or end_there - begin != math.prod(shape) * BYTES[kind]:
+        is_dtype = isinstance(kind, str) and kind in BYTES
+        if not is_dtype or not whole or begin != end or end_there - begin != math.prod(shape) * BYTES[kind]:
             raise UserError(f"{where}: the header's tensor {number} does not fit the {body:,} bytes that follow")
         end = end_there
     if end != body:
@@ -73,7 +73,7 @@ def _place(entry: object, where: str) -> tuple[int, int]:
 
 
 class _Library:
-    """What is used of the safetensors package, which is optional."""
+    """The part of the safetensors package that is used; the package is optional."""
 
     def __init__(self) -> None:
         try:

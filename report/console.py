@@ -28,10 +28,9 @@ from stride.report.terminal import (
     metric_table,
     progress_lines,
 )
-from stride.runstore import dreams, phases
-from stride.runstore.alerts import Alert, Event, counted
-from stride.runstore.history import VAL, History
-from stride.runstore.outcome import FAILED, Header, Outcome, next_commands
+from stride.runstore import dreams
+from stride.runstore.history import VAL, Alert, Event, History, counted
+from stride.runstore.outcome import FAILED, Header, Outcome, next_commands, phases_text
 from stride.trainer_callbacks.sink import Sink
 from stride.utils.typography import duration, plain, score
 from stride.utils.user_error import printable
@@ -312,7 +311,7 @@ def closing_facts(outcome: Outcome) -> Facts:
         ("goal", "" if best else goal),
         ("dreams", dreams.words(outcome.dreams)),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
-        ("time", phases.told(outcome.phases)),
+        ("time", phases_text(outcome.phases)),
         ("run", outcome.run_path),
     ]
     return _filled(facts)

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from stride.runstore.claim import run_of
 from stride.runstore.history import STEPS, TRAIN, VAL
-from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.metrics_table import points, read_csv
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import checked, episodes_of, few, finite, mapping, verdict, verdict_words, whole
 from stride.runstore.run_fate import silent_end
 from stride.runstore.run_files import exists, read_json
 from stride.runstore.run_state import LIVE, state_of
-from stride.runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
+from stride.runstore.seed_group import Standing, find_group, folder_of, read_plan, run_of, standings
 from stride.utils.curve import Band, Point
 from stride.utils.places import spelled
 from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation

@@ -20,7 +20,7 @@ from stride.report.terminal import Page
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_files import exists
 from stride.runstore.run_index import RunIndex
-from stride.runstore.seed_group import Ending, Job, Standing, Watcher
+from stride.runstore.seed_group import Ending, SeedJob, Standing, Watcher
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError
 
@@ -47,7 +47,7 @@ class GroupConsole(Watcher):
         self._index = RunIndex()
         self._known_runs: set[str] = set()  # whose group and seed were compared
 
-    def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
+    def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
         self._group = group
         self._jobs = jobs
         self._workers = workers

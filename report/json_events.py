@@ -6,8 +6,7 @@ from pathlib import Path
 
 from stride.config.loader import to_plain
 from stride.config.schema import Config
-from stride.runstore.alerts import Event
-from stride.runstore.history import STEPS
+from stride.runstore.history import STEPS, Event
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.sink import Sink

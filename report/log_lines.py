@@ -9,8 +9,7 @@ from pathlib import Path
 
 from stride.config.schema import Config
 from stride.report.console import header_facts
-from stride.runstore.alerts import Event
-from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, Event
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import mapping

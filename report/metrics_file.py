@@ -15,9 +15,9 @@ from typing import Self
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import run_files
 from stride.runstore.history import STEPS
-from stride.runstore.metrics_csv import read_csv
 from stride.runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
 from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.utils.user_error import UserError, describe_error
 

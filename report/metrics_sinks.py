@@ -15,10 +15,10 @@ from pathlib import Path
 from stride.config.metrics import load_metrics
 from stride.config.schema import Config
 from stride.runstore import run_files
-from stride.runstore.alerts import Event
-from stride.runstore.metrics_csv import format_number, parse, read_lines
+from stride.runstore.history import Event
 from stride.runstore.metrics_layout import BEGUN, NAME
 from stride.runstore.metrics_table import STEPS as STEPS
+from stride.runstore.metrics_table import format_number, parse, read_lines
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.outcome import FAILED, Header, Outcome
 from stride.runstore.run_dir import RunDir

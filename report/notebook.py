@@ -12,9 +12,8 @@ from stride.config.schema import Config
 from stride.report.console import BEAT_SECONDS, TEST_EPISODES
 from stride.report.notebook_page import Display, page, plain_text
 from stride.report.run_view import live_view
-from stride.runstore.alerts import Event
-from stride.runstore.history import TRAIN, VAL, History
-from stride.runstore.metrics_csv import points
+from stride.runstore.history import TRAIN, VAL, Event, History
+from stride.runstore.metrics_table import points
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.sink import Sink

@@ -13,12 +13,10 @@ from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.schema import Config
 from stride.runstore import run_files
-from stride.runstore.alerts import Alert
 from stride.runstore.dreams import MEANING, read_dreams
-from stride.runstore.history import TRAIN, VAL
-from stride.runstore.metrics_csv import points, read_csv
-from stride.runstore.outcome import Header, Outcome
-from stride.runstore.phases import told
+from stride.runstore.history import TRAIN, VAL, Alert
+from stride.runstore.metrics_table import points, read_csv
+from stride.runstore.outcome import Header, Outcome, phases_text
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, mapping
 from stride.trainer_callbacks.sink import Sink
@@ -67,7 +65,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _task(config),
         "![Episode reward over env steps](logs/curve.svg)",
         _chart(rows),
-        f"Time: {told(outcome.phases)}." if outcome.phases else "",
+        f"Time: {phases_text(outcome.phases)}." if outcome.phases else "",
         "## Alerts",
         _alerts_table(outcome.alerts),
         "## Metrics",

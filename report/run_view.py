@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stride.config.metrics import Metric
-from stride.runstore.alerts import Alert
-from stride.runstore.history import History, Score
+from stride.runstore.history import Alert, History, Score
 from stride.utils.typography import duration, number, plain, score
 
 NOT_A_NUMBER = "not a number"

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from stride.config.metrics import area_of
 from stride.report.run_view import MetricRow, Progress
-from stride.runstore.alerts import Alert
-from stride.runstore.history import TAIL
+from stride.runstore.history import TAIL, Alert
 from stride.utils.typography import area_chart, bar, sparkline
 
 INDENT = "  "

@@ -9,12 +9,13 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.runstore import run_files, run_names
-from stride.runstore.run_facts import whole
-from stride.runstore.whole_score import whole_score
+from stride.runstore.metrics_table import STEPS, MetricsTable
+from stride.runstore.run_facts import finite, mapping, whole
 from stride.utils.user_error import UserError, nearest
 
 NAME = run_names.CHECKPOINT
@@ -52,7 +53,7 @@ def point(path: Path, links: tuple[str, ...]) -> None:
 
 
 def digest(path: Path) -> dict[str, Any]:
-    """What a sidecar says of a file's bytes."""
+    """Size and hash of a file, as a sidecar has them."""
     with run_files.open_file(path) as file:
         return {"size": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
@@ -83,15 +84,15 @@ def fault(path: Path, remembering: bool = False) -> str:
     """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
     facts = facts_of(path)
     try:
-        found = run_files.status(path)
+        file_status = run_files.status(path)
     except UserError:
         return "is not a file of this run"
-    if found is None:
+    if file_status is None:
         return "is not there"
     if not facts:
         return "has no sidecar that says what it should be"
-    if found.st_size != facts["size"]:
-        return f"is damaged: {found.st_size:,} bytes instead of {facts['size']:,}"
+    if file_status.st_size != facts["size"]:
+        return f"is damaged: {file_status.st_size:,} bytes instead of {facts['size']:,}"
     if digest(path)["sha256"] != facts["sha256"]:
         return "is damaged: its bytes do not have the hash they had"
     rows = [path.parent / SEGMENTS / name for name in dict.fromkeys(facts.get("segments", []))] if remembering else []
@@ -108,8 +109,8 @@ def _whole(segment: Path) -> bool:
 
 def known(folder: Path) -> dict[str, dict[str, Any]]:
     """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
-    found = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
-    there = [(stem, facts) for stem, facts in found.items() if facts]
+    sidecars = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
+    there = [(stem, facts) for stem, facts in sidecars.items() if facts]
     return dict(sorted(there, key=lambda each: (each[1]["iterations"], each[0])))
 
 
@@ -212,18 +213,18 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
     -> the sidecars of those that stay, by name.
     """
     there = known(folder)
-    kept = {target(folder / f"{link}.ckpt") for link in LINKS}
+    remaining = {target(folder / f"{link}.ckpt") for link in LINKS}
     epochs = [stem for stem in there if stem.startswith("epoch=")]
     if keep_last is None:
-        kept.update(epochs)
+        remaining.update(epochs)
     else:
         worthy = [stem for stem in _by_worth(folder, there) if _score(folder, there[stem]) > -math.inf]
-        kept.update(epochs[-keep_last:], worthy[:keep_best])
+        remaining.update(epochs[-keep_last:], worthy[:keep_best])
     for stem in there:
-        if stem not in kept:
+        if stem not in remaining:
             run_files.remove(folder / f"{stem}.json")
             run_files.remove(folder / f"{stem}.ckpt")
-    return {stem: facts for stem, facts in there.items() if stem in kept}
+    return {stem: facts for stem, facts in there.items() if stem in remaining}
 
 
 def sweep_orphans(folder: Path) -> int:
@@ -233,3 +234,28 @@ def sweep_orphans(folder: Path) -> int:
         run_files.remove(folder / f"{stem}.ckpt")
         run_files.remove(folder / f"{stem}.json")
     return len(halves)
+
+
+PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
+
+
+def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
+    """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
+    score = finite(sidecar.get("score"))
+    if score is None or "score_episodes" in sidecar:
+        return score
+    config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
+    played = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
+    for metric, key in PLAYED.items():
+        if metric in played:
+            return score if played[metric] >= (finite(config.get(key)) or 0) else None
+    return score
+
+
+def _played_at(path: Path, steps: float) -> dict[str, float]:
+    """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
+    played: dict[str, float] = {}
+    for row in MetricsTable(path, (STEPS, *PLAYED)).end():
+        if row.get(STEPS) == steps:
+            played |= {name: number for name, number in row.items() if name in PLAYED}
+    return played

@@ -1,4 +1,4 @@
-"""What a display remembers of the rows it was given: the tails of the metrics it shows, the scores, the clock.
+"""A display's memory of the rows it was given: the tails of the metrics it shows, the scores, the clock.
 
 Memory stays constant however long the run is; nothing is drawn here.
 """
@@ -7,8 +7,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from stride.runstore.alerts import Alert, Event
 from stride.runstore.metrics_table import RATE as RATE
 from stride.runstore.metrics_table import STEPS as STEPS
 from stride.runstore.metrics_table import TRAIN as TRAIN
@@ -18,6 +18,60 @@ from stride.runstore.metrics_table import VAL_BEST as VAL_BEST
 
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One rule of one metric, and where in the run it did not hold."""
+
+    name: str
+    """of the metric"""
+    title: str
+    bound: str
+    """what was not kept, in words: above 0.1"""
+    first: int
+    """env steps of the first row outside"""
+    last: int
+    rows: int
+    """how many were outside"""
+    times: int
+    """how often it began"""
+    worst: float | None
+    """the metric's value in the worst of them, None where that is no number"""
+    worst_words: str
+    means: str
+    tip: str
+    open: bool = True
+    """whether it still is"""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which of a run's alerts it is."""
+        return self.name, self.bound
+
+    def sentence(self) -> str:
+        count = f"in {self.rows:,} rows" if self.rows > 1 else "in 1 row"
+        return f"{self.title} {self.bound} {count} from {self.first:,} steps on (worst {self.worst_words})"
+
+
+class Event(NamedTuple):
+    """An alert that begins or ends with a row."""
+
+    begins: bool
+    alert: Alert
+    env_steps: int
+    value: str
+    """the metric's, in words"""
+
+    def sentence(self) -> str:
+        words = "!" if self.begins else "over:"
+        return f"{words} {self.alert.title} {self.value}, {'' if self.begins else 'no longer '}{self.alert.bound}"
+
+
+def counted(alerts: Iterable[Alert]) -> str:
+    """2 alerts: KL, Entropy."""
+    titles = [*dict.fromkeys(alert.title for alert in alerts)]
+    return f"{len(titles)} alert{'s' * (len(titles) > 1)}: {', '.join(titles)}" if titles else ""
 
 
 @dataclass
@@ -85,7 +139,7 @@ class History:
             self.rate = (self.env_steps - self._told) / seconds
 
     def now(self) -> str:
-        """What the numbers do not tell, in words: nothing can be said of returns yet; what else is being done."""
+        """The state in words, where numbers do not show it: no episode has ended yet; an evaluation is under way."""
         waiting = "no episode has ended yet" if self.ended == 0 else ""
         return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
 

@@ -35,7 +35,7 @@ POINT_BYTES = POINT.size + CRC.size
 
 
 class Layout(NamedTuple):
-    """Of a file with room for so many metrics, and so many points of each."""
+    """Offsets in a file with space for `metrics` metrics and `points` points of each."""
 
     metrics: int
     points: int

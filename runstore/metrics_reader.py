@@ -1,4 +1,4 @@
-"""What metrics.mmap says of a run now, whoever writes it meanwhile, dies doing so, or puts another in its place.
+"""Reads metrics.mmap of a run at any moment, even while it is written or replaced, or after its writer died.
 
 The file is read and never mapped: one that somebody cuts short is an error here and not the end of the process.
 """
@@ -22,8 +22,8 @@ TRIES = 50  # to catch a record that is whole; one that is not there then is dam
 NANO = 1e-9
 
 
-class Origin(NamedTuple):
-    """Who writes the file, and since when."""
+class WriterOrigin(NamedTuple):
+    """The process that writes the file, and its start."""
 
     run: str
     pid: int
@@ -48,10 +48,10 @@ class Latest(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What was told together: all of it belongs to one instant."""
+    """One record of the file: all of it belongs to one instant."""
 
     sequence: int
-    told: float
+    written: float
     """when, in seconds of the monotonic clock"""
     env_steps: int
     max_timesteps: int
@@ -88,9 +88,9 @@ class MetricsReader:
         for attempt in range(TRIES):
             start, length = self._layout.records, self._layout.record_bytes
             both = self._bytes(start, 2 * length)
-            whole = [each for each in (_record(both[:length]), _record(both[length:])) if each]
-            if whole:
-                return self._snapshot(*max(whole))
+            complete = [record for record in (_record(both[:length]), _record(both[length:])) if record]
+            if complete:
+                return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
         raise UserError(f"{self.path} is damaged: neither of its records is whole")
 
@@ -102,15 +102,15 @@ class MetricsReader:
             return []
         start = self._layout.point(self._names.index(name), 1)
         ring = self._bytes(start, self._layout.points * at.POINT_BYTES)
-        found = []
-        for place in range(0, len(ring), at.POINT_BYTES):
-            step, value, number = at.POINT.unpack_from(ring, place)
-            (check,) = at.CRC.unpack_from(ring, place + at.POINT.size)
-            if check == crc32(ring[place : place + at.POINT.size]):  # else it is being written, or never was
-                found.append((number, step, value))
-        newest = max((number for number, _, _ in found), default=0)
-        found.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
-        return [(step, value) for _, step, value in found]
+        ring_points = []
+        for offset in range(0, len(ring), at.POINT_BYTES):
+            step, value, number = at.POINT.unpack_from(ring, offset)
+            (check,) = at.CRC.unpack_from(ring, offset + at.POINT.size)
+            if check == crc32(ring[offset : offset + at.POINT.size]):  # else it is being written, or never was
+                ring_points.append((number, step, value))
+        newest = max((number for number, _, _ in ring_points), default=0)
+        ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
+        return [(step, value) for _, step, value in ring_points]
 
     def silence(self) -> float:
         """Seconds since the writing process last gave a sign of life; infinite before a reboot."""
@@ -121,16 +121,20 @@ class MetricsReader:
 
     def lives(self) -> bool:
         """Whether the very process that writes it is still there."""
-        me = self.origin
-        return me.pid > 0 and identity(me.pid) == {"pid": me.pid, "boot": me.boot, "started": me.started}
+        origin = self.origin
+        return origin.pid > 0 and identity(origin.pid) == {
+            "pid": origin.pid,
+            "boot": origin.boot,
+            "started": origin.started,
+        }
 
     def _follow(self) -> None:
         """Open the file that lies there now, where it is another one; a deleted one is read on."""
         try:
-            there = os.stat(self.path, follow_symlinks=False)
+            current = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return
-        if not os.path.samestat(there, os.fstat(self._file.fileno())):
+        if not os.path.samestat(current, os.fstat(self._file.fileno())):
             file, self.origin, self._layout = _opened(self.path)
             self._file.close()
             self._file, self._names = file, []
@@ -142,21 +146,32 @@ class MetricsReader:
         return data
 
     def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
-        names, _, told, steps, most, iterations, updates, rows, *words = at.RECORD.unpack_from(record, at.CHECKED)
-        state, alerts_open, alerts, doing, result, line = words
-        self._learn(names)
-        values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + names * at.VALUE.size])
-        found = {name: Latest(*value) for name, value in zip(self._names[:names], values, strict=True)}
+        count, _, written, steps, budget, iterations, updates, rows, *rest = at.RECORD.unpack_from(record, at.CHECKED)
+        state, alerts_open, alerts, doing, result, line = rest
+        self._learn(count)
+        values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + count * at.VALUE.size])
         return Snapshot(
-            sequence, told * NANO, steps, most, iterations, updates, rows, at.STATES.get(state, "unknown"),
-            alerts_open, alerts, _text(doing), _text(result), _text(line), found,
-        )  # fmt: skip
+            sequence=sequence,
+            written=written * NANO,
+            env_steps=steps,
+            max_timesteps=budget,
+            iterations=iterations,
+            updates=updates,
+            rows=rows,
+            state=at.STATES.get(state, "unknown"),
+            alerts_open=alerts_open,
+            alerts=alerts,
+            doing=_text(doing),
+            result=_text(result),
+            line=_text(line),
+            values={name: Latest(*value) for name, value in zip(self._names[:count], values, strict=True)},
+        )
 
     def _learn(self, count: int) -> None:
         """The names a record counts: they were there before it, and stay."""
-        known = len(self._names)
-        if count > known:
-            data = self._bytes(at.NAMES + known * at.NAME_BYTES, (count - known) * at.NAME_BYTES)
+        name_count = len(self._names)
+        if count > name_count:
+            data = self._bytes(at.NAMES + name_count * at.NAME_BYTES, (count - name_count) * at.NAME_BYTES)
             for start in range(0, len(data), at.NAME_BYTES):
                 text = data[start : start + at.NAME_TEXT]
                 if at.CRC.unpack_from(data, start + at.NAME_TEXT)[0] != crc32(text):
@@ -164,7 +179,7 @@ class MetricsReader:
                 self._names.append(_text(text))
 
 
-def _opened(path: Path) -> tuple[BinaryIO, Origin, at.Layout]:
+def _opened(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
     file = run_files.open_file(path)
     try:
         return file, *_header(path, file.fileno())
@@ -173,7 +188,7 @@ def _opened(path: Path) -> tuple[BinaryIO, Origin, at.Layout]:
         raise
 
 
-def _header(path: Path, descriptor: int) -> tuple[Origin, at.Layout]:
+def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
     data = os.pread(descriptor, at.HEADER_BYTES, 0)
     if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
         raise UserError(f"{path} is no file of metrics")
@@ -190,7 +205,7 @@ def _header(path: Path, descriptor: int) -> tuple[Origin, at.Layout]:
         facts = mapping(json.loads(data[at.FACTS : at.FACTS + length]))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: its facts are no JSON") from error
-    return Origin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
+    return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
 
 
 def _record(data: bytes) -> tuple[int, bytes] | None:
@@ -207,7 +222,7 @@ def _record(data: bytes) -> tuple[int, bytes] | None:
 def _text(data: bytes) -> str:
     """Up to its first zero; what is not printable is not shown on anybody's terminal."""
     text = data.partition(b"\0")[0].decode("utf-8", "replace")
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 @cache

@@ -9,11 +9,12 @@ import math
 import os
 import sys
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from stride.runstore import run_files
 from stride.runstore.run_facts import LARGEST
 from stride.runstore.run_files import open_file, status
 from stride.utils.user_error import UserError
@@ -42,7 +43,7 @@ Row = dict[str, float]
 
 
 class Point(NamedTuple):
-    """Of a curve."""
+    """A point of a curve."""
 
     x: float
     y: float
@@ -249,7 +250,7 @@ def steps_of(value: float) -> int:
 
 
 def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[str] = ()) -> Iterator[Row]:
-    """What lines hold under these names (all, where none are given); one that was cut or overwritten is left out."""
+    """Rows of the lines, only with these names (all, where none are given); a damaged line is left out."""
     places: dict[str, int] = {}
     for place, name in enumerate(columns):
         if not names or name in names:
@@ -338,3 +339,39 @@ def _judged(values: dict[str, list[float]], whole: bool) -> Tail:
     seconds = next((value for value in reversed(values.get(SECONDS, ())) if 0 <= value < LARGEST), None)
     rate = next((value for value in reversed(values.get(RATE, ())) if math.isfinite(value)), None)
     return Tail(steps, best, last, "", seconds, name == VAL, rate)
+
+
+EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
+
+
+def format_number(value: float) -> str:
+    """Seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
+
+
+def read_csv(path: Path | str) -> list[Row]:
+    """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
+    return MetricsTable(Path(path)).rows()
+
+
+def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
+    """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
+    curve_points, steps = [], 0.0
+    for row in rows:
+        steps = row.get(STEPS, steps)
+        if name in row:
+            curve_points.append(Point(steps, row[name]))
+    return curve_points
+
+
+def parse(columns: list[str], cells: list[str]) -> Row:
+    """{} for a line that is damaged."""
+    return next(rows_of([",".join(cells).encode()], columns), {})
+
+
+def read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
+    """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
+    text = run_files.read_bytes(path).decode("utf-8", errors="replace")
+    whole = text.split("\n")[:-1]
+    return (whole[0].split(","), [line.split(",") for line in whole[1:]]) if whole else ([], [])

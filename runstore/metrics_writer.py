@@ -90,13 +90,20 @@ class MetricsWriter:
     def _first(self, run: str, facts: Mapping[str, object]) -> bytearray:
         """The whole file, before anybody sees it."""
         data = bytearray(self._layout.size)
-        told = json.dumps(facts).encode()
-        if at.FACTS + len(told) > at.HEADER_BYTES:
-            raise ValueError(f"facts of {len(told):,} bytes are more than the header holds")
-        me = identity(self._pid)
-        who = (self._pid, me["started"], me["boot"].encode(), at.text_bytes(run, 104), time.time(), time.monotonic_ns())
-        at.HEADER.pack_into(data, at.PREFIX.size, *self._layout.offsets, *who, len(told))
-        data[at.FACTS : at.FACTS + len(told)] = told
+        facts_json = json.dumps(facts).encode()
+        if at.FACTS + len(facts_json) > at.HEADER_BYTES:
+            raise ValueError(f"facts of {len(facts_json):,} bytes are more than the header holds")
+        process = identity(self._pid)
+        writer_values = (
+            self._pid,
+            process["started"],
+            process["boot"].encode(),
+            at.text_bytes(run, 104),
+            time.time(),
+            time.monotonic_ns(),
+        )
+        at.HEADER.pack_into(data, at.PREFIX.size, *self._layout.offsets, *writer_values, len(facts_json))
+        data[at.FACTS : at.FACTS + len(facts_json)] = facts_json
         check = crc32(memoryview(data)[at.PREFIX.size : at.HEADER_BYTES])
         at.PREFIX.pack_into(data, 0, at.MAGIC, at.VERSION, check)
         sequence = self._fill()
@@ -108,32 +115,32 @@ class MetricsWriter:
 
     def _add(self, name: str) -> int:
         """A place for a metric: written before the record that counts it. -1 where all are taken."""
-        place = len(self._counts)
+        index = len(self._counts)
         text = name.encode()
-        if place == self._layout.metrics or len(text) > at.NAME_TEXT:
+        if index == self._layout.metrics or len(text) > at.NAME_TEXT:
             log.warning(f"{at.NAME} has no room for {name}: monitors will not show it")
             self._places[name] = -1
             return -1
         text = text.ljust(at.NAME_TEXT, b"\0")
-        start = at.NAMES + place * at.NAME_BYTES
+        start = at.NAMES + index * at.NAME_BYTES
         self._map[start : start + at.NAME_TEXT + at.CRC.size] = text + at.CRC.pack(crc32(text))
-        self._places[name] = place
+        self._places[name] = index
         self._counts.append(0)
-        return place
+        return index
 
     def _write(self, step: float, values: Mapping[str, float]) -> None:
         """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
-        places, counts, ring, points = self._places, self._counts, self._layout.points, at.POINT.pack
+        indices, counts, ring, points = self._places, self._counts, self._layout.points, at.POINT.pack
         first, length, newest, check = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
         for name, value in values.items():
-            place = places[name] if name in places else self._add(name)
-            if place < 0:
+            index = indices[name] if name in indices else self._add(name)
+            if index < 0:
                 continue
-            count = counts[place] = counts[place] + 1
+            count = counts[index] = counts[index] + 1
             point = points(step, value, count & 0xFFFFFFFF)
-            start = first + (place * ring + (count - 1) % ring) * length
+            start = first + (index * ring + (count - 1) % ring) * length
             self._map[start : start + length] = point + check(crc32(point))
-            newest(self._record, at.VALUES + place * at.VALUE.size, value, step, count)
+            newest(self._record, at.VALUES + index * at.VALUE.size, value, step, count)
 
     def _fill(self) -> int:
         """The record as it is now, all but its first word, which is returned."""

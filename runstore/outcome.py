@@ -1,11 +1,12 @@
-"""What is known before a training (Header) and after it (Outcome), and the one sentence that tells the end."""
+"""The description of a training before it (Header) and after it (Outcome), and the sentence about its end."""
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stride.runstore.alerts import Alert, counted
+from stride.runstore.history import Alert, counted
 from stride.runstore.run_facts import INTERRUPTED as INTERRUPTED
 from stride.runstore.run_facts import PAUSED as PAUSED
 from stride.runstore.run_facts import UNENDED as UNENDED
@@ -63,7 +64,7 @@ class Outcome:
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
     phases: dict[str, float] = field(default_factory=dict)
-    """Which part of the time of the whole run went where (runstore/phases.py)."""
+    """Which part of the time of the whole run went where (runstore/outcome.py)."""
     dreams: dict[str, float] = field(default_factory=dict)
     """How far dreams stray, by metric (runstore/dreams.py); {} without a world model."""
     test_wanted: int = 0
@@ -128,8 +129,8 @@ class Outcome:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
-        told = counted(self.alerts)
-        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {told}' if told else ''}"
+        alert_counts = counted(self.alerts)
+        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {alert_counts}' if alert_counts else ''}"
         return f"{', '.join(parts)}; {spent}."
 
 
@@ -138,7 +139,7 @@ def _machine_word(value: object) -> str:
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:
-    """What one may want to type now, with an interpreter that has what it takes."""
+    """Commands that may follow, with an interpreter that has the needed packages."""
     train, play = typed("train"), typed("run_play")
     resume = f"{train} --resume {Path(outcome.run_path).name}"
     if outcome.reason in UNENDED:
@@ -158,3 +159,20 @@ def typed(command: str) -> str:
     if not os.environ.get("VIRTUAL_ENV"):
         program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
     return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in words)])
+
+
+PHASES = ("collect", "learn", "evaluate", "save", "other")  # every second is in one of them
+PREFIX = "train/time/"  # of a row: the share of each in the time since the row before
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """The fraction of each phase in all seconds; {} where none has passed."""
+    total = sum(seconds.values())
+    return {phase: seconds[phase] / total for phase in PHASES} if total > 0 else {}
+
+
+def phases_text(parts: Mapping[str, float]) -> str:
+    """`learn 61 %, collect 20 %, ..`, the largest first and other last, without those that round to 0 %."""
+    visible = [phase for phase in parts if parts[phase] >= 0.005]
+    order = sorted(visible, key=lambda phase: (phase == "other", -parts[phase]))
+    return ", ".join(f"{phase} {100 * parts[phase]:.0f} %" for phase in order)

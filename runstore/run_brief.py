@@ -5,17 +5,27 @@ The words of a verdict and of a failure are those of runstore/run_facts.py and r
 
 import json
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.runstore import run_files
+from stride.runstore.checkpoint_set import whole_score
 from stride.runstore.metrics_table import Tail
-from stride.runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
-from stride.runstore.run_labels import Labels
-from stride.runstore.runs_root import STAMP
-from stride.runstore.whole_score import whole_score
+from stride.runstore.run_facts import (
+    LARGEST,
+    episodes_of,
+    failure,
+    finite,
+    mapping,
+    read_facts,
+    text,
+    verdict,
+    verdict_words,
+)
+from stride.runstore.run_names import STAMP
 from stride.utils.user_error import UserError
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
@@ -23,6 +33,48 @@ DESCRIBED = ("seed", "description", "project_id")  # keys of a config that chang
 GONE = "its process ended without a word"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
 STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
+NAME = "labels.json"
+TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+MOST_TAGS, LONGEST_NOTE = 32, 2000
+
+
+class Labels(NamedTuple):
+    """In the order of the alphabet, and one line."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+
+def check_tag(tag: str) -> str:
+    if not TAG.fullmatch(tag):
+        raise UserError(f"{tag[:60]!r} is no tag: at most 40 letters, digits, '.', '_' and '-'")
+    return tag
+
+
+def read_labels(folder: Path) -> Labels:
+    """Labels of the run in this folder, empty where there is no file; UserError where it is damaged."""
+    path = folder / NAME
+    if not run_files.exists(path):
+        return Labels()
+    content = run_files.read_json(path)
+    tags, note = (content.get("tags"), content.get("note")) if isinstance(content, dict) else (None, None)
+    if not isinstance(tags, list) or not all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in tags):
+        raise UserError(f"{path} is damaged: tags is not a list of words")
+    if not isinstance(note, str) or not text(note):
+        raise UserError(f"{path} is damaged: note is not a line of text")
+    return Labels(tuple(sorted({*tags})), note)
+
+
+def write_labels(folder: Path, labels: Labels) -> None:
+    """Replace them in one instant; UserError for more than a line has room for."""
+    if len(labels.tags) > MOST_TAGS:
+        raise UserError(f"a run takes at most {MOST_TAGS} tags, not {len(labels.tags)}")
+    if len(labels.note) > LONGEST_NOTE or not labels.note.isprintable():
+        raise UserError(f"a note is one printable line of at most {LONGEST_NOTE:,} characters")
+    try:
+        run_files.write_json(folder / NAME, {"tags": sorted({*labels.tags}), "note": labels.note})
+    except OSError as error:
+        raise UserError(f"cannot write in {folder}: {error.strerror}") from error
 
 
 class Brief(NamedTuple):
@@ -79,17 +131,17 @@ class Brief(NamedTuple):
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What read_facts says of a file that has the size, the depth and the numbers of a config."""
-    found = run_files.status(folder / "config.json")
-    if found and found.st_size > MOST_CONFIG:
-        raise UserError(f"{folder}/config.json has {found.st_size:,} bytes, more than any config")
+    """The result of read_facts; UserError where size, depth or numbers are not those of a config."""
+    file_status = run_files.status(folder / "config.json")
+    if file_status and file_status.st_size > MOST_CONFIG:
+        raise UserError(f"{folder}/config.json has {file_status.st_size:,} bytes, more than any config")
     facts = read_facts(folder)
     level: list[Any] = [facts]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-        if any(isinstance(each, int) and abs(each) > LARGEST for each in level):
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
-        level = [each for each in level if isinstance(each, dict | list)]
+        level = [item for item in level if isinstance(item, dict | list)]
     if level:
         raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
     return facts
@@ -131,7 +183,7 @@ def budget_of(config: Mapping[str, Any]) -> int:
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:
-    """Of two runs the same where their configs are, but for the seed and the words that describe them."""
+    """A hash that two runs share if their configs differ only in the seed and in descriptions."""
     import hashlib  # of runs that are known nothing is read
 
     config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
@@ -156,7 +208,49 @@ def best_of(folder: Path) -> tuple[float | None, str]:
         best = run_files.read_json(path)
     except UserError as error:
         return None, str(error)
-    found = best.get("score") if isinstance(best, dict) else math.nan
-    if found is not None and finite(found) is None:
+    best_score = best.get("score") if isinstance(best, dict) else math.nan
+    if best_score is not None and finite(best_score) is None:
         return None, "checkpoints/best.json is damaged: it has no score"
     return whole_score(best, folder), ""
+
+
+TEXT, WHOLE, WHOLE_OR_NOTHING, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
+NAN = "nan"  # SQLite has no such number; of a line only the last return may be none
+# what shows that a run has changed, and what was wrong with which of its files
+BEHIND = {
+    "seen": WHOLE, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
+    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": WHOLE, "kept": WHOLE,
+}  # fmt: skip
+# what a line tells, in the order of Brief, of Tail and of Labels
+LINE = {
+    "status": TEXT, "variant": TEXT, "steps": WHOLE, "best": NUMBER,
+    "last": f"ANY CHECK (typeof(last) IN ('real', 'null') OR last = '{NAN}')", "tail_fault": TEXT, "seconds": NUMBER,
+    "evaluated": WHOLE, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
+    "seed": WHOLE_OR_NOTHING, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
+    "commit": TEXT, "settings": TEXT, "tags": TEXT, "note": TEXT, "episodes": WHOLE, "budget": WHOLE, "standing": TEXT,
+}  # fmt: skip
+COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **BEHIND, **LINE}
+NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
+LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE))
+RUNS = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
+SAID = ("own", "head_fault", "best_fault", "labels_fault", *(name for name, kind in LINE.items() if kind == TEXT))
+TEXTS = " || ".join(f"[{name}]" for name in ("id", *SAID))  # that people see
+NO_LABELS = Labels()
+
+
+def cells_of(line: Brief) -> list[Any]:
+    """Values for the columns of LINE."""
+    steps, best, last, fault, seconds, evaluated, rate = line.tail
+    last_cell = NAN if last is not None and math.isnan(last) else last
+    of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
+    labels = " ".join(line.labels.tags), line.labels.note
+    return [line.status, line.variant, *of_tail, *line[4:-4], *labels, line.episodes, line.budget, line.standing]
+
+
+def line_of(row: Sequence[Any]) -> Brief:
+    """The line of a row with the columns LINE_NAMES."""
+    steps, best, last, fault, seconds, evaluated, rate = row[3:10]
+    tail = Tail(steps, best, math.nan if last == NAN else last, fault, seconds, bool(evaluated), rate)
+    tags, note = row[-5:-3]
+    labels = Labels(tuple(tags.split()), note) if tags or note else NO_LABELS
+    return Brief._make((*row[:3], tail, *row[10:-5], labels, *row[-3:]))

@@ -21,12 +21,11 @@ from stride.runstore import run_files, run_names
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import read_facts
 from stride.runstore.run_files import write_json
-from stride.runstore.run_index import RunIndex
-from stride.runstore.run_listing import Listing
-from stride.runstore.runs_root import ID as ID
-from stride.runstore.runs_root import STAMP as STAMP
-from stride.runstore.runs_root import check_id as check_id
-from stride.runstore.runs_root import runs_root as runs_root
+from stride.runstore.run_index import Listing, RunIndex
+from stride.runstore.run_names import ID as ID
+from stride.runstore.run_names import STAMP as STAMP
+from stride.runstore.run_names import check_id as check_id
+from stride.runstore.run_names import runs_root as runs_root
 from stride.runstore.select import BEST as BEST
 from stride.runstore.select import GROUP_PREFIX, parse_selector
 from stride.runstore.select import LAST as LAST
@@ -125,7 +124,7 @@ class RunDir:
         return read_facts(self.path)
 
     def tidy(self) -> None:
-        """What a process that trained this run before left half-written goes, missing folders come; only for who holds
+        """Remove half-written files of an earlier process and make missing folders; only for the process that holds
         its lock."""
         for name in ("", *run_names.FOLDERS):
             run_files.sweep(self.path / name)
@@ -168,8 +167,8 @@ def root_of_groups() -> Path:
 
 
 def _is_group(folder: Path) -> bool:
-    known = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
-    return known or run_names.TIMED.fullmatch(folder.name) is not None
+    is_named = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
+    return is_named or run_names.TIMED.fullmatch(folder.name) is not None
 
 
 def _group(selector: str) -> UserError:
@@ -219,7 +218,7 @@ def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
 
 
 def new_id(env_id: str, variant: str, seed: int) -> str:
-    """What a run that begins now may be called."""
+    """An id for a run that begins now."""
     return _stamped(_named(env_id, variant, seed))
 
 
@@ -246,7 +245,7 @@ def _folder(selector: str) -> Path:
 
 
 def _last() -> Path:
-    """What the link names at this instant; read once, as another process may replace it at any time."""
+    """The run that the link names now; read once, as another process may replace it at any time."""
     root = runs_root()
     try:
         path = root / check_id(os.readlink(root / LAST))
@@ -288,16 +287,18 @@ def _best(env_id: str, variant: str) -> RunDir:
     Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.
     """
     lines = run_lines()  # the newest first
-    env_id = env_id or next((line.env for line in (*(each for each in lines if each.score is not None), *lines)), "")
+    env_id = env_id or next(
+        (line.env for line in (*(scored_line for scored_line in lines if scored_line.score is not None), *lines)), ""
+    )
     if not env_id:
         raise UserError(f"no evaluated run yet under {runs_root()}")
     wanted = f"{env_id}:{variant}"
-    found = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
-    if not found:
+    candidates = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
+    if not candidates:
         others = {line.env for line in lines} - {env_id}
         raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
-    scored = [line for line in found if line.score is not None]
+    scored = [line for line in candidates if line.score is not None]
     if not scored:
         log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
-        return RunDir(runs_root() / found[0].id)
+        return RunDir(runs_root() / candidates[0].id)
     return RunDir(runs_root() / max(scored, key=lambda line: (line.score or 0.0, line.id)).id)

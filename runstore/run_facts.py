@@ -1,4 +1,4 @@
-"""What config.json says of a run, checked where it is read: each key that readers rely on has its type. No torch."""
+"""config.json of a run, checked where it is read: each key that readers rely on has its type. No torch."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ def read_facts(run: Path) -> dict[str, Any]:
 
 
 def checked(facts: object, path: Path) -> dict[str, Any]:
-    """The same of what was read from `path`."""
+    """The facts that were read from `path`, checked in the same way."""
     if not isinstance(facts, dict):
         raise UserError(f"{path} does not hold a JSON object")
     wrong = _wrong(facts)
@@ -36,7 +36,7 @@ def checked(facts: object, path: Path) -> dict[str, Any]:
 
 
 def _without_part_tests(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same; a test of which not every episode ended decides nothing, though older versions let it.
+    """The facts without a test of which not every episode ended; in older versions such a test decided.
 
     Short episodes end first, so the mean of those that ended is not the mean of all.
     """
@@ -65,7 +65,7 @@ def verdict(outcome: Mapping[str, object]) -> str:
 
 
 def few(episodes: Collection[int]) -> str:
-    """What is said behind solved tests of which one had fewer than 100 episodes: ` (5 episodes)`; "" of others."""
+    """A remark for solved tests with fewer than 100 episodes: ` (5 episodes)`; "" for others."""
     words = _few(episodes)
     return f" ({words})" if words else ""
 
@@ -152,7 +152,7 @@ def _wrong(facts: dict[str, object]) -> str:
         if key in facts and not isinstance(facts[key], dict):
             return f"{key} is not an object"
     resumed = facts.get("resumed", [])
-    if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
+    if not isinstance(resumed, list) or not all(isinstance(item, dict) for item in resumed):
         return "resumed is not a list of objects"
     outcome = facts.get("outcome")
     return _wrong_outcome(outcome) if isinstance(outcome, dict) else ""

@@ -1,4 +1,4 @@
-"""What became of a run: how it failed, or that its process ended without a word; whoever reads it says so."""
+"""Sentences about the end of a run: how it failed, or that its process ended without a word."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def continuation(run: RunDir) -> str:
 
 
 def conclusion(outcome: Mapping[str, object]) -> str:
-    """What the end of a run said, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
+    """The summary of a run's end, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
     goal, mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
     tested = part_test(outcome) if mean is None else f"{mean:.1f} over {outcome.get('test_episodes')} fresh episodes"
     aim = f", goal {goal:g}" if goal is not None else ""

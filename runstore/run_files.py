@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stride.runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, Place, below, locate, shown
+from stride.runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, FilePlace, below, locate, shown
 from stride.utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
 from stride.utils.user_error import UserError
 
@@ -71,23 +71,23 @@ def _look(folder: int, name: str) -> os.stat_result | None:
         return None
 
 
-def _meant(folder: int, place: Place, path: Path) -> tuple[str, os.stat_result | None]:
+def _meant(folder: int, place: FilePlace, path: Path) -> tuple[str, os.stat_result | None]:
     """The name behind `best` and `last`, any other name as it is, and what lies there; refused unless regular."""
-    name, found = place.name, _look(folder, place.name)
-    if found and LINK.fullmatch(name) and stat.S_ISLNK(found.st_mode):
+    name, status = place.name, _look(folder, place.name)
+    if status and LINK.fullmatch(name) and stat.S_ISLNK(status.st_mode):
         name = _target(folder, name, path)
-        found = _look(folder, name)
-    if found and not stat.S_ISREG(found.st_mode):
-        raise _refused(path.with_name(name), found.st_mode)
-    return name, found
+        status = _look(folder, name)
+    if status and not stat.S_ISREG(status.st_mode):
+        raise _refused(path.with_name(name), status.st_mode)
+    return name, status
 
 
 def _target(folder: int, name: str, path: Path) -> str:
-    found = os.readlink(name, dir_fd=folder)
-    stem, dot, suffix = found.rpartition(".")
+    link_target = os.readlink(name, dir_fd=folder)
+    stem, dot, suffix = link_target.rpartition(".")
     if not CHECKPOINT.fullmatch(stem) or dot + suffix != path.suffix:
-        raise UserError(f"{shown(path)} points at {found[:80]!r}, which is not a checkpoint of this run")
-    return found
+        raise UserError(f"{shown(path)} points at {link_target[:80]!r}, which is not a checkpoint of this run")
+    return link_target
 
 
 def read_link(path: Path) -> str:
@@ -95,10 +95,10 @@ def read_link(path: Path) -> str:
     place = locate(path)
     try:
         with _opened(path, place.root, place.folders) as folder:
-            found = _look(folder, place.name)
-            if found and not stat.S_ISLNK(found.st_mode):
+            status = _look(folder, place.name)
+            if status and not stat.S_ISLNK(status.st_mode):
                 raise UserError(f"{shown(path)} is not a link to a checkpoint")
-            return _target(folder, place.name, path) if found else ""
+            return _target(folder, place.name, path) if status else ""
     except FileNotFoundError:
         return ""
 
@@ -153,7 +153,7 @@ def open_to_write(path: Path, append: bool = False) -> BinaryIO:
     return os.fdopen(descriptor, "ab+" if append else "rb+", buffering=0)
 
 
-def _open(path: Path, place: Place, flags: int) -> int:
+def _open(path: Path, place: FilePlace, flags: int) -> int:
     with _opened(path, place.root, place.folders) as folder:
         name, _ = _meant(folder, place, path)
         descriptor = os.open(name, flags | PLAIN, 0o666, dir_fd=folder)
@@ -189,9 +189,9 @@ def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
     """
     place = locate(path)
     with _opened(path, place.root, place.folders) as folder:
-        found = _look(folder, place.name)
-        if found and not stat.S_ISREG(found.st_mode):
-            raise _refused(path, found.st_mode)
+        status = _look(folder, place.name)
+        if status and not stat.S_ISREG(status.st_mode):
+            raise _refused(path, status.st_mode)
         with replacing_in(folder, place.name, sync_name) as file:
             yield file
 
@@ -304,7 +304,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """What was written to a run's file survives a power cut from here on; nothing where there is none."""
+    """Make a run's file survive a power cut from now on; nothing where there is none."""
     if exists(path):
         with open_file(path) as file:
             os.fsync(file.fileno())

@@ -8,17 +8,27 @@ never the truth: whoever doubts it deletes it.
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stride.runstore.metrics_table import MetricsTable, Tail
-from stride.runstore.run_brief import GONE, Brief, best_of, head_of
-from stride.runstore.run_columns import BEHIND, COLUMNS, LINE_NAMES, NAMES, RUNS, cells_of, line_of
-from stride.runstore.run_labels import read_labels
-from stride.runstore.run_listing import Listing
+from stride.runstore.run_brief import (
+    BEHIND,
+    COLUMNS,
+    GONE,
+    LINE_NAMES,
+    NAMES,
+    RUNS,
+    Brief,
+    best_of,
+    cells_of,
+    head_of,
+    line_of,
+    read_labels,
+)
+from stride.runstore.run_names import ID, STAMP, runs_root
 from stride.runstore.run_shelf import Shelf, Value, picked
-from stride.runstore.runs_root import runs_root
 from stride.utils.user_error import UserError
 
 FEWEST = 50  # of fewer runs all is read as quickly as a file about them
@@ -31,13 +41,69 @@ NEWEST_FIRST = f"id GLOB '{'[0-9]' * 8}-{'[0-9]' * 6}-*' DESC, id DESC"
 MAY_CHANGE = "own = 'running' OR status = 'damaged'"  # runs that are looked into each time
 PUT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"
 Report = Callable[[int, int], None]
+SETTLED = 1_000_000_000  # ns: a folder that changed just now may change again at the same reading of the disk's clock
+LOOKED_AT = 200  # folders that are no runs yet, looked into each time
 
 
-class Entry(NamedTuple):
-    """What was read of a run; of each file its inode, size and time by then, "" where it was not there."""
+class Listing:
+    """The ids under the runs root: a folder's time tells whether names came or went."""
+
+    def __init__(self) -> None:
+        self._root, self._stamp = Path(), 0
+        self._ids: dict[str, None] = {}
+        self._others: list[str] = []
+
+    def expect(self, root: Path, run_ids: Iterable[str]) -> None:
+        """Names that were runs when somebody last looked: of these that are there, nothing else is asked."""
+        self._root, self._stamp, self._ids, self._others = root, 0, dict.fromkeys(run_ids), []
+
+    def ids(self) -> dict[str, None]:
+        """All runs in the order in which they are shown."""
+        root = runs_root()
+        try:
+            stamp = os.stat(root).st_mtime_ns
+        except OSError:
+            self._root, self._stamp, self._ids, self._others = root, 0, {}, []
+            return {}
+        if (root, stamp) != (self._root, self._stamp):
+            earlier_ids = self._ids if root == self._root else {}
+            self._root, self._stamp = root, stamp if time.time_ns() - stamp > SETTLED else 0
+            self._scan(earlier_ids)
+        grown = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
+        if grown:
+            self._others = [name for name in self._others if name not in grown]
+            self._ids = _newest_first([*self._ids, *grown])
+        return self._ids
+
+    def _scan(self, earlier_ids: dict[str, None]) -> None:
+        with os.scandir(self._root) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if (entry.name in earlier_ids or ID.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+            ]
+        new = [name for name in names if name not in earlier_ids]
+        self._others = [name for name in new if not self._is_run(name)]
+        others = set(self._others)
+        self._ids = _newest_first([name for name in names if name not in others])
+
+    def _is_run(self, name: str) -> bool:
+        """Whether anything in the folder is called as in a run's; what it is shows when it is read."""
+        return any(os.path.lexists(f"{self._root}/{name}/{inside}") for inside in ("config.json", "checkpoints"))
+
+
+def _newest_first(names: list[str]) -> dict[str, None]:
+    """Ids begin with the time; folders named by hand come last."""
+    names.sort(reverse=True)
+    stamped = dict.fromkeys(name for name in names if STAMP.match(name))
+    return stamped if len(stamped) == len(names) else stamped | dict.fromkeys(names)
+
+
+class IndexEntry(NamedTuple):
+    """A row of the table: a run's line, and inode, size and time of each file it was read from ("" if absent)."""
 
     id: str
-    seen: int = 0
+    mark: int = 0
     """another number once folder or config.json have changed, 0 before anything was read"""
     folder: str = ""
     config: str = ""
@@ -51,7 +117,7 @@ class Entry(NamedTuple):
     labels_fault: str = ""
     rest: int = 0
     """ns from the last change of its files to the look at them"""
-    kept: int = 0
+    is_saved: int = 0
     """whether the file that is kept holds just this"""
     line: Brief = Brief("")
     """as it was told last"""
@@ -91,29 +157,29 @@ class RunIndex:
     def refresh(self, report: Report | None = None) -> None:
         """Read what has changed of every run: one that has ended is read again where its folder or its config.json
         has changed. `report(done, of)` while that takes long."""
-        known = self.ids()
+        run_ids = self.ids()
         report = _seldom(report) if report else None
-        gone = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in known]
+        gone = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
         self._table.executemany("DELETE FROM runs WHERE id = ?", gone)
-        changed = self._changed(known, report)
+        changed = self._changed(run_ids, report)
         for place, run_id in enumerate(changed, 1):
             self.brief(run_id)
             if report:
                 report(place, len(changed))
 
-    def _changed(self, known: Collection[str], report: Report | None) -> list[str]:
-        """Of what is done for each of ten thousand runs this is most."""
+    def _changed(self, run_ids: Collection[str], report: Report | None) -> list[str]:
+        """Ids of the runs to be read again. This loop is most of the work for ten thousand runs."""
         ended = dict(self._table.execute(f"SELECT id, seen FROM runs WHERE NOT ({MAY_CHANGE})"))
         changed, lstat, root = [], os.lstat, f"{self._root}/"
-        for place, run_id in enumerate(known):
+        for count, run_id in enumerate(run_ids):
             try:
                 same = seen(lstat(root + run_id), lstat(f"{root}{run_id}/config.json")) == ended.get(run_id)
             except OSError:
                 same = False
             if not same:
                 changed.append(run_id)
-            if report and not place % REPORT_OF:
-                report(place, len(known))
+            if report and not count % REPORT_OF:
+                report(count, len(run_ids))
         return changed
 
     def all(self, report: Report | None = None) -> list[Brief]:
@@ -132,21 +198,21 @@ class RunIndex:
         """The runs that had ended when they were looked at."""
         return {run_id for (run_id,) in self._table.execute(f"SELECT id FROM runs WHERE NOT ({MAY_CHANGE})")}
 
-    def entry(self, run_id: str) -> Entry:
-        """What the table has of a run."""
+    def entry(self, run_id: str) -> IndexEntry:
+        """The table's row of a run."""
         row = self._table.execute(f"SELECT {NAMES} FROM runs WHERE id = ?", [run_id]).fetchone()
-        return _entry_of(row) if row else Entry(run_id)
+        return _entry_of(row) if row else IndexEntry(run_id)
 
     def brief(self, run_id: str) -> Brief:
         """The line of a run, every file of it looked at."""
-        before, folder, looked = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
+        before, folder, looked_at = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
         entry = before
         stats = [_stat(f"{folder}{name}") for name in FILES]
         stamps = [_stamp(stat) for stat in stats]
         if stamps != [*before.stamps] or not before.config:
             entry = _read(before, Path(folder), stamps)
             changed = max((stat.st_ctime_ns for stat in stats if stat), default=0)
-            entry = entry._replace(seen=seen(*stats[:2]), rest=looked - changed, kept=0)
+            entry = entry._replace(mark=seen(*stats[:2]), rest=looked_at - changed, is_saved=0)
         is_known_dead = before.line.reason == GONE and entry is before
         entry = entry._replace(line=judged(entry, Path(folder), is_known_dead))
         if entry != before:
@@ -157,11 +223,11 @@ class RunIndex:
         """By key, by run, what its config or the end of its metrics.csv say of it; None where they say nothing.
 
         `cells` of the table holds them from here on, for conditions of `select`."""
-        kept = self._shelf.values(keys) if self._shelf and self._shelf.there else {}
+        stored = self._shelf.values(keys) if self._shelf and self._shelf.there else {}
         values: dict[str, dict[str, Value]] = {key: {} for key in keys}
         for run_id, mark, is_kept in self._table.execute("SELECT id, seen, kept FROM runs").fetchall():
-            known = kept.get((run_id, mark)) if is_kept else None
-            for key, value in (known or picked(Path(self._root, run_id), keys)).items():
+            stored_values = stored.get((run_id, mark)) if is_kept else None
+            for key, value in (stored_values or picked(Path(self._root, run_id), keys)).items():
                 values[key][run_id] = value
         self._table.execute("DELETE FROM cells")
         cells = [(key, *pair) for key, of_key in values.items() for pair in of_key.items() if pair[1] is not None]
@@ -170,14 +236,14 @@ class RunIndex:
 
     def save(self) -> None:
         """Keep what was read since, where that is possible: a folder that cannot be written to has no file."""
-        known = self._listing.ids()
-        if self._shelf is None or len(known) < FEWEST:
+        run_ids = self._listing.ids()
+        if self._shelf is None or len(run_ids) < FEWEST:
             return
         rows = self._table.execute(f"SELECT {NAMES} FROM runs WHERE kept = 0")
         fresh = [_entry_of(row) for row in rows.fetchall()]
         settled = [entry for entry in fresh if entry.rest > _rest_of(entry)]
-        kept = [entry._replace(kept=1, line=by_own_account(entry)).row for entry in settled]
-        if kept and self._shelf.write(kept, known):
+        saved = [entry._replace(is_saved=1, line=by_own_account(entry)).row for entry in settled]
+        if saved and self._shelf.write(saved, run_ids):
             self._table.executemany("UPDATE runs SET kept = 1 WHERE id = ?", [[entry.id] for entry in settled])
 
 
@@ -188,11 +254,11 @@ def folded(value: object) -> str:
 
 def look_at(folder: Path) -> Brief:
     """The line of one run, wherever it lies."""
-    entry = _read(Entry(folder.name), folder, [_stamp(_stat(f"{folder}{name}")) for name in FILES])
+    entry = _read(IndexEntry(folder.name), folder, [_stamp(_stat(f"{folder}{name}")) for name in FILES])
     return judged(entry, folder)
 
 
-def by_own_account(entry: Entry) -> Brief:
+def by_own_account(entry: IndexEntry) -> Brief:
     """Its line, as if nothing could be seen of its process."""
     line = entry.line
     fault = entry.head_fault or line.tail.fault or entry.best_fault or entry.labels_fault
@@ -200,7 +266,7 @@ def by_own_account(entry: Entry) -> Brief:
     return line._replace(status="damaged" if fault else entry.own, standing=entry.own, fault=fault, reason=reason)
 
 
-def judged(entry: Entry, folder: Path, is_known_dead: bool = False) -> Brief:
+def judged(entry: IndexEntry, folder: Path, is_known_dead: bool = False) -> Brief:
     """Its line; of a run that is running by its own account, what can be seen of its process.
 
     Of one that is known to be dead, and is as it was, nothing is read again.
@@ -217,8 +283,8 @@ def judged(entry: Entry, folder: Path, is_known_dead: bool = False) -> Brief:
     return line._replace(status=status, standing=state, reason=GONE if state == DEAD else line.reason)
 
 
-def _read(entry: Entry, folder: Path, now: Sequence[str]) -> Entry:
-    """What has changed, and no more; what is wrong is told without the folder's name."""
+def _read(entry: IndexEntry, folder: Path, now: Sequence[str]) -> IndexEntry:
+    """Read only what has changed; faults are stored without the folder's name."""
     line, own, before = entry.line, f"{folder}/", entry.stamps
     entry = entry._replace(folder=now[0], config=now[1], metrics=now[2], checkpoints=now[3])
     if now[1] != before[1] or not now[1]:
@@ -261,13 +327,13 @@ def _opened(data: bytes) -> sqlite3.Connection:
     return table
 
 
-def _entry_of(row: Sequence[object]) -> Entry:
+def _entry_of(row: Sequence[object]) -> IndexEntry:
     behind = 1 + len(BEHIND)
-    return Entry._make((*row[:behind], line_of((row[0], *row[behind:]))))
+    return IndexEntry._make((*row[:behind], line_of((row[0], *row[behind:]))))
 
 
 def _stat(path: str) -> os.stat_result | None:
-    """Of what lies there itself, whatever it is; it is opened by run_files alone."""
+    """The status of the path itself, links not followed; files are opened by run_files alone."""
     try:
         return os.lstat(path)
     except OSError:
@@ -278,7 +344,7 @@ def _stamp(stat: os.stat_result | None) -> str:
     return f"{stat.st_ino} {stat.st_size} {stat.st_ctime_ns}" if stat else ""
 
 
-def _rest_of(entry: Entry) -> int:
+def _rest_of(entry: IndexEntry) -> int:
     """For how long nothing has changed of what is worth keeping."""
     return max(SETTLED, QUIET) if entry.own == "running" else SETTLED
 

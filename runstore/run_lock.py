@@ -77,7 +77,7 @@ def check(folder: Path) -> None:
 
 
 def check_now_and_then(folder: Path) -> None:
-    """The same, read only if that was not done for a while: for who asks thousands of times a second."""
+    """Like `check`, but the file is read at most once in a while: for callers that ask thousands of times a second."""
     if (held := _held.get(folder)) and held.is_doubtful():
         check(folder)
 
@@ -201,8 +201,8 @@ def _age(clock: Path, lock: BinaryIO) -> float:
 
 def _silence(path: Path) -> float:
     """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
-    found = run_files.status(path)
-    renewed = found.st_mtime if found else 0.0
+    status = run_files.status(path)
+    renewed = status.st_mtime if status else 0.0
     if (age := time.time() - renewed) >= 0:
         return age
     if path not in _watched or _watched[path][0] != renewed:
@@ -226,7 +226,7 @@ def _same(descriptor: int, path: Path) -> bool:
 
 
 def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
-    """Who is named in a lock, if that very process still lives; a torn or empty lock belongs to nobody.
+    """The process that a lock names, if that very process still lives; a torn or empty lock names none.
 
     `age`: seconds since it was renewed, which is asked only of one elsewhere.
     """
@@ -238,12 +238,12 @@ def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
         return None
     if not is_here(claim):
         return claim if age() < lease() else None
-    known = identity(claim["pid"])
-    return claim if known and known == {key: claim.get(key) for key in known} else None
+    process = identity(claim["pid"])
+    return claim if process and process == {key: claim.get(key) for key in process} else None
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What tells this process from every other one; {} where there is none of this number."""
+    """Values that identify this process among all; {} where no process has this number."""
     boot = BOOT.read_text().strip() if BOOT.exists() else ""
     try:
         # behind the name in brackets, which may hold anything: state is field 3, the start in clock ticks field 22
@@ -266,7 +266,7 @@ def started_by(pid: int, parent: int) -> bool:
 
 
 def _standing(pid: int) -> list[str]:
-    """What the system tells of a process behind its name: state, parent, ..; [] where it is gone."""
+    """Fields of /proc/PID/stat behind the process's name: state, parent, ..; [] where it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

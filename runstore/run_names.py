@@ -1,12 +1,15 @@
-"""What the files of a run are called, and in which of its folders each lies: names of any other form are nobody's.
+"""Names of a run's files and the folder of each; files with names of any other form are not ours.
 
 Nothing is opened here. No torch.
 """
 
+import os
 import re
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from stride.utils.places import default_runs
 from stride.utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
@@ -21,7 +24,7 @@ FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
 
 
 class Form(NamedTuple):
-    """What a file of a run may be called, in which folders of the run (each a pattern), and how many bytes of it are
+    """Pattern of a file's name, the folders of the run that it may be in (each a pattern), and how many bytes are
     read at most."""
 
     name: re.Pattern[str]
@@ -56,7 +59,7 @@ FORMS = (
 )
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Where a file of a run is: the folder that is trusted to be one, those below it, its name there."""
 
     root: Path
@@ -65,13 +68,13 @@ class Place(NamedTuple):
     most: int
 
 
-def locate(path: Path) -> Place:
+def locate(path: Path) -> FilePlace:
     """The run's folder and the way from there to the file, by the form of the name alone."""
     for form in FORMS:
         root, folders = _climb(path.parent, form.folders)
         there = not form.there_only or len(folders) == len(form.folders)
         if there and form.name.fullmatch(path.name):
-            return Place(root, folders, path.name, form.most)
+            return FilePlace(root, folders, path.name, form.most)
     raise UserError(f"{shown(path)} is not the name of a run's file")
 
 
@@ -90,7 +93,7 @@ def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
         root, names = _climb(folder, way)
         if len(names) == len(way):
             return root, names
-    ways = [each.split("/") for each in FOLDERS]
+    ways = [folder.split("/") for folder in FOLDERS]
     return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
 
 
@@ -98,3 +101,32 @@ def shown(path: Path) -> str:
     """The path in a line: printable and not too long."""
     text = "".join(c if c.isprintable() else "?" for c in str(path))
     return text if len(text) <= 200 else f"...{text[-197:]}"
+
+
+ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
+STAMP = re.compile(r"\d{8}-\d{6}-")
+
+
+def runs_root() -> Path:
+    """The folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`); a folder, or nothing yet."""
+    from_environment = os.environ.get("STRIDE_RUNS")
+    root = Path(from_environment or default_runs()).absolute()
+    origin = "STRIDE_RUNS names" if from_environment else "runs would lie in"
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise UserError(f"{origin} {root}, which is no folder")
+    except FileNotFoundError:
+        if root.is_symlink():
+            raise UserError(f"{origin} {root}, a link to nothing") from None
+        return root
+    except OSError as error:
+        raise UserError(f"{origin} {root}: {error.strerror}") from error
+    return root
+
+
+def check_id(run_id: str) -> str:
+    """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
+    if not ID.fullmatch(run_id) or ".." in run_id:
+        shown = run_id if len(run_id) <= 60 else f"{run_id[:57]}..."
+        raise UserError(f"{shown!r} is not a run id: at most 128 letters, digits, '.', '_', '-' and '@', no '..'")
+    return run_id

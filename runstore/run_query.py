@@ -66,20 +66,20 @@ Middle = Callable[[Sequence[Value]], Value]
 
 
 class Condition(NamedTuple):
-    """Of SQL, and the values of its question marks."""
+    """A condition in SQL, and the values of its question marks."""
 
     text: str
     values: tuple[object, ...] = ()
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    """What holds where each of them does."""
+    """All conditions joined by AND."""
     text = " AND ".join(f"({condition.text})" for condition in conditions)
     return Condition(text or "1", tuple(value for condition in conditions for value in condition.values))
 
 
 class Query(NamedTuple):
-    """What was understood of a line."""
+    """A parsed filter line."""
 
     conditions: tuple[Condition, ...] = ()
     sort: str = "started"
@@ -140,7 +140,7 @@ def parse(text: str) -> Query:
 
 def terms(text: str) -> list[tuple[str, str, str, str]]:
     """(word, key, how, value) of a filter, the last three "" for a word that is looked for; `or` is refused."""
-    found = []
+    result = []
     words = SPACED.sub(r"\1", text.casefold()).split()
     if len(words) + text.count(",") > MOST_TERMS:
         raise UserError(f"a filter has at most {MOST_TERMS} words and values")
@@ -149,22 +149,22 @@ def terms(text: str) -> list[tuple[str, str, str, str]]:
         if word in ("or", "not", "||"):
             raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
         if word not in FILLERS:
-            found.append((word, term[1], term[2], term[3]) if term else (word, "", "", ""))
-    return found
+            result.append((word, term[1], term[2], term[3]) if term else (word, "", "", ""))
+    return result
 
 
 def names_in(text: str, sort: str = "") -> list[str]:
-    """Of the fields that a filter and an order look at, "" for a word that is looked for in a line."""
+    """Names of the fields that a filter and an order use; "" for a word that is searched in a line."""
     return [*(key for _, key, _, _ in terms(text)), *([sort.lstrip("-")] if sort else [])]
 
 
 def further(text: str, sort: str = "") -> list[str]:
-    """What a filter and an order ask for that is no field of a line: keys of configs, names of metrics."""
+    """Names in a filter and an order that are no fields of a line: keys of configs, names of metrics."""
     return [*dict.fromkeys(key for key in names_in(text, sort) if key and key not in FIELDS)]
 
 
 def asked(text: str, more: Collection[str]) -> Condition:
-    """What a filter asks for, of FIELDS and of the keys in `more`; UserError for what is not understood."""
+    """Parse a filter over FIELDS and the keys in `more`; UserError for what is not understood."""
     conditions = []
     for word, key, how, value in terms(text):
         is_field = key in FIELDS or key in more
@@ -185,7 +185,7 @@ def order_of(sort: str, texts: Collection[str]) -> str:
 
 
 def in_sql(key: str) -> str:
-    """What SQLite reads for a field; a key of a config or the name of a metric is looked up in `cells`."""
+    """The SQL expression of a field; a key of a config or the name of a metric is looked up in `cells`."""
     if key in FIELDS:
         return IN_SQL.get(key, f"[{key}]")
     if not KEY.fullmatch(key):
@@ -248,8 +248,8 @@ def _range(part: str) -> tuple[float, float] | None:
 
 def _number(text: str) -> float | None:
     """`400`, `1e6`, `20k`, `10m` (minutes), `2d`, `2026-11-22`."""
-    found = NUMBER.fullmatch(text)
-    return float(found[1]) * UNITS[found[2].lower()] if found else _day(text)
+    match = NUMBER.fullmatch(text)
+    return float(match[1]) * UNITS[match[2].lower()] if match else _day(text)
 
 
 def _day(text: str) -> float | None:

@@ -10,14 +10,16 @@ import math
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
 from stride.runstore.metrics_table import MetricsTable
-from stride.runstore.own_sqlite import OwnSqlite, is_elsewhere
-from stride.runstore.run_columns import RUNS, TEXTS
+from stride.runstore.run_brief import RUNS, TEXTS
 from stride.runstore.run_facts import finite, mapping
 from stride.runstore.run_files import read_json
 from stride.utils.user_error import UserError
@@ -42,6 +44,100 @@ Value = float | str | None
 Details = tuple[dict[str, Value], dict[str, float]]
 Row = Sequence[Any]
 T = TypeVar("T")
+PATIENCE = 0.2  # seconds that another command may hold it
+OPERATIONS = 1000  # of SQLite between two looks at the clock
+PACE = 32 << 20  # bytes of the file for which a question may take a second more
+LONGEST = 1 << 26  # bytes of a text in it
+ALWAYS, FOR_A_NAME = 4 << 20, 1 << 16  # bytes that it may have, and as many more for each name in its folder
+JOURNAL, FOREIGN = "-journal", ("-wal", "-shm")  # beside it: SQLite's own, and those of a mode that is never used here
+# errors that say nothing against the file: another command holds it, or the disk or the folder refuses
+ELSEWHERE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM,
+}  # fmt: skip
+
+
+class OwnSqlite:
+    """The file at `path`; `tables`: the text that makes each, by its name."""
+
+    def __init__(self, path: Path, tables: Mapping[str, str]) -> None:
+        self.path, self._tables = path, tables
+        with sqlite3.connect(":memory:") as fresh:
+            self._make(fresh)
+            self._schema = {*_schema_of(fresh)}
+        fresh.close()
+
+    @contextmanager
+    def opened(self, seconds: float) -> Iterator[sqlite3.Connection]:
+        """For about so long at most: then what is asked raises sqlite3.OperationalError. UserError where something
+        else is in its place, DatabaseError where it is not one of ours."""
+        seconds += self._check_place() / PACE
+        file = sqlite3.connect(self.path, timeout=PATIENCE)
+        try:
+            file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+            file.text_factory = _decoded
+            until = time.monotonic() + seconds
+            file.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS)
+            file.execute("PRAGMA trusted_schema = OFF")
+            file.execute("PRAGMA synchronous = OFF")  # what a power cut spoils is made anew
+            yield file
+        finally:
+            file.close()
+
+    def is_made(self, file: sqlite3.Connection) -> bool:
+        """Whether our tables are there; DatabaseError where anything else is."""
+        schema = _schema_of(file, len(self._schema) + 1)
+        if schema and {*schema} != self._schema:
+            raise sqlite3.DatabaseError("a schema that is not ours")
+        return bool(schema)
+
+    def make(self, file: sqlite3.Connection) -> bool:
+        """Our tables, unless they are there; whether they were not."""
+        if self.is_made(file):
+            return False
+        self._make(file)
+        return True
+
+    def discard(self) -> None:
+        for side in ("", JOURNAL, *FOREIGN):
+            with suppress(OSError):
+                os.unlink(f"{self.path}{side}")
+
+    def _make(self, file: sqlite3.Connection) -> None:
+        for text in self._tables.values():
+            file.execute(text)
+
+    def _check_place(self) -> int:
+        """Bytes of what SQLite will open: it would wait for ever at a FIFO, and follow links."""
+        main, journal, *foreign = (_look(f"{self.path}{side}") for side in ("", JOURNAL, *FOREIGN))
+        if main and not stat.S_ISREG(main.st_mode):
+            raise UserError(f"{self.path} is not a file")
+        if any(foreign) or (journal and not stat.S_ISREG(journal.st_mode)):
+            raise sqlite3.DatabaseError("files beside it that are never written here")
+        size = max(status.st_size if status else 0 for status in (main, journal))
+        if size > ALWAYS and size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
+            raise sqlite3.DatabaseError("larger than any that is written here")
+        return size
+
+
+def is_elsewhere(error: sqlite3.Error) -> bool:
+    """Whether the error says nothing against the file itself."""
+    return vars(error).get("sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in ELSEWHERE
+
+
+def _schema_of(file: sqlite3.Connection, most: int = -1) -> list[tuple[str, str, str, str | None]]:
+    return file.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT ?", [most]).fetchall()
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 class Shelf:
@@ -109,7 +205,7 @@ class Shelf:
         return False
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
-        """What the file answers. One that is not ours, is damaged, or comes to no end is thrown away."""
+        """The result of a query. A file that is not ours, is damaged, or takes too long is deleted."""
         try:
             with self._file.opened(READING) as file:
                 return question(file) if self._file.is_made(file) else nothing
@@ -129,7 +225,7 @@ def _copied(file: sqlite3.Connection, to: str) -> bytes:
 
 
 def _checked(file: sqlite3.Connection) -> bytes:
-    """The same, where the rows are those of the checksum; ValueError where they are not."""
+    """The bytes without their checksum; ValueError where it does not match."""
     data = _copied(file, "copy")
     if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
         raise ValueError("a row is damaged")
@@ -152,13 +248,13 @@ def details_of(folder: Path) -> Details:
 
 
 def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
-    """What a run's own files say of these keys, None where they say nothing."""
+    """Values of these keys in a run's own files, None where they are not there."""
     merged = _merged(details_of(folder))
     return {key: merged.get(key) for key in keys}
 
 
 def _picked_from(contents: str, keys: Iterable[str]) -> dict[str, Value]:
-    """The same of what is kept of a run, of which only that is decoded; ValueError where it is not what we write."""
+    """Values of these keys in a run's stored row, of which only they are decoded; ValueError where it is not ours."""
     decoder, values = json.JSONDecoder(), dict[str, Value]()
     for key in keys:
         mark = f'"{key}": '

@@ -37,9 +37,9 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     """
     if not facts:
         return _state_of_file(folder)
-    told = str(facts.get("status", "?"))
-    if told != "running":
-        return told
+    status = str(facts.get("status", "?"))
+    if status != "running":
+        return status
     holder = owner(folder)
     if holder is None:
         return _abandoned(folder)
@@ -49,23 +49,23 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
 
 
 def still_dead(folder: Path) -> bool:
-    """Of a run that was dead, and whose files are as they were: whether nobody holds it."""
+    """Whether nobody holds a run that was dead and whose files have not changed."""
     return owner(folder) is None
 
 
 def judged(halted: bool, silence: float, most: float) -> str:
-    """Of a run whose process lives: `silence` are the seconds since it was heard, more than `most` are too many."""
+    """The state of a run whose process lives: silent after more than `most` seconds of `silence`."""
     return HALTED if halted else SILENT if silence > most else LIVE
 
 
 def _abandoned(folder: Path) -> str:
     """Nobody holds it: its process has died, unless it has just ended well, or has only just begun."""
     try:
-        told = str(read_facts(folder).get("status", "?"))
+        status = str(read_facts(folder).get("status", "?"))
     except UserError:
         return DEAD
-    if told != "running":
-        return told
+    if status != "running":
+        return status
     begins = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
     return LIVE if begins else DEAD
 
@@ -73,12 +73,12 @@ def _abandoned(folder: Path) -> str:
 def _state_of_file(folder: Path) -> str:
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
-            found = reader.read()
-            if found.state == ENDED:
-                return found.result if found.result in (*UNENDED, FAILED) else FINISHED
+            snapshot = reader.read()
+            if snapshot.state == ENDED:
+                return snapshot.result if snapshot.result in (*UNENDED, FAILED) else FINISHED
             if not reader.lives():
                 return DEAD
-            halted = stopped(reader.origin.pid) or found.state == WAITING
+            halted = stopped(reader.origin.pid) or snapshot.state == WAITING
             return judged(halted, reader.silence(), BEAT_LOST)
     except UserError:
         return DEAD

@@ -3,20 +3,22 @@
 runstore/many/group_training.py trains them; what people see and read of a group is in report/group*.py. No torch.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.runstore import claim
+from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from stride.runstore.run_facts import mapping
 from stride.runstore.run_files import exists, list_names, make_folder, read_json, write_json
-from stride.runstore.run_names import CLAIM, GROUP, TIMED
+from stride.runstore.run_names import CLAIM, GROUP, TIMED, check_id
 from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
 
 
-class Part(NamedTuple):
+class SeedPart(NamedTuple):
     """Runs of a group that differ in nothing but their seed."""
 
     words: tuple[str, ...]
@@ -29,16 +31,16 @@ class Part(NamedTuple):
         return [*zip(self.seeds, self.keys or [""] * len(self.seeds), strict=True)]
 
 
-class Plan(NamedTuple):
-    """What a group was asked for."""
+class GroupPlan(NamedTuple):
+    """The runs that a group was asked for."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SeedPart, ...] = ()
     asked: tuple[str, ...] = ()
     """what was typed of several parts"""
 
     @property
     def labels(self) -> list[str]:
-        """What each part has apart from the others; "" of a single one."""
+        """The arguments of each part that the others do not have; "" of a single one."""
         common: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
         return [" ".join(word for word in part.words if word not in common) for part in self.parts]
 
@@ -47,16 +49,25 @@ class Plan(NamedTuple):
         """Whether its runs are found by their claims."""
         return any(key for part in self.parts for key in part.keys)
 
-    def joined(self, more: "Plan") -> "Plan":
-        """What both ask for, each run once."""
+    def joined(self, more: "GroupPlan") -> "GroupPlan":
+        """The runs of both plans, each once."""
         runs = {part.words: part.each() for part in self.parts}
-        known = {key for part in self.parts for key in part.keys}
+        planned_keys = {key for part in self.parts for key in part.keys}
         for part in more.parts:
-            runs.setdefault(part.words, []).extend(each for each in part.each() if each[1] not in known)
-        return Plan(tuple(Part(words, *zip(*each, strict=True)) for words, each in runs.items() if each), more.asked)
+            runs.setdefault(part.words, []).extend(
+                seed_and_key for seed_and_key in part.each() if seed_and_key[1] not in planned_keys
+            )
+        return GroupPlan(
+            tuple(
+                SeedPart(words, *zip(*seed_and_key, strict=True))
+                for words, seed_and_key in runs.items()
+                if seed_and_key
+            ),
+            more.asked,
+        )
 
 
-class Job(NamedTuple):
+class SeedJob(NamedTuple):
     """A run to be trained: its seed, what train.py is told, its folder where there is one, the key of its claim, and
     what tells its part from others."""
 
@@ -69,7 +80,7 @@ class Job(NamedTuple):
     def is_of(self, run: RunDir, group: str, facts: Mapping[str, object]) -> bool:
         """Whether this is the run that this job has begun."""
         mine = facts.get("group") == group and facts.get("seed") == self.seed
-        return mine and (not self.key or claim.run_of(group, self.key) == run.id)
+        return mine and (not self.key or run_of(group, self.key) == run.id)
 
 
 class Member(NamedTuple):
@@ -109,9 +120,9 @@ class Ending(NamedTuple):
 
 
 class Watcher:
-    """Who is told of a group while it trains: begin, then began, look and ended in any number, then end."""
+    """Receives events of a group while it trains: begin, then began, look and ended in any number, then end."""
 
-    def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
+    def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
         """Before the first of them is started."""
 
     def began(self, index: int) -> None:
@@ -130,16 +141,18 @@ class Watcher:
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
     name = parse_selector(selector).name
-    begun: dict[str, str] = {}  # by group, the id of its newest run
+    newest_runs: dict[str, str] = {}  # by group, the id of its newest run
     for line in run_lines():
-        begun.setdefault(line.group, line.id)
+        newest_runs.setdefault(line.group, line.id)
     planned = {name.removesuffix(".json") for name in list_names(root_of_groups())}
-    known = {name for name in begun.keys() | planned if GROUP.fullmatch(name)}
-    if name == "@last" and known:  # of what begins with the time
-        return max(known, key=lambda name: (begun.get(name) or (name if TIMED.fullmatch(name) else ""), name))
-    if name not in known:
+    group_names = {name for name in newest_runs.keys() | planned if GROUP.fullmatch(name)}
+    if name == "@last" and group_names:  # of what begins with the time
+        return max(
+            group_names, key=lambda name: (newest_runs.get(name) or (name if TIMED.fullmatch(name) else ""), name)
+        )
+    if name not in group_names:
         shown = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, known)}")
+        raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, group_names)}")
     return name
 
 
@@ -153,22 +166,27 @@ def standings(group: str) -> list[Standing]:
 
     A run is found by its claim; where there are none, it is the newest with its seed.
     """
-    found = members(group)
-    by_id, by_seed = {member.run.id: member for member in found}, {_seed(member): member for member in found}
+    group_members = members(group)
+    by_id, by_seed = (
+        {member.run.id: member for member in group_members},
+        {_seed(member): member for member in group_members},
+    )
     plan = read_plan(group)
     planned: list[Standing] = []
     for part, label in zip(plan.parts, plan.labels, strict=True):
         for seed, key in part.each():
-            run, facts = (by_id.get(claim.run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
+            run, facts = (by_id.get(run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
             planned.append(Standing(seed, run, facts, label, key, part.words))
-    known = {each.run.id for each in planned if each.run}
+    planned_ids = {standing.run.id for standing in planned if standing.run}
     if not plan.keyed:
-        known |= {member.run.id for member in found if _seed(member) in {each.seed for each in planned}}
-    others = sorted((member for member in found if member.run.id not in known), key=_seed)
+        planned_ids |= {
+            member.run.id for member in group_members if _seed(member) in {standing.seed for standing in planned}
+        }
+    others = sorted((member for member in group_members if member.run.id not in planned_ids), key=_seed)
     titles = [f"{member.facts.get('env_id')}:{member.facts.get('variant')}" for member in others]
     apart = bool(planned and others) or len({*titles}) > 1
-    told = [title if apart else "" for title in titles]
-    return [*planned, *(Standing(_seed(m), m.run, m.facts, label) for m, label in zip(others, told, strict=True))]
+    labels = [title if apart else "" for title in titles]
+    return [*planned, *(Standing(_seed(m), m.run, m.facts, label) for m, label in zip(others, labels, strict=True))]
 
 
 def _seed(member: Member) -> int:
@@ -179,8 +197,8 @@ def _seed(member: Member) -> int:
 def needs_of(group: str) -> tuple[int, int]:
     """Threads and GPUs that one of its runs may take."""
     configs = [mapping(member.facts.get("config")) for member in members(group)]
-    threads = [number for each in configs if isinstance(number := each.get("threads"), int) and number > 0]
-    return max(threads, default=1), int(any(str(each.get("device", "")).startswith("cuda") for each in configs))
+    threads = [number for config in configs if isinstance(number := config.get("threads"), int) and number > 0]
+    return max(threads, default=1), int(any(str(config.get("device", "")).startswith("cuda") for config in configs))
 
 
 def folder_of(group: str) -> Path:
@@ -188,9 +206,9 @@ def folder_of(group: str) -> Path:
     return root_of_groups() / group
 
 
-def write_plan(group: str, plan: Plan) -> None:
-    """What was asked for, beside the runs: a group that is stopped early has seeds without a run."""
-    parts = [{"words": [*each.words], "seeds": [*each.seeds], "keys": [*each.keys]} for each in plan.parts]
+def write_plan(group: str, plan: GroupPlan) -> None:
+    """Store the plan beside the runs: a group that is stopped early has seeds without a run."""
+    parts = [{"words": [*part.words], "seeds": [*part.seeds], "keys": [*part.keys]} for part in plan.parts]
     try:
         make_folder(folder_of(group))
         write_json(folder_of(group) / "plan.json", {"parts": parts, "asked": [*plan.asked]})
@@ -198,33 +216,83 @@ def write_plan(group: str, plan: Plan) -> None:
         raise UserError(f"cannot write under {runs_root()}: {error.strerror}") from error
 
 
-def read_plan(group: str) -> Plan:
+def read_plan(group: str) -> GroupPlan:
     """An empty one where the runs alone are left of a group."""
     if not GROUP.fullmatch(group):
-        return Plan()  # of runs that somebody else groups
+        return GroupPlan()  # of runs that somebody else groups
     path = folder_of(group) / "plan.json"
     if not exists(path) and TIMED.fullmatch(group):
         path = root_of_groups() / f"{group}.json"  # of groups that had no folder yet
     if not exists(path):
-        return Plan()
-    told = read_json(path)
-    parts = told.get("parts", [told]) if isinstance(told, dict) else None
+        return GroupPlan()
+    content = read_json(path)
+    parts = content.get("parts", [content]) if isinstance(content, dict) else None
     if not isinstance(parts, list) or not parts:
         raise UserError(f"{path} does not say what the group is to train")
-    asked = told.get("asked", [])
-    return Plan(tuple(_part(each, path) for each in parts), tuple(map(str, asked)) if isinstance(asked, list) else ())
+    asked = content.get("asked", [])
+    return GroupPlan(
+        tuple(_part(part_content, path) for part_content in parts),
+        tuple(map(str, asked)) if isinstance(asked, list) else (),
+    )
 
 
-def _part(told: object, path: Path) -> Part:
-    words, seeds, keys = (told.get(name, []) if isinstance(told, dict) else None for name in ("words", "seeds", "keys"))
+def _part(content: object, path: Path) -> SeedPart:
+    words, seeds, keys = (
+        content.get(name, []) if isinstance(content, dict) else None for name in ("words", "seeds", "keys")
+    )
     if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
         raise UserError(f"{path} does not say what the group is to train")
     numbers = tuple(seed for seed in seeds if type(seed) is int)
     sound = len(keys) == len(numbers) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
-    return Part(tuple(str(word) for word in words), numbers, tuple(keys) if sound else ())
+    return SeedPart(tuple(str(word) for word in words), numbers, tuple(keys) if sound else ())
 
 
 def outcomes(group: str) -> list[dict[str, Any]]:
     """How each finished run of a group ended, oldest first."""
-    found = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
-    return [outcome for outcome in found if isinstance(outcome, dict)]
+    endings = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
+    return [outcome for outcome in endings if isinstance(outcome, dict)]
+
+
+def key_of(config: Mapping[str, object]) -> str:
+    """The hash of a config in plain data, its seed included."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def claimed(group: str, config: Mapping[str, object]) -> str:
+    """The id of the group's run with this config, "" where nobody has begun it."""
+    return run_of(group, key_of(config))
+
+
+def run_of(group: str, key: str) -> str:
+    """The id of the group's run whose config has this hash, "" where nobody has begun it."""
+    path = _path(group, key)
+    return _read(path) if run_files.exists(path) else ""
+
+
+def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
+    """Have the group's run with this config be called `run_id`, or learn what it is called already."""
+    path = _path(group, key_of(config))
+    try:
+        run_files.make_folder(path.parent)
+        return run_id if run_files.put(path, f"{run_id}\n") else _read(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def check_group(name: str) -> str:
+    """The name itself, if it can only name a folder in that of all groups."""
+    if not GROUP.fullmatch(name):
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        raise UserError(
+            f"--group {shown!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and begins with a "
+            "letter or digit"
+        )
+    return name
+
+
+def _path(group: str, key: str) -> Path:
+    return root_of_groups() / check_group(group) / "claims" / key
+
+
+def _read(path: Path) -> str:
+    return check_id(run_files.read_bytes(path).decode(errors="replace").strip())

@@ -13,7 +13,7 @@ from lab.faults.folder import COMMANDS, attempt, sound_run, wrong
 from lab.faults.foreign import Target, cases
 from stride.commands import run_play, run_publish, train
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_facts import read_facts
 from stride.runstore.seed_group import outcomes

@@ -14,8 +14,8 @@ from lab.faults.rig import TINY as WORDS
 from lab.faults.rig import amounts_to, finish, start
 from stride.commands import train
 from stride.config.loader import to_plain
-from stride.runstore import claim
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore import seed_group
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs, root_of_groups
 from stride.runstore.run_files import read_json, write_json
 from stride.runstore.run_lock import locked
@@ -95,13 +95,13 @@ def amounts_to_straight(folder) -> dict[str, object]:
 
 def test_a_claim_is_made_once_and_found_in_milliseconds(monkeypatch):
     config = {"seed": 1}
-    assert claim.claimed("g", config) == "" and claim.claim("g", config, "first") == "first"
-    assert claim.claim("g", config, "second") == "first" == claim.claimed("g", config)
+    assert seed_group.claimed("g", config) == "" and seed_group.claim("g", config, "first") == "first"
+    assert seed_group.claim("g", config, "second") == "first" == seed_group.claimed("g", config)
     folder = root_of_groups() / "g" / "claims"
-    assert [path.name for path in folder.iterdir()] == [claim.key_of(config)], "nothing half-written stays"
-    (folder / claim.key_of({"seed": 2})).write_text("../elsewhere")
+    assert [path.name for path in folder.iterdir()] == [seed_group.key_of(config)], "nothing half-written stays"
+    (folder / seed_group.key_of({"seed": 2})).write_text("../elsewhere")
     with pytest.raises(UserError, match="is not a run id"):
-        claim.claimed("g", {"seed": 2})
+        seed_group.claimed("g", {"seed": 2})
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", ".hidden", "x" * 65, "a/b", ""])
@@ -215,4 +215,4 @@ def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
 
 def test_a_config_is_the_same_however_it_is_said():
     one, other = (train.parse_arguments(each).load() for each in (words(), words(seed=1)[::-1]))
-    assert claim.key_of(to_plain(one)) == claim.key_of(to_plain(other)) and json.dumps(to_plain(one))
+    assert seed_group.key_of(to_plain(one)) == seed_group.key_of(to_plain(other)) and json.dumps(to_plain(one))

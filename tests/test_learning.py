@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stride.commands import train
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from stride.commands.train_values import combinations
 from stride.report.group import read_group
 from stride.report.group_rows import SeedRow, table
 from stride.report.terminal import Page
-from stride.runstore import claim
+from stride.runstore import seed_group
 from stride.runstore.run_dir import list_runs
 from stride.runstore.run_files import write_json
-from stride.runstore.seed_group import Part, Plan, folder_of, read_plan, standings
+from stride.runstore.seed_group import GroupPlan, SeedPart, folder_of, read_plan, standings
 from stride.utils.user_error import UserError
 
 
@@ -64,17 +64,19 @@ def test_every_environment_has_every_combination():
 
 
 def test_parts_are_told_by_what_they_have_apart():
-    plan = Plan((Part(("A:x", "n=1", "m=2"), (1,)), Part(("A:x", "n=1", "m=3"), (1,)), Part(("B:x", "n=1"), (1,))))
+    plan = GroupPlan(
+        (SeedPart(("A:x", "n=1", "m=2"), (1,)), SeedPart(("A:x", "n=1", "m=3"), (1,)), SeedPart(("B:x", "n=1"), (1,)))
+    )
     assert plan.labels == ["A:x m=2", "A:x m=3", "B:x"]
-    assert Plan((Part(("A:x", "n=1"), (1, 2)),)).labels == [""]
+    assert GroupPlan((SeedPart(("A:x", "n=1"), (1, 2)),)).labels == [""]
 
 
 def test_a_plan_grows_by_what_is_new():
-    old = Plan((Part(("A:x",), (1, 2), ("k1", "k2")),), ("A:x",))
-    more = Plan((Part(("A:x",), (2, 3), ("k2", "k3")), Part(("A:x", "n=1"), (1,), ("k4",))), ("A:x", "-m"))
+    old = GroupPlan((SeedPart(("A:x",), (1, 2), ("k1", "k2")),), ("A:x",))
+    more = GroupPlan((SeedPart(("A:x",), (2, 3), ("k2", "k3")), SeedPart(("A:x", "n=1"), (1,), ("k4",))), ("A:x", "-m"))
     assert old.joined(more).parts == (
-        Part(("A:x",), (1, 2, 3), ("k1", "k2", "k3")),
-        Part(("A:x", "n=1"), (1,), ("k4",)),
+        SeedPart(("A:x",), (1, 2, 3), ("k1", "k2", "k3")),
+        SeedPart(("A:x", "n=1"), (1,), ("k4",)),
     )
     assert old.joined(old).parts == old.parts
 
@@ -121,15 +123,15 @@ def test_what_a_process_trains_has_the_key_that_was_planned(capsys):
     found = standings(group)
     assert [each.label for each in found] == ["CartPole-v1:ppo", "Acrobot-v1:ppo"]
     for each in found:
-        assert each.run and claim.key_of(each.run.facts()["config"]) == each.key
-        assert claim.run_of(group, each.key) == each.run.id
+        assert each.run and seed_group.key_of(each.run.facts()["config"]) == each.key
+        assert seed_group.run_of(group, each.key) == each.run.id
     assert [part.title for part in read_group(group).parts] == ["CartPole-v1:ppo", "Acrobot-v1:ppo"]
 
 
 def test_runs_that_nobody_planned_are_shown_each():
     for gamma in (0.9, 0.99):
         assert train.command(words("CartPole-v1:ppo", f"gamma={gamma}", "--group", "array")) == 0
-    assert len(read_group("array").seeds) == 2 and read_plan("array") == Plan()
+    assert len(read_group("array").seeds) == 2 and read_plan("array") == GroupPlan()
 
 
 def test_a_long_name_keeps_its_seed_and_its_line_fits():

@@ -27,7 +27,7 @@ from stride.config.raw import EnvironmentFile
 from stride.config.schema import ReplayConfig, RolloutConfig
 from stride.envs_gym.make import make_envs
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
 from stride.runstore.run_lock import locked

@@ -15,7 +15,7 @@ from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.ppo import PPO
 from stride.commands import train
 from stride.envs_fast import registry
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.utils.places import program
 

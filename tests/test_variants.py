@@ -10,7 +10,7 @@ from stride.config.extras import extra_of, missing
 from stride.config.listing import list_environments
 from stride.config.loader import load_config
 from stride.config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import list_runs
 
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")

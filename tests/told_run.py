@@ -3,7 +3,7 @@
 import math
 
 from stride.config.loader import load_config, to_plain
-from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import Alert, Event
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 

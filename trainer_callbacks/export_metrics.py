@@ -13,8 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from stride.agents.base import Agent
 from stride.config.metrics import declared
 from stride.config.schema import Config
-from stride.runstore.outcome import Header, Outcome
-from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.runstore.outcome import PHASES, PREFIX, Header, Outcome, shares
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.pulse import Pulse
 from stride.trainer_callbacks.sink import Sink

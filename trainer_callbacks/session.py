@@ -23,8 +23,7 @@ from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.workers import workers_of
 from stride.runstore import checkpoint_set, run_lock
-from stride.runstore.outcome import INTERRUPTED, Header, Outcome
-from stride.runstore.phases import shares
+from stride.runstore.outcome import INTERRUPTED, Header, Outcome, shares
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
 from stride.trainer_callbacks.debug import Debug

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stride.config.schema import Config
-from stride.runstore.alerts import Event
+from stride.runstore.history import Event
 from stride.runstore.outcome import Header, Outcome
 
 

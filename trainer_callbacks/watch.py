@@ -18,9 +18,8 @@ from stride.config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
 from stride.config.schedule import Schedule
 from stride.config.schema import Config
 from stride.runstore import run_files
-from stride.runstore.alerts import Alert, Event
-from stride.runstore.history import ENDED, STEPS, TRAIN, VAL
-from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.history import ENDED, STEPS, TRAIN, VAL, Alert, Event
+from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import LARGEST, finite
 from stride.utils.resources import memory_limit, memory_used

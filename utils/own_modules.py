@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from stride.runstore.run_facts import mapping, read_facts
-from stride.runstore.runs_root import STAMP
+from stride.runstore.run_names import STAMP
 from stride.utils.places import (
     PROJECT,
     current_folder,

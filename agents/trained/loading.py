@@ -33,7 +33,7 @@ from stride.envs_gym.own_code import import_code_of
 from stride.envs_gym.rendered import make_rendered
 from stride.runstore import checkpoint_set, run_files
 from stride.runstore.checkpoint_set import LINKS, Chosen
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import finite, mapping
 from stride.runstore.run_fate import fate

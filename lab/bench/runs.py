@@ -17,7 +17,7 @@ from pathlib import Path
 from lab.bench.pairs import default_runs, measured
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config, to_plain
-from stride.runstore import claim
+from stride.runstore import seed_group
 from stride.runstore.run_dir import RunDir, new_id, runs_root
 from stride.utils import entry
 from stride.utils.places import PROJECT
@@ -65,10 +65,10 @@ def of_a_group(count: int) -> None:
 
     def claimed(seed: int) -> str:
         config = {**plain, "seed": seed}
-        return claim.claimed(group, config) or claim.claim(group, config, new_id(env_id, variant, seed))
+        return seed_group.claimed(group, config) or seed_group.claim(group, config, new_id(env_id, variant, seed))
 
     def read(seed: int) -> None:
-        facts = RunDir(runs_root() / claim.claimed(group, {**plain, "seed": seed})).facts()
+        facts = RunDir(runs_root() / seed_group.claimed(group, {**plain, "seed": seed})).facts()
         assert facts["seed"] == seed
 
     for seed in range(count):

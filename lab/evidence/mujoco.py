@@ -31,7 +31,7 @@ from stride.config.general import load_general
 from stride.config.schema import Config, PPOConfig
 from stride.envs_gym.task import task_of
 from stride.runstore.history import VAL
-from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.metrics_table import points, read_csv
 from stride.runstore.run_dir import list_runs
 from stride.utils import entry
 from stride.utils.curve import bands_svg

@@ -23,7 +23,7 @@ from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
 from stride.report.page import Row
 from stride.runstore.history import TRAIN, VAL
-from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.metrics_table import points, read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.utils import entry

@@ -21,7 +21,7 @@ from stride.config.loader import environment_files, load_config, to_plain
 from stride.config.raw import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
 from stride.publishing.folder import check_nothing_left
-from stride.publishing.own_secrets import Own, find_own
+from stride.publishing.own_secrets import Secret, find_own
 from stride.publishing.scanner import scan
 from stride.utils.provenance import PROJECT
 from stride.utils.user_error import UserError
@@ -74,7 +74,7 @@ def passed_variables(variables: Mapping[str, str]) -> list[str]:
     return [name for name, value in secrets.items() if not mine(f"with {value} in it", own)]
 
 
-def mine(text: str, own: list[Own]) -> bool:
+def mine(text: str, own: list[Secret]) -> bool:
     return any(found.kind.startswith("the value of $") for found in scan("description", text, own))
 
 

@@ -27,7 +27,7 @@ from stride.commands import run_play, run_publish, train
 from stride.commands.plain_tree import fingerprint
 from stride.inspector.runs import Runs
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.utils import entry
 

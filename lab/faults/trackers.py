@@ -25,7 +25,7 @@ from stride.commands import train
 from stride.config.metrics import load_metrics
 from stride.report.trackers.async_tracker import AsyncTracker
 from stride.report.trackers.registry import TITLES, is_installed
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 
 Mode = Literal["answers", "stalls", "drops", "fails"]

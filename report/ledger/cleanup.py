@@ -20,15 +20,13 @@ from pathlib import Path
 from stride.report.ledger.show import size_of
 from stride.runstore import run_files
 from stride.runstore.metrics_table import MetricsTable
-from stride.runstore.run_brief import GONE, Brief
+from stride.runstore.run_brief import GONE, Brief, read_labels
 from stride.runstore.run_dir import LAST
 from stride.runstore.run_facts import PAUSED, read_facts
 from stride.runstore.run_index import look_at
-from stride.runstore.run_labels import read_labels
 from stride.runstore.run_lock import locked
-from stride.runstore.run_names import GROUP
+from stride.runstore.run_names import GROUP, runs_root
 from stride.runstore.run_state import DEAD, FAILED, FINISHED, HALTED, INTERRUPTED, SILENT
-from stride.runstore.runs_root import runs_root
 from stride.utils.durable_file import sweep, sync_folder, temporary
 from stride.utils.typography import duration, score
 from stride.utils.user_error import UserError

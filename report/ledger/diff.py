@@ -7,8 +7,7 @@ from typing import Any
 from stride.config.metrics import load_metrics
 from stride.report.ledger.compare import differences
 from stride.report.ledger.table import joined_pairs, plain
-from stride.runstore.metrics_csv import read_csv
-from stride.runstore.metrics_table import STEPS
+from stride.runstore.metrics_table import STEPS, read_csv
 from stride.runstore.run_dir import RunDir
 
 CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "host", "parent")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_index import NEWEST_FIRST, RunIndex
+from stride.runstore.run_names import runs_root
 from stride.runstore.run_query import FIELDS, Look, asked, further, looks, order_of
 from stride.runstore.run_shelf import details_of
-from stride.runstore.runs_root import runs_root
 from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
 

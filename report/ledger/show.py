@@ -14,11 +14,11 @@ from stride.report.ledger.plot import overlay
 from stride.report.ledger.table import LONGEST, aligned, data, joined_pairs
 from stride.runstore.checkpoint_set import names
 from stride.runstore.metrics_table import MetricsTable
+from stride.runstore.run_brief import read_labels
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import mapping
 from stride.runstore.run_fate import conclusion, fate
 from stride.runstore.run_index import look_at
-from stride.runstore.run_labels import read_labels
 from stride.runstore.run_query import FIELDS
 from stride.trainer_callbacks.watch import read_alerts
 from stride.utils.typography import number

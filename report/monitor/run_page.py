@@ -24,7 +24,7 @@ from stride.report.terminal import (
     progress_lines,
 )
 from stride.runstore.history import TAIL, TRAIN, VAL
-from stride.runstore.phases import told
+from stride.runstore.outcome import phases_text
 
 VERY_WIDE = 140  # columns from which there is space for curves
 TABLE_WIDTH = 104  # columns of the table beside curves
@@ -85,7 +85,7 @@ def head(screen: RunScreen, page: Page) -> list[Text]:
         line_of(INDENT + clean(view.id), "dim"),
         *progress_lines(view.steps(), view.toward_goal(), page),
         *folded("speed", ", ".join(view.clock), page),
-        *folded("time", told(view.phases), page),
+        *folded("time", phases_text(view.phases), page),
         *band,
         *folded("machine", machine_text(screen.use, screen.gpus), page),
         *folded("now", clean(view.doing), page),

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stride.report.run_view import RunView
-from stride.runstore.alerts import Alert
-from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, History, Score
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, Alert, History, Score
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader, Snapshot
 from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
-from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.runstore.outcome import PHASES, PREFIX, shares
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import LARGEST, finite, mapping, whole
 from stride.runstore.run_fate import conclusion, continuation, failure, silent_end
@@ -160,11 +159,11 @@ class WatchedRun:
             self.close()
             self._reader = self._snapshot = None
             return None
-        if before is None or snapshot.told < before.told or snapshot.env_steps < before.env_steps:
+        if before is None or snapshot.written < before.written or snapshot.env_steps < before.env_steps:
             self._rate = snapshot.values[RATE].value if RATE in snapshot.values else math.nan
             self._tails = {}
-        elif snapshot.told > before.told and snapshot.env_steps > before.env_steps:
-            self._rate = (snapshot.env_steps - before.env_steps) / (snapshot.told - before.told)
+        elif snapshot.written > before.written and snapshot.env_steps > before.env_steps:
+            self._rate = (snapshot.env_steps - before.env_steps) / (snapshot.written - before.written)
         self._snapshot = snapshot
         return snapshot
 
@@ -200,7 +199,7 @@ class WatchedRun:
         """The fields that metrics.mmap knows better."""
         assert self._reader is not None
         origin = self._reader.origin
-        seconds = snapshot.told - origin.monotonic if view.is_over else time.time() - origin.wall
+        seconds = snapshot.written - origin.monotonic if view.is_over else time.time() - origin.wall
         fields: dict[str, Any] = {
             "env_steps": snapshot.env_steps,
             "budget": snapshot.max_timesteps or view.budget,

@@ -14,8 +14,7 @@ from threading import Thread
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.report.trackers.tracker import ALERT, BEGIN, END, MOST_MESSAGES, ROW, VIDEO, Details, Tracker, TrackerQueue
-from stride.runstore.alerts import Event
-from stride.runstore.history import STEPS
+from stride.runstore.history import STEPS, Event
 from stride.runstore.outcome import UNENDED, Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_log import NOTE

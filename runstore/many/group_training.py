@@ -7,14 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from stride.runstore.many.pools import Pool
 from stride.runstore.many.process_pool import run_all
+from stride.runstore.many.ray_pool import Pool
 from stride.runstore.run_facts import verdict
 from stride.runstore.seed_group import (
     Ending,
-    Job,
-    Part,
-    Plan,
+    GroupPlan,
+    SeedJob,
+    SeedPart,
     Standing,
     Watcher,
     find_group,
@@ -32,7 +32,7 @@ Key = Callable[[Sequence[str], int], str]  # of the config that these words with
 
 def train_all(
     program: Sequence[str],
-    plan: Plan,
+    plan: GroupPlan,
     workers: int,
     watchers: Sequence[Watcher],
     require_goal: bool = False,
@@ -50,7 +50,7 @@ def train_all(
     if name:
         plan = read_plan(group).joined(plan)
     write_plan(group, plan)
-    jobs = [_job(each, group) for each in standings(group) if each.words and each.status != "finished"]
+    jobs = [_job(standing, group) for standing in standings(group) if standing.words and standing.status != "finished"]
     return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
 
 
@@ -71,15 +71,17 @@ def resume_seeds(
     more = any(word.startswith("max_timesteps=") for word in changes)
     jobs, plan = [], read_plan(group)
     keys: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
-    for each in standings(group):
-        if each.run is None:
-            words = changed(each.words, changes)
-            keys[each.words, each.seed] = key(words, each.seed) if changes and each.key else each.key
-            begun = each._replace(words=tuple(words), key=keys[each.words, each.seed])
+    for standing in standings(group):
+        if standing.run is None:
+            words = changed(standing.words, changes)
+            keys[standing.words, standing.seed] = (
+                key(words, standing.seed) if changes and standing.key else standing.key
+            )
+            begun = standing._replace(words=tuple(words), key=keys[standing.words, standing.seed])
             jobs.append(_job(begun, group))
-        elif more or each.status != "finished":
-            words = ["--resume", each.run.id, "--quiet", *changes]
-            jobs.append(Job(each.seed, tuple(words), each.run, each.key, each.label))
+        elif more or standing.status != "finished":
+            words = ["--resume", standing.run.id, "--quiet", *changes]
+            jobs.append(SeedJob(standing.seed, tuple(words), standing.run, standing.key, standing.label))
     if changes and not jobs:
         raise UserError(
             f"every run of group {group} is finished; a budget, --max-timesteps N, is what they can be given"
@@ -88,32 +90,36 @@ def resume_seeds(
         parts = []
         for part in plan.parts:
             new = tuple(keys.get((part.words, seed), old) for seed, old in part.each())
-            parts.append(Part(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
+            parts.append(SeedPart(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
         write_plan(group, plan._replace(parts=tuple(parts)))
     return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
 
 
 def _missed(group: str, require_goal: bool) -> int:
     """The exit code of a group all of whose runs ended well."""
-    return GOAL_MISSED if require_goal and any(verdict(each.outcome) != "solved" for each in standings(group)) else 0
+    return (
+        GOAL_MISSED
+        if require_goal and any(verdict(standing.outcome) != "solved" for standing in standings(group))
+        else 0
+    )
 
 
 def changed(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """What a group was told, with what it is told now in its place: a key is given once."""
+    """The arguments of a group with `changes` in place of the earlier ones: each key occurs once."""
     keys = {change.lstrip("-").partition("=")[0] for change in changes}
     return [*(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys), *changes]
 
 
-def _job(each: Standing, group: str) -> Job:
-    """What begins a run, or goes on with it: the words are the same."""
-    words = (*each.words, "--quiet", "--group", group, "--seed", str(each.seed))
-    return Job(each.seed, words, each.run, each.key, each.label)
+def _job(standing: Standing, group: str) -> SeedJob:
+    """The job that begins a run, or continues it: the arguments are the same."""
+    words = (*standing.words, "--quiet", "--group", group, "--seed", str(standing.seed))
+    return SeedJob(standing.seed, words, standing.run, standing.key, standing.label)
 
 
 def _train(
     program: Sequence[str],
     group: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[SeedJob],
     workers: int,
     watchers: Sequence[Watcher],
     pool: Pool,

@@ -11,22 +11,23 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stride.config.extras import LOCAL
 from stride.runstore.many.nursery import FLAG as NURSERY
 from stride.runstore.many.nursery import REAP
-from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
+from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, run_all, tail_of
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_lock import LockLostError
 from stride.utils.places import ROOT
 from stride.utils.places import program as program_of
 from stride.utils.provenance import source_hash, versions
-from stride.utils.resources import CORES_VARIABLE
+from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.user_error import UserError
 
 TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
@@ -43,14 +44,14 @@ _awaited: list[Any] = []  # what we have asked of nodes before there were comman
 
 
 class Needs(NamedTuple):
-    """What a task takes of its node."""
+    """Resources that a task takes on its node."""
 
     cpus: int
     gpus: int
 
 
-class Here(NamedTuple):
-    """What every node must share with us."""
+class NodeContract(NamedTuple):
+    """A file and versions that every node must share with us."""
 
     file: str
     token: str
@@ -58,7 +59,7 @@ class Here(NamedTuple):
 
 
 class Errand(NamedTuple):
-    """What a task is told; it travels as a plain tuple, which needs nothing of ours to be read."""
+    """The input of a task; it travels as a plain tuple, which can be read without our code."""
 
     command: list[str]
     program: list[str]
@@ -70,7 +71,7 @@ class Errand(NamedTuple):
 class RayPool:
     """A cluster that we are connected to."""
 
-    def __init__(self, ray: Any, needs: Needs, here: Here) -> None:
+    def __init__(self, ray: Any, needs: Needs, here: NodeContract) -> None:
         self._ray, self._needs, self._here = ray, needs, here
         self._remote = ray.remote(_there("perform")).options(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=0)
 
@@ -169,14 +170,14 @@ class RayPool:
             if reference in silent:
                 raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
             try:
-                told = self._ray.get(reference)
+                difference = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 if node_id not in [node["NodeID"] for node in _alive(self._ray)]:
                     continue  # it died before we asked, and Ray notices half a minute later
                 why = str(getattr(error, "cause", error)).strip().splitlines()[-1]
                 raise UserError(f"node {address} of the Ray cluster cannot run Stride: {why}") from error
-            if told:
-                raise UserError(f"node {address} of the Ray cluster {told}")
+            if difference:
+                raise UserError(f"node {address} of the Ray cluster {difference}")
 
 
 @contextmanager
@@ -191,7 +192,7 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
     note = root / f".ray-{secrets.token_hex(8)}"
     try:
         note.write_text(token := secrets.token_hex(8))
-        pool = RayPool(ray, Needs(cpus, gpus), Here(str(note), token, facts()))
+        pool = RayPool(ray, Needs(cpus, gpus), NodeContract(str(note), token, facts()))
         if not pool.workers:
             raise UserError(f"no node of the Ray cluster has {cpus} CPUs{f' and {gpus} GPUs' * bool(gpus)}")
         pool.check_nodes()
@@ -253,7 +254,7 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
 
 @cache
 def facts() -> dict[str, str]:
-    """What bits rest on, beside the config."""
+    """Everything beside the config that decides the bits of a result."""
     from stride.utils.kernel_folder import NAME
 
     return {"code": source_hash(), "processor": NAME, **versions()}
@@ -261,16 +262,18 @@ def facts() -> dict[str, str]:
 
 def differing(sent: tuple[Any, ...]) -> str:
     """How this node differs from who sent that Here, "" for not at all."""
-    here = Here(*sent)
+    here = NodeContract(*sent)
     try:
-        seen = Path(here.file).read_text()
+        token = Path(here.file).read_text()
     except OSError:
         return f"does not read {here.file}, just written: the folder of runs (STRIDE_RUNS) is not shared with it"
-    if seen != here.token:
+    if token != here.token:
         return f"reads another {here.file}: the folder of runs (STRIDE_RUNS) is not shared with it"
-    mine = facts()
+    local_facts = facts()
     apart = [
-        f"{key} {mine.get(key)!r} where {told!r} is here" for key, told in here.facts.items() if mine.get(key) != told
+        f"{key} {local_facts.get(key)!r} where {expected!r} is here"
+        for key, expected in here.facts.items()
+        if local_facts.get(key) != expected
     ]
     return f"differs, so that bits would: {', '.join(apart)}" if apart else ""
 
@@ -299,7 +302,7 @@ def settled(start: Start) -> None:
 def perform(sent: tuple[Any, ...]) -> tuple[int, str]:
     """In a worker: run the command of an Errand; what ends this worker ends it, too."""
     errand = Errand(*sent)
-    here, child = Here(*errand.here), None
+    here, child = NodeContract(*errand.here), None
     if here.file not in _checked:
         if apart := differing(here):
             return 1, f"error: this node {apart}"
@@ -323,19 +326,19 @@ def _code(child: Child) -> int:
 
 
 def _carried() -> dict[str, str]:
-    """Of our variables, those that a command's result rests on."""
-    told = {name: value for name, value in os.environ.items() if name.startswith(CARRIED) or name in CARRIED_NAMES}
-    return {**told, "STRIDE_RUNS": str(runs_root())}
+    """Those of our environment variables that a command's result depends on."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith(CARRIED) or name in CARRIED_NAMES}
+    return {**variables, "STRIDE_RUNS": str(runs_root())}
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """This node's, without what Ray says to its workers, with what the commands are given."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", *CARRIED))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", *CARRIED))}
     for name in CARRIED_NAMES:
-        mine.pop(name, None)
-    if not mine.get("CUDA_VISIBLE_DEVICES", "x"):  # Ray hides all of them from who asked for none
-        del mine["CUDA_VISIBLE_DEVICES"]
-    return {**mine, **given}
+        variables.pop(name, None)
+    if not variables.get("CUDA_VISIBLE_DEVICES", "x"):  # Ray hides all of them from who asked for none
+        del variables["CUDA_VISIBLE_DEVICES"]
+    return {**variables, **given}
 
 
 def _home() -> str:
@@ -354,3 +357,19 @@ def _there(name: str) -> Callable[..., Any]:
         return vars(ray_pool)[name](*told)
 
     return run
+
+
+Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature
+
+
+@contextmanager
+def pool_on(where: str, threads: int, gpus: int = 0, program: Sequence[str] = ()) -> Iterator[tuple[Pool, int]]:
+    """The pool, and how many commands it runs at a time, each of which takes so many threads and GPUs.
+
+    `program` is what a nursery may fork.
+    """
+    if where == LOCAL:
+        yield partial(run_all, program=program), max(1, cores() // threads)
+        return
+    with connected(where, threads, gpus) as pool:
+        yield partial(pool.run_all, program=program), pool.workers

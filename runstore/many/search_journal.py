@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
     @property
     def last(self) -> float:
-        """What it came to where it came farthest."""
+        """The value at its farthest rung."""
         return self.values[max(self.values)]
 
     @property
@@ -45,7 +45,7 @@ class Trial(NamedTuple):
         return self.alive and self.bound not in self.values
 
 
-class Alone:
+class NoLock:
     """In place of Optuna's own lock, which outlives who is killed by half a minute."""
 
     def acquire(self) -> bool:
@@ -69,7 +69,7 @@ class Journal:
         self._spaces, self._method, self._seed = spaces, method, seed
         self._ranges = {space.key: self._range(space) for space in spaces}
         self._direction = "maximize" if maximize else "minimize"
-        file = self._optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"), Alone())
+        file = self._optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"), NoLock())
         self._study: Any = self._optuna.create_study(
             storage=self._optuna.storages.JournalStorage(file), study_name=folder.name, direction=self._direction,
             load_if_exists=True,
@@ -79,8 +79,8 @@ class Journal:
     def trials(self) -> list[Trial]:
         """In the order of their numbers, which count from 0."""
         return [
-            Trial(each.number, each.state.name, each.params, dict(each.intermediate_values), **each.user_attrs)
-            for each in self._study.get_trials(deepcopy=False)
+            Trial(trial.number, trial.state.name, trial.params, dict(trial.intermediate_values), **trial.user_attrs)
+            for trial in self._study.get_trials(deepcopy=False)
         ]
 
     def propose(self, bound: int) -> None:
@@ -105,7 +105,7 @@ class Journal:
         self._study.tell(number, value, self._optuna.trial.TrialState[state])
 
     def _asked(self, number: int) -> dict[str, Any]:
-        """What the sampler proposes after all that is known; its draws are those of this number, however often the
+        """Parameters proposed by the sampler after all results so far; its draws are those of this number, even if the
         search was stopped before it.
 
         It is told of the last value of each trial, wherever that was: of pruned ones it would take any that came to a
@@ -113,14 +113,14 @@ class Journal:
         """
         samplers, seed = self._optuna.samplers, self._seed * 10_007 + number
         sampler = samplers.TPESampler(seed=seed) if self._method == "bayes" else samplers.RandomSampler(seed=seed)
-        known = self._optuna.create_study(direction=self._direction, sampler=sampler)
-        for trial, each in zip(self.trials, self._study.get_trials(), strict=True):
+        history = self._optuna.create_study(direction=self._direction, sampler=sampler)
+        for trial, stored in zip(self.trials, self._study.get_trials(), strict=True):
             if trial.values:
-                facts = {"params": each.params, "distributions": each.distributions}
-                known.add_trial(self._frozen(COMPLETE, **facts, value=trial.last))
+                facts = {"params": stored.params, "distributions": stored.distributions}
+                history.add_trial(self._frozen(COMPLETE, **facts, value=trial.last))
             else:
-                known.add_trial(each)
-        asked: dict[str, Any] = known.ask(self._ranges).params
+                history.add_trial(stored)
+        asked: dict[str, Any] = history.ask(self._ranges).params
         return asked
 
     def _frozen(self, state: str, **facts: Any) -> Any:
@@ -142,4 +142,4 @@ class Journal:
 def grid(spaces: Sequence[Space]) -> list[dict[str, Any]]:
     """Each combination of choices, in the order of the file, the last parameter the fastest."""
     keys = [space.key for space in spaces]
-    return [dict(zip(keys, each, strict=True)) for each in product(*(space.choices for space in spaces))]
+    return [dict(zip(keys, choices, strict=True)) for choices in product(*(space.choices for space in spaces))]

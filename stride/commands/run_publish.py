@@ -23,12 +23,12 @@ import torch
 
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.envs_gym.gym_env import EnvError
-from stride.publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
+from stride.publishing.facts import WrittenText, findings, public_facts, refuse, shown, written_texts
 from stride.publishing.folder import build_files, check_nothing_left, refusal
 from stride.publishing.hub import Pushed, push, who_am_i
 from stride.publishing.hub_client import check_repo, find_token
 from stride.publishing.hub_run import FACTS, WEIGHTS
-from stride.publishing.own_secrets import Own, find_own
+from stride.publishing.own_secrets import Secret, find_own
 from stride.utils.places import PLAY
 from stride.utils.user_error import UserError
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         say(note)
     facts, own = public_facts(loaded), find_own(find_token())
     message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
-    show_texts([*written_texts(facts), Text("--message", arguments.message)], own, arguments.allow_text)
+    show_texts([*written_texts(facts), WrittenText("--message", arguments.message)], own, arguments.allow_text)
     is_dry_run = arguments.folder is not None
     owner = NOBODY if is_dry_run else who_am_i()  # a wrong token is refused before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def show_texts(texts: list[Text], own: list[Own], allowed: bool) -> None:
+def show_texts(texts: list[WrittenText], own: list[Secret], allowed: bool) -> None:
     """Print the texts that a person wrote, before they are sent; UserError where the scanner finds a secret."""
     suspicious = findings(texts, own)
     if not allowed:

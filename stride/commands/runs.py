@@ -15,10 +15,9 @@ from stride.commands.usage import OneLineParser, spelled
 from stride.report.ledger.selection import find_runs, refreshed, select
 from stride.report.ledger.table import COLUMNS, data, table
 from stride.report.ledger.written import write_output
-from stride.runstore.run_brief import Brief
+from stride.runstore.run_brief import Brief, Labels, check_tag, read_labels, write_labels
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_labels import Labels, check_tag, read_labels, write_labels
-from stride.runstore.runs_root import runs_root
+from stride.runstore.run_names import runs_root
 from stride.utils import entry
 from stride.utils.user_error import UserError, nearest, printable
 

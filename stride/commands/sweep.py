@@ -19,7 +19,7 @@ from stride.config.extras import LOCAL, NEEDS_OPTUNA, check_machines
 from stride.config.general import Task
 from stride.config.schema import Config
 from stride.config.search import Search, read_search
-from stride.runstore.many.pools import pool_on
+from stride.runstore.many.ray_pool import pool_on
 from stride.runstore.many.search_journal import Journal
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_facts import mapping

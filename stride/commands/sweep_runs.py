@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from stride.config.search import BEST, Search, promoted, ranked
 from stride.report.sweep_result import Finalist, SweepResult
 from stride.runstore.history import STEPS
-from stride.runstore.many.pools import Pool
 from stride.runstore.many.process_pool import Finished
+from stride.runstore.many.ray_pool import Pool
 from stride.runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
 from stride.runstore.run_files import exists

@@ -50,17 +50,16 @@ from stride.envs_gym.task import task_of
 from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
 from stride.runstore import checkpoint_set
-from stride.runstore.claim import claim, key_of
 from stride.runstore.many.group_training import resume_seeds
 from stride.runstore.many.nursery import words_of
-from stride.runstore.many.pools import pool_on
+from stride.runstore.many.ray_pool import pool_on
 from stride.runstore.run_dir import RunDir, new_id, runs_root
 from stride.runstore.run_facts import PAUSED, mapping
 from stride.runstore.run_fate import fate
 from stride.runstore.run_files import write_json
 from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
 from stride.runstore.run_log import NOTE, open_run_log
-from stride.runstore.seed_group import find_group, needs_of
+from stride.runstore.seed_group import claim, find_group, key_of, needs_of
 from stride.trainer_callbacks.debug import Debug
 from stride.trainer_callbacks.failures import failures_reported, start_reported
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts

@@ -26,7 +26,7 @@ from stride.config.general import Look, is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id
 from stride.config.plugins import trusting
 from stride.config.schema import Config, RolloutConfig
-from stride.runstore.claim import check_group
+from stride.runstore.seed_group import check_group
 from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError, nearest

@@ -23,13 +23,14 @@ from stride.config.plugins import TooEarlyError, check_names, is_dotted, postpon
 from stride.config.schema import ALGORITHMS, Config
 from stride.report.console import opening_block, printed_labels, standard_output
 from stride.report.json_events import JsonEvents
-from stride.runstore import checkpoint_set, claim
-from stride.runstore.alerts import Alert
+from stride.runstore import checkpoint_set
+from stride.runstore.history import Alert
 from stride.runstore.many.nursery import is_nursery
 from stride.runstore.outcome import Outcome
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import PAUSED, mapping
 from stride.runstore.run_files import exists
+from stride.runstore.seed_group import claimed
 from stride.utils.durable_file import check_room
 from stride.utils.entry import GOAL_MISSED
 from stride.utils.places import PROJECT
@@ -154,7 +155,7 @@ def _rows_of(file: str, table: str) -> tuple[str, ...]:
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:
     """The run of --group with this config, None where there is none yet, or no longer."""
-    run_id = claim.claimed(arguments.group, to_plain(config))
+    run_id = claimed(arguments.group, to_plain(config))
     run = RunDir(runs_root() / run_id)
     return run if run_id and exists(run.config_json) else None
 

@@ -8,10 +8,9 @@ from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.report.sinks import group_watchers
-from stride.runstore.claim import key_of
 from stride.runstore.many.group_training import train_all
-from stride.runstore.many.pools import pool_on
-from stride.runstore.seed_group import Part, Plan
+from stride.runstore.many.ray_pool import pool_on
+from stride.runstore.seed_group import GroupPlan, SeedPart, key_of
 from stride.utils.places import program
 
 
@@ -24,16 +23,16 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
         plan_parts.append(part_of(part, config))
         threads, gpus = max(threads, config.torch_threads), max(gpus, int(config.on_cuda))
     train, watchers = program("train"), group_watchers(arguments.quiet)
-    plan = Plan(tuple(plan_parts), arguments.asked)
+    plan = GroupPlan(tuple(plan_parts), arguments.asked)
     goal, pausing, group = arguments.require_goal, arguments.pausing, arguments.group
     with pool_on(arguments.on, threads, gpus, train) as (pool, workers):
         return train_all(train, plan, workers, watchers, goal, pool, pausing, group)
 
 
-def part_of(arguments: Arguments, config: Config) -> Part:
+def part_of(arguments: Arguments, config: Config) -> SeedPart:
     """The runs that these arguments mean, one for each seed."""
     words = [arguments.config_id] if arguments.config_id else []
     words += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     seeds, plain = arguments.seeds or (config.seed,), to_plain(config)
-    return Part(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))
+    return SeedPart(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))

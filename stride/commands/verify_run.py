@@ -38,7 +38,7 @@ from stride.envs_gym.make import env_info
 from stride.envs_gym.own_code import import_code_of
 from stride.report.metrics_sinks import STEPS
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, finite, mapping
 from stride.trainer_callbacks.resume import host_facts

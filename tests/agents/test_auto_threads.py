@@ -103,6 +103,6 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
         return []
 
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
-        plan = seed_group.Plan((seed_group.Part(("x:y",), tuple(range(seeds))),))
+        plan = seed_group.GroupPlan((seed_group.SeedPart(("x:y",), tuple(range(seeds))),))
         group_training.train_all(["python", "train.py"], plan, workers, [], pool=noted)
     assert shares == ["4", "2", "1", "4"]

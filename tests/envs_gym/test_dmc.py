@@ -15,7 +15,7 @@ from stride.envs_gym import dmc
 from stride.envs_gym.blame import EnvError
 from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import list_runs
 from stride.utils.user_error import UserError
 

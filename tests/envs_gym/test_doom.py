@@ -12,7 +12,7 @@ from stride.config.listing import print_variants
 from stride.config.scenarios import doom_scenarios
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.utils.user_error import UserError
 
 game = [pytest.mark.slow, pytest.mark.skipif(missing("VizDoom/basic") is not None, reason="VizDoom is not installed")]

@@ -16,11 +16,11 @@ from stride.inspector.episode import MOST_STEPS
 from stride.inspector.runs import PAGE, Runs
 from stride.runstore import metrics_table, run_state
 from stride.runstore import run_brief as brief
-from stride.runstore import run_listing as listing
+from stride.runstore import run_index as listing
 from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
 from stride.runstore.metrics_table import POINTS, WHOLE, MetricsTable, Tail
 from stride.runstore.run_dir import list_runs
-from stride.runstore.run_listing import Listing
+from stride.runstore.run_index import Listing
 from stride.runstore.run_lock import locked
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from stride.inspector.runs import Page, Runs, middle
 from stride.inspector.table import HEAD, filters, runs_table
 from stride.runstore.metrics_table import Tail
 from stride.runstore.run_brief import Brief
-from stride.runstore.run_index import PUT, Entry, RunIndex
+from stride.runstore.run_index import PUT, IndexEntry, RunIndex
 from stride.runstore.run_query import parse
 
 NOW = time.time()
@@ -19,7 +19,7 @@ NOW = time.time()
 def selected(words):
     """The lines that SQLite finds among LINES."""
     index = RunIndex()
-    index._table.executemany(PUT, [Entry(each.id, line=each).row for each in LINES])
+    index._table.executemany(PUT, [IndexEntry(each.id, line=each).row for each in LINES])
     return index.select(*parse(words).where)
 
 

@@ -52,8 +52,8 @@ def test_a_finding_never_shows_what_it_found():
     for _, form in FORMS:
         text = leaks.filled(form, random.Random(1))
         for found in scan("description", text, ()):
-            shown = str(found).partition(": ")[2].removesuffix(f"... ({len(found.found)} characters)")
-            assert len(shown) <= 3 and len(shown) * 4 <= max(4, len(found.found)), (form, found)
+            shown = str(found).partition(": ")[2].removesuffix(f"... ({len(found.text)} characters)")
+            assert len(shown) <= 3 and len(shown) * 4 <= max(4, len(found.text)), (form, found)
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from stride.config.metrics import Metric, area_of, arranged, console_metrics, lo
 from stride.report.console import Console, live_head, live_page
 from stride.report.run_view import live_view
 from stride.report.terminal import Page, metric_table
-from stride.runstore.alerts import Alert, Event
-from stride.runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from stride.runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, Alert, Event, History, Score
 from stride.runstore.outcome import Header, Outcome
 from stride.utils.places import spelled
 from stride.utils.typography import bar, duration, number, score, sparkline

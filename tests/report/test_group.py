@@ -21,7 +21,7 @@ from stride.report.group_page import GroupPage, write_group
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
-from stride.runstore.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
+from stride.runstore.seed_group import Ending, GroupPlan, SeedJob, SeedPart, folder_of, read_plan, write_plan
 from stride.utils.user_error import UserError
 from tests.tiny_runs import tiny_run
 
@@ -52,7 +52,7 @@ def made(seed, mean=None, status="finished", group=NAME, points=(100.0, 200.0), 
 
 
 def plan_of(seeds, *words):
-    return Plan((Part(words, tuple(seeds)),))
+    return GroupPlan((SeedPart(words, tuple(seeds)),))
 
 
 def a_group(means, group=NAME, **facts):
@@ -203,7 +203,7 @@ def drawn(terminal):
 def test_every_seed_has_a_line_that_fits(width):
     terminal, clock = screen(width, 24), Clock()
     console = GroupConsole(False, terminal, clock)
-    jobs = [Job(seed, ()) for seed in (1, 2, 3)]
+    jobs = [SeedJob(seed, ()) for seed in (1, 2, 3)]
     console.begin(NAME, jobs, 2)
     console.began(0)
     console.began(1)
@@ -224,7 +224,7 @@ def test_every_seed_has_a_line_that_fits(width):
 def test_more_seeds_than_rows_are_counted_and_those_that_train_stay_in_sight():
     terminal, clock = screen(80, 12), Clock()
     console = GroupConsole(False, terminal, clock)
-    console.begin(NAME, [Job(seed, ()) for seed in range(1, 41)], 2)
+    console.begin(NAME, [SeedJob(seed, ()) for seed in range(1, 41)], 2)
     for seed in (30, 31):
         console.began(seed - 1)
         made(seed, status="running")
@@ -243,7 +243,7 @@ def test_more_seeds_than_rows_are_counted_and_those_that_train_stay_in_sight():
 def test_a_terminal_that_changes_its_size_is_drawn_on_anew():
     terminal, clock = screen(100, 24), Clock()
     console = GroupConsole(False, terminal, clock)
-    console.begin(NAME, [Job(1, ())], 1)
+    console.begin(NAME, [SeedJob(1, ())], 1)
     terminal.width = 60
     clock.now = 1.0
     console.look()
@@ -254,7 +254,7 @@ def test_at_the_end_every_seed_is_told_and_the_cursor_is_back():
     write_plan(NAME, plan_of([1, 2], "CartPole-v1:ppo"))
     terminal = screen(80, 24)
     console = GroupConsole(False, terminal, Clock())
-    console.begin(NAME, [Job(1, ()), Job(2, ())], 1)
+    console.begin(NAME, [SeedJob(1, ()), SeedJob(2, ())], 1)
     console.began(0)
     made(1, 480.0)
     console.ended(0, 0, "solved")
@@ -272,7 +272,7 @@ def test_results_come_in_the_order_of_seeds(quiet):
     file = io.StringIO()
     console = GroupConsole(quiet, Console(file=file, force_terminal=False, width=80), Clock())
     a_group([480.0, 100.0, 490.0])
-    console.begin(NAME, [Job(seed, ()) for seed in (1, 2, 3)], 3)
+    console.begin(NAME, [SeedJob(seed, ()) for seed in (1, 2, 3)], 3)
     for index in (0, 1, 2):
         console.began(index)
     for index in (2, 0, 1):
@@ -288,7 +288,7 @@ def test_results_come_in_the_order_of_seeds(quiet):
 def test_a_pipe_hears_how_far_the_seeds_are():
     file, clock = io.StringIO(), Clock()
     console = GroupConsole(False, Console(file=file, force_terminal=False, width=80), clock)
-    console.begin(NAME, [Job(1, ()), Job(2, ())], 1)
+    console.begin(NAME, [SeedJob(1, ()), SeedJob(2, ())], 1)
     console.began(0)
     made(1, status="running", points=(100.0, 243.1))
     for clock.now in (1.0, 29.0, 31.0, 32.0):

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from stride.report.metrics_sinks import MetricsCsv
-from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.metrics_table import format_number, read_csv
 
 STEPS = "train/clock/env_steps"
 REWARD = "train/roll/ep_rew/mean"

@@ -12,8 +12,7 @@ from stride.config.loader import load_config
 from stride.report.console import in_notebook, standard_output
 from stride.report.notebook import Notebook
 from stride.report.sinks import sinks_of
-from stride.runstore.alerts import Alert, Event
-from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, Alert, Event
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 

@@ -18,11 +18,10 @@ from stride.commands import train
 from stride.config.loader import load_config
 from stride.report.metrics_file import MetricsFile
 from stride.report.metrics_sinks import MetricsMmap
-from stride.runstore.alerts import Alert, Event
-from stride.runstore.history import STEPS
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.history import STEPS, Alert, Event
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.outcome import Header
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import verdict

@@ -12,7 +12,7 @@ from stride.config.schedule import Schedule
 from stride.config.schema import PPOConfig
 from stride.report.page import write_report
 from stride.runstore.history import STEPS, TRAIN, VAL
-from stride.runstore.metrics_csv import points
+from stride.runstore.metrics_table import points
 from stride.runstore.outcome import Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stride.runstore.hidden_secrets import Hidden
+from stride.runstore.run_log import Hidden
 
 TOKENS = {
     "hf_abcdefghijklmnopqrst": "Hugging Face token",

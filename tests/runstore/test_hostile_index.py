@@ -14,10 +14,9 @@ import pytest
 from lab.bench.runs import make
 from stride.commands import runs
 from stride.runstore import run_index
-from stride.runstore.own_sqlite import OwnSqlite
-from stride.runstore.run_columns import COLUMNS, TEXT
+from stride.runstore.run_brief import COLUMNS, TEXT
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_shelf import HEAD, NAME, TABLES, _checksum_of, _copied
+from stride.runstore.run_shelf import HEAD, NAME, TABLES, OwnSqlite, _checksum_of, _copied
 from stride.utils import entry
 
 RUNS = 60

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from stride.runstore.metrics_csv import read_csv
 from stride.runstore.metrics_table import (
     EPOCH,
     OF_TAIL,
@@ -22,6 +21,7 @@ from stride.runstore.metrics_table import (
     MetricsTable,
     Point,
     Tail,
+    read_csv,
 )
 from stride.runstore.run_facts import LARGEST
 from stride.utils.user_error import UserError

@@ -11,9 +11,9 @@ import pytest
 
 from lab.bench.runs import make
 from stride.runstore import run_brief, run_index, run_shelf
+from stride.runstore.run_brief import Labels, write_labels
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_index import RunIndex
-from stride.runstore.run_labels import Labels, write_labels
 from stride.runstore.run_query import FIELDS, in_sql, parse
 from stride.runstore.run_shelf import NAME
 

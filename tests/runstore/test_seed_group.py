@@ -15,7 +15,7 @@ from stride.report.sinks import group_watchers
 from stride.runstore.many import group_training
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
-from stride.runstore.seed_group import Part, Plan, find_group, members, read_plan
+from stride.runstore.seed_group import GroupPlan, SeedPart, find_group, members, read_plan
 from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def train_seeds(program, words, seeds, workers):
 
 
 def plan_of(words, seeds):
-    return Plan((Part(tuple(words), tuple(seeds)),))
+    return GroupPlan((SeedPart(tuple(words), tuple(seeds)),))
 
 
 def resume_seeds(program, selector, changes, cores):
@@ -98,10 +98,11 @@ def group_in_a_process(program, root, workers):
     code = (
         "import sys; from stride.report.sinks import group_watchers\n"
         "from stride.runstore.many.group_training import train_all\n"
-        "from stride.runstore.seed_group import Part, Plan\n"
+        "from stride.runstore.seed_group import SeedPart, GroupPlan\n"
     )
     words = f"['until gone', {str(root / 'lasts')!r}]"
-    code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
+    code += f"plan = GroupPlan((SeedPart(tuple({words}), (1, 2, 3)),))\n"
+    code += f"sys.exit(train_all({program!r}, plan, {workers}, group_watchers()))"
     led = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: len(list_runs()) == workers and all("pid" in read_json(r.config_json) for r in list_runs()))
     time.sleep(0.1)  # their handlers are there

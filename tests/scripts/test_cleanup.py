@@ -17,11 +17,11 @@ from stride.commands import runs, train
 from stride.report.group import read_group
 from stride.report.group_page import report, write_group
 from stride.report.ledger import cleanup
-from stride.runstore import claim, run_index
+from stride.runstore import run_index, seed_group
+from stride.runstore.run_brief import Labels, write_labels
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_labels import Labels, write_labels
 from stride.runstore.run_lock import BOOT, locked
-from stride.runstore.seed_group import Part, Plan, write_plan
+from stride.runstore.seed_group import GroupPlan, SeedPart, write_plan
 from stride.utils import entry
 from tests.pretended_run import facts, outcome
 from tests.tiny_runs import tiny_run
@@ -427,9 +427,9 @@ def test_the_report_of_a_group_outlives_its_runs(made, capsys):
     for number in range(3):
         made.change(number, group=group)
         config = json.loads((made.path(number) / "config.json").read_text())["config"]
-        claim.claim(group, config, made.ids[number])
-        keys.append(claim.key_of(config))
-    write_plan(group, Plan((Part(("CartPole-v1:ppo",), (0, 1, 2), tuple(keys)),)))
+        seed_group.claim(group, config, made.ids[number])
+        keys.append(seed_group.key_of(config))
+    write_plan(group, GroupPlan((SeedPart(("CartPole-v1:ppo",), (0, 1, 2), tuple(keys)),)))
     write_group(read_group(group))
     page = Path(read_group(group).folder / "report.md")
     before, table = page.read_text(), (page.parent / "runs.csv").read_text()

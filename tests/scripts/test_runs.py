@@ -16,8 +16,8 @@ from stride.config.metrics import load_metrics
 from stride.report.ledger import explain
 from stride.report.ledger.export import escaped
 from stride.report.ledger.table import COLUMNS
+from stride.runstore.run_brief import Labels, read_labels, write_labels
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_labels import Labels, read_labels, write_labels
 from stride.runstore.run_lock import locked
 from stride.utils import entry
 

@@ -16,7 +16,7 @@ from stride.config.loader import load_config
 from stride.config.metrics import load_metrics
 from stride.envs_gym.make import make_envs
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from stride.trainer_callbacks.schedule import ApplySchedules

@@ -6,8 +6,8 @@ import pytest
 
 from stride.commands import train
 from stride.commands.train_arguments import parse_arguments
-from stride.runstore.metrics_csv import read_csv
-from stride.runstore.phases import PHASES, PREFIX, shares, told
+from stride.runstore.metrics_table import read_csv
+from stride.runstore.outcome import PHASES, PREFIX, phases_text, shares
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.export_metrics import ExportMetrics
 
@@ -36,7 +36,7 @@ def check(run):
         assert sum(phases_of(row).values()) == pytest.approx(1.0, abs=1e-6)
     whole = outcome(run)["phases"]
     assert set(whole) == {*PHASES} and sum(whole.values()) == pytest.approx(1.0)
-    assert f"Time: {told(whole)}." in run.report.read_text()
+    assert f"Time: {phases_text(whole)}." in run.report.read_text()
     return rows
 
 
@@ -45,7 +45,7 @@ def test_the_shares_of_every_row_are_one_together(engine, capsys):
     words = [word for word in WORDS if word != "-q"]
     assert train.train(parse_arguments([*words, "max_timesteps=320", f"engine={engine}"])) == 0
     rows = check(run := RunDir.find("@last"))
-    assert f"time    {told(outcome(run)['phases'])}\n" in capsys.readouterr().out
+    assert f"time    {phases_text(outcome(run)['phases'])}\n" in capsys.readouterr().out
     assert all(row[f"{PREFIX}evaluate"] > 0 for row in rows if "val/roll/episodes" in row)
     assert all(
         row[f"{PREFIX}evaluate"] == 0
@@ -87,5 +87,5 @@ def test_a_checkpoint_of_an_older_version_holds_no_seconds(monkeypatch):
 
 def test_the_line_begins_with_the_largest_and_leaves_out_what_is_nothing():
     parts = shares({"collect": 20.0, "learn": 61.2, "evaluate": 12.0, "save": 0.1, "other": 6.7})
-    assert told(parts) == "learn 61 %, collect 20 %, evaluate 12 %, other 7 %"
-    assert shares(dict.fromkeys(PHASES, 0.0)) == {} and told({}) == ""
+    assert phases_text(parts) == "learn 61 %, collect 20 %, evaluate 12 %, other 7 %"
+    assert shares(dict.fromkeys(PHASES, 0.0)) == {} and phases_text({}) == ""

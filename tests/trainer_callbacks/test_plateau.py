@@ -14,7 +14,7 @@ from stride.config.diff import changes, unproven
 from stride.config.loader import from_plain, load_config, load_file, to_plain
 from stride.config.plateau import Plateau
 from stride.runstore import checkpoint_set
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json
 from stride.trainer_callbacks.schedule import AtPlateau

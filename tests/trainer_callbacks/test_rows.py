@@ -8,7 +8,7 @@ import pytest
 
 from stride.agents.base import Agent
 from stride.commands import train
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.export_metrics import FIRST, ROWS, early_rows, row_every
 

@@ -6,7 +6,7 @@ from tiny_runs import TINY, tiny_run
 
 from stride.commands import train
 from stride.report.trackers import async_tracker, registry
-from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]

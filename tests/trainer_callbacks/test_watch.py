@@ -19,8 +19,7 @@ from stride.report.console import Console
 from stride.report.log_lines import LINES, LogLines
 from stride.report.metrics_sinks import MetricsCsv
 from stride.report.page import write_report
-from stride.runstore.alerts import Alert, Event, counted
-from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, Alert, Event, counted
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json

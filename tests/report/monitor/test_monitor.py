@@ -23,7 +23,7 @@ from stride.report.monitor.run_list import find_target
 from stride.report.monitor.watched_run import WatchedRun
 from stride.report.run_view import metric_row
 from stride.report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
-from stride.runstore.alerts import Alert
+from stride.runstore.history import Alert
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.run_dir import RunDir
