@@ -27,11 +27,20 @@ from stride.utils.user_error import UserError, nearest
 WORLDS.update(
     (world.env_id, world)
     for world in (
-        cartpole.WORLD, mountain_car.WORLD, mountain_car_continuous.WORLD, pendulum.WORLD, acrobot.WORLD,
-        frozen_lake.WORLD, frozen_lake.WORLD_8X8, taxi.WORLD, cliff_walking.WORLD, cliff_walking.WORLD_SLIPPERY,
-        blackjack.WORLD, bandit.WORLD,
+        cartpole.WORLD,
+        mountain_car.WORLD,
+        mountain_car_continuous.WORLD,
+        pendulum.WORLD,
+        acrobot.WORLD,
+        frozen_lake.WORLD,
+        frozen_lake.WORLD_8X8,
+        taxi.WORLD,
+        cliff_walking.WORLD,
+        cliff_walking.WORLD_SLIPPERY,
+        blackjack.WORLD,
+        bandit.WORLD,
     )
-)  # fmt: skip
+)
 
 
 @overload

@@ -89,7 +89,7 @@ OPENERS = {
     "config/listing.py": "how wide the terminal is",
     "config/metrics.py": "metrics.yaml",
     "config/loader.py": "YAML of the project or of the user",
-    "config/preflight.py": "the project's own code",
+    "stride/commands/train_opening.py": "the project's own code",
     "utils/user_error.py": "YAML of the project or of the user",
     "utils/streams.py": "/dev/null",
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",

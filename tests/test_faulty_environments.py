@@ -286,5 +286,5 @@ def test_after_the_first_steps_nothing_stands_between_a_world_and_its_loop():
     before = [function.__qualname__ for function in env._step_functions]
     for _ in range(FIRST):
         env.step(env.actions.example.repeat(2))
-    assert before == ["with_checked_flags.<locals>.checked"] * 2
+    assert before == ["with_checked_flags.<locals>.checked_step"] * 2
     assert env._step_functions == [world.step for world in env.envs]

@@ -162,7 +162,7 @@ class Priorities(DevicePriorities):
     def follow(self, written: int) -> None:
         if written > self.followed:
             sizes = (self.rows, self.worlds, self.steps, self.reach)
-            _open(self.tree.numpy(), self.followed, written, *sizes, self.highest.item())
+            _open(self.tree.numpy(), self.followed, written, *sizes, float(self.highest.numpy()))
             self.followed = written
 
     def _find(self, uniforms: Tensor) -> Tensor:
@@ -172,6 +172,6 @@ class Priorities(DevicePriorities):
 
     def update(self, row_id: Tensor, error: Tensor) -> None:
         p = (error.double().abs() + FLOOR).pow(self.alpha)
-        alive = row_id // self.worlds >= self.followed - self.rows
-        _update(self.tree.numpy(), self._index(row_id)[alive].numpy(), p[alive].numpy())
-        self.highest.fill_(max(self.highest.item(), p.max().item()))
+        alive = (row_id // self.worlds >= self.followed - self.rows).numpy()
+        _update(self.tree.numpy(), self._index(row_id).numpy()[alive], p.numpy()[alive])
+        self.highest.fill_(max(float(self.highest.numpy()), float(p.max().numpy())))

@@ -23,7 +23,7 @@ from stride.utils.user_error import UserError
 LOG_STD_BOUNDS = (-5.0, 2.0)
 FINE = 2.0**40  # 1 / FINE is the smallest probability, where they are added up as integers
 LEAST_STD = 0.1  # of a bounded Gaussian
-HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
@@ -149,7 +149,7 @@ class Diagonal(ActionHead):
     def log_prob(self, p: Normal, action: Tensor) -> Tensor:
         """log N(action; mean, std^2) summed over the A numbers: -z^2 / 2 - log std - log(2 pi) / 2 each."""
         z = (action - p.mean) * (-p.log_std).exp()
-        return (-0.5 * z.square() - p.log_std - HALF_LOG_2PI).sum(-1)
+        return (-0.5 * z.square() - p.log_std - HALF_LOG_TAU).sum(-1)
 
     def entropy(self, p: Normal) -> Tensor:
         return normal_entropy(p)

@@ -18,7 +18,7 @@ from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
 from stride.agents.networks.cnn import CNN
 from stride.agents.networks.encoders import FlatEncoder
-from stride.agents.networks.heads import HALF_LOG_2PI, Normal, normal_entropy
+from stride.agents.networks.heads import HALF_LOG_TAU, Normal, normal_entropy
 from stride.agents.networks.layers import Dense
 from stride.agents.networks.q_network import hidden_layers, initialize_evenly
 from stride.envs_fast.vec_env import Obs
@@ -35,7 +35,7 @@ def squash_correction(x: Tensor) -> Tensor:
 
 def squashed_log_prob(p: Normal, z: Tensor) -> Tensor:
     """log pi(tanh(mean + std z)), [...] from [..., A]."""
-    gaussian = -0.5 * z.square() - p.log_std - HALF_LOG_2PI
+    gaussian = -0.5 * z.square() - p.log_std - HALF_LOG_TAU
     return (gaussian - squash_correction(p.mean + p.log_std.exp() * z)).sum(-1)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from stride.agents.networks import dense
+from stride.agents.networks import layers
 from stride.agents.networks.layers import Dense
 
 ACTIVATE = {None: lambda x: x, "relu": torch.relu, "tanh": torch.tanh}
@@ -19,7 +19,9 @@ def reference(layer, x):
 def test_values_and_gradients(rows, size_in, size_out, activation):
     torch.manual_seed(1)
     layer = Dense(size_in, size_out, activation)
-    assert layer._by_onednn(torch.zeros(rows, size_in)) == (dense.AVAILABLE and rows * size_in * size_out > dense.LEAST)
+    assert layer._by_onednn(torch.zeros(rows, size_in)) == (
+        layers.AVAILABLE and rows * size_in * size_out > layers.LEAST
+    )
     x, up = torch.randn(rows, size_in, requires_grad=True), torch.randn(rows, size_out)
     wanted = (x, layer.weight, layer.bias)
     for mine, theirs in zip(

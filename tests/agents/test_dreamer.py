@@ -12,7 +12,7 @@ from driven import continued
 from probe_envs import ChosenReward, Probe, RememberedReward
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from stride.agents.dreamer import Dreamer, Range, arrival_returns
+from stride.agents.dreamer import Dreamer, ReturnRange, arrival_returns
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.nouns import leaves
 from stride.agents.model_learning import Ends, going_on_loss, model_loss
@@ -75,13 +75,13 @@ def test_returns_by_hand():
 
 
 def test_range_by_hand_and_what_is_not_finite_teaches_nothing():
-    span = Range(0.1)
+    span = ReturnRange(0.1)
     assert span.learn(torch.arange(101.0)).item() == pytest.approx(0.1 * 90)
     assert span.learn(torch.arange(101.0)).item() == pytest.approx(9 + 0.1 * (90 - 9))
     before = span.value.clone()
     assert torch.equal(span.learn(torch.tensor([1.0, NAN, 5.0])), before)
     assert torch.equal(span.learn(torch.tensor([1.0, math.inf])), before)
-    assert Range(0.5).learn(torch.ones(8)).item() == 1, "small returns are not blown up"
+    assert ReturnRange(0.5).learn(torch.ones(8)).item() == 1, "small returns are not blown up"
 
 
 def test_ends_by_hand():

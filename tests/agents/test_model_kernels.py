@@ -90,7 +90,10 @@ def test_a_guess_and_its_draw_are_torchs(name):
     model_cell.guess(*at(table, known, hidden, kept, logits))
     model_cell.draw(*at(table, logits, chances, soft, hot))
     with torch.no_grad():
-        wanted, exact = rssm._see(deter, tokens), deepcopy(rssm).double()._see(deter.double(), tokens.double())
+        wanted, exact = (
+            rssm._posterior(deter, tokens),
+            deepcopy(rssm).double()._posterior(deter.double(), tokens.double()),
+        )
     sample = wanted.sample(u, rssm.table)
     assert_as_near(logits, *(guess.log_probs.flatten(-2) for guess in (wanted, exact)))
     np.testing.assert_array_equal(hot.T, sample)

@@ -13,7 +13,7 @@ from rich.console import Console
 from stride.commands import run_play, train
 from stride.commands.run_arguments import parse_play
 from stride.commands.train_arguments import parse_arguments
-from stride.config.preflight import checked
+from stride.commands.train_opening import checked
 from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.group import band_of, curve_of, read_group, together
 from stride.report.group_console import GroupConsole

@@ -82,7 +82,7 @@ def test_what_others_print_is_not_on_stdout(capfd, monkeypatch):
     [
         (["CartPole-v1:ppo", "polcy_lr=1"], 2, "unknown key 'polcy_lr'"),
         (["CartPole-v1:ppo", "--sede", "3"], 2, "unknown flag '--sede'"),
-        (["CartPole-v1:ppo", "--seed", "1,2"], 2, "--json tells of one run"),
+        (["CartPole-v1:ppo", "--seed", "1,2"], 2, "--json reports one run"),
     ],
 )
 def test_what_is_refused_is_told_in_the_same_way(capfd, words, code, error):

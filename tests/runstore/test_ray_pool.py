@@ -34,7 +34,7 @@ def runs_folder(tmp_path, monkeypatch):
         (["A-v0:x", "--on", "rya"], "did you mean ray"),
         (["--resume", "@last", "--on", "ray"], "for several runs"),
         (["A-v0:x", "--on", "ray", "--debug"], "--debug looks at what happens here"),
-        (["A-v0:x", "--on", "ray", "--json"], "--json tells of one run"),
+        (["A-v0:x", "--on", "ray", "--json"], "--json reports one run"),
     ],
 )
 def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
