@@ -65,25 +65,25 @@ def take_part(shared: int) -> None:
 
 
 @njit(**PIECE)
-def serve(shared: int, number: int, seen: int) -> int:
+def serve(shared: int, number: int, last_call: int) -> int:
     """A worker's life: does its part of whatever is handed out. Returns, asleep, when nothing has come for long."""
-    line, own = longs(shared, LINE), shared + 8 * LINE * number
-    turns = 0
+    shared_line, own_line = longs(shared, LINE), shared + 8 * LINE * number
+    idle_turns = 0
     while True:
-        now = fetch(shared)
-        if now != seen:
-            seen, turns = now, 0
-            if number < now % MOST:  # else the line may already be another's
-                call(line[Shared.WORK], (line[Shared.ARGUMENTS], number))
-                exchange(own + DONE, now)
+        call_number = fetch(shared)
+        if call_number != last_call:
+            last_call, idle_turns = call_number, 0
+            if number < call_number % MOST:  # else the line may already be another's
+                call(shared_line[Shared.WORK], (shared_line[Shared.ARGUMENTS], number))
+                exchange(own_line + DONE, call_number)
             continue
-        turns = wait_a_turn(turns)
-        if turns >= PATIENCE:
-            exchange(own + ASLEEP, 1)
+        idle_turns = wait_a_turn(idle_turns)
+        if idle_turns >= PATIENCE:
+            exchange(own_line + ASLEEP, 1)
             # something may have come meanwhile: whoever takes the mark back first, decides
-            if fetch(shared) == seen or not exchange(own + ASLEEP, 0):
-                return seen
-            turns = 0
+            if fetch(shared) == last_call or not exchange(own_line + ASLEEP, 0):
+                return last_call
+            idle_turns = 0
 
 
 def usable_threads(wanted: int) -> int:
@@ -110,10 +110,10 @@ class Pace:
         return min(self._seconds, key=lambda threads: self._seconds[threads])
 
     def took(self, threads: int, seconds: float) -> None:
-        """What an iteration took. One that was held up says little: what is known grows by a tenth at most."""
-        known = self._seconds[threads]
-        if not (self._waking and known):
-            self._seconds[threads] = min(seconds, 1.1 * known) if known else seconds
+        """Note an iteration's seconds. The fastest grows by a tenth at most: an iteration may have been held up."""
+        fastest = self._seconds[threads]
+        if not (self._waking and fastest):
+            self._seconds[threads] = min(seconds, 1.1 * fastest) if fastest else seconds
 
 
 class Workers:
@@ -142,11 +142,11 @@ class Workers:
             raise RuntimeError("a thread of the fused engine failed; its error is written above")
 
     def _live(self, number: int) -> None:
-        seen, served = 0, False
+        last_call, served = 0, False
         try:
             while True:
                 served = False
-                seen = serve(self._shared, number, seen)
+                last_call = serve(self._shared, number, last_call)
                 served = True
                 self._calls[number].acquire()
         finally:

@@ -92,7 +92,7 @@ def update(frame: int, thread: int) -> None:
     per_epoch = (rows + size - 1) // size
     weighing, factors, sums = np.empty(3), np.empty(4), np.empty(SUMS)
     barrier(f.barrier, threads)  # the call before has written what is read now
-    made, halted = live.step, stats.halted > 0
+    updates_made, halted = live.step, stats.halted > 0
     for number in range(f.begin, f.end):
         if halted:
             break
@@ -114,8 +114,8 @@ def update(frame: int, thread: int) -> None:
         halted = sums[Sum.KL] > live.kl_limit
         lost = not math.isfinite(sums[Sum.POLICY_LOSS] + sums[Sum.VALUE_LOSS] + sums[Sum.ENTROPY])
         if math.isfinite(total) and not lost and not halted:
-            made += 1.0
-            prepare(factors, live, total, made, f.decoupled)
+            updates_made += 1.0
+            prepare(factors, live, total, updates_made, f.decoupled)
             for segment in range(thread, f.segments, threads):
                 adam(frame, segment, factors.ctypes.data)
         barrier(f.barrier, threads)  # all have read the sums, which are cleared now
@@ -126,4 +126,4 @@ def update(frame: int, thread: int) -> None:
                 call(f.turn, (frame, net, 0, 1))
         barrier(f.barrier, threads)
     if thread == 0:
-        live.step = made
+        live.step = updates_made
