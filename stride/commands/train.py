@@ -154,12 +154,12 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.monitor:
         look_on(run.path)
 
-    with open_run_log(run.run_log, arguments.quiet) as log:
-        log.log(NOTE, shlex.join(sys.argv))
-        how = f"continue: {TRAIN} --resume {run.id}"
+    with open_run_log(run.run_log, arguments.quiet) as run_log:
+        run_log.log(NOTE, shlex.join(sys.argv))
+        continuation = f"continue: {TRAIN} --resume {run.id}"
         with (
             failures_reported(run, stack, config),
-            shortage_errors(config, how, arguments.again, lambda: agent.memory.bytes),
+            shortage_errors(config, continuation, arguments.again, lambda: agent.memory.bytes),
         ):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
@@ -169,8 +169,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:
         return Ended(128 + interrupts.number, run)
-    missed = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
-    return Ended(entry.GOAL_MISSED if missed else 0, run)
+    missed_goal = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
+    return Ended(entry.GOAL_MISSED if missed_goal else 0, run)
 
 
 def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
@@ -183,17 +183,14 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
         stack.enter_context(locked(run.path))
     if not run.foreign:
         import_code_of(run)
-    return find_resumption(*_named(arguments), fork=arguments.fork), failure
+    return resumption_of(arguments, arguments.fork), failure
 
 
-def _named(arguments: Arguments) -> tuple[str, str, tuple[str, ...], bool, tuple[str, ...]]:
-    """The arguments by which find_resumption finds run and checkpoint."""
-    return (
-        arguments.resume,
-        arguments.checkpoint,
-        arguments.overrides,
-        arguments.accept_changes,
-        arguments.trust,
+def resumption_of(arguments: Arguments, fork: bool, spent: bool = False) -> Resumption:
+    """The run and the checkpoint that --resume and --checkpoint name."""
+    changes, trust = arguments.overrides, arguments.trust
+    return find_resumption(
+        arguments.resume, arguments.checkpoint, changes, arguments.accept_changes, trust, fork=fork, spent=spent
     )
 
 
@@ -208,9 +205,11 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
         config = for_debugger(config, tiny=not arguments.is_budget_typed)
     pause_at = arguments.pause_at
     check_pause(pause_at, config.max_timesteps)
-    done = resumption.env_steps if resumption and not arguments.claimed else -1
-    if resumption and pause_at is not None and pause_at <= done:
-        raise UserError(f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {done:,} env steps")
+    steps_done = resumption.env_steps if resumption and not arguments.claimed else -1
+    if resumption and pause_at is not None and pause_at <= steps_done:
+        raise UserError(
+            f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {steps_done:,} env steps"
+        )
     return config
 
 
@@ -227,12 +226,12 @@ def prepare_device(config: Config, resumption: Resumption | None) -> torch.devic
     except UserError as error:
         if resumption is None:
             raise
-        words = f"{TRAIN} --resume {resumption.source.id} device=cpu"
+        command_text = f"{TRAIN} --resume {resumption.source.id} device=cpu"
         if resumption.facts["config"].get("engine") in ("graphed", "fused_gpu"):
-            words += " engine=auto"
+            command_text += " engine=auto"
         if config.precision == "tf32":
-            words += " precision=32"
-        raise UserError(f"{error}; to go on there: {words}") from error
+            command_text += " precision=32"
+        raise UserError(f"{error}; to go on there: {command_text}") from error
     prepare(device, config.precision)
     return device
 
@@ -314,7 +313,7 @@ def opening_lines(
     arguments: Arguments, config: Config, resumption: Resumption | None, failure: str, agent: Agent
 ) -> tuple[str, ...]:
     """The lines above a training that a person should read."""
-    lines: list[str] = []
+    lines = []
     if resumption:
         lines += [failure] if failure else []
         lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
@@ -328,7 +327,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     """The one run that the group has with this config: begun, continued, reported again, or waited for."""
     import_own_modules(*folder_of_yaml(arguments))
     if arguments.fork:  # whatever is left of the other run's budget by now
-        config = find_resumption(*_named(arguments), fork=True, spent=True).config
+        config = resumption_of(arguments, fork=True, spent=True).config
     else:
         config = arguments.load(task_of)
     is_waiting = False
@@ -383,9 +382,9 @@ def resume_group(arguments: Arguments) -> int:
         )  # fmt: skip
 
 
-def key_with(words: Sequence[str], seed: int) -> str:
+def key_with(argument_texts: Sequence[str], seed: int) -> str:
     """The hash of the config that these words mean with this seed."""
-    arguments = parse_arguments([*words])
+    arguments = parse_arguments([*argument_texts])
     import_own_modules(*folder_of_yaml(arguments))
     return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 
