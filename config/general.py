@@ -47,7 +47,7 @@ class Task(NamedTuple):
     """The properties of an environment that decide which algorithms fit, and which settings."""
 
     actions: str  # choice, choices, bounded or unbounded
-    said: str  # the spaces in English
+    spaces_text: str  # in English
     states: int | None  # the number of observations, where they can be counted
     image: int | None  # pixels of the smaller side of the smallest image observed
     atari: bool = False  # a game of ale-py
@@ -176,7 +176,7 @@ def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
     fitting = [algorithm for algorithm in TAKES if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
     advice = f"general settings fit of {', '.join(fitting)}"
     if not task.fits(algo_id):
-        raise UserError(f"{algo_id} does not fit {env_id}: {task.said}; {advice}")
+        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {advice}")
     if not _has_settings(algo_id, task.kind):
         missing_text = f"{algo_id} has no general settings for {task.kind.replace('_', ' ')} ({env_id})"
         raise UserError(f"{missing_text}: write a variant of your own; {advice}")

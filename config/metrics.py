@@ -110,7 +110,7 @@ class Metric:
 
     @property
     def may_steer(self) -> bool:
-        """Whether a plateau may be told by it: it can be better, before the end, and the same seed repeats it."""
+        """Whether a plateau may follow it: it can be better, before the end, and the same seed repeats it."""
         return self.better is not None and not self.name.startswith("test/") and not self.wall_time
 
 

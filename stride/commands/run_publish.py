@@ -45,14 +45,16 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)
-    facts, secrets = public_facts(loaded), find_own(find_token())
+    public_info, secrets = public_facts(loaded), find_own(find_token())
     message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
-    show_texts([*written_texts(facts), WrittenText("--message", arguments.message)], secrets, arguments.allow_text)
+    show_texts(
+        [*written_texts(public_info), WrittenText("--message", arguments.message)], secrets, arguments.allow_text
+    )
     is_dry_run = arguments.folder is not None
     owner = NOBODY if is_dry_run else who_am_i()  # a wrong token is refused before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
-    files = build_files(loaded, repo, facts, say)
+    files = build_files(loaded, repo, public_info, say)
     check_nothing_left({**files, "--message": message.encode()}, secrets)
     if is_dry_run:
         write_folder(files, arguments.folder)

@@ -47,12 +47,12 @@ def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, 
         for trial in trials:
             if trial.under_way and (trial.number, trial.bound) not in started:
                 return trial
-        for rung, above in reversed([*pairwise(search.targets)]):
+        for rung, next_rung in reversed([*pairwise(search.targets)]):
             scores = {trial.number: search.signed(trial.values[rung]) for trial in trials if rung in trial.values}
-            gone = {trial.number for trial in trials if not trial.alive or trial.bound > rung}
-            number = promoted(scores, gone, search.factor)
+            unavailable = {trial.number for trial in trials if not trial.alive or trial.bound > rung}
+            number = promoted(scores, unavailable, search.factor)
             if number is not None:
-                journal.send(number, above)
+                journal.send(number, next_rung)
                 break
         else:
             if len(trials) >= search.trials:
@@ -216,7 +216,7 @@ class SearchRuns:
     def _spent(self) -> int:
         """Env steps of all trials so far, of those that failed, too."""
         fresh = self._fresh_seeds()
-        return sum(steps_of(run, facts) for run, facts in members(self.search.group) if facts.get("seed") not in fresh)
+        return sum(steps_of(run, info) for run, info in members(self.search.group) if info.get("seed") not in fresh)
 
 
 def exit_and_line(finished: Finished) -> tuple[int, str]:
@@ -236,8 +236,8 @@ def read_score(line: str, metric: str) -> TrialScore | None:
     return TrialScore(run.id, match[1], values[-1], int(match[2])) if values and math.isfinite(values[-1]) else None
 
 
-def steps_of(run: RunDir, facts: dict[str, Any]) -> int:
+def steps_of(run: RunDir, info: dict[str, Any]) -> int:
     """Env steps that a run has taken itself."""
     rows = read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
     steps_done = int(max((row.get(STEPS, 0.0) for row in rows), default=0))
-    return steps_done - int(mapping(facts.get("parent")).get("env_steps", 0))
+    return steps_done - int(mapping(info.get("parent")).get("env_steps", 0))

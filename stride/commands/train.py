@@ -268,22 +268,22 @@ def check_required(config: Config, goal: float | None) -> None:
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
     """config.json of a run that begins now."""
-    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
-    facts |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
-    return {**facts, "settings_sha256": settings_hash(facts)}
+    info = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
+    info |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
+    return {**info, "settings_sha256": settings_hash(info)}
 
 
 def open_run(
-    config: Config, resumption: Resumption | None, facts: dict[str, Any], stack: ExitStack
+    config: Config, resumption: Resumption | None, info: dict[str, Any], stack: ExitStack
 ) -> tuple[RunDir, TrainingStart]:
     """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
     if resumption and not resumption.fork:
         run = resumption.source
         run.tidy()
         checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, {**continued_facts(resumption, facts), "failure": ""})
+        write_json(run.config_json, {**continued_facts(resumption, info), "failure": ""})
     else:
-        run = _new_run(config, resumption, facts)
+        run = _new_run(config, resumption, info)
         stack.enter_context(locked(run.path))
     if not resumption or not resumption.checkpoint:
         return run, TrainingStart()
@@ -296,14 +296,14 @@ def open_run(
     )
 
 
-def _new_run(config: Config, resumption: Resumption | None, facts: dict[str, Any]) -> RunDir:
+def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]) -> RunDir:
     """A new folder; of a fork complete with what it begins from: a kill at any time leaves all of it or none."""
     env_id, variant, seed = config.env_id, config.variant, config.seed
-    facts = fork_facts(resumption, facts) if resumption else facts
-    run_id = claim(facts["group"], facts["config"], new_id(env_id, variant, seed)) if facts["group"] else ""
+    info = fork_facts(resumption, info) if resumption else info
+    run_id = claim(info["group"], info["config"], new_id(env_id, variant, seed)) if info["group"] else ""
     try:
         return RunDir.create(
-            env_id, variant, seed, facts, run_id, lambda run: adopt(run, resumption) if resumption else None
+            env_id, variant, seed, info, run_id, lambda run: adopt(run, resumption) if resumption else None
         )
     except FileExistsError as error:
         raise RunInTrainingError(f"{run_id} has just been begun by another process") from error

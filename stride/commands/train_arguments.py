@@ -114,7 +114,7 @@ class Arguments:
     """The sweep whose values are among the overrides."""
     several: tuple[Words, ...] = ()
     """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
-    asked: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
     """What was typed of them."""
     on: str = LOCAL
 
@@ -138,7 +138,9 @@ class Arguments:
 
     def each(self) -> "list[Arguments]":
         """The arguments of every training; seeds do not count."""
-        parts = [replace(self, config_id=config_id, overrides=words, several=()) for config_id, words in self.several]
+        parts = [
+            replace(self, config_id=config_id, overrides=overrides, several=()) for config_id, overrides in self.several
+        ]
         return parts or [self]
 
     def load(self, look: Look | None = None) -> Config:
@@ -255,7 +257,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
             "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
             "sweep": sweep,
             "several": several if len(several) > 1 else (),
-            "asked": (*config_ids, *["-m"] * multirun, *overrides),
+            "typed": (*config_ids, *["-m"] * multirun, *overrides),
         }
     )
 

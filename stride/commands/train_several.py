@@ -23,7 +23,7 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
         plan_parts.append(part_of(part, config))
         threads, gpus = max(threads, config.torch_threads), max(gpus, int(config.on_cuda))
     train, watchers = program("train"), group_watchers(arguments.quiet)
-    plan = GroupPlan(tuple(plan_parts), arguments.asked)
+    plan = GroupPlan(tuple(plan_parts), arguments.typed)
     goal, pausing, group = arguments.require_goal, arguments.pausing, arguments.group
     with pool_on(arguments.on, threads, gpus, train) as (pool, workers):
         return train_all(train, plan, workers, watchers, goal, pool, pausing, group)
