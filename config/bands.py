@@ -51,7 +51,7 @@ def _at(curve: Curve, x: float) -> float | None:
     """None before its first point."""
     if x < curve[0][0]:
         return None
-    for (left, low), (right, high) in pairwise(curve):
-        if left <= x < right:
-            return low + (high - low) * (x - left) / (right - left)
+    for (earlier_step, earlier_value), (later_step, later_value) in pairwise(curve):
+        if earlier_step <= x < later_step:
+            return earlier_value + (later_value - earlier_value) * (x - earlier_step) / (later_step - earlier_step)
     return curve[-1][1]

@@ -25,7 +25,7 @@ from stride.config.schema import (
 )
 from stride.config.sizes import check_sizes
 from stride.config.spec import Quantity, Spec
-from stride.utils.user_error import LARGEST, UserError, nearest
+from stride.utils.user_error import LARGEST, UserError, errors_in, nearest
 
 LEAST_ROWS = 100  # of each environment, in a replay memory
 DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")
@@ -42,8 +42,8 @@ class Range(NamedTuple):
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
     def __str__(self) -> str:
-        low = f"above {self.low}" if self.above else f"at least {self.low}"
-        return low if self.high == inf else f"{low} and at most {self.high}"
+        lower_bound = f"above {self.low}" if self.above else f"at least {self.low}"
+        return lower_bound if self.high == inf else f"{lower_bound} and at most {self.high}"
 
 
 COUNT, POSITIVE, NOT_NEGATIVE, FRACTION = Range(1), Range(0, above=True), Range(0), Range(0, 1)
@@ -90,7 +90,7 @@ ELSEWHERE = {
 
 def check(config: Config, where: str) -> None:
     """UserError for the first thing that cannot be trained."""
-    try:
+    with errors_in(where):
         check_version(config.schema_version)
         if config.max_timesteps == 0:
             raise UserError("max_timesteps is missing: say how many env steps the run may take, for example 1e5")
@@ -107,8 +107,6 @@ def check(config: Config, where: str) -> None:
             _check_replay(config)
         if isinstance(config, WorldModelConfig):
             _check_world_model(config)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
 
 
 def refuse(*conflicts: tuple[object, str]) -> None:
@@ -122,8 +120,8 @@ def check_version(version: object) -> None:
     """UserError with the list of changes unless these are the keys of today."""
     if version == SCHEMA_VERSION and not isinstance(version, bool):
         return
-    stored = version if isinstance(version, int) else 0
-    changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > stored)
+    stored_version = version if isinstance(version, int) else 0
+    changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > stored_version)
     history = f"changes since: {changes}" if changes else "it comes from a newer program"
     raise UserError(f"schema_version is {version}, this program reads {SCHEMA_VERSION}; {history}")
 
@@ -148,12 +146,12 @@ def _check_device(config: Config) -> None:
 
 def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -> None:
     if isinstance(value, Schedule):
-        start, end = value.span(max_timesteps)
-        if end < start:
-            raise UserError(f"{name}: the schedule ends at {end:g} env steps, before it starts at {start:g}")
-        closed = allowed._replace(above=False)  # it may run down to 0, learning is over then
-        _check_range(f"{name}_schedule_start_value", value.start_value, closed, max_timesteps)
-        _check_range(f"{name}_schedule_end_value", value.end_value, closed, max_timesteps)
+        start_step, end_step = value.span(max_timesteps)
+        if end_step < start_step:
+            raise UserError(f"{name}: the schedule ends at {end_step:g} env steps, before it starts at {start_step:g}")
+        closed_range = allowed._replace(above=False)  # it may run down to 0, learning is over then
+        _check_range(f"{name}_schedule_start_value", value.start_value, closed_range, max_timesteps)
+        _check_range(f"{name}_schedule_end_value", value.end_value, closed_range, max_timesteps)
         if not allowed.holds(max(value.start_value, value.end_value)):
             raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
         return
@@ -172,78 +170,82 @@ def _check_worlds(config: Config) -> None:
         if not isinstance(wrapper.get("id"), str):
             raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")
     for callback in config.callbacks:
-        name = callback if isinstance(callback, str) else callback.get("id")
-        if not isinstance(name, str) or not DOTTED.fullmatch(name):
+        callback_name = callback if isinstance(callback, str) else callback.get("id")
+        if not isinstance(callback_name, str) or not DOTTED.fullmatch(callback_name):
             raise UserError(f"callbacks takes [module:Name] or [{{id: module:Name, ...}}], not {callback}")
-    size = config.resize_obs
-    if not isinstance(size, bool) and len(size) not in (1, 2):
-        raise UserError(f"resize_obs takes true, a number of pixels or [height, width], not {list(size)}")
-    goal = config.early_stop_on_eval_threshold
-    if not isinstance(goal, bool) and config.eval_freq_epochs is None:
-        raise UserError(f"early_stop_on_eval_threshold={goal:g} needs evaluation, but eval_freq_epochs is null")
+    image_size = config.resize_obs
+    if not isinstance(image_size, bool) and len(image_size) not in (1, 2):
+        raise UserError(f"resize_obs takes true, a number of pixels or [height, width], not {list(image_size)}")
+    threshold = config.early_stop_on_eval_threshold
+    if not isinstance(threshold, bool) and config.eval_freq_epochs is None:
+        raise UserError(f"early_stop_on_eval_threshold={threshold:g} needs evaluation, but eval_freq_epochs is null")
 
 
 def _check_plateau(config: Config, plateau: Plateau | None) -> None:
     if plateau is None:
         return
-    name = plateau.metric
-    metric = declared(name)
+    metric_name = plateau.metric
+    metric = declared(metric_name)
     if not metric.may_steer:
-        options = [other for other, entry in load_metrics().items() if entry.may_steer]
+        options = [other_name for other_name, other_metric in load_metrics().items() if other_metric.may_steer]
         reason = "is of wall time, which no seed repeats" if metric.wall_time else "has no better and no worse"
-        reason = "comes after the training" if name.startswith("test/") else reason
-        raise UserError(f"plateau.metric: {name} {reason}{nearest(name, options)}")
-    if name.startswith(EVALUATED) and config.eval_freq_epochs is None:
-        raise UserError(f"plateau.metric: {name} needs evaluation, but eval_freq_epochs is null")
+        if metric_name.startswith("test/"):
+            reason = "comes after the training"
+        raise UserError(f"plateau.metric: {metric_name} {reason}{nearest(metric_name, options)}")
+    if metric_name.startswith(EVALUATED) and config.eval_freq_epochs is None:
+        raise UserError(f"plateau.metric: {metric_name} needs evaluation, but eval_freq_epochs is null")
     _check_range("plateau.patience", plateau.patience, COUNT, 0)
     _check_range("plateau.min_delta", plateau.min_delta, NOT_NEGATIVE, 0)
     _check_range("plateau.times", plateau.times, Range(1, 100), 0)
-    stops = plateau.then == "stop"
-    if not plateau.scale and not stops:
+    stops_training = plateau.then == "stop"
+    if not plateau.scale and not stops_training:
         raise UserError("plateau does nothing: give it scale, for example {policy_lr: 0.5}, or then: stop")
-    if plateau.scale and plateau.times is None and stops:
+    if plateau.scale and plateau.times is None and stops_training:
         raise UserError("plateau.then: stop never comes, as times: null scales at every plateau; say how many do")
     for key, factor in plateau.scale.items():
         _check_factor(config, key, factor, plateau.times)
 
 
-def _check_factor(config: Config, key: str, factor: float, times: int | None) -> None:
+def _check_factor(config: Config, name: str, factor: float, times: int | None) -> None:
     """UserError where scaling does nothing, or takes a key out of its range sooner or later."""
-    name, keys = f"plateau.scale.{key}", schedulable(type(config))
-    if key not in keys:
-        raise UserError(
-            f"{name} is not among what may change in {config.algo_id}{nearest(key, keys)} ({', '.join(keys)})"
-        )
+    full_key, scalable_keys = f"plateau.scale.{name}", schedulable(type(config))
+    if name not in scalable_keys:
+        possible_keys = f"{nearest(name, scalable_keys)} ({', '.join(scalable_keys)})"
+        raise UserError(f"{full_key} is not among what may change in {config.algo_id}{possible_keys}")
     if not FACTOR.holds(factor) or factor == 1:
-        raise UserError(f"{name} is a factor of {FACTOR} other than 1, not {factor:g}")
-    value = vars(config)[key]
+        raise UserError(f"{full_key} is a factor of {FACTOR} other than 1, not {factor:g}")
+    value = vars(config)[name]
     if not value:
-        raise UserError(f"{name}: {key} is {'null' if value is None else '0'}, and so there is nothing to scale")
+        raise UserError(f"{full_key}: {name} is {'null' if value is None else '0'}, and so there is nothing to scale")
     if factor > 1 and times is None:
-        raise UserError(f"{name} {factor:g} grows without end; say how often: plateau.times=3")
-    most = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
-    if key in RANGES:  # one's own keys have none
-        _check_range(f"{key} after {times} plateaus", most * factor ** (times or 0), RANGES[key], 0)
+        raise UserError(f"{full_key} {factor:g} grows without end; say how often: plateau.times=3")
+    largest_value = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
+    if name in RANGES:  # one's own keys have none
+        _check_range(f"{name} after {times} plateaus", largest_value * factor ** (times or 0), RANGES[name], 0)
 
 
 def _check_spec(spec: Spec) -> None:
-    quantities = [Quantity("spec.returns", *spec.returns)] if spec.returns else []
-    quantities += [item for item in (*spec.actions, *spec.observations) if isinstance(item, Quantity)]
-    for item in quantities:
-        low, high, name = item.low, item.high, item.name
-        if low is not None and high is not None and not low <= high:
-            prefix = name if name == "spec.returns" else f"spec: {name}"
-            raise UserError(f"{prefix}: low {low:g} is above high {high:g}")
-    if spec.goal is not None and spec.returns is not None and not spec.returns[0] <= spec.goal <= spec.returns[1]:
+    for quantity in (*spec.actions, *spec.observations):
+        if isinstance(quantity, Quantity):
+            _check_bounds(f"spec: {quantity.name}", quantity.low, quantity.high)
+    if spec.returns is not None:
         low, high = spec.returns
-        raise UserError(f"spec.goal {spec.goal:g} is outside spec.returns [{low:g}, {high:g}]")
+        _check_bounds("spec.returns", low, high)
+        if spec.goal is not None and not low <= spec.goal <= high:
+            raise UserError(f"spec.goal {spec.goal:g} is outside spec.returns [{low:g}, {high:g}]")
     valid = spec.valid_actions
-    if valid is not None and (not valid or len(set(valid)) < len(valid) or min(valid) < 0):
-        raise UserError(f"spec.valid_actions lists each action once, from 0 on, not {list(valid)}")
-    if valid is not None and spec.actions and max(valid) >= len(spec.actions):
-        last = len(spec.actions) - 1
-        raise UserError(f"spec.valid_actions has {max(valid)}, but the actions of spec.actions are 0 to {last}")
+    if valid is not None:
+        if not valid or len(set(valid)) < len(valid) or min(valid) < 0:
+            raise UserError(f"spec.valid_actions lists each action once, from 0 on, not {list(valid)}")
+        if spec.actions and max(valid) >= len(spec.actions):
+            last = len(spec.actions) - 1
+            raise UserError(f"spec.valid_actions has {max(valid)}, but the actions of spec.actions are 0 to {last}")
     _check_range("spec.max_episode_steps", spec.max_episode_steps, COUNT, 0)
+
+
+def _check_bounds(name: str, low: float | None, high: float | None) -> None:
+    if low is not None and high is not None and not low <= high:
+        raise UserError(f"{name}: low {low:g} is above high {high:g}")
 
 
 def _check_rollout(config: RolloutConfig) -> None:
@@ -261,54 +263,48 @@ def _check_rollout(config: RolloutConfig) -> None:
     if updates % config.accumulate:
         raise UserError(f"accumulate {config.accumulate} does not divide the {updates} minibatches of an iteration")
     for name in ("normalize_advantages", "normalize_returns"):
-        over = vars(config).get(name)
-        if {"batch": rows, "rollout": rollout}.get(str(over)) == 1:
-            raise UserError(f"{name}: {over} needs at least 2 rows per {over}, here it has 1; use more or {name}=off")
+        basis = vars(config).get(name)
+        if {"batch": rows, "rollout": rollout}.get(str(basis)) == 1:
+            raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, here it has 1; use more or {name}=off")
 
 
 def _check_replay(config: ReplayConfig) -> None:
-    least = config.n_envs * LEAST_ROWS
+    smallest_buffer = config.n_envs * LEAST_ROWS
     too_late = f"learning_starts {config.learning_starts} leaves nothing to learn in of max_timesteps"
     refuse(
-        (
-            config.gradient_steps == 0,
-            "gradient_steps must be at least 1, or -1 for as many as env steps were collected, not 0",
-        ),
-        (
-            config.normalize_reward,
-            f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper",
-        ),
+        (config.gradient_steps == 0,
+         "gradient_steps must be at least 1, or -1 for as many as env steps were collected, not 0"),
+        (config.normalize_reward,
+         f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper"),
         (config.learning_starts >= config.max_timesteps, f"{too_late} {config.max_timesteps}"),
-        (
-            config.buffer_size < least,
-            f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments: take {least}",
-        ),
-    )
+        (config.buffer_size < smallest_buffer,
+         f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments: take {smallest_buffer}"),
+    )  # fmt: skip
 
 
 def _check_world_model(config: WorldModelConfig) -> None:
-    usual = vars(type(config)())
-    for key, instead in ELSEWHERE.items():
-        if vars(config)[key] != usual[key]:
-            raise UserError(f"{key} says nothing to {config.algo_id}: {instead}")
+    default_values = vars(type(config)())
+    for key, explanation in ELSEWHERE.items():
+        if vars(config)[key] != default_values[key]:
+            raise UserError(f"{key} says nothing to {config.algo_id}: {explanation}")
     if config.bins is not None and config.bins % 2 == 0:
         raise UserError(f"bins must be odd, one of them is 0, not {config.bins}; {config.bins + 1} is")
     if config.train_ratio is not None and config.updates_per_step is not None:
         raise UserError("train_ratio and updates_per_step say the same; give one of them, the other follows")
-    length, rows = config.batch_length, -(-config.buffer_size // config.n_envs)
-    if length + 1 > rows:
-        needed = f"batch_length {length} needs {length + 1} rows of each environment"
+    sequence_length, rows = config.batch_length, -(-config.buffer_size // config.n_envs)
+    if sequence_length + 1 > rows:
+        needed = f"batch_length {sequence_length} needs {sequence_length + 1} rows of each environment"
         raise UserError(f"{needed}, and buffer_size {config.buffer_size} is {rows}; batch_length={rows - 1} fits")
-    states = config.batch_size * length
-    if isinstance(config, DreamerConfig) and config.imagined_starts > states:
-        raise UserError(f"imagined_starts {config.imagined_starts} is more than the {states} states of a batch")
+    batch_states = config.batch_size * sequence_length
+    if isinstance(config, DreamerConfig) and config.imagined_starts > batch_states:
+        raise UserError(f"imagined_starts {config.imagined_starts} is more than the {batch_states} states of a batch")
     if isinstance(config, PlaNetConfig) and config.elites > config.candidates:
         raise UserError(f"elites {config.elites} are more than the {config.candidates} candidates of a round")
 
 
 def nearest_sizes(rollout: int, rows: int) -> list[int]:
     """The divisors of the rollout next below and next above."""
-    small = [size for size in range(1, isqrt(rollout) + 1) if rollout % size == 0]
-    divisors = sorted({*small, *(rollout // size for size in small)})
+    small_divisors = [divisor for divisor in range(1, isqrt(rollout) + 1) if rollout % divisor == 0]
+    divisors = sorted({*small_divisors, *(rollout // divisor for divisor in small_divisors)})
     position = bisect_right(divisors, rows)
     return divisors[max(position - 1, 0) : position + 1]

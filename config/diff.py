@@ -1,5 +1,6 @@
 """A config as it is typed: values and overrides as text, what differs from the defaults, what differs between two."""
 
+import json
 import os
 import re
 import shlex
@@ -44,7 +45,7 @@ MEASURING = frozenset((
 def written(value: object) -> str:
     """A value of to_plain's data as it is typed after `key=`; a schedule in its short form where it has one."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     if isinstance(value, Mapping):
         return short(value) or f"{{{','.join(f'{key}:{written(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
@@ -58,10 +59,10 @@ def short(value: Plain) -> str:
     """`lin_0.001` where that says all of a schedule, else ""."""
     if value.keys() != {"kind", *SCHEDULE_PARTS}:
         return ""
-    kind = value["kind"]
-    peak = value[peak_part(kind)]
-    prefix = next(prefix for prefix in SHORT if SHORT[prefix] == kind)
-    return f"{prefix}_{peak}" if Schedule(**value) == Schedule.named(kind, peak) else ""
+    schedule_kind = value["kind"]
+    peak_value = value[peak_part(schedule_kind)]
+    prefix = next(prefix for prefix in SHORT if SHORT[prefix] == schedule_kind)
+    return f"{prefix}_{peak_value}" if Schedule(**value) == Schedule.named(schedule_kind, peak_value) else ""
 
 
 def override_text(key: str, value: object) -> str:
@@ -85,8 +86,8 @@ def _python_value(key: str, value: object) -> str:
             if not isinstance(name, str) or not PLAIN.fullmatch(name) or name.lower() in RESERVED:
                 raise UserError(f"{key}: {name!r} is no name that a config can hold")
         return f"{{{','.join(f'{name}:{_python_value(key, item)}' for name, item in value.items())}}}"
-    kinds = "text, numbers, booleans, None, lists and dicts of them are; code is named: 'module:Name'"
-    raise UserError(f"{key}: a {type(value).__name__} is no value of a config; {kinds}")
+    accepted = "text, numbers, booleans, None, lists and dicts of them are; code is named: 'module:Name'"
+    raise UserError(f"{key}: a {type(value).__name__} is no value of a config; {accepted}")
 
 
 def _quoted(text: str) -> str:
@@ -97,7 +98,7 @@ def _quoted(text: str) -> str:
 
 def defaults(algo_id: str) -> dict[str, Any]:
     """The default of each tunable key that has one, as to_plain's data."""
-    values: dict[str, Any] = {}
+    values = {}
     for item in fields(ALGORITHMS[algo_id]):
         value = item.default_factory() if callable(item.default_factory) else item.default
         if value is not MISSING and item.name not in IDENTITY:
@@ -123,10 +124,10 @@ def differing_rows(info: Mapping[str, object]) -> list[tuple[str, str, str]]:
     """(key, value, default) as they are typed, of each key that is not at the default of a run's algorithm."""
     plain = config_of(info)
     usual = defaults(plain["algo_id"])
-    rows = []
+    differing_keys = []
     for key, value in differing(plain).items():
-        rows.append((key, written(value), written(usual[key]) if key in usual else ""))
-    return rows
+        differing_keys.append((key, written(value), written(usual[key]) if key in usual else ""))
+    return differing_keys
 
 
 def command_of(config: Config) -> str:
@@ -134,23 +135,23 @@ def command_of(config: Config) -> str:
     plain = to_plain(config)
     try:
         overrides = list(_overrides("", to_plain(load_shipped(config.env_id, config.variant)), plain))
-        again = to_plain(load_shipped(config.env_id, config.variant, overrides))
+        repeated_plain = to_plain(load_shipped(config.env_id, config.variant, overrides))
     except UserError:
         return ""
-    if {**again, **dict.fromkeys(LABELS)} != {**plain, **dict.fromkeys(LABELS)}:
+    if {**repeated_plain, **dict.fromkeys(LABELS)} != {**plain, **dict.fromkeys(LABELS)}:
         return ""
     overrides = [override for override in overrides if not override.startswith("seed=")]
     return shlex.join([f"{config.env_id}:{config.variant}", "--seed", str(config.seed), *overrides])
 
 
-def _overrides(prefix: str, usual: Plain, plain: Plain) -> Iterator[str]:
+def _overrides(prefix: str, defaults_below: Plain, plain: Plain) -> Iterator[str]:
     """An override for each entry that differs; mappings entry by entry, a schedule at once."""
     for key, value in plain.items():
-        before = usual.get(key)
-        if value == before or (not prefix and key in IDENTITY - {"spec"}):
+        default_value = defaults_below.get(key)
+        if value == default_value or (not prefix and key in IDENTITY - {"spec"}):
             continue
-        if value and isinstance(value, Mapping) and isinstance(before, Mapping) and "kind" not in value:
-            yield from _overrides(f"{prefix}{key}.", before, value)
+        if value and isinstance(value, Mapping) and isinstance(default_value, Mapping) and "kind" not in value:
+            yield from _overrides(f"{prefix}{key}.", default_value, value)
         else:
             yield f"{prefix}{key}={written(value)}"
 
@@ -175,8 +176,8 @@ def changes(before: Config, after: Config, may_differ: Sequence[str] = ()) -> li
     differences = [ConfigChange(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
     broken = [str(change) for change in differences if change.key in FIXED and change.key not in may_differ]
     if broken:
-        names = ", ".join(broken)
-        raise UserError(f"{names}: the saved state was made for the old value; start a new run for that")
+        broken_names = ", ".join(broken)
+        raise UserError(f"{broken_names}: the saved state was made for the old value; start a new run for that")
     return differences
 
 
@@ -196,5 +197,5 @@ def unproven(differences: Sequence[ConfigChange], config: Config, engine: str) -
 
 
 def _shown(value: object) -> str:
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    shown_text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    return shown_text if len(shown_text) <= 40 else f"{shown_text[:37]}..."

@@ -3,6 +3,7 @@
 An error names the key and what it takes, or the nearest key. checks.py decides whether a number is in range.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -40,33 +41,33 @@ def algorithms() -> list[str]:
 def check_algorithm(algo_id: object, where: str) -> str:
     """The name of an algorithm whose keys are registered; a user's own is imported for that."""
     if not isinstance(algo_id, str) or not (algo_id in ALGORITHMS or learn_algorithm(algo_id, where)):
-        names = algorithms()
-        raise UserError(f"{where}: no algorithm {algo_id!r} ({', '.join(names)}){nearest(str(algo_id), names)}")
+        choices = algorithms()
+        raise UserError(f"{where}: no algorithm {algo_id!r} ({', '.join(choices)}){nearest(str(algo_id), choices)}")
     return algo_id
 
 
 def learn_algorithm(algo_id: str, where: str) -> bool:
     """Register the keys of a user's algorithm (`module:Agent`, an entry point); False where there is none."""
-    agent = find(where, "algorithms", algo_id)
-    if agent is None:
+    agent_class = find(where, "algorithms", algo_id)
+    if agent_class is None:
         return False
-    config_class = get_annotations(agent).get("config") if isinstance(agent, type) else None
+    config_class = get_annotations(agent_class).get("config") if isinstance(agent_class, type) else None
     if not isinstance(config_class, type) or not issubclass(config_class, Config):
         raise UserError(
             f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
             "`config: ItsConfig`, a dataclass derived from Config, is"
         )
-    name = f"{where}: {algo_id}: {config_class.__name__}"
+    class_text = f"{where}: {algo_id}: {config_class.__name__}"
     if "__dataclass_fields__" not in vars(config_class):
-        raise UserError(f"{name} needs @dataclass(frozen=True)")
+        raise UserError(f"{class_text} needs @dataclass(frozen=True)")
     for item in fields(config_class):
         if item.default is MISSING and item.default_factory is MISSING:
-            raise UserError(f"{name}.{item.name} needs a default")
-        hint = hints(config_class)[item.name]
+            raise UserError(f"{class_text}.{item.name} needs a default")
+        field_type = hints(config_class)[item.name]
         try:
-            takes(hint)
+            takes(field_type)
         except KeyError as error:
-            raise UserError(f"{name}.{item.name} has a type that no file can give: {hint}") from error
+            raise UserError(f"{class_text}.{item.name} has a type that no file can give: {field_type}") from error
     register_algorithm(algo_id, config_class)
     return True
 
@@ -79,7 +80,7 @@ def is_field(key: str) -> bool:
 def known_keys(algo_id: str) -> list[str]:
     """All fields of an algorithm, then the schedule keys of those that can follow a schedule."""
     config_class = ALGORITHMS[algo_id]
-    scheduled = [schedule_key(name, part) for name in schedulable(config_class) for part in ("kind", *SCHEDULE_PARTS)]
+    scheduled = [schedule_key(field, part) for field in schedulable(config_class) for part in ("kind", *SCHEDULE_PARTS)]
     return [*hints(config_class), *scheduled]
 
 
@@ -94,29 +95,28 @@ def check_key(key: object, algo_id: str, where: str) -> None:
         raise UserError(f"{where}: the key {key!r} is not text")
     if key in SET_BY_LOADER:
         raise UserError(f"{where}: {SET_BY_LOADER[key]}")
-    names = known_keys(algo_id)
-    if key in names:
+    valid_keys = known_keys(algo_id)
+    if key in valid_keys:
         return
-    parsed = parse_schedule_key(key)
-    name = parsed[0] if parsed else key
-    if parsed and name in hints(ALGORITHMS[algo_id]):
-        raise UserError(f"{where}: {cannot_schedule(name, algo_id)}")
-    owners = [other for other, config_class in ALGORITHMS.items() if name in hints(config_class)]
+    field_name, part = parse_schedule_key(key) or (key, "")
+    if part and field_name in hints(ALGORITHMS[algo_id]):
+        raise UserError(f"{where}: {cannot_schedule(field_name, algo_id)}")
+    owners = [owner_id for owner_id, config_class in ALGORITHMS.items() if field_name in hints(config_class)]
     if owners:
         own_keys = ", ".join(keys_of_this_alone(algo_id))
-        raise UserError(f"{where}: {name} belongs to {' and '.join(owners)}; {algo_id} has {own_keys}")
-    advice = f"; it is called {FOREIGN[key]} here" if key in FOREIGN else nearest(key, names)
+        raise UserError(f"{where}: {field_name} belongs to {' and '.join(owners)}; {algo_id} has {own_keys}")
+    advice = f"; it is called {FOREIGN[key]} here" if key in FOREIGN else nearest(key, valid_keys)
     raise UserError(f"{where}: unknown key {key!r}{advice or nearest(key, every_key())}")
 
 
-def cannot_schedule(name: str, algo_id: str) -> str:
-    return f"{name} cannot follow a schedule; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
+def cannot_schedule(field_name: str, algo_id: str) -> str:
+    return f"{field_name} cannot follow a schedule; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
 
 
 def keys_of_this_alone(algo_id: str) -> list[str]:
     """The fields that no other algorithm has."""
-    others = {name for other, config_class in ALGORITHMS.items() if other != algo_id for name in hints(config_class)}
-    return [name for name in hints(ALGORITHMS[algo_id]) if name not in others]
+    others = {field for other, config_class in ALGORITHMS.items() if other != algo_id for field in hints(config_class)}
+    return [field for field in hints(ALGORITHMS[algo_id]) if field not in others]
 
 
 def _hints(cls: type) -> dict[str, Any]:
@@ -125,9 +125,10 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _schedulable(cls: type) -> tuple[str, ...]:
-    return tuple(name for name, hint in hints(cls).items() if Schedule in members(hint))
+    return tuple(field_name for field_name, hint in hints(cls).items() if Schedule in members(hint))
 
 
+# annotated, as mypy takes no class of dataclasses for hashable
 hints: Callable[[type], dict[str, Any]] = cache(_hints)  # field -> type; needed for every key of every variant
 schedulable: Callable[[type], tuple[str, ...]] = cache(_schedulable)  # the fields that a schedule may drive
 
@@ -137,20 +138,20 @@ def members(hint: object) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
 
 
-def convert(name: str, hint: object, value: object) -> Any:
+def convert(field_name: str, hint: object, value: object) -> Any:
     """`value` as the type `hint`; UserError names the field and what it takes."""
-    if name == "normalize_obs" and value is True:
+    if field_name == "normalize_obs" and value is True:
         return "rolling"
     options = members(hint)
     if {int, float} <= set(options):
         options = (_rows_or_fraction(value),)
     for member in options:
-        result = _convert_to(member, name, value)
+        result = _convert_to(member, field_name, value)
         if result is not NO_MATCH:
             return result
-    if (name, value) == ("env_backend", "envpool"):
+    if (field_name, value) == ("env_backend", "envpool"):
         raise UserError(ENVPOOL)
-    raise UserError(f"{name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
+    raise UserError(f"{field_name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
 
 
 def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
@@ -175,38 +176,38 @@ def takes(hint: object) -> str:
 def _described(member: object) -> str:
     origin, arguments = get_origin(member), get_args(member)
     if origin is Literal:
-        return ", ".join(str(word).lower() for word in arguments)
+        return ", ".join(str(choice).lower() for choice in arguments)
     if origin is tuple:
         return "[low, high]" if arguments == (float, float) else f"a list ({takes(arguments[0])} each)"
     if origin is dict:
         return {str: "a mapping of texts", float: "a mapping of numbers"}.get(arguments[1], "a mapping")
-    names: dict[object, str] = {
+    type_names: dict[object, str] = {
         bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
         Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
     }  # fmt: skip
-    return names[member]
+    return type_names[member]
 
 
-def _convert_to(member: Any, name: str, value: object) -> Any:
+def _convert_to(member: Any, field_name: str, value: object) -> Any:
     """The value as one type of a field, or NO_MATCH."""
     origin, arguments = get_origin(member), get_args(member)
     if origin is Literal:
-        for word in arguments:
+        for option in arguments:
             for candidate in (value, _unquoted(value)):
-                if word == candidate and type(word) is type(candidate):
-                    return word
+                if option == candidate and type(option) is type(candidate):
+                    return option
         return NO_MATCH
     if origin is tuple:
-        return _tuple(name, arguments, value)
+        return _tuple(field_name, arguments, value)
     if member in (int, float):
         return _number(member, value)
     if member is Schedule:
-        schedule = schedule_in(name, value)
+        schedule = schedule_in(field_name, value)
         return NO_MATCH if schedule is None else schedule
     if origin is dict or member in (Spec, Quantity, Plateau):
         if not isinstance(value, Mapping):
             return NO_MATCH
-        return _mapping(name, arguments[1], value) if origin is dict else build(name, member, value)
+        return _mapping(field_name, arguments[1], value) if origin is dict else build(field_name, member, value)
     return value if type(value) is member else NO_MATCH
 
 
@@ -234,30 +235,30 @@ def _rows_or_fraction(value: object) -> type:
     return int if is_rows else float
 
 
-def _tuple(name: str, arguments: tuple[object, ...], value: object) -> Any:
+def _tuple(field_name: str, arguments: tuple[object, ...], value: object) -> Any:
     item_type = arguments[0]
     is_list = isinstance(value, list | tuple)
     items = list(value) if isinstance(value, list | tuple) else [value]
     if arguments == (float, float):
-        return tuple(convert(name, float, item) for item in items) if len(items) == 2 else NO_MATCH
+        return tuple(convert(field_name, float, item) for item in items) if len(items) == 2 else NO_MATCH
     if not is_list and item_type is not int and get_origin(item_type) is not Literal:  # these may come without a list
         return NO_MATCH
     if item_type is int and any(_number(int, item) is NO_MATCH for item in items):
         return NO_MATCH
-    return tuple(convert(f"{name}[{index}]", item_type, item) for index, item in enumerate(items))
+    return tuple(convert(f"{field_name}[{index}]", item_type, item) for index, item in enumerate(items))
 
 
-def _mapping(name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
+def _mapping(field_name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
     if value_type not in (str, float):
-        result = plain_data(name, value, -1)
+        result = plain_data(field_name, value, -1)
         assert isinstance(result, dict)
         return result
-    return {_text(name, key): convert(f"{name}.{key}", value_type, item) for key, item in value.items()}
+    return {_text(field_name, key): convert(f"{field_name}.{key}", value_type, item) for key, item in value.items()}
 
 
-def _text(name: str, key: object) -> str:
+def _text(field_name: str, key: object) -> str:
     if not isinstance(key, str):
-        raise UserError(f"{name} has the key {key!r}, which is not text")
+        raise UserError(f"{field_name} has the key {key!r}, which is not text")
     return key
 
 
@@ -275,9 +276,7 @@ def plain_data(name: str, value: object, depth: int = 0) -> Any:
 
 
 def _shown(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return shortened(repr(value), 60)
+    return json.dumps(value) if value is None or isinstance(value, bool) else shortened(repr(value), 60)
 
 
 def _advice(hint: object, value: object) -> str:

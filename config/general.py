@@ -47,7 +47,7 @@ class Task(NamedTuple):
     """The properties of an environment that decide which algorithms fit, and which settings."""
 
     actions: str  # choice, choices, bounded or unbounded
-    said: str  # the spaces in English
+    spaces_text: str  # in English
     states: int | None  # the number of observations, where they can be counted
     image: int | None  # pixels of the smaller side of the smallest image observed
     atari: bool = False  # a game of ale-py
@@ -56,8 +56,8 @@ class Task(NamedTuple):
     def kind(self) -> str:
         """The block of a file of settings."""
         if self.image is not None:
-            large = "atari" if self.atari else "images"
-            return large if self.image >= PICTURE else "small_images"
+            large_images = "atari" if self.atari else "images"
+            return large_images if self.image >= PICTURE else "small_images"
         if self.actions in ("bounded", "unbounded"):
             return "continuous"
         return "tabular" if self.states is not None else "discrete"
@@ -73,22 +73,23 @@ Look = Callable[[Config], Task]
 
 def split(text: str) -> tuple[str, str]:
     """`ENV:ALGORITHM` in its two parts, either of which may name a module."""
-    env_id, _, name = text.rpartition(":")
-    before, _, module = env_id.rpartition(":")
-    if name not in algorithms() and before and DOTTED.fullmatch(f"{module}:{name}"):
-        return before, f"{module}:{name}"
-    return env_id, name
+    env_id, _, algorithm = text.rpartition(":")
+    env_part, _, module_name = env_id.rpartition(":")
+    if algorithm not in algorithms() and env_part and DOTTED.fullmatch(f"{module_name}:{algorithm}"):
+        return env_part, f"{module_name}:{algorithm}"
+    return env_id, algorithm
 
 
 def is_general(text: str) -> bool:
     """Whether `ENV:ALGORITHM` asks for general settings: it names an algorithm, and no variant of that name exists."""
-    env_id, name = split(text)
-    names = algorithms()
+    env_id, algorithm = split(text)
+    choices = algorithms()
     # CartPole-v1:ppo:x is rather a word too many than an algorithm of a module `ppo`
-    if not env_id or not (name in names or (is_dotted(name) and name.partition(":")[0] not in names)):
+    is_algorithm = algorithm in choices or (is_dotted(algorithm) and algorithm.partition(":")[0] not in choices)
+    if not env_id or not is_algorithm:
         return False
     file = file_of(env_id)
-    return file is None or name not in file.variants
+    return file is None or algorithm not in file.variants
 
 
 def is_general_config(config: Config) -> bool:
@@ -106,10 +107,10 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
         _check_id(env_id, text)
         raise TooEarlyError(text)
     algo_id = check_algorithm(algo_id, text)
-    file, name = file_of(env_id), env_id.rpartition(":")[2]
-    values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": name}
+    file, short_id = file_of(env_id), env_id.rpartition(":")[2]
+    values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": short_id}
     for prefix, settings in FAMILIES.items():
-        if name.startswith(prefix):
+        if short_id.startswith(prefix):
             values |= settings
     if file and "spec" in file.base:
         values["spec"] = file.base["spec"]
@@ -117,11 +118,11 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
         values["description"] = f"{SETTINGS}: the defaults of {algo_id}"
         return compose(_raw(values, text), algo_id, overrides, algo_id, text)
     about_worlds = [override for override in overrides if re.split("[=.]", override.lstrip("-"))[0].strip() in WORLD]
-    bare = compose(_raw({**values, "max_timesteps": 1 << 20}, text), "ppo", about_worlds, "ppo", text)
-    task = look(bare)
+    task_config = compose(_raw({**values, "max_timesteps": 1 << 20}, text), "ppo", about_worlds, "ppo", text)
+    task = look(task_config)
     _check_fit(env_id, algo_id, task)
-    raw = overlay(_raw(values, text), EnvironmentFile.read(GENERAL / f"{algo_id}.yaml").raw(task.kind))
-    return compose(raw, algo_id, overrides, algo_id, f"general/{algo_id}.yaml:{task.kind}")
+    raw_config = overlay(_raw(values, text), EnvironmentFile.read(GENERAL / f"{algo_id}.yaml").raw(task.kind))
+    return compose(raw_config, algo_id, overrides, algo_id, f"general/{algo_id}.yaml:{task.kind}")
 
 
 def _raw(values: dict[str, Any], where: str) -> Raw:
@@ -135,18 +136,20 @@ def _check_id(env_id: str, text: str) -> None:
         return
     if "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (user_project and user_project.imports):
         return  # a module, a plug-in or a project may register anything
-    names = gymnasium_ids()
-    if names and env_id not in names:
-        advice = nearest(env_id, [*names, *environment_files()])
+    registered_ids = gymnasium_ids()
+    if registered_ids and env_id not in registered_ids:
+        advice = nearest(env_id, [*registered_ids, *environment_files()])
         advice = f": {ENVPOOL}" if env_id.startswith("envpool/") else advice
         raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{advice}")
 
 
 def gymnasium_ids() -> list[str]:
     """The ids that Gymnasium registers, read from its source: importing it takes a third of a second."""
-    spec = find_spec("gymnasium")
-    file = Path(spec.origin).parent / "envs" / "__init__.py" if spec and spec.origin else None
-    return re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8")) if file and file.is_file() else []
+    module_spec = find_spec("gymnasium")
+    if not module_spec or not module_spec.origin:
+        return []
+    source = Path(module_spec.origin).parent / "envs" / "__init__.py"
+    return re.findall(r'\bid="([^"]+)"', source.read_text(encoding="utf-8")) if source.is_file() else []
 
 
 KEEP = "these settings are anybody's; a file of your own keeps them:"
@@ -162,22 +165,23 @@ def to_keep(config: Config) -> list[str]:
         settings["spec"] = {"goal": config.spec.goal}
     if is_dotted(config.algo_id):
         settings["algo_id"] = config.algo_id
-    block = ", ".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
-    name = config.algo_id.rpartition(":")[2]
-    return [f"# my.yaml, for: {TRAIN} --config my.yaml", f"env_id: {config.env_id}", f"{name}: {{{block}}}"]
+    settings_text = ", ".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
+    algorithm = config.algo_id.rpartition(":")[2]
+    settings_line = f"{algorithm}: {{{settings_text}}}"
+    return [f"# my.yaml, for: {TRAIN} --config my.yaml", f"env_id: {config.env_id}", settings_line]
 
 
 def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
     """UserError where the algorithm cannot act there, or nobody has chosen settings; it names those that fit."""
-    fitting = [name for name in TAKES if task.fits(name) and _has_settings(name, task.kind)]
+    fitting = [algorithm for algorithm in TAKES if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
     advice = f"general settings fit of {', '.join(fitting)}"
     if not task.fits(algo_id):
-        raise UserError(f"{algo_id} does not fit {env_id}: {task.said}; {advice}")
+        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {advice}")
     if not _has_settings(algo_id, task.kind):
-        missing = f"{algo_id} has no general settings for {task.kind.replace('_', ' ')} ({env_id})"
-        raise UserError(f"{missing}: write a variant of your own; {advice}")
+        missing_text = f"{algo_id} has no general settings for {task.kind.replace('_', ' ')} ({env_id})"
+        raise UserError(f"{missing_text}: write a variant of your own; {advice}")
 
 
 def _has_settings(algo_id: str, kind: str) -> bool:
-    path = GENERAL / f"{algo_id}.yaml"
-    return path.is_file() and kind in EnvironmentFile.read(path).variants
+    settings_path = GENERAL / f"{algo_id}.yaml"
+    return settings_path.is_file() and kind in EnvironmentFile.read(settings_path).variants

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from stride.config.checks import RANGES, Range
-from stride.config.fields import SET_BY_LOADER, hints, members, schedulable
+from stride.config.fields import NUMBER, SET_BY_LOADER, hints, members, schedulable
 from stride.config.manual import field_docs
 from stride.config.plateau import Plateau
 from stride.config.raw import INHERIT, VARIANT_NAME
@@ -19,7 +19,6 @@ from stride.config.spec import Quantity, Spec
 
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
-NUMBER = r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?"  # 1_000 is text to them
 OWN: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of one's own, module:Agent
 PARTS = {
     "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
@@ -32,11 +31,11 @@ PARTS = {
 
 def schema() -> Json:
     """The complete schema."""
-    keys = {name: keys_of(cls) for name, cls in ALGORITHMS.items()}
+    key_definitions = {name: keys_of(cls) for name, cls in ALGORITHMS.items()}
     all_keys: Json = {}
-    for definitions in keys.values():
+    for definitions in key_definitions.values():
         all_keys = {**definitions, **all_keys}
-    blocks = {name: block(definitions, all_keys) for name, definitions in keys.items()}
+    blocks = {name: block(definitions, all_keys) for name, definitions in key_definitions.items()}
     references = {key: {"$ref": f"#/definitions/keys/{key}"} for key in all_keys}
     return {
         "$schema": DIALECT,
@@ -57,51 +56,54 @@ def schema() -> Json:
 
 def keys_of(cls: type) -> Json:
     """Each key that a config of this class may set."""
-    docs, definitions = texts_of(cls), {}
-    for name, hint in hints(cls).items():
+    field_texts, definitions = texts_of(cls), {}
+    for name, field_type in hints(cls).items():
         if name not in SET_BY_LOADER:
-            definitions[name] = described(cls, name, hint, docs[name])
+            definitions[name] = described(cls, name, field_type, field_texts[name])
     for name in schedulable(cls):
-        for part, text in PARTS.items():
-            takes = {"enum": [*KINDS, *SHORT, None]} if part == "kind" else optional(number(float, None))
-            definitions[schedule_key(name, part)] = {"description": text.format(name), **takes}
+        for part, description in PARTS.items():
+            accepted: Json = {"enum": [*KINDS, *SHORT, None]}
+            if part != "kind":
+                accepted = {"anyOf": [number(float, None), {"type": "null"}]}
+            definitions[schedule_key(name, part)] = {"description": description.format(name), **accepted}
     return definitions
 
 
-def block(keys: Json, all_keys: Json) -> Json:
+def block(definitions: Json, all_keys: Json) -> Json:
     """A variant that has these keys."""
-    refer = {key: {"$ref": f"#/definitions/keys/{key}"} if value == all_keys[key] else value
-             for key, value in keys.items()}  # fmt: skip
-    inherit = {"type": "string", "description": "The block of this file to start from."}
-    return {"type": "object", "properties": {INHERIT: inherit, **refer}, "additionalProperties": False}
+    properties: Json = {INHERIT: {"type": "string", "description": "The block of this file to start from."}}
+    for key, value in definitions.items():
+        properties[key] = {"$ref": f"#/definitions/keys/{key}"} if value == all_keys[key] else value
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def by_algorithm(otherwise: str) -> Json:
     """The algorithm that algo_id names, else `otherwise`."""
     of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
-    rest: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
+    condition: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
-        named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
-        rest = {"if": named, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
-    return rest
+        is_named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
+        condition = {"if": is_named, "then": {"$ref": f"#/definitions/{name}"}, "else": condition}
+    return condition
 
 
 def of_name(name: str) -> Json:
     """A block that is named like an algorithm, and is of it unless it names or inherits another."""
-    own: Json = {"$ref": f"#/definitions/{name}"}
-    inherits = {"required": [INHERIT]}
-    return {"if": {"anyOf": [inherits, {"required": ["algo_id"]}]}, "then": by_algorithm("#/definitions/any"),
-            "else": own}  # fmt: skip
+    says_otherwise = {"anyOf": [{"required": [INHERIT]}, {"required": ["algo_id"]}]}
+    own_block = {"$ref": f"#/definitions/{name}"}
+    return {"if": says_otherwise, "then": by_algorithm("#/definitions/any"), "else": own_block}
 
 
 def described(cls: type, name: str, hint: object, doc: str) -> Json:
     limits = RANGES.get(name)
     default = next(item.default for item in fields(cls) if item.name == name)
-    usual = {} if default is MISSING or default is None or name == "max_timesteps" else {"default": plain(default)}
-    takes: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN]} if name == "algo_id" else taken(hint, limits)
+    default_entry = {}
+    if default is not MISSING and default is not None and name != "max_timesteps":
+        default_entry = {"default": list(default) if isinstance(default, tuple) else default}
+    accepted: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN]} if name == "algo_id" else taken(hint, limits)
     if name == "normalize_obs":  # true is rolling
-        takes["enum"].append(True)
-    return {"description": doc, **usual, **takes}
+        accepted["enum"].append(True)
+    return {"description": doc, **default_entry, **accepted}
 
 
 def taken(hint: object, limits: Range | None = None) -> Json:
@@ -119,12 +121,15 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
     if origin is dict:
         return [{"type": "object", **({"additionalProperties": taken(args[1])} if args[1] in (str, float) else {})}]
     if member in (int, float):
-        return [number(member, limits), {"type": "string", "pattern": f"^{NUMBER}$"}]
-    if member is Schedule:
-        parts = {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}
         return [
-            {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER}$"},
-            {"type": "object", "required": ["kind"], "additionalProperties": False, "properties": parts},
+            number(member, limits),
+            {"type": "string", "pattern": f"^{NUMBER.pattern}$"},
+        ]  # 1_000 is text to editors
+    if member is Schedule:
+        part_schemas = {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}
+        return [
+            {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER.pattern}$"},
+            {"type": "object", "required": ["kind"], "additionalProperties": False, "properties": part_schemas},
         ]
     if member in (Spec, Quantity, Plateau):
         return [of_class(member)]
@@ -135,9 +140,9 @@ def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
     """A list; whole numbers and words of a choice may come as one, without a list."""
     if args == (float, float):
         return [{"type": "array", "items": taken(float), "minItems": 2, "maxItems": 2}]
-    items = taken(args[0], limits)
-    one = args[0] is int or get_origin(args[0]) is Literal
-    return [{"type": "array", "items": items}, *(options_of(args[0], limits) if one else [])]
+    item_schema = taken(args[0], limits)
+    without_list = args[0] is int or get_origin(args[0]) is Literal
+    return [{"type": "array", "items": item_schema}, *(options_of(args[0], limits) if without_list else [])]
 
 
 def number(member: type, limits: Range | None) -> Json:
@@ -150,26 +155,18 @@ def number(member: type, limits: Range | None) -> Json:
     return definition
 
 
-def optional(takes: Json) -> Json:
-    return {"anyOf": [takes, {"type": "null"}]}
-
-
 def of_class(cls: type) -> Json:
     """A mapping such as spec."""
-    docs, types = texts_of(cls), hints(cls)
-    properties = {name: {"description": docs[name], **taken(types[name])} for name in types}
+    field_texts, types = texts_of(cls), hints(cls)
+    properties = {name: {"description": field_texts[name], **taken(types[name])} for name in types}
     required = {"required": ["name"]} if cls is Quantity else {}
     return {"type": "object", "properties": properties, "additionalProperties": False, **required}
 
 
 def texts_of(cls: type) -> dict[str, str]:
     """Field -> the text under it; an algorithm's own text comes before its base's."""
-    texts: dict[str, str] = {}
-    docs = field_docs()
-    for base in reversed(cls.__mro__):
-        texts |= docs.get(base, {})
-    return texts
-
-
-def plain(value: object) -> object:
-    return [plain(item) for item in value] if isinstance(value, tuple) else value
+    field_texts: dict[str, str] = {}
+    texts_by_class = field_docs()
+    for base_class in reversed(cls.__mro__):
+        field_texts |= texts_by_class.get(base_class, {})
+    return field_texts

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stride.config.checks import check, check_version
 from stride.config.fields import algorithms, cannot_schedule, check_algorithm, check_key, convert, hints, schedulable
@@ -29,7 +29,7 @@ from stride.config.schedule import is_named
 from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, REINFORCEConfig
 from stride.config.sizes import check_whole_numbers
 from stride.utils.places import current_project
-from stride.utils.user_error import UserError, check_value, nearest
+from stride.utils.user_error import UserError, check_value, errors_in, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
@@ -37,17 +37,10 @@ Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 MIGRATIONS: Migrations = {}
 
 
-class ConfigId(NamedTuple):
-    """`CartPole-v1:ppo` in its two parts."""
-
-    env_id: str
-    variant: str
-
-
 def config_folders() -> list[Path]:
     """The folders of YAML files that are looked into first: of the user's project, then the shipped one."""
     user_project = current_project()
-    return [*([user_project.configs] if user_project else []), ENVIRONMENTS]
+    return [user_project.configs, ENVIRONMENTS] if user_project else [ENVIRONMENTS]
 
 
 def environment_files() -> dict[str, Path]:
@@ -74,8 +67,8 @@ def file_of(env_id: str) -> EnvironmentFile | None:
     file = own_file_of(env_id)
     if file:
         return file
-    stem = env_id.replace("/", "-")
-    path = _files_in(config_folders()).get(stem) or _files_in(package_folders()).get(stem)
+    file_stem = env_id.replace("/", "-")
+    path = _files_in(config_folders()).get(file_stem) or _files_in(package_folders()).get(file_stem)
     return EnvironmentFile.read(path) if path else None
 
 
@@ -96,8 +89,8 @@ def id_in(file: EnvironmentFile, env_id: str) -> str:
     return f"{module}:{file.env_id}" if module and not is_imported else file.env_id
 
 
-def parse_config_id(text: str) -> ConfigId:
-    """ENV:VARIANT, both parts required and existing."""
+def parse_config_id(text: str) -> tuple[str, str]:
+    """The two parts of ENV:VARIANT, both required and existing."""
     env_id, _, variant = text.partition(":")
     if ":" in variant and own_file_of(text.rpartition(":")[0]):
         env_id, _, variant = text.rpartition(":")
@@ -106,7 +99,7 @@ def parse_config_id(text: str) -> ConfigId:
         raise UserError(f"{text!r} is not ENV:VARIANT, for example CartPole-v1:ppo")
     if file is None:
         raise _no_environment(text)
-    return ConfigId(env_id, file.checked_variant(variant))
+    return env_id, file.checked_variant(variant)
 
 
 def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
@@ -141,8 +134,10 @@ def load_file(path: str | Path, variant: str = "", overrides: Sequence[str] = ()
 def load_variant(file: EnvironmentFile, variant: str, overrides: Sequence[str] = (), typed_id: str = "") -> Config:
     """The config of a variant of this file; `typed_id`: the environment as it was typed, maybe with its module."""
     file.checked_variant(variant)
-    stem, where = file.path.stem, f"{file.path.name}:{variant}"
-    raw = overlay(Raw({"env_id": stem, "project_id": stem}, {"env_id": where, "project_id": where}), file.raw(variant))
+    file_stem, where = file.path.stem, f"{file.path.name}:{variant}"
+    raw = overlay(
+        Raw({"env_id": file_stem, "project_id": file_stem}, {"env_id": where, "project_id": where}), file.raw(variant)
+    )
     if ":" in typed_id:
         raw.values["env_id"] = id_in(file, typed_id)
     return compose(raw, file.algorithm(variant), overrides, variant, where)
@@ -150,9 +145,7 @@ def load_variant(file: EnvironmentFile, variant: str, overrides: Sequence[str] =
 
 def to_plain(config: Config) -> dict[str, Any]:
     """Data for config.json."""
-    plain = _lists(asdict(config))
-    assert isinstance(plain, dict)
-    return plain
+    return {key_name: _lists(value) for key_name, value in asdict(config).items()}
 
 
 def from_plain(
@@ -168,11 +161,9 @@ def from_plain(
     if values.get("algo_id") not in list(ALGORITHMS):  # a list: the value may be anything
         check_names({"algo_id": values.get("algo_id")}, trust, where)
     check_whole_numbers(values, where)
-    try:
+    with errors_in(where):
         values = migrate(values)
         check_version(values.get("schema_version"))
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
     algo_id = check_algorithm(values.get("algo_id"), where)
     variant = str(values.pop("variant", ""))
     for key in values:
@@ -190,11 +181,13 @@ def migrate(
     plain, version = dict(values), values.get("schema_version")
     if isinstance(version, bool) or not isinstance(version, int) or version > newest:
         return plain  # for check_version to refuse
-    for number in range(version, newest):
-        if number not in migrations:
-            since = "; ".join(f"{later}: {change}" for later, change in changes.items() if later > number)
-            raise UserError(f"schema_version is {number}, this program reads {newest}; changes since: {since}")
-        plain = {**migrations[number](dict(plain)), "schema_version": number + 1}
+    for old_version in range(version, newest):
+        if old_version not in migrations:
+            changes_since = "; ".join(f"{later}: {change}" for later, change in changes.items() if later > old_version)
+            raise UserError(
+                f"schema_version is {old_version}, this program reads {newest}; changes since: {changes_since}"
+            )
+        plain = {**migrations[old_version](dict(plain)), "schema_version": old_version + 1}
     return plain
 
 
@@ -207,18 +200,20 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
     raw.values["algo_id"] = algo_id
     raw.where.setdefault("algo_id", where)
     for key, value in raw.values.items():
-        try:
+        with errors_in(raw.where[key]):
             check_value(key, value)
-        except UserError as error:
-            raise UserError(f"{raw.where[key]}: {error}") from error
-    defaults = {item.name: item.default for item in fields(ALGORITHMS[algo_id]) if item.default is not MISSING}
+    defaults = {
+        config_field.name: config_field.default
+        for config_field in fields(ALGORITHMS[algo_id])
+        if config_field.default is not MISSING
+    }
     raw = fold_schedules(raw, defaults)
     config = _build(raw, algo_id, variant, where)
     key = "early_stop_on_eval_threshold"
-    place = raw.where.get(key, where)
-    is_written = key in raw.where and not (stored and place == where)
+    location = raw.where.get(key, where)
+    is_written = key in raw.where and not (stored and location == where)
     if config.early_stop_on_eval_threshold is True and config.eval_freq_epochs is None and is_written:
-        prefix = "" if place.startswith(key) else f"{place}: "
+        prefix = "" if location.startswith(key) else f"{location}: "
         raise UserError(f"{prefix}{key}: true needs evaluation, but eval_freq_epochs is null")
     ignores_values = isinstance(config, REINFORCEConfig) and config.policy_targets == "returns"
     if ignores_values and "vf_coef" in raw.values and not stored:
@@ -228,15 +223,13 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
 
 def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
     config_class = ALGORITHMS[algo_id]
-    types, scheduled = hints(config_class), schedulable(config_class)
+    field_types, scheduled = hints(config_class), schedulable(config_class)
     converted: dict[str, Any] = {"variant": variant}
     for key, value in raw.values.items():
-        try:
-            if isinstance(value, str) and is_named(value) and key not in scheduled and types[key] is not str:
+        with errors_in(raw.where[key]):
+            if isinstance(value, str) and is_named(value) and key not in scheduled and field_types[key] is not str:
                 raise UserError(cannot_schedule(key, algo_id))
-            converted[key] = convert(key, types[key], value)
-        except UserError as error:
-            raise UserError(f"{raw.where[key]}: {error}") from error
+            converted[key] = convert(key, field_types[key], value)
     for key in ("eval_freq_epochs", "video_freq_epochs"):
         if converted.get(key) == 0:  # 0 and null both mean never; only null goes on from here
             converted[key] = None
@@ -247,12 +240,13 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
 
 def _no_environment(text: str) -> UserError:
     """The error for an ENV:VARIANT whose ENV is none of the shipped ones, with what it could have been."""
-    is_versioned = re.search(r"-v\d+$", text)  # then all of it is an id, without a variant
-    env_id, _, name = (text, "", "") if is_versioned or ":" not in text else text.rpartition(":")
+    env_id, name = text, ""
+    if ":" in text and not re.search(r"-v\d+$", text):  # where a version ends it, all of it is an id
+        env_id, _, name = text.rpartition(":")
     advice = nearest(env_id.replace("/", "-"), environment_files()) or "; --list-envs shows them"
-    names = algorithms()
-    if name and name not in names:
-        reason = f"{name!r} is no algorithm{nearest(name, names)}"
+    choices = algorithms()
+    if name and name not in choices:
+        reason = f"{name!r} is no algorithm{nearest(name, choices)}"
     else:
         reason = f"any other of Gymnasium's takes an algorithm: {env_id}:ppo"
     return UserError(f"no environment {env_id!r} among the shipped configs{advice}; {reason}")

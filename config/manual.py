@@ -91,14 +91,14 @@ def field_docs() -> dict[type, dict[str, str]]:
 
 def entries(cls: type) -> list[FieldText]:
     """The fields a class declares itself, in order."""
-    types, driven = hints(cls), schedulable(cls)
+    types, schedulable_names = hints(cls), schedulable(cls)
     defaults = {item.name: _default(item) for item in fields(cls)} | {"max_timesteps": ""}  # 0 means not given
     rows = []
     for name, (doc, section) in _docs_of(cls).items():
-        text = takes(types[name]).replace(" or a schedule", "")
-        text += f", {RANGES[name]}" if name in RANGES and issubclass(cls, Config) else ""
-        text += ", schedulable" if name in driven else ""
-        rows.append(FieldText(name, section, text, defaults[name], doc))
+        accepted = takes(types[name]).replace(" or a schedule", "")
+        accepted += f", {RANGES[name]}" if name in RANGES and issubclass(cls, Config) else ""
+        accepted += ", schedulable" if name in schedulable_names else ""
+        rows.append(FieldText(name, section, accepted, defaults[name], doc))
     return rows
 
 
@@ -108,12 +108,12 @@ def help_text(config: Config, width: int = 100) -> str:
     for cls in reversed(type(config).__mro__[:-1]):  # the last is `object`
         for row in entries(cls):
             rows[row.name] = row._replace(section=rows.get(row.name, row).section)
-    values, section, lines = to_plain(config), "", []
+    current_values, section, lines = to_plain(config), "", []
     for row in rows.values():
         if row.section != section:
             lines += ["", row.section]
         section = row.section
-        lines.append(f"  {row.name}={_typed(values[row.name])}  ({row.takes})")
+        lines.append(f"  {row.name}={_typed(current_values[row.name])}  ({row.takes})")
         lines += textwrap.wrap(row.doc, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines[1:])
 
@@ -124,10 +124,10 @@ def markdown() -> str:
     for cls in CLASSES:
         blocks.append(f"## {TITLES[cls]}")
         rows = entries(cls)
-        for title in dict.fromkeys(row.section for row in rows):
-            if title != TITLES[cls]:
-                blocks.append(f"### {title}")
-            blocks.append(_table([row for row in rows if row.section == title]))
+        for section_title in dict.fromkeys(row.section for row in rows):
+            if section_title != TITLES[cls]:
+                blocks.append(f"### {section_title}")
+            blocks.append(_table([row for row in rows if row.section == section_title]))
     blocks += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
     blocks += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
     blocks += ["## The plateau block", PLATEAUS, _table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
@@ -142,11 +142,11 @@ def _docs_of(cls: type) -> dict[str, tuple[str, str]]:
     sections = {number: line[6:] for number, line in enumerate(source.splitlines(), 1) if line.startswith("    # ")}
     [node] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     docs = {}
-    for item, following in pairwise(node.body):
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            text = ast.literal_eval(following.value) if isinstance(following, ast.Expr) else ""
-            section = max((number for number in sections if number < item.lineno), default=0)
-            docs[item.target.id] = text, sections.get(section, "")
+    for statement, next_statement in pairwise(node.body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            field_text = ast.literal_eval(next_statement.value) if isinstance(next_statement, ast.Expr) else ""
+            section = max((number for number in sections if number < statement.lineno), default=0)
+            docs[statement.target.id] = field_text, sections.get(section, "")
     return docs
 
 
@@ -174,7 +174,7 @@ def _table(rows: list[FieldText]) -> str:
 def _metrics_table(metrics: Iterable[Metric]) -> str:
     lines = ["| metric | unit | better | alert | meaning |", "|---|---|---|---|---|"]
     for metric in metrics:
-        bounds = "; ".join(rule.words() for rule in metric.alerts)
+        bounds = "; ".join(alert.words() for alert in metric.alerts)
         wall = " Differs between runs." if metric.wall_time else ""
         lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {bounds} | {metric.meaning}{wall} |")
     return "\n".join(lines)

@@ -64,15 +64,15 @@ class Rule:
         """The alarming values, as written after the name of the metric."""
         if self is NOT_A_NUMBER:
             return "not a number"
-        side = "below" if self.above is None else "above"
-        share, size = f"{100 * self.bound:.3g}%", abs(self.bound)
+        direction = "below" if self.above is None else "above"
+        share, magnitude = f"{100 * self.bound:.3g}%", abs(self.bound)
         return {
-            "value": f"{side} {self.bound:g}",
-            "start": f"{side} {share} of its start",
-            "before": f"{side} {size:g} times the rows before",
-            "change": f"{'down' if self.above is None else 'up'} by more than {size:g} at once",
-            "run": f"{side} {share} of its median",
-            "returns": f"{side} {size:g} times any return",
+            "value": f"{direction} {self.bound:g}",
+            "start": f"{direction} {share} of its start",
+            "before": f"{direction} {magnitude:g} times the rows before",
+            "change": f"{'down' if self.above is None else 'up'} by more than {magnitude:g} at once",
+            "run": f"{direction} {share} of its median",
+            "returns": f"{direction} {magnitude:g} times any return",
             "gained": f"left with less than {share} of its gain",
             "stalled": f"no better for {share} of the budget",
         }[self.of]
@@ -110,7 +110,7 @@ class Metric:
 
     @property
     def may_steer(self) -> bool:
-        """Whether a plateau may be told by it: it can be better, before the end, and the same seed repeats it."""
+        """Whether a plateau may follow it: it can be better, before the end, and the same seed repeats it."""
         return self.better is not None and not self.name.startswith("test/") and not self.wall_time
 
 
@@ -126,14 +126,14 @@ def load_metrics() -> dict[str, Metric]:
 
 
 def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
-    rules = []
+    alert_rules = []
     for rule in entry.get("alerts", ()):
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in rule.items()
         }
-        rules.append(Rule(**values))
+        alert_rules.append(Rule(**values))
     better = None if entry.get("better") == "none" else entry.get("better")
-    return Metric(**{**entry, "name": name, "better": better, "alerts": tuple(rules)})
+    return Metric(**{**entry, "name": name, "better": better, "alerts": tuple(alert_rules)})
 
 
 def declared(name: str) -> Metric:
@@ -153,8 +153,8 @@ def metric_of(name: str) -> Metric:
 
 def area_of(name: str) -> str:
     """`loss` of train/loss/policy, `val` of val/roll/ep_rew/mean, "" of a name without a slash."""
-    stage, _, rest = name.partition("/")
-    return rest.partition("/")[0] if stage == "train" or not rest else stage
+    stage, _, name_after_stage = name.partition("/")
+    return name_after_stage.partition("/")[0] if stage == "train" or not name_after_stage else stage
 
 
 def arranged(names: Iterable[str]) -> list[Metric]:
@@ -166,8 +166,8 @@ def arranged(names: Iterable[str]) -> list[Metric]:
         rank = AREAS.index(area) if area in AREAS else len(AREAS)
         return not metric.table, rank, area, positions.get(metric.name, len(positions)), metric.name
 
-    shown = [metric_of(name) for name in names if area_of(name) != ABOVE_AREA and name != ABOVE_NAME]
-    return sorted(shown, key=order)
+    shown_metrics = [metric_of(name) for name in names if area_of(name) != ABOVE_AREA and name != ABOVE_NAME]
+    return sorted(shown_metrics, key=order)
 
 
 def console_metrics() -> list[Metric]:

@@ -27,9 +27,13 @@ class Plateau:
 
     def words(self) -> str:
         """One line for whoever reads above a training what may steer it."""
-        by = "evaluations steer this run" if self.metric.startswith(EVALUATED) else "rows steer this run"
-        gain = f" by more than {self.min_delta:g}" if self.min_delta else ""
-        acts = [f"{key} x {factor:g}" for key, factor in self.scale.items()]
-        often = "" if not acts or self.times == 1 else ", each time" if self.times is None else f", {self.times} times"
-        ends = ([f"{', '.join(acts)}{often}"] if acts else []) + (["stop"] if self.then == "stop" else [])
-        return f"{by}: {self.patience} in a row without a better {self.metric}{gain}: {', then '.join(ends)}"
+        source = "evaluations" if self.metric.startswith(EVALUATED) else "rows"
+        margin = f" by more than {self.min_delta:g}" if self.min_delta else ""
+        reactions = []
+        if self.scale:
+            scalings = ", ".join(f"{key} x {factor:g}" for key, factor in self.scale.items())
+            reactions.append(scalings + {1: "", None: ", each time"}.get(self.times, f", {self.times} times"))
+        if self.then == "stop":
+            reactions.append("stop")
+        after = f"{self.patience} in a row without a better {self.metric}{margin}"
+        return f"{source} steer this run: {after}: {', then '.join(reactions)}"

@@ -59,11 +59,11 @@ def postponed() -> Iterator[None]:
 
 def trusting(modules: Iterable[str]) -> Trust:
     """Trust in these modules alone, as somebody typed them."""
-    named = frozenset(modules)
-    for module in named:
+    module_names = frozenset(modules)
+    for module in module_names:
         if not re.fullmatch(MODULE, module):
             raise UserError(f"--trust takes names of modules, such as mypkg, not {module[:60]!r}")
-    return Trust(modules=named)
+    return Trust(modules=module_names)
 
 
 def trust_in(run: RunDir, modules: Iterable[str]) -> Trust:
@@ -79,7 +79,7 @@ def is_dotted(name: str) -> bool:
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """The entry points of installed packages in the group `stride.GROUP`, by name; nothing is imported."""
-    return {point.name: point for point in entry_points(group=f"{GROUP}{group}")}
+    return {entry_point.name: entry_point for entry_point in entry_points(group=f"{GROUP}{group}")}
 
 
 def find(key: str, group: str, name: str) -> Any:
@@ -89,23 +89,23 @@ def find(key: str, group: str, name: str) -> Any:
     """
     if is_dotted(name):
         return attribute(key, name)
-    point = registered(group).get(name)
-    return attribute(key, point.value) if point else None
+    entry_point = registered(group).get(name)
+    return attribute(key, entry_point.value) if entry_point else None
 
 
 def attribute(key: str, name: str) -> Any:
     """`module:Name`, imported."""
-    match = DOTTED.fullmatch(name)
-    if not match:
+    parsed = DOTTED.fullmatch(name)
+    if not parsed:
         raise UserError(f"{key}: {name!r} is not module:Name, for example mypkg:Mine")
     if _postponed:
         raise TooEarlyError(name)
-    module_name, attribute_name = match.groups()
-    names = vars(import_named(module_name, key))
-    if attribute_name not in names:
-        public = [name for name in names if not name.startswith("_")]
+    module_name, attribute_name = parsed.groups()
+    attributes = vars(import_named(module_name, key))
+    if attribute_name not in attributes:
+        public = [name for name in attributes if not name.startswith("_")]
         raise UserError(f"{key}: {module_name} has no {attribute_name!r}{nearest(attribute_name, public)}")
-    return names[attribute_name]
+    return attributes[attribute_name]
 
 
 def import_named(module: str, key: str) -> ModuleType:
@@ -127,13 +127,13 @@ def import_named(module: str, key: str) -> ModuleType:
 def _near(module: str) -> str:
     """The modules beside the first part of the name that is missing."""
     package, name = None, ""
-    for part in module.split("."):
-        name = f"{name}.{part}" if name else part
+    for component in module.split("."):
+        name = f"{name}.{component}" if name else component
         spec = importlib.util.find_spec(name)
         if spec is None:
-            paths = package.submodule_search_locations if package else None
-            names = {info.name for info in pkgutil.iter_modules(paths)}
-            return nearest(part, names if paths else names - sys.stdlib_module_names)
+            search_paths = package.submodule_search_locations if package else None
+            names = {module_info.name for module_info in pkgutil.iter_modules(search_paths)}
+            return nearest(component, names if search_paths else names - sys.stdlib_module_names)
         package = spec
     return ""
 
@@ -184,10 +184,10 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
         return
     for module, key in named_modules(plain).items():
         if not trust.allows(module):
-            top = module.split(".")[0]
+            top_package = module.split(".")[0]
             raise UserError(
                 f"{where}: {key} names a module, {module[:60]!r}, and what a run from elsewhere names is never "
-                f"imported; to run that code of this machine all the same: --trust {top[:60]}"
+                f"imported; to run that code of this machine all the same: --trust {top_package[:60]}"
             )
 
 

@@ -13,15 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
-from stride.config.fields import (
-    algorithms,
-    check_algorithm,
-    check_key,
-    every_key,
-    hints,
-    is_field,
-    members,
-)
+from stride.config.fields import algorithms, check_algorithm, check_key, every_key, hints, is_field, members
 from stride.config.plugins import registered
 from stride.config.schedule import (
     KINDS,
@@ -36,13 +28,12 @@ from stride.config.schedule import (
 )
 from stride.config.schema import ALGORITHMS
 from stride.config.yaml_file import read_yaml
-from stride.utils.user_error import DEEPEST, UserError, nearest
+from stride.utils.user_error import DEEPEST, UserError, errors_in, nearest
 
 INHERIT = "_inherit_"
-LONGEST_CHAIN = 20
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 HYDRA_PREFIXES = ("++", "+", "~")  # they add or remove keys; ours always exist
-MOST_OVERRIDES, LONGEST_OVERRIDE = 200, 10_000  # a count, and characters of one
+LONGEST_OVERRIDE = 10_000  # characters
 Block = Mapping[str, Any]
 
 
@@ -105,29 +96,27 @@ class EnvironmentFile:
         """The variant and those it inherits from, nearest first."""
         names = [variant]
         while INHERIT in (block := self.blocks[names[-1]]):
-            where, parent = f"{self.path.name}:{names[-1]}: {INHERIT}", block[INHERIT]
+            location, parent = f"{self.path.name}:{names[-1]}: {INHERIT}", block[INHERIT]
             if not isinstance(parent, str) or parent not in self.blocks:
                 advice = nearest(str(parent), self.blocks)
-                raise UserError(f"{where} names no block of this file: {parent!r}{advice}")
+                raise UserError(f"{location} names no block of this file: {parent!r}{advice}")
             if parent in names:
-                raise UserError(f"{where} goes in a circle: {' -> '.join([*names, parent])}")
-            if len(names) == LONGEST_CHAIN:
-                raise UserError(f"{where} goes on over more than {LONGEST_CHAIN} blocks, from {variant} on")
+                raise UserError(f"{location} goes in a circle: {' -> '.join([*names, parent])}")
             names.append(parent)
         return names
 
     def algorithm(self, variant: str) -> str:
         """algo_id as given, else the first name of the chain that is an algorithm."""
-        chain, where = self.chain(variant), f"{self.path.name}:{variant}"
+        chain, location = self.chain(variant), f"{self.path.name}:{variant}"
         for block in (*(self.blocks[name] for name in chain), self.base):
             if "algo_id" in block:
-                return check_algorithm(block["algo_id"], where)
+                return check_algorithm(block["algo_id"], location)
         for options in (ALGORITHMS, registered("algorithms")):
             for name in chain:
                 if name in options:
-                    return check_algorithm(name, where)
+                    return check_algorithm(name, location)
         advice = nearest(variant, [*algorithms(), *every_key()])
-        raise UserError(f"{where}: needs algo_id ({', '.join(ALGORITHMS)}){advice}")
+        raise UserError(f"{location}: needs algo_id ({', '.join(ALGORITHMS)}){advice}")
 
     def raw(self, variant: str) -> Raw:
         """All that is written of the variant: base, then ancestors from the farthest, then its own block."""
@@ -140,16 +129,16 @@ class EnvironmentFile:
 
 def _base(file: str, content: Block) -> dict[str, Any]:
     """The fields at the top of the file and those under `_base`."""
-    under = content.get("_base", {})
-    if not isinstance(under, dict):
-        raise UserError(f"{file}: _base holds fields, not {under!r}")
-    if INHERIT in content or INHERIT in under:
+    base_block = content.get("_base", {})
+    if not isinstance(base_block, dict):
+        raise UserError(f"{file}: _base holds fields, not {base_block!r}")
+    if INHERIT in content or INHERIT in base_block:
         raise UserError(f"{file}: {INHERIT} belongs inside a variant")
-    base = dict(under)
+    base = dict(base_block)
     for key, value in content.items():
         if not is_field(key) and (key.startswith("_") or isinstance(value, dict)):
             continue  # a block
-        if key in under:
+        if key in base_block:
             raise UserError(f"{file}: {key} is given both on top and under _base")
         if value is None and key in ALGORITHMS:
             raise UserError(f"{file}: the variant {key!r} is empty; write {key}: {{}}")
@@ -178,22 +167,19 @@ def merged(earlier: object, later: object) -> object:
 
 def _voided(key: str, later: Block, earlier: Block) -> list[str]:
     """Keys of `earlier` that `key` in `later` replaces, so that no half of an old schedule stays in effect."""
-    parsed = parse_schedule_key(key)
-    field, part = parsed or (key, "")
+    field, schedule_part = parse_schedule_key(key) or (key, "")
     all_parts = [schedule_key(field, name) for name in ("kind", *SCHEDULE_PARTS)]
-    if part == "kind" and later[key] is None:
+    if schedule_part == "kind" and later[key] is None:
         return all_parts
     peak = peak_part(_kind_of(field, {**earlier, **later}))
-    if part:
-        return [field] if part == peak and not is_schedule(earlier.get(field)) else []
+    if schedule_part:
+        return [field] if schedule_part == peak and not is_schedule(earlier.get(field)) else []
     return all_parts if later[key] is None or is_schedule(later[key]) else [schedule_key(field, peak)]
 
 
 def _kind_of(field: str, values: Block) -> str:
-    """The kind of schedule that is written for a field, "" for none."""
-    value = values.get(field)
-    kind = values.get(f"{field}_schedule") or (value.partition("_")[0] if isinstance(value, str) else "")
-    return str(kind)
+    """The kind of schedule that is written for a field, anything else for none."""
+    return str(values.get(f"{field}_schedule") or str(values.get(field)).partition("_")[0])
 
 
 def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[Raw, str]:
@@ -201,28 +187,26 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
 
     Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys that nothing reads, or mean several runs.
     """
-    if len(overrides) > MOST_OVERRIDES:
-        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
     texts = [_bare(text) for text in overrides]
     for text in texts:  # first of all, because it decides which keys there are
         if text.startswith("algo_id="):
             algo_id = check_algorithm(value_of(text), text)
-    layer = Raw({}, {})
+    typed_values = Raw({}, {})
     earlier: dict[str, str] = {}  # key -> the override that set it
     for text in texts:
         key = text.partition("=")[0]
         _check_override_key(key, algo_id, text)
-        for other in earlier:
-            if key == other or key.startswith(f"{other}.") or other.startswith(f"{key}."):
-                raise UserError(f"{text}: {other} is already given by {earlier[other]}")
+        for earlier_key in earlier:
+            if key == earlier_key or key.startswith(f"{earlier_key}.") or earlier_key.startswith(f"{key}."):
+                raise UserError(f"{text}: {earlier_key} is already given by {earlier[earlier_key]}")
         earlier[key] = text
         name, *path = key.split(".")
         value = value_of(text)
         if path:
-            value = _nested(layer.values.get(name, raw.values.get(name)), path, value, text)
-        layer.values[name] = value
-        layer.where[name] = f"{layer.where[name]} {text}" if name in layer.where else text
-    raw = overlay(raw, layer, merge=False)
+            value = _nested(typed_values.values.get(name, raw.values.get(name)), path, value, text)
+        typed_values.values[name] = value
+        typed_values.where[name] = f"{typed_values.where[name]} {text}" if name in typed_values.where else text
+    raw = overlay(raw, typed_values, merge=False)
     for name in raw.values:  # a change of algorithm leaves keys behind that it does not have
         check_key(name, algo_id, raw.where[name])
     return raw, algo_id
@@ -234,13 +218,13 @@ def _bare(text: str) -> str:
         raise UserError(f"{' '.join(text.split())}: an override is one line")
     if len(text) > LONGEST_OVERRIDE or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
         raise UserError(f"{text}: an override has at most {LONGEST_OVERRIDE:,} characters, nested {DEEPEST} deep")
-    bare = text.removeprefix("--").strip()
+    stripped = text.removeprefix("--").strip()
     for prefix in HYDRA_PREFIXES:
-        if bare.startswith(prefix):
+        if stripped.startswith(prefix):
             raise UserError(f"{text}: overrides change keys that exist, '{prefix}' is not needed; write key=value")
-    if "=" not in bare or bare.startswith("="):
+    if "=" not in stripped or stripped.startswith("="):
         raise UserError(f"{text!r} is not an override; write key=value, for example gamma=0.98")
-    return bare
+    return stripped
 
 
 def _depth(text: str) -> int:
@@ -257,9 +241,11 @@ def _check_override_key(key: str, algo_id: str, text: str) -> None:
     check_key(name.strip(), algo_id, text)
     if name != name.strip():
         raise UserError(f"{text}: no spaces around '='; write {name.strip()}=value")
-    mappings = [field for field, hint in hints(ALGORITHMS[algo_id]).items() if any(map(_has_parts, members(hint)))]
-    if path and name not in mappings:
-        raise UserError(f"{text}: {name} has no parts; only {', '.join(mappings)} do")
+    mapping_fields = [
+        field for field, hint in hints(ALGORITHMS[algo_id]).items() if any(map(_has_parts, members(hint)))
+    ]
+    if path and name not in mapping_fields:
+        raise UserError(f"{text}: {name} has no parts; only {', '.join(mapping_fields)} do")
     if not all(path):
         raise UserError(f"{text}: the key ends in a dot or has an empty part")
 
@@ -292,12 +278,12 @@ def value_of(text: str) -> Any:
 def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[str, Any]:
     """A copy of the mapping with one entry changed."""
     entries = dict(earlier) if isinstance(earlier, Mapping) else {}
-    name, *rest = path
-    if rest:
-        inner = entries.get(name)
-        if inner is not None and not isinstance(inner, Mapping):
-            raise UserError(f"{text}: {name} is {inner!r}, which has no parts")
-        value = _nested(inner, rest, value, text)
+    name, *remaining = path
+    if remaining:
+        inner_mapping = entries.get(name)
+        if inner_mapping is not None and not isinstance(inner_mapping, Mapping):
+            raise UserError(f"{text}: {name} is {inner_mapping!r}, which has no parts")
+        value = _nested(inner_mapping, remaining, value, text)
     entries[name] = value
     return entries
 
@@ -307,17 +293,15 @@ def fold_schedules(raw: Raw, defaults: Mapping[str, object]) -> Raw:
     folded = Raw({}, dict(raw.where))
     written: dict[str, dict[str, Any]] = {}  # field -> its parts: {"policy_lr": {"kind": "linear", "end": 0.5}}
     for key, value in raw.values.items():
-        if parsed := parse_schedule_key(key):
-            field, part = parsed
-            written.setdefault(field, {})[part] = value
+        field, schedule_part = parse_schedule_key(key) or (key, "")
+        if schedule_part:
+            written.setdefault(field, {})[schedule_part] = value
             folded.where[field] = raw.where[key]
         else:
             folded.values[key] = value
     for field, parts in written.items():
-        try:
+        with errors_in(folded.where[field]):
             value = _folded(field, parts, folded.values.get(field), defaults[field])
-        except UserError as error:
-            raise UserError(f"{folded.where[field]}: {error}") from error
         if value is not None:
             folded.values[field] = value
     return folded
@@ -329,20 +313,20 @@ def _folded(field: str, parts: dict[str, object], value: object, default: object
         if len(parts) > 1:
             raise UserError(f"{field}_schedule is null, so its other keys would do nothing")
         return _without_schedule(value)
-    before = schedule_in(field, value)
-    if before is None and "kind" not in parts:
+    earlier_schedule = schedule_in(field, value)
+    if earlier_schedule is None and "kind" not in parts:
         raise UserError(f"{schedule_key(field, next(iter(parts)))} needs {field}_schedule ({', '.join(KINDS)})")
-    kind = checked_kind(parts.get("kind", before.kind if before else None))
-    if before is not None and before.kind == kind:
-        return {**asdict(before), **parts}
-    peak, constant = peak_part(kind), _without_schedule(before or value)
+    kind = checked_kind(parts.get("kind", earlier_schedule.kind if earlier_schedule else None))
+    if earlier_schedule is not None and earlier_schedule.kind == kind:
+        return {**asdict(earlier_schedule), **parts}
+    peak, constant = peak_part(kind), _without_schedule(earlier_schedule or value)
     if constant is not None and parts.get(peak, constant) != constant:
         conflict = f"{field} {constant} and {schedule_key(field, peak)} {parts[peak]}"
         raise UserError(f"{conflict} contradict each other; give only one")
-    start = parts.get(peak, default) if constant is None else constant
-    if start is None:
+    peak_value = parts.get(peak, default) if constant is None else constant
+    if peak_value is None:
         raise UserError(f"{field}_schedule needs {schedule_key(field, peak)}")
-    return {peak: start, **parts, "kind": kind}
+    return {peak: peak_value, **parts, "kind": kind}
 
 
 def _without_schedule(value: object) -> object:

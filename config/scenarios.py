@@ -25,12 +25,12 @@ def doom_scenarios() -> dict[str, Path]:
 
 def retro_games() -> list[str]:
     """Games that stable-retro can play here: those whose ROM is there; it brings one, others are imported."""
-    names = set()
+    game_names = set()
     for folder in _retro_folders():
         for rom in folder.glob("*/rom.*"):
             if rom.suffix not in (".sha", ".delta"):
-                names.add(rom.parent.name)
-    return sorted(names)
+                game_names.add(rom.parent.name)
+    return sorted(game_names)
 
 
 def retro_starts(game: str) -> list[str]:
@@ -50,8 +50,8 @@ def installed_games(term: str) -> list[str]:
 
 def some(names: Sequence[str]) -> str:
     """The first few, and how many more there are."""
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{more}"
+    remainder = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"{', '.join(names[:FEW])}{remainder}"
 
 
 def _retro_folders() -> list[Path]:
@@ -61,4 +61,4 @@ def _retro_folders() -> list[Path]:
 def _in_package(name: str, folder: str) -> list[Path]:
     """A folder of an installed package; nothing where it is not installed."""
     spec = find_spec(name)
-    return [Path(root) / folder for root in (spec.submodule_search_locations or ())] if spec else []
+    return [Path(package_root) / folder for package_root in (spec.submodule_search_locations or ())] if spec else []

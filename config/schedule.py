@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, errors_in, nearest
 
 Kind = Literal["linear", "cosine", "exponential", "warmup"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -42,11 +42,11 @@ class Schedule:
             if key not in options:
                 raise UserError(f"a schedule has no {key!r} ({', '.join(options)}){nearest(str(key), options)}")
         kind = checked_kind(value.get("kind"))
-        parts = {part: _number(part, value[part]) for part in SCHEDULE_PARTS if part in value}
-        peak = peak_part(kind)
-        if peak not in parts:
-            raise UserError(f"a {kind} schedule needs {peak}")
-        values: dict[str, Any] = {**vars(cls.named(kind, parts[peak])), **parts}
+        given_parts = {part: _number(part, value[part]) for part in SCHEDULE_PARTS if part in value}
+        peak_name = peak_part(kind)
+        if peak_name not in given_parts:
+            raise UserError(f"a {kind} schedule needs {peak_name}")
+        values = {**vars(cls.named(kind, given_parts[peak_name])), **given_parts}
         return cls(**values).checked()
 
     @classmethod
@@ -63,8 +63,10 @@ class Schedule:
         if self.start < 0 or self.end < 0:
             raise UserError(f"a schedule's start and end are at 0 or later, not at {min(self.start, self.end):g}")
         if self.kind == "exponential" and self.start_value * self.end_value <= 0:
-            ends = f"from {self.start_value:g} to {self.end_value:g}"
-            raise UserError(f"an exponential schedule cannot go {ends}: both need the same sign and neither may be 0")
+            end_values = f"from {self.start_value:g} to {self.end_value:g}"
+            raise UserError(
+                f"an exponential schedule cannot go {end_values}: both need the same sign and neither may be 0"
+            )
         return self
 
     def span(self, max_timesteps: int) -> tuple[float, float]:
@@ -113,10 +115,9 @@ def schedule_in(name: str, value: object) -> "Schedule | None":
     """The schedule in a field's value, None where it is meant as no schedule; UserError names the field."""
     if not is_schedule(value):
         return None
-    try:
-        return Schedule.parse(value)  # type: ignore[arg-type]  # is_schedule
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
+    with errors_in(name):
+        schedule = Schedule.parse(value)  # type: ignore[arg-type]  # is_schedule
+    return schedule
 
 
 def is_schedule(value: object) -> bool:
@@ -130,9 +131,9 @@ def is_named(value: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, float]:
-    short, _, number = text.partition("_")
+    short_name, _, number = text.partition("_")
     try:
-        return checked_kind(short), _number(text, float(number))
+        return checked_kind(short_name), _number(text, float(number))
     except ValueError as error:
         raise UserError(f"{text!r} is not a schedule; write lin_0.001, cos_0.001, exp_0.001 or warmup_0.001") from error
 

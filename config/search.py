@@ -21,8 +21,9 @@ from stride.config.diff import override_text
 from stride.config.metrics import declared
 from stride.config.schema import Config
 from stride.config.yaml_file import read_yaml
+from stride.runstore.run_facts import finite
 from stride.runstore.run_names import GROUP
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, errors_in, nearest
 
 METHODS = ("bayes", "random", "grid")
 NEEDED = ("method", "metric", "parameters", "variant")
@@ -84,10 +85,10 @@ class Search:
 
     def plain(self) -> dict[str, Any]:
         """The entries that a search keeps from its beginning, for JSON; more trials and seeds to confirm may follow."""
-        plain = asdict(self)
+        entries = asdict(self)
         for key in ("trials", "confirm", "threads", "gpus"):
-            del plain[key]
-        return plain
+            del entries[key]
+        return entries
 
     def signed(self, value: float) -> float:
         """The value, or its negative where less is better: the higher the better."""
@@ -102,10 +103,9 @@ class Search:
 def read_search(path: Path, trials: int | None, load: Load) -> Search:
     """The search that a file describes; `trials`: as typed."""
     raw = read_yaml(path)
-    try:
-        return _search(path.stem, raw, trials, load)
-    except UserError as error:
-        raise UserError(f"{path.name}: {error}") from error
+    with errors_in(path.name):
+        search = _search(path.stem, raw, trials, load)
+    return search
 
 
 def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
@@ -115,9 +115,9 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
     spaces, fixed = _parameters(raw["parameters"])
     config = load([variant, *fixed])
     for space in spaces:
-        ends = [int(end) if space.whole else end for end in (space.low, space.high)]
+        limits = [int(limit) if space.whole else limit for limit in (space.low, space.high)]
         values = [f"{space.key}={choice}" for choice in space.choices]
-        for override in values or [override_text(space.key, end) for end in ends]:
+        for override in values or [override_text(space.key, limit) for limit in limits]:
             load([variant, *fixed, override])  # where both ends are valid, so is all between them
     combinations = MOST
     if method == "grid":
@@ -133,9 +133,9 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
     _check_measured(metric, config, targets)
     if trials is None:
         trials = _whole("run_cap", raw.get("run_cap", combinations), 1)
-    least = factor ** len(pauses)
-    if trials < least:
-        raise UserError(f"{trials} trials are too few for {len(pauses)} rungs: one in {least} reaches the budget")
+    fewest = factor ** len(pauses)
+    if trials < fewest:
+        raise UserError(f"{trials} trials are too few for {len(pauses)} rungs: one in {fewest} reaches the budget")
     return Search(
         name=name,
         variant=variant,
@@ -156,11 +156,9 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
 
 def _check_keys(name: str, raw: Raw) -> None:
     method, variant = raw.get("method"), raw.get("variant")
+    if not GROUP.fullmatch(f"sweep-{name}"):
+        raise UserError("a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'")
     refuse(
-        (
-            not GROUP.fullmatch(f"sweep-{name}"),
-            "a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'",
-        ),
         (method == "pbt", "method: pbt was removed; use method: bayes with rungs: {first: STEPS, factor: 3}"),
         ("early_terminate" in raw, "early_terminate is W&B's own; here rungs: {first: STEPS, factor: 3} says it"),
     )
@@ -189,19 +187,19 @@ def _metric(entry: object) -> str:
 
 def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None:
     """UserError where a trial would pause, or end, before the metric was measured."""
-    every, stage = config.eval_freq_epochs, metric.partition("/")[0]
-    never = f"metric {metric} is never evaluated"
+    interval, stage = config.eval_freq_epochs, metric.partition("/")[0]
+    complaint = f"metric {metric} is never evaluated"
     if stage == "test" and (len(targets) > 1 or not config.test_episodes):
         reason = "a trial that pauses is not tested" if config.test_episodes else "test_episodes is 0"
-        raise UserError(f"{never}: {reason}; val/ and train/ are measured on the way")
-    if stage == "val" and every is None:
-        raise UserError(f"{never}: eval_freq_epochs is null")
-    if stage == "val" and isinstance(every, int):
-        epoch = (config.eval_warmup_epochs // every + 1) * every
+        raise UserError(f"{complaint}: {reason}; val/ and train/ are measured on the way")
+    if stage == "val" and interval is None:
+        raise UserError(f"{complaint}: eval_freq_epochs is null")
+    if stage == "val" and isinstance(interval, int):
+        epoch = (config.eval_warmup_epochs // interval + 1) * interval
         steps = epoch * config.epoch_iterations * config.iteration_steps
         if steps > targets[0]:
             keys = "(eval_freq_epochs, eval_warmup_epochs)"
-            raise UserError(f"{never} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
+            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
 
 
 def _pauses(entry: object, budget: int) -> tuple[tuple[int, ...], int]:
@@ -239,22 +237,22 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
         raise UserError("parameters takes key: {min: .., max: ..}, {values: [..]} or {value: ..}")
     spaces, fixed = [], []
     for key, parts in entry.items():
-        where = f"parameters: {key}"
+        location = f"parameters: {key}"
         if not isinstance(key, str):
-            raise UserError(f"{where} is not text")
+            raise UserError(f"{location} is not text")
         if key == "seed":
             raise UserError("parameters: seeds: [100, 101] says which seeds each trial has")
         if not isinstance(parts, Mapping):
-            raise UserError(f"{where} takes {{min: .., max: ..}}, {{values: [..]}} or {{value: ..}}, not {parts!r}")
+            raise UserError(f"{location} takes {{min: .., max: ..}}, {{values: [..]}} or {{value: ..}}, not {parts!r}")
         for part in parts:
             if part not in PARTS:
-                raise UserError(f"{where} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
+                raise UserError(f"{location} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
         if "value" in parts:
             fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
-            raise UserError(f"{where} is the budget, which all trials share: {{value: 1e5}}")
+            raise UserError(f"{location} is the budget, which all trials share: {{value: 1e5}}")
         else:
-            spaces.append(_space(where, key, parts))
+            spaces.append(_space(location, key, parts))
     if not spaces:
         raise UserError("parameters: nothing is searched: give one of them values, or min and max")
     return tuple(spaces), tuple(fixed)
@@ -262,12 +260,12 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
 
 def _space(where: str, key: str, parts: Raw) -> Space:
     is_whole = type(parts.get("min")) is int and type(parts.get("max")) is int
-    usual = "categorical" if "values" in parts else "int_uniform" if is_whole else "uniform"  # as W&B infers it
-    kind = parts.get("distribution", usual)
-    if kind not in DISTRIBUTIONS:
-        advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(kind), DISTRIBUTIONS)}"
-        raise UserError(f"{where}: distribution {kind!r} is none of {advice}")
-    if kind in LISTS:
+    inferred = "categorical" if "values" in parts else "int_uniform" if is_whole else "uniform"  # as W&B infers it
+    distribution = parts.get("distribution", inferred)
+    if distribution not in DISTRIBUTIONS:
+        advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(distribution), DISTRIBUTIONS)}"
+        raise UserError(f"{where}: distribution {distribution!r} is none of {advice}")
+    if distribution in LISTS:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
             raise UserError(f"{where}: values takes a list, not {values!r}: an empty range")
@@ -276,8 +274,8 @@ def _space(where: str, key: str, parts: Raw) -> Space:
             raise UserError(f"{where}: a value is given twice")
         return Space(key, choices)
     low, high = _number(where, "min", parts), _number(where, "max", parts)
-    step = _number(where, "q", parts) if kind == "q_uniform" else None
-    is_log, is_whole = kind == "log_uniform_values", kind == "int_uniform"
+    step = _number(where, "q", parts) if distribution == "q_uniform" else None
+    is_log, is_whole = distribution == "log_uniform_values", distribution == "int_uniform"
     fractional = not (low.is_integer() and high.is_integer())
     refuse(
         (low >= high, f"{where}: from {low:g} to {high:g} is an empty range"),
@@ -289,10 +287,10 @@ def _space(where: str, key: str, parts: Raw) -> Space:
 
 
 def _number(where: str, name: str, parts: Raw) -> float:
-    value = parts.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{where}: {name} takes a number, not {value!r}")
-    return float(value)
+    number = finite(parts.get(name))
+    if number is None:
+        raise UserError(f"{where}: {name} takes a number, not {parts.get(name)!r}")
+    return number
 
 
 # Which trials go on, by numbers alone: successive halving, asynchronous (ASHA; Li et al., "A system for massively
@@ -316,7 +314,5 @@ def ranked(values: Mapping[int, float]) -> list[int]:
 def promoted(values: Mapping[int, float], gone: Collection[int], factor: int) -> int | None:
     """The trial that goes on next of those that have reached a rung: one of the best of each `factor` that has not
     gone on yet. None: all of these have."""
-    for number in ranked(values)[: len(values) // factor]:
-        if number not in gone:
-            return number
-    return None
+    best = ranked(values)[: len(values) // factor]
+    return next((number for number in best if number not in gone), None)

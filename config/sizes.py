@@ -25,10 +25,10 @@ WHOLE = 1 << 63  # whole numbers in JSON are smaller: seeds and clocks are
 def check_sizes(config: Config) -> None:
     """UserError for the first size, or product of sizes, that cannot be."""
     values = vars(config)
-    for name, most in MOST.items():
+    for name, largest in MOST.items():
         for number in _numbers(values.get(name)):
-            if number > most:
-                raise UserError(f"{name} must be at most {most:,}, not {_shown(number)}")
+            if number > largest:
+                raise UserError(f"{name} must be at most {largest:,}, not {_shown(number)}")
     widths = config.hidden_dims
     if len(widths) > LAYERS or sum(a * b for a, b in pairwise(widths)) > WEIGHTS:
         raise UserError(f"hidden_dims takes at most {LAYERS:,} layers and {WEIGHTS:,} weights between them")
@@ -69,12 +69,12 @@ def _numbers(value: object) -> Iterator[int]:
     """Every whole number inside plain data."""
     if isinstance(value, int):
         yield value
-    items = value.values() if isinstance(value, Mapping) else value
-    for item in items if isinstance(items, Iterable) and not isinstance(items, str) else ():
-        yield from _numbers(item)
+    elements = value.values() if isinstance(value, Mapping) else value
+    for element in elements if isinstance(elements, Iterable) and not isinstance(elements, str) else ():
+        yield from _numbers(element)
 
 
 def _shown(number: int) -> str:
     """The number; about how many digits it has where Python refuses to write it: more than 4,300."""
-    digits = int(number.bit_length() * 0.30103) + 1
-    return f"{number:,}" if -WHOLE < number < WHOLE else f"a number of {digits} digits"
+    digit_count = int(number.bit_length() * 0.30103) + 1
+    return f"{number:,}" if -WHOLE < number < WHOLE else f"a number of {digit_count} digits"

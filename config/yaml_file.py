@@ -53,12 +53,12 @@ class Loader(yaml.SafeLoader):
 
     def construct_checked(self, node: yaml.ScalarNode) -> Any:
         """The value of the text of a number or a flag; `!!int x` is an error. Decimal, whatever the leading zeros."""
-        text, kind = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
-        kinds = (kind, "int") if kind == "float" else (kind,)
-        if not any(name in kinds and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
-            raise yaml.MarkedYAMLError(problem=f"{text!r} is no {kind}", problem_mark=node.start_mark)
+        text, tag_name = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
+        accepted_tags = (tag_name, "int") if tag_name == "float" else (tag_name,)
+        if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
+            raise yaml.MarkedYAMLError(problem=f"{text!r} is no {tag_name}", problem_mark=node.start_mark)
         try:
-            return MAKE[kind](text)
+            return MAKE[tag_name](text)
         except ValueError as error:
             raise yaml.MarkedYAMLError(problem=f"{text!r}: {error}", problem_mark=node.start_mark) from error
 

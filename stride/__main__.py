@@ -27,17 +27,19 @@ def main() -> NoReturn:
 def run_command(argv: list[str]) -> int:
     """Run the command that the first word names, with the rest as its arguments."""
     # a shell asks for words that complete a line: argcomplete's variable, the line is in COMP_LINE
-    word, *rest = ["completion"] if "_ARGCOMPLETE" in os.environ else argv or ["--help"]
+    command_name, *arguments = ["completion"] if "_ARGCOMPLETE" in os.environ else argv or ["--help"]
     commands = {command.name: command for command in COMMANDS}
-    if word in ("-h", "--help", "help"):
+    if command_name in ("-h", "--help", "help"):
         print(help_text(), end="")
         return 0
-    if word in ("-V", "--version"):
+    if command_name in ("-V", "--version"):
         print(f"stride {version('stride-rl')}")
         return 0
-    if word not in commands:
-        raise UserError(f"stride has no command {word!r}{nearest(word, commands)}; stride --help lists them")
-    return become(commands[word], rest)
+    if command_name not in commands:
+        raise UserError(
+            f"stride has no command {command_name!r}{nearest(command_name, commands)}; stride --help lists them"
+        )
+    return become(commands[command_name], arguments)
 
 
 def help_text() -> str:

@@ -54,11 +54,11 @@ def train(
     flags |= {"trust": ",".join(trust), "project": os.fspath(project)}
     _check_call(config_id, env is not None, algo, flags)
     with in_project(project), nullcontext("") if env is None else given(env, flags["resume"]) as env_id:
-        words = [f"{env_id}:{algo}"] if algo else [config_id] if config_id else []
-        words += [f"--{name}={value}" for name, value in flags.items() if value]
-        words += [override_text(key, value) for key, value in changes.items()]
-        arguments = parse_arguments([*words, *["-q"] * quiet])
-        with called("train", words):
+        arguments_typed = [f"{env_id}:{algo}"] if algo else [config_id] if config_id else []
+        arguments_typed += [f"--{name}={value}" for name, value in flags.items() if value]
+        arguments_typed += [override_text(key, value) for key, value in changes.items()]
+        arguments = parse_arguments([*arguments_typed, *["-q"] * quiet])
+        with called("train", arguments_typed):
             code, run = train_run(replace(arguments, debug=False))  # whoever debugs a program debugs more than this
         if code > 128:
             signal.raise_signal(code - 128)  # all is saved: now it is the program's own

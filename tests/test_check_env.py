@@ -94,11 +94,11 @@ def test_the_page_lists_every_finding():
 )
 def test_wrong_words_are_refused(words, said):
     with pytest.raises(UserError, match=said):
-        parse_check(words, "check_env")
+        parse_check(words)
 
 
 def test_arguments_are_read_as_yaml():
-    arguments = parse_check(["x:Y", "--kwargs", "size=5", "mode=easy", "walls=[1, 2]", "--json"], "check_env")
+    arguments = parse_check(["x:Y", "--kwargs", "size=5", "mode=easy", "walls=[1, 2]", "--json"])
     assert arguments.kwargs == {"size": 5, "mode": "easy", "walls": [1, 2]} and arguments.json
 
 

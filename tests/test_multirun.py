@@ -57,7 +57,7 @@ def test_every_environment_has_every_combination():
     given = parse_arguments(["A-v0:x", "B-v0:y", "-m", "a=1,2", "--seed", "1-3"])
     told = [(each.config_id, each.overrides) for each in given.each()]
     assert told == [("A-v0:x", ("a=1",)), ("A-v0:x", ("a=2",)), ("B-v0:y", ("a=1",)), ("B-v0:y", ("a=2",))]
-    assert given.many and given.asked == ("A-v0:x", "B-v0:y", "-m", "a=1,2")
+    assert given.many and given.typed == ("A-v0:x", "B-v0:y", "-m", "a=1,2")
     one = parse_arguments(["A-v0:x", "-m", "a=1"])
     assert not one.many and one.each() == [one] and one.overrides == ("a=1",)
     assert parse_arguments(["A-v0:x", "b=1,2"]).overrides == ("b=1,2",), "without -m a value is what it is"

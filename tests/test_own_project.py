@@ -95,7 +95,7 @@ def test_a_yaml_file_and_its_modules_in_a_plain_folder(tmp_path):
 
 
 def test_its_configs_come_before_the_shipped_ones(walker):
-    assert parse_config_id("Walker-v0:ppo").variant == "ppo" and load_config("Walker-v0", "ppo").spec.goal == 0.8
+    assert parse_config_id("Walker-v0:ppo")[1] == "ppo" and load_config("Walker-v0", "ppo").spec.goal == 0.8
     (walker / "configs" / "CartPole-v1.yaml").write_text("ppo: {max_timesteps: 7_000}\n")
     assert load_config("CartPole-v1", "ppo").max_timesteps == 7_000
     assert load_shipped("CartPole-v1", "ppo").max_timesteps == 150_000

@@ -5,7 +5,8 @@ Any text becomes one harmless line for a terminal and a log. Only the standard l
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 MOST = 290  # characters of a line; with "error: " in front it stays below 300
@@ -28,6 +29,15 @@ class UserError(ValueError):
     def _render_traceback_(self) -> list[str]:
         """IPython shows this line instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+@contextmanager
+def errors_in(where: str) -> Iterator[None]:
+    """Inside, the line of a UserError begins with `where`: the file, block or key that it is about."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 class NumbersError(ArithmeticError, ValueError):

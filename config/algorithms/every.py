@@ -1,6 +1,6 @@
 """Keys of every algorithm; the text under a field is the manual, --help and docs/config.md."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stride.config.plateau import Plateau
@@ -185,9 +185,9 @@ class Config:
 
     def schedules(self) -> dict[str, Schedule]:
         """The fields that change with the clock."""
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in values if isinstance(value, Schedule)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, Schedule)}
 
     def driven(self) -> tuple[str, ...]:
         """The fields whose value may change while it is trained: by the clock, or at a plateau."""
-        return (*dict.fromkeys((*self.schedules(), *(self.plateau.scale if self.plateau else ()))),)
+        scaled = self.plateau.scale if self.plateau else {}
+        return tuple({**self.schedules(), **scaled})

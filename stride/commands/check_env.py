@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from stride.commands.usage import OneLineParser, spelled
+from stride.commands.usage import OneLineParser
 from stride.envs_gym.check.finding import FAULT, PARTS, CheckResult
 from stride.envs_gym.check.screen import page, progress
 from stride.envs_gym.check.watched import check
@@ -20,10 +20,10 @@ from stride.utils.user_error import UserError, check_value
 
 EXAMPLES = """\
 examples:
-  {program} CartPole-v1                           any id that Gymnasium knows
-  {program} mypackage:MyWorld-v0                  imports mypackage, which registers it
-  {program} mypackage.world:MyWorld --kwargs size=5 mode=easy    a class, registered or not
-  {program} MyWorld-v0 --json | jq .findings      for programs; docs/check_env.md says what it holds
+  stride check-env CartPole-v1                           any id that Gymnasium knows
+  stride check-env mypackage:MyWorld-v0                  imports mypackage, which registers it
+  stride check-env mypackage.world:MyWorld --kwargs size=5 mode=easy    a class, registered or not
+  stride check-env MyWorld-v0 --json | jq .findings      for programs; docs/check_env.md says what it holds
 exit codes:
   0 no fault (maybe warnings and notes); 1 a fault; 2 the arguments are wrong, nothing was checked
 """
@@ -43,11 +43,11 @@ class CheckArguments:
     json: bool
 
 
-def build_check_parser(program: str = "stride check-env") -> OneLineParser:
+def build_check_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog=program,
+        prog="stride check-env",
         description="Check an environment: its form, and what costs people weeks. Each finding comes with a cure.",
-        epilog=EXAMPLES.format(program=program),
+        epilog=EXAMPLES,
     )
     parser.add_argument("env", metavar="ENV", help="ID, module:ID or module:Class")
     parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="arguments of its constructor")
@@ -60,9 +60,9 @@ def build_check_parser(program: str = "stride check-env") -> OneLineParser:
     return parser
 
 
-def parse_check(argv: list[str], program: str) -> CheckArguments:
+def parse_check(argv: list[str]) -> CheckArguments:
     """argv without the program's name; UserError for what is unknown or out of range. No environment is made."""
-    parsed = build_check_parser(program).parse_all(argv)
+    parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
         raise UserError(f"{parsed.env!r} is no environment; ID, module:ID or module:Class are")
     if not 1 <= parsed.steps <= MOST_STEPS:
@@ -88,7 +88,7 @@ def _pair(word: str) -> tuple[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Exit code: 1 where a fault was detected."""
-    arguments = parse_check(argv, spelled())
+    arguments = parse_check(argv)
     result = checked(arguments)
     if arguments.json:
         print(json.dumps(result.data()), flush=True)

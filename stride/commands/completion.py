@@ -149,11 +149,11 @@ def keys(config_id: str, prefix: str) -> list[str]:
 
 def choices(hint: object) -> list[str]:
     """The words that a key takes, where these are all there are."""
-    words: list[object] = []
+    options: list[object] = []
     for member in members(hint):
-        words += get_args(member) if get_origin(member) else ()
-    words += [False, True] if bool in members(hint) else []
-    return [str(word).lower() for word in words if isinstance(word, str | int)]
+        options += get_args(member) if get_origin(member) else ()
+    options += [False, True] if bool in members(hint) else []
+    return [str(option).lower() for option in options if isinstance(option, str | int)]
 
 
 if __name__ == "__main__":

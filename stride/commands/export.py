@@ -40,9 +40,9 @@ def main(argv: list[str]) -> int:
     path = arguments.path(loaded.config.env_id, loaded.config.variant)
     say(f"exporting  {loaded.run.id}, {loaded.checkpoint}, as {path}")
     likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
-    of = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
-    chosen = "; all actions equal" if likeness.chosen else ""
-    say(f"verified   at most {likeness.worst:.1e} from the policy on {of}, {TOLERANCE:g} is allowed{chosen}")
+    description = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
+    remark = "; all actions equal" if likeness.chosen else ""
+    say(f"verified   at most {likeness.worst:.1e} from the policy on {description}, {TOLERANCE:g} is allowed{remark}")
     say(f"written    {path}, {path.stat().st_size:,} bytes")
     return 0
 

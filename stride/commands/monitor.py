@@ -10,15 +10,14 @@ from stride.report.monitor.run_list import find_target
 from stride.utils import entry
 from stride.utils.user_error import UserError
 
-PROGRAM = "stride monitor"
 EXAMPLES = """\
 examples:
-  {program}                     the newest run in training; where there is none the newest of all
-  {program} --latest            the newest run, in training or not
-  {program} 20260101-120000-Ca  a run by the beginning of its id, @last, @best:ENV, or a folder's path
-  {program} group:@last         a group of seeds, and all other runs
-  {program} --once              one screen as text; in a pipe without colours
-  {program} --json | jq .state  for programs
+  stride monitor                     the newest run in training; where there is none the newest of all
+  stride monitor --latest            the newest run, in training or not
+  stride monitor 20260101-120000-Ca  a run by the beginning of its id, @last, @best:ENV, or a folder's path
+  stride monitor group:@last         a group of seeds, and all other runs
+  stride monitor --once              one screen as text; in a pipe without colours
+  stride monitor --json | jq .state  for programs
 keys:
   q quits, the training goes on; p freezes the display; left and right go to other runs in training, up and down
   scroll; m shows all runs, enter opens a group or goes into a run; s sorts otherwise
@@ -30,11 +29,11 @@ exit codes:
 """
 
 
-def build_monitor_parser(program: str = PROGRAM) -> OneLineParser:
+def build_monitor_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog=program,
+        prog="stride monitor",
         description="Look on while runs train, or at their results; as many monitors as one likes.",
-        epilog=EXAMPLES.format(program=program),
+        epilog=EXAMPLES,
     )
     parser.add_argument("run", nargs="?", metavar="RUN", default="", help="which run; group:NAME begins with all runs")
     parser.add_argument("--latest", action="store_true", help="the newest run, in training or not")

@@ -51,11 +51,11 @@ def main(argv: list[str]) -> int:
 
 def project_files(name: str) -> dict[str, str]:
     """Every file of a new project, by its path in it."""
-    words = words_of(name)
+    placeholders = words_of(name)
     files = {}
     for path, source in FILES.items():
         template = (TEMPLATE / f"{source}.txt").read_text(encoding="utf-8")
-        files[string.Template(path).substitute(words)] = string.Template(template).substitute(words)
+        files[string.Template(path).substitute(placeholders)] = string.Template(template).substitute(placeholders)
     return files | {"configs/schema.json": schema_text() + "\n"}
 
 
@@ -91,8 +91,8 @@ def typed(command: str) -> str:
 
 
 def first_steps(folder: Path) -> list[str]:
-    words = words_of(folder.absolute().name)
-    return [f"cd {shlex.quote(str(folder))}", f"{words['train']} {words['env_id']}:ppo"]
+    placeholders = words_of(folder.absolute().name)
+    return [f"cd {shlex.quote(str(folder))}", f"{placeholders['train']} {placeholders['env_id']}:ppo"]
 
 
 if __name__ == "__main__":

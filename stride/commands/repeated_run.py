@@ -38,15 +38,15 @@ CLOCK = ("epoch", "iterations", "env_steps", "exported")
 @contextmanager
 def scratch() -> Iterator[None]:
     """A runs folder of its own, gone afterwards."""
-    before = os.environ.get("STRIDE_RUNS")
+    previous_folder = os.environ.get("STRIDE_RUNS")
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
         os.environ["STRIDE_RUNS"] = folder
         try:
             yield
         finally:
             os.environ.pop("STRIDE_RUNS")
-            if before is not None:
-                os.environ["STRIDE_RUNS"] = before
+            if previous_folder is not None:
+                os.environ["STRIDE_RUNS"] = previous_folder
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stride.commands.train_arguments import TRUST, trusted
-from stride.commands.usage import OneLineParser, add_project
+from stride.commands.usage import OneLineParser, add_project, check_output_file
 from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError, check_file_name
@@ -131,13 +131,12 @@ def parse_play(argv: list[str]) -> PlayArguments:
 
 def _check_video(name: str) -> None:
     check_file_name(name, "--video")
-    path = Path(name).absolute()
+    path = Path(name)
     if path.is_dir():
         return
     if path.suffix != ".mp4":
         raise UserError(f"--video writes .mp4 files or into a folder, and {name} is neither")
-    if not path.parent.is_dir():
-        raise UserError(f"--video {name}: there is no folder {path.parent}")
+    check_output_file("--video", name)
 
 
 def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
@@ -249,16 +248,10 @@ def parse_export(argv: list[str]) -> ExportArguments:
     for module in ONNX_MODULES if arguments.kind == "onnx" else ():
         if find_spec(module) is None:
             raise UserError(f"--onnx needs {module}: pip install 'stride-rl[export]'")
-    if not arguments.out:
-        return arguments
-    check_file_name(arguments.out, "--out")
     path, suffix = Path(arguments.out), SUFFIXES[arguments.kind]
-    if path.suffix != suffix:
+    if arguments.out and path.suffix != suffix:
         raise UserError(f"--{arguments.kind} writes {suffix} files: --out {path.with_suffix(suffix)}, not {path}")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.absolute().parent}")
-    if path.is_dir():
-        raise UserError(f"--out {path} is a folder; name a file in it")
+    check_output_file("--out", arguments.out)
     return arguments
 
 

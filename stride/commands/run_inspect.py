@@ -50,11 +50,11 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in ENDS}
+    previous_handlers = {number: signal.signal(number, end) for number in ENDS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 

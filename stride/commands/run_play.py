@@ -52,7 +52,7 @@ WIDEST = 200  # columns of a table that no terminal bounds
 def main(argv: list[str]) -> int:
     arguments = parse_play(argv)
     # with --json standard output holds the object and nothing else
-    say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     if arguments.group:
         return compare(arguments, say)
     loaded = load_run(arguments.run_id, arguments.checkpoint, arguments.trust)
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     window = wants_window(arguments, say)
     name = f"{loaded.config.env_id}:{loaded.config.variant}"
     say(f"{name}  {loaded.run.id}, {loaded.checkpoint}, {arguments.mode}, seed {arguments.seed}")
-    played: list[Counted] = []
+    played = []
     for episode in watch(loaded, arguments, window, say) if window or watched else count(loaded, arguments):
         played.append(episode)
         say(f"episode {episode.number + 1:>3}  return {episode.episode_return:10.2f}  length {episode.length:6,}")
@@ -80,17 +80,17 @@ def main(argv: list[str]) -> int:
 def compare(arguments: PlayArguments, say: Say) -> int:
     """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
     groups = [group for selector in group_selectors(arguments.run_id) for group in read_group(selector).parts]
-    how = "of the closing tests"
+    basis = "of the closing tests"
     if arguments.headless:
         for index, group in enumerate(groups):
             seeds = tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds)
             groups[index] = replace(group, seeds=seeds)
-        how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
+        basis = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
     width = standard_output().width if sys.stdout.isatty() else WIDEST
-    for line in comparison_lines(groups, how, width):
+    for line in comparison_lines(groups, basis, width):
         say(line)
     if arguments.json:
-        print(json.dumps(comparison_data(groups, how)))
+        print(json.dumps(comparison_data(groups, basis)))
     return 0
 
 
@@ -142,8 +142,8 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             say(steering.help())
         film = None
         if arguments.filmed:
-            where = places(loaded, arguments)
-            film = stack.enter_context(Film(where, arguments.episodes, frames_per_second(env), arguments.captions))
+            paths = places(loaded, arguments)
+            film = stack.enter_context(Film(paths, arguments.episodes, frames_per_second(env), arguments.captions))
         for number in range(arguments.episodes):
             total = 0.0
             opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
@@ -189,9 +189,9 @@ def describe(moment: EpisodeStep, names: tuple[str, ...]) -> str:
             thoughts.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
     if "q" in columns:
         thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
-    done = f"action {moment.choice.action}  reward {moment.reward:g}"
-    end = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
-    return f"step {moment.step:>4}  {', '.join(thoughts)}  {done}{end}"
+    action_text = f"action {moment.choice.action}  reward {moment.reward:g}"
+    ending = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
+    return f"step {moment.step:>4}  {', '.join(thoughts)}  {action_text}{ending}"
 
 
 def wait() -> None:
@@ -235,9 +235,9 @@ def goal_here(loaded: LoadedRun) -> float | None:
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    number = summary["episodes"]
-    over = f"{number} episode{'s' if number > 1 else ''}"
-    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {goal_words(summary)}"
+    episode_count = summary["episodes"]
+    played = f"{episode_count} episode{'s' if episode_count > 1 else ''}"
+    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {played}: {goal_words(summary)}"
 
 
 def goal_words(summary: dict[str, Any]) -> str:
@@ -245,8 +245,8 @@ def goal_words(summary: dict[str, Any]) -> str:
     goal, shipped = summary["goal"], summary["goal_here"]
     if goal is None:
         return "no goal"
-    which = f"{goal:g}" if shipped in (None, goal) else f"the publisher's {goal:g}; here {shipped:g}"
-    return f"goal {'met' if summary['goal_met'] else 'not met'} ({which})"
+    goal_text = f"{goal:g}" if shipped in (None, goal) else f"the publisher's {goal:g}; here {shipped:g}"
+    return f"goal {'met' if summary['goal_met'] else 'not met'} ({goal_text})"
 
 
 def is_refused(error: Exception) -> bool:

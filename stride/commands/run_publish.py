@@ -45,15 +45,17 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)
-    facts, own = public_facts(loaded), find_own(find_token())
+    public_info, secrets = public_facts(loaded), find_own(find_token())
     message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
-    show_texts([*written_texts(facts), WrittenText("--message", arguments.message)], own, arguments.allow_text)
+    show_texts(
+        [*written_texts(public_info), WrittenText("--message", arguments.message)], secrets, arguments.allow_text
+    )
     is_dry_run = arguments.folder is not None
     owner = NOBODY if is_dry_run else who_am_i()  # a wrong token is refused before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
-    files = build_files(loaded, repo, facts, say)
-    check_nothing_left({**files, "--message": message.encode()}, own)
+    files = build_files(loaded, repo, public_info, say)
+    check_nothing_left({**files, "--message": message.encode()}, secrets)
     if is_dry_run:
         write_folder(files, arguments.folder)
         return 0
@@ -63,9 +65,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def show_texts(texts: list[WrittenText], own: list[Secret], allowed: bool) -> None:
+def show_texts(texts: list[WrittenText], secrets: list[Secret], allowed: bool) -> None:
     """Print the texts that a person wrote, before they are sent; UserError where the scanner finds a secret."""
-    suspicious = findings(texts, own)
+    suspicious = findings(texts, secrets)
     if not allowed:
         refuse(suspicious)
     for finding in suspicious:

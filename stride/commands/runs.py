@@ -9,9 +9,8 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from stride.commands.usage import OneLineParser, spelled
+from stride.commands.usage import OneLineParser, check_output_file
 from stride.report.ledger.selection import find_runs, refreshed, select
 from stride.report.ledger.table import COLUMNS, data, table
 from stride.report.ledger.written import write_output
@@ -23,15 +22,15 @@ from stride.utils.user_error import UserError, nearest, printable
 
 EXAMPLES = """\
 examples:
-  {program} list --filter 'env=CartPole and test>=475' --sort -test
-  {program} list --filter 'policy_lr<1e-3 age<7d' --columns run,seed,policy_lr,test --json
-  {program} show @last                                everything about a run
-  {program} compare @last @best --metrics train/policy/entropy --svg curves.svg
-  {program} export --filter env=Acrobot --format latex --by variant
-  {program} tag @last good tuned;  {program} note @last 'entropy bonus doubled'
-  {program} cleanup --keep-best 3 --keep-recent 30d --dry-run
-  {program} explain train/policy/approx_kl            meaning, unit, bounds, what to try
-  {program} diff RUN RUN                              where two runs of one config part
+  stride runs list --filter 'env=CartPole and test>=475' --sort -test
+  stride runs list --filter 'policy_lr<1e-3 age<7d' --columns run,seed,policy_lr,test --json
+  stride runs show @last                                everything about a run
+  stride runs compare @last @best --metrics train/policy/entropy --svg curves.svg
+  stride runs export --filter env=Acrobot --format latex --by variant
+  stride runs tag @last good tuned;  stride runs note @last 'entropy bonus doubled'
+  stride runs cleanup --keep-best 3 --keep-recent 30d --dry-run
+  stride runs explain train/policy/approx_kl            meaning, unit, bounds, what to try
+  stride runs diff RUN RUN                              where two runs of one config part
 a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of which must hold; VALUE is 400, 20k, 10m,
   2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started group tag
   note commit settings id, any key of a config, and the last value of any metric.
@@ -62,11 +61,9 @@ NARROWEST = 80
 MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
 
 
-def build_runs_parser(program: str = "stride runs") -> OneLineParser:
+def build_runs_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog=program,
-        description="Everything about the runs that are stored.",
-        epilog=EXAMPLES.format(program=program),
+        prog="stride runs", description="Everything about the runs that are stored.", epilog=EXAMPLES
     )
     subparsers = parser.add_subparsers(dest="command", metavar="WORD", required=True)
     add = {}  # subcommand -> its add_argument
@@ -104,9 +101,9 @@ def build_runs_parser(program: str = "stride runs") -> OneLineParser:
     return parser
 
 
-def parse_runs(argv: list[str], program: str) -> argparse.Namespace:
+def parse_runs(argv: list[str]) -> argparse.Namespace:
     """argv without the program's name; UserError for what is unknown or out of range."""
-    parser = build_runs_parser(program)
+    parser = build_runs_parser()
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UserError(f"no word {argv[0]!r}{nearest(argv[0], COMMANDS)}; words: {', '.join(COMMANDS)}")
     arguments, unknown = parser.parse_known_args(joined(argv))
@@ -117,9 +114,8 @@ def parse_runs(argv: list[str], program: str) -> argparse.Namespace:
         raise UserError(f"--limit is a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
     if arguments.command == "tag":
         arguments.tags = [check_tag(tag) for tag in arguments.tags]
-    for name in (getattr(arguments, "out", ""), getattr(arguments, "svg", "")):
-        if name:
-            _check_file(name)
+    for flag in ("out", "svg"):
+        check_output_file(f"--{flag}", getattr(arguments, flag, ""))
     if arguments.command == "cleanup":
         _check_cleanup(arguments)
     return arguments
@@ -127,27 +123,19 @@ def parse_runs(argv: list[str], program: str) -> argparse.Namespace:
 
 def joined(argv: list[str]) -> list[str]:
     """`--sort -test` as one word: argparse takes the second for a flag."""
-    words: list[str] = []
-    for word in argv:
-        if words and words[-1] == "--sort" and re.fullmatch(r"-[^-].*", word):
-            words[-1] = f"--sort={word}"
+    arguments: list[str] = []
+    for argument in argv:
+        if arguments and arguments[-1] == "--sort" and re.fullmatch(r"-[^-].*", argument):
+            arguments[-1] = f"--sort={argument}"
         else:
-            words.append(word)
-    return words
+            arguments.append(argument)
+    return arguments
 
 
 def flags_of(parser: argparse.ArgumentParser, command: str) -> list[str]:
     """The flags that a subcommand takes."""
     [subparsers] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [flag for action in subparsers.choices[command]._actions for flag in action.option_strings]
-
-
-def _check_file(name: str) -> None:
-    path = Path(name)
-    if "\0" in name or not path.absolute().parent.is_dir():
-        raise UserError(f"{name!r}: there is no folder {path.absolute().parent}")
-    if path.is_dir():
-        raise UserError(f"{name} is a folder; name a file in it")
 
 
 def _check_cleanup(arguments: argparse.Namespace) -> None:
@@ -164,7 +152,7 @@ def _check_cleanup(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: list[str]) -> int:
-    arguments = parse_runs(argv, spelled())
+    arguments = parse_runs(argv)
     if lines := SUBCOMMANDS[arguments.command](arguments):
         print("\n".join(map(printable, lines)))  # whatever a run's files say, it is one harmless line each
     return 0
@@ -180,11 +168,11 @@ def list_runs(arguments: argparse.Namespace) -> list[str]:
     if not lines:
         return [f"no run under {runs_root()}{' that matches' if arguments.filter else ''}"]
     width = _width()
-    shown = lines[:MOST_SHOWN] if width and not arguments.limit else lines
-    output = table(shown, columns or COLUMNS, fields, width)
-    output += [f"{line.id}: {line.fault or line.reason}" for line in shown if line.fault or line.reason]
-    if len(shown) < len(lines):
-        output.append(f"{len(shown):,} of {len(lines):,} runs; --limit N shows more")
+    shown_lines = lines[:MOST_SHOWN] if width and not arguments.limit else lines
+    output = table(shown_lines, columns or COLUMNS, fields, width)
+    output += [f"{line.id}: {line.fault or line.reason}" for line in shown_lines if line.fault or line.reason]
+    if len(shown_lines) < len(lines):
+        output.append(f"{len(shown_lines):,} of {len(lines):,} runs; --limit N shows more")
     return output
 
 

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
 
 
 def text() -> str:
-    """As it lies in every new project, and beside the shipped files once `make` has written it."""
+    """The text of the file in every new project, and beside the shipped files once `make` has written it."""
     return json.dumps(schema(), indent=1)
 
 

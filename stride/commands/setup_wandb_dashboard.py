@@ -45,8 +45,8 @@ def send(arguments: argparse.Namespace) -> int:
     import wandb
 
     try:
-        hidden = others(arguments.entity, arguments.project) if arguments.select_latest else []
-        page = workspace(arguments.entity, arguments.project, hidden)
+        hidden_runs = others(arguments.entity, arguments.project) if arguments.select_latest else []
+        page = workspace(arguments.entity, arguments.project, hidden_runs)
         existing = find_page(page)
         if existing is not None:
             if not arguments.overwrite:

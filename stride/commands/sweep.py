@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stride.commands.sweep_runs import SearchRuns
 from stride.commands.train_arguments import parse_arguments
-from stride.commands.usage import OneLineParser, spelled
+from stride.commands.usage import OneLineParser
 from stride.config.extras import LOCAL, NEEDS_OPTUNA, check_machines
 from stride.config.general import Task
 from stride.config.schema import Config
@@ -31,9 +31,9 @@ from stride.utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
-  {program} config/sweeps/cartpole.yaml             27 trials, side by side; docs/scale.md says what the file may hold
-  {program} mine.yaml --trials 54                   the same search with more of them; goes on where it was stopped
-  {program} mine.yaml --on ray                      on a cluster
+  stride sweep config/sweeps/cartpole.yaml        27 trials, side by side; docs/scale.md says what the file may hold
+  stride sweep mine.yaml --trials 54              the same search with more of them; goes on where it was stopped
+  stride sweep mine.yaml --on ray                 on a cluster
 exit codes:
   0 searched and confirmed; 1 no trial came to an end; 2 the arguments or the file are wrong, nothing was begun;
   130 and 143 stopped by Ctrl-C or SIGTERM: the same command goes on
@@ -45,11 +45,11 @@ class NothingFoundError(RuntimeError):
     """No trial of a search came to its end."""
 
 
-def build_sweep_parser(program: str = "stride sweep") -> OneLineParser:
+def build_sweep_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog=program,
+        prog="stride sweep",
         description="Search for hyperparameters: trials are runs that pause, the best go on, and are confirmed.",
-        epilog=EXAMPLES.format(program=program),
+        epilog=EXAMPLES,
     )
     parser.add_argument("file", metavar="FILE", help="a sweep in W&B's format, with `variant` and what else is ours")
     text = "where the trials are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
@@ -58,12 +58,12 @@ def build_sweep_parser(program: str = "stride sweep") -> OneLineParser:
     return parser
 
 
-def parse_sweep(argv: list[str], program: str) -> Namespace:
+def parse_sweep(argv: list[str]) -> Namespace:
     """argv without the program's name: `file`, `on` and `trials`, a number or None.
 
     UserError for what is unknown, out of range or not installed.
     """
-    arguments = build_sweep_parser(program).parse_all(argv)
+    arguments = build_sweep_parser().parse_all(argv)
     check_machines(arguments.on)
     trials = arguments.trials
     if trials is not None:
@@ -78,7 +78,7 @@ def parse_sweep(argv: list[str], program: str) -> Namespace:
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    arguments = parse_sweep(argv, spelled())
+    arguments = parse_sweep(argv)
     search, program = read_search(arguments.file, arguments.trials, load), places.program("train")
     with pool_on(arguments.on, search.threads, search.gpus, program) as (pool, workers):
         folder = folder_for(search)

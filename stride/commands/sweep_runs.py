@@ -47,12 +47,12 @@ def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, 
         for trial in trials:
             if trial.under_way and (trial.number, trial.bound) not in started:
                 return trial
-        for rung, above in reversed([*pairwise(search.targets)]):
+        for rung, next_rung in reversed([*pairwise(search.targets)]):
             scores = {trial.number: search.signed(trial.values[rung]) for trial in trials if rung in trial.values}
-            gone = {trial.number for trial in trials if not trial.alive or trial.bound > rung}
-            number = promoted(scores, gone, search.factor)
+            unavailable = {trial.number for trial in trials if not trial.alive or trial.bound > rung}
+            number = promoted(scores, unavailable, search.factor)
             if number is not None:
-                journal.send(number, above)
+                journal.send(number, next_rung)
                 break
         else:
             if len(trials) >= search.trials:
@@ -85,7 +85,7 @@ class SearchRuns:
         self.search, self.journal, self._program = search, journal, program
         self._commands: list[list[str]] = []
         self._infos: list[TrialRun] = []  # in the order of the commands
-        self._running: set[int] = set()  # indices of commands
+        self._ended = 0  # how many of the commands
         self._scores: dict[int, dict[int, TrialScore]] = {}  # by trial and seed, until all seeds of the trial have one
         self._start, self._steps = time.monotonic(), 0  # env steps since then
         self._steps_left = self._expected() - self._spent()
@@ -109,25 +109,25 @@ class SearchRuns:
     def best(self) -> list[Trial]:
         """The trials with the best values at the end."""
         complete = {trial.number: trial for trial in self.journal.trials if trial.state == COMPLETE}
-        order = ranked({number: self.search.signed(trial.last) for number, trial in complete.items()})
-        return [complete[number] for number in order[:BEST]]
+        ranking = ranked({number: self.search.signed(trial.last) for number, trial in complete.items()})
+        return [complete[number] for number in ranking[:BEST]]
 
     def confirm(self, pool: Pool, workers: int, noted: Noted) -> SweepResult | None:
         """The best trained on fresh seeds, from the start; None where that was stopped."""
         search, seeds = self.search, self._fresh_seeds()
         trainings = [(trial, seed) for trial in self.best() for seed in seeds]
         commands = [self._from_start(trial, seed) for trial, seed in trainings]
-        scores: dict[tuple[int, int], TrialScore] = {}  # by trial and seed
+        scores = {}  # by trial and seed
         for finished in self._pooled(pool, commands, workers, noted):
-            code, line = exit_and_line(finished)
-            if code in STOPPED:
+            exit_code, line = exit_and_line(finished)
+            if exit_code in STOPPED:
                 return None
             trial, seed = trainings[finished.index]
-            result = None if code else read_score(line, search.metric)
+            result = None if exit_code else read_score(line, search.metric)
             if result:
                 scores[trial.number, seed] = result
-            shown = score(result.value) if result else line
-            print(f"  confirming trial {trial.number}, seed {seed}: {shown}", flush=True)
+            result_text = score(result.value) if result else line
+            print(f"  confirming trial {trial.number}, seed {seed}: {result_text}", flush=True)
         finalists = []
         for trial in self.best():
             results = [scores[trial.number, seed] for seed in seeds if (trial.number, seed) in scores]
@@ -142,11 +142,11 @@ class SearchRuns:
                     min(solved, default=ENOUGH),
                 )
             )
-        order = ranked({index: search.signed(finalist.mean) for index, finalist in enumerate(finalists)})
+        ranking = ranked({index: search.signed(finalist.mean) for index, finalist in enumerate(finalists)})
         states = [trial.state for trial in self.journal.trials]
         counts = {state.lower(): states.count(state) for state in (COMPLETE, PRUNED, FAILED)}
         full_steps = len(search.seeds) * search.trials * search.budget
-        return SweepResult(self._spent(), full_steps, counts, seeds, tuple(finalists[index] for index in order))
+        return SweepResult(self._spent(), full_steps, counts, seeds, tuple(finalists[index] for index in ranking))
 
     def _pooled(self, pool: Pool, commands: list[list[str]], workers: int, noted: Noted) -> Iterator[Finished]:
         cores_of_each = max(1, cores() // max(1, workers))
@@ -154,20 +154,19 @@ class SearchRuns:
 
     def _fill(self, most: int) -> None:
         """Add commands until this number of them is running or waiting."""
-        while len(self._running) < most:
+        while len(self._commands) - self._ended < most:
             trial = next_trial(self.search, self.journal, {(info.trial, info.bound) for info in self._infos})
             if trial is None:
                 return
             for seed in self.search.seeds:
                 pause = ["--pause-at", str(trial.bound)] if trial.bound < self.search.budget else []
-                self._running.add(len(self._commands))
                 self._infos.append(TrialRun(trial.number, trial.bound, seed))
                 self._commands.append([*self._from_start(trial, seed), *pause])
 
     def _from_start(self, trial: Trial, seed: int) -> list[str]:
         """The command that trains with its values from the start to the end."""
-        words = [self.search.variant, *self.search.fixed, *self.search.words(trial.params)]
-        return [*self._program, *words, "--seed", str(seed), "--group", self.search.group, "--quiet"]
+        overrides = [self.search.variant, *self.search.fixed, *self.search.words(trial.params)]
+        return [*self._program, *overrides, "--seed", str(seed), "--group", self.search.group, "--quiet"]
 
     def _fresh_seeds(self) -> tuple[int, ...]:
         """The first from 1 on that no trial has."""
@@ -176,9 +175,9 @@ class SearchRuns:
 
     def _land(self, finished: Finished) -> None:
         """A run paused, ended or failed; once all seeds of its trial have, the trial has reached its bound."""
-        self._running.remove(finished.index)
-        info, (code, line) = self._infos[finished.index], exit_and_line(finished)
-        trial = self.journal.trials[info.trial]
+        self._ended += 1
+        training, (code, line) = self._infos[finished.index], exit_and_line(finished)
+        trial = self.journal.trials[training.trial]
         if code in STOPPED or not trial.alive:
             return
         result = None if code else read_score(line, self.search.metric)
@@ -187,24 +186,24 @@ class SearchRuns:
             self._print(trial, f"failed: {line if code else f'{self.search.metric} {NOT_MEASURED}'}")
             return
         scores = self._scores.setdefault(trial.number, {})
-        scores[info.seed] = result
+        scores[training.seed] = result
         if len(scores) < len(self.search.seeds):
             return
         del self._scores[trial.number]
         value = statistics.fmean(result.value for result in scores.values())
         is_over = all(result.result != PAUSED for result in scores.values())
-        self._steps += (info.bound - max(trial.values, default=0)) * len(scores)
-        self.journal.reached(trial.number, info.bound, value, [scores[seed].run for seed in self.search.seeds])
+        self._steps += (training.bound - max(trial.values, default=0)) * len(scores)
+        self.journal.reached(trial.number, training.bound, value, [scores[seed].run for seed in self.search.seeds])
         if is_over:
             self.journal.tell(trial.number, COMPLETE, value)
-        self._print(trial, f"{score(value)} {'at the end' if is_over else f'at {info.bound:,}'}")
+        self._print(trial, f"{score(value)} {'at the end' if is_over else f'at {training.bound:,}'}")
 
     def _print(self, trial: Trial, message: str) -> None:
         elapsed = time.monotonic() - self._start
-        left = elapsed * (self._steps_left - self._steps) / self._steps if self._steps else math.nan
+        seconds_left = elapsed * (self._steps_left - self._steps) / self._steps if self._steps else math.nan
         progress = f"{len(self.journal.trials)} of {self.search.trials} trials"
-        words = " ".join(self.search.words(trial.params))
-        print(f"  trial {trial.number}: {message}; {progress}, left {duration(left)}   {words}", flush=True)
+        overrides = " ".join(self.search.words(trial.params))
+        print(f"  trial {trial.number}: {message}; {progress}, left {duration(seconds_left)}   {overrides}", flush=True)
 
     def _expected(self) -> float:
         """Env steps that the complete search takes, about."""
@@ -217,7 +216,7 @@ class SearchRuns:
     def _spent(self) -> int:
         """Env steps of all trials so far, of those that failed, too."""
         fresh = self._fresh_seeds()
-        return sum(steps_of(run, facts) for run, facts in members(self.search.group) if facts.get("seed") not in fresh)
+        return sum(steps_of(run, info) for run, info in members(self.search.group) if info.get("seed") not in fresh)
 
 
 def exit_and_line(finished: Finished) -> tuple[int, str]:
@@ -237,8 +236,8 @@ def read_score(line: str, metric: str) -> TrialScore | None:
     return TrialScore(run.id, match[1], values[-1], int(match[2])) if values and math.isfinite(values[-1]) else None
 
 
-def steps_of(run: RunDir, facts: dict[str, Any]) -> int:
+def steps_of(run: RunDir, info: dict[str, Any]) -> int:
     """Env steps that a run has taken itself."""
     rows = read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
-    done = int(max((row.get(STEPS, 0.0) for row in rows), default=0))
-    return done - int(mapping(facts.get("parent")).get("env_steps", 0))
+    steps_done = int(max((row.get(STEPS, 0.0) for row in rows), default=0))
+    return steps_done - int(mapping(info.get("parent")).get("env_steps", 0))

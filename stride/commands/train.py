@@ -154,12 +154,12 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.monitor:
         look_on(run.path)
 
-    with open_run_log(run.run_log, arguments.quiet) as log:
-        log.log(NOTE, shlex.join(sys.argv))
-        how = f"continue: {TRAIN} --resume {run.id}"
+    with open_run_log(run.run_log, arguments.quiet) as run_log:
+        run_log.log(NOTE, shlex.join(sys.argv))
+        continuation = f"continue: {TRAIN} --resume {run.id}"
         with (
             failures_reported(run, stack, config),
-            shortage_errors(config, how, arguments.again, lambda: agent.memory.bytes),
+            shortage_errors(config, continuation, arguments.again, lambda: agent.memory.bytes),
         ):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
@@ -169,8 +169,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:
         return Ended(128 + interrupts.number, run)
-    missed = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
-    return Ended(entry.GOAL_MISSED if missed else 0, run)
+    missed_goal = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
+    return Ended(entry.GOAL_MISSED if missed_goal else 0, run)
 
 
 def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
@@ -183,17 +183,14 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
         stack.enter_context(locked(run.path))
     if not run.foreign:
         import_code_of(run)
-    return find_resumption(*_named(arguments), fork=arguments.fork), failure
+    return resumption_of(arguments, arguments.fork), failure
 
 
-def _named(arguments: Arguments) -> tuple[str, str, tuple[str, ...], bool, tuple[str, ...]]:
-    """The arguments by which find_resumption finds run and checkpoint."""
-    return (
-        arguments.resume,
-        arguments.checkpoint,
-        arguments.overrides,
-        arguments.accept_changes,
-        arguments.trust,
+def resumption_of(arguments: Arguments, fork: bool, spent: bool = False) -> Resumption:
+    """The run and the checkpoint that --resume and --checkpoint name."""
+    changes, trust = arguments.overrides, arguments.trust
+    return find_resumption(
+        arguments.resume, arguments.checkpoint, changes, arguments.accept_changes, trust, fork=fork, spent=spent
     )
 
 
@@ -208,9 +205,11 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
         config = for_debugger(config, tiny=not arguments.is_budget_typed)
     pause_at = arguments.pause_at
     check_pause(pause_at, config.max_timesteps)
-    done = resumption.env_steps if resumption and not arguments.claimed else -1
-    if resumption and pause_at is not None and pause_at <= done:
-        raise UserError(f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {done:,} env steps")
+    steps_done = resumption.env_steps if resumption and not arguments.claimed else -1
+    if resumption and pause_at is not None and pause_at <= steps_done:
+        raise UserError(
+            f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {steps_done:,} env steps"
+        )
     return config
 
 
@@ -227,12 +226,12 @@ def prepare_device(config: Config, resumption: Resumption | None) -> torch.devic
     except UserError as error:
         if resumption is None:
             raise
-        words = f"{TRAIN} --resume {resumption.source.id} device=cpu"
+        command_text = f"{TRAIN} --resume {resumption.source.id} device=cpu"
         if resumption.facts["config"].get("engine") in ("graphed", "fused_gpu"):
-            words += " engine=auto"
+            command_text += " engine=auto"
         if config.precision == "tf32":
-            words += " precision=32"
-        raise UserError(f"{error}; to go on there: {words}") from error
+            command_text += " precision=32"
+        raise UserError(f"{error}; to go on there: {command_text}") from error
     prepare(device, config.precision)
     return device
 
@@ -269,22 +268,22 @@ def check_required(config: Config, goal: float | None) -> None:
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
     """config.json of a run that begins now."""
-    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
-    facts |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
-    return {**facts, "settings_sha256": settings_hash(facts)}
+    info = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
+    info |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
+    return {**info, "settings_sha256": settings_hash(info)}
 
 
 def open_run(
-    config: Config, resumption: Resumption | None, facts: dict[str, Any], stack: ExitStack
+    config: Config, resumption: Resumption | None, info: dict[str, Any], stack: ExitStack
 ) -> tuple[RunDir, TrainingStart]:
     """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
     if resumption and not resumption.fork:
         run = resumption.source
         run.tidy()
         checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, {**continued_facts(resumption, facts), "failure": ""})
+        write_json(run.config_json, {**continued_facts(resumption, info), "failure": ""})
     else:
-        run = _new_run(config, resumption, facts)
+        run = _new_run(config, resumption, info)
         stack.enter_context(locked(run.path))
     if not resumption or not resumption.checkpoint:
         return run, TrainingStart()
@@ -297,14 +296,14 @@ def open_run(
     )
 
 
-def _new_run(config: Config, resumption: Resumption | None, facts: dict[str, Any]) -> RunDir:
+def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]) -> RunDir:
     """A new folder; of a fork complete with what it begins from: a kill at any time leaves all of it or none."""
     env_id, variant, seed = config.env_id, config.variant, config.seed
-    facts = fork_facts(resumption, facts) if resumption else facts
-    run_id = claim(facts["group"], facts["config"], new_id(env_id, variant, seed)) if facts["group"] else ""
+    info = fork_facts(resumption, info) if resumption else info
+    run_id = claim(info["group"], info["config"], new_id(env_id, variant, seed)) if info["group"] else ""
     try:
         return RunDir.create(
-            env_id, variant, seed, facts, run_id, lambda run: adopt(run, resumption) if resumption else None
+            env_id, variant, seed, info, run_id, lambda run: adopt(run, resumption) if resumption else None
         )
     except FileExistsError as error:
         raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
@@ -314,7 +313,7 @@ def opening_lines(
     arguments: Arguments, config: Config, resumption: Resumption | None, failure: str, agent: Agent
 ) -> tuple[str, ...]:
     """The lines above a training that a person should read."""
-    lines: list[str] = []
+    lines = []
     if resumption:
         lines += [failure] if failure else []
         lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
@@ -328,7 +327,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     """The one run that the group has with this config: begun, continued, reported again, or waited for."""
     import_own_modules(*folder_of_yaml(arguments))
     if arguments.fork:  # whatever is left of the other run's budget by now
-        config = find_resumption(*_named(arguments), fork=True, spent=True).config
+        config = resumption_of(arguments, fork=True, spent=True).config
     else:
         config = arguments.load(task_of)
     is_waiting = False
@@ -383,9 +382,9 @@ def resume_group(arguments: Arguments) -> int:
         )  # fmt: skip
 
 
-def key_with(words: Sequence[str], seed: int) -> str:
+def key_with(argument_texts: Sequence[str], seed: int) -> str:
     """The hash of the config that these words mean with this seed."""
-    arguments = parse_arguments([*words])
+    arguments = parse_arguments([*argument_texts])
     import_own_modules(*folder_of_yaml(arguments))
     return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 

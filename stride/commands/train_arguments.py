@@ -114,7 +114,7 @@ class Arguments:
     """The sweep whose values are among the overrides."""
     several: tuple[Words, ...] = ()
     """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
-    asked: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
     """What was typed of them."""
     on: str = LOCAL
 
@@ -138,7 +138,9 @@ class Arguments:
 
     def each(self) -> "list[Arguments]":
         """The arguments of every training; seeds do not count."""
-        parts = [replace(self, config_id=config_id, overrides=words, several=()) for config_id, words in self.several]
+        parts = [
+            replace(self, config_id=config_id, overrides=overrides, several=()) for config_id, overrides in self.several
+        ]
         return parts or [self]
 
     def load(self, look: Look | None = None) -> Config:
@@ -168,11 +170,11 @@ class Arguments:
         """The command with this override changed; of a resumed run the override, as another value is another run."""
         if self.resume:
             return f"{override}, in a new run"
-        words = [self.config_id] if self.config_id else []
-        words += ["--config", self.file] if self.file else []
+        command = [self.config_id] if self.config_id else []
+        command += ["--config", self.file] if self.file else []
         key = override.partition("=")[0]
-        words += [other for other in self.overrides if other.lstrip("-").partition("=")[0] != key]
-        return f"{TRAIN} {shlex.join([*words, override])}"
+        command += [other for other in self.overrides if other.lstrip("-").partition("=")[0] != key]
+        return f"{TRAIN} {shlex.join([*command, override])}"
 
 
 def check_pause(pause_at: int | None, budget: int) -> None:
@@ -237,9 +239,9 @@ def parse_arguments(argv: list[str]) -> Arguments:
     _check_conflicts(parsed, config_ids, seeds, sweep)
     multirun = parsed.multirun
     several = _each_training(config_ids, overrides, multirun)
-    runs = len(several) * max(1, len(seeds))
-    if runs > MOST_RUNS:
-        raise UserError(f"{runs:,} runs; one command has at most {MOST_RUNS:,}")
+    run_count = len(several) * max(1, len(seeds))
+    if run_count > MOST_RUNS:
+        raise UserError(f"{run_count:,} runs; one command has at most {MOST_RUNS:,}")
     values = vars(parsed)
     for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
         del values[name]
@@ -255,7 +257,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
             "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
             "sweep": sweep,
             "several": several if len(several) > 1 else (),
-            "asked": (*config_ids, *["-m"] * multirun, *overrides),
+            "typed": (*config_ids, *["-m"] * multirun, *overrides),
         }
     )
 
@@ -276,7 +278,7 @@ def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun
             example = f"not {config_id!r}; overrides are written key=value"
             raise UserError(f"several trainings are each named ENV:VARIANT, {example}")
     values = combinations(overrides) if multirun else [tuple(overrides)]
-    return tuple((config_id, words) for config_id in config_ids or [""] for words in values)
+    return tuple((config_id, overrides_of_one) for config_id in config_ids or [""] for overrides_of_one in values)
 
 
 def _check_conflicts(
@@ -284,7 +286,7 @@ def _check_conflicts(
 ) -> None:
     """UserError for flags that cannot be meant together, or that say nothing without another one."""
     resume, group = flags.resume, names_group(flags.resume)
-    many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
+    has_many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
     refuse(
         (resume and (config_ids or flags.file or flags.multirun or len(seeds) > 1),
          "--resume takes everything from the run's config.json; give it alone, or with key=value changes"),
@@ -300,21 +302,21 @@ def _check_conflicts(
         (flags.accept_changes and not resume, "--accept-changes says how to --resume a run; give both"),
         (flags.trust and not resume,
          "--trust is for a run from elsewhere that is to go on; what you name yourself is imported"),
-        (sweep and many,
+        (sweep and has_many,
          f"a sweep's run has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the sweep choose"
          " among seeds"),
         (flags.group and flags.debug, "--debug makes a run of its own, which no --group has; give one of them"),
-        (flags.json and (many or group), "--json reports one run; start one for each seed, each with --json"),
+        (flags.json and (has_many or group), "--json reports one run; start one for each seed, each with --json"),
     )  # fmt: skip
     check_machines(flags.on)
-    apart = "--detach" if flags.detach else "--monitor"
+    apart_flag = "--detach" if flags.detach else "--monitor"
     refuse(
         (flags.on != LOCAL and resume and not group,
          f"--on {flags.on} is for several runs; one goes on where you are"),
         (flags.on != LOCAL and flags.debug,
          f"--debug looks at what happens here, and --on {flags.on} is elsewhere: give one of them"),
         ((flags.detach or flags.monitor) and (flags.json or flags.debug),
-         f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them"),
+         f"{apart_flag} trains where nobody reads; --json and --debug are for who does: give one of them"),
         (flags.json and (flags.help or flags.list_envs is not None),
          "--json reports a training; --help and --list-envs are for people"),
     )  # fmt: skip

@@ -82,13 +82,13 @@ def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float)
     """Its run, once it holds one; None where it ended without."""
     is_group = arguments.many or arguments.resumes_group
     while True:
-        ended = child.poll() is not None
+        has_ended = child.poll() is not None
         for folder in _candidates(arguments, since):
             holder = owner(folder)
             if holder and is_here(holder) and started_by(holder["pid"], child.pid):
                 group = str(RunDir(folder).facts().get("group") or "") if is_group else ""
                 return Background(child.pid, folder, group)
-        if ended:
+        if has_ended:
             return None
         time.sleep(POLL)
 
@@ -121,8 +121,8 @@ def look_on(folder: Path) -> None:
         return
     # a checkout's modules are imported from its folder; those of a wheel never from the present folder
     python = [sys.executable, "-P"] if IS_WHEEL else [sys.executable]
-    words = [*python, "-m", "stride.commands.monitor", str(folder)]
+    command = [*python, "-m", "stride.commands.monitor", str(folder)]
     pane = ["-c", os.getcwd() if IS_WHEEL else str(ROOT), "-e", f"STRIDE_RUNS={runs_root()}"]
-    done = subprocess.run([tmux, "split-window", "-d", "-v", *pane, *words], capture_output=True, text=True)
-    if done.returncode:
-        print(f"  no monitor: tmux says {done.stderr.strip() or done.returncode}", file=sys.stderr)
+    completed = subprocess.run([tmux, "split-window", "-d", "-v", *pane, *command], capture_output=True, text=True)
+    if completed.returncode:
+        print(f"  no monitor: tmux says {completed.stderr.strip() or completed.returncode}", file=sys.stderr)

@@ -107,12 +107,12 @@ def checked(arguments: Arguments) -> Config | None:
         if arguments.checkpoint in ("", "last"):
             folder = run.path
         check_room(folder, 0)
-        plain = run.facts().get("config")
+        stored_config = run.facts().get("config")
         trust = trust_in(run, arguments.trust)
-        check_names(plain, trust, run.id)
-        if plain is None:  # resuming says what is wrong
+        check_names(stored_config, trust, run.id)
+        if stored_config is None:  # resuming says what is wrong
             return None
-        config = from_plain(plain, run.id, arguments.overrides, trust)
+        config = from_plain(stored_config, run.id, arguments.overrides, trust)
     else:
         config = arguments.load()
         check_room(folder, 0)
@@ -185,12 +185,11 @@ def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
     """The outcome in a config.json, whose numbers were checked when it was read."""
     values: dict[str, Any] = dict.fromkeys(("goal", "val_best", "test_mean", "test_std"))
     values |= {"test_episodes": 0, "env_steps": 0, "solved": False, "reason": "", "seconds": 0.0}
-    for item in fields(Outcome):
-        if item.name in stored and item.name not in ("alerts", "phases", "dreams", "lost"):
-            values[item.name] = stored[item.name]
+    names = {field.name for field in fields(Outcome)} - {"alerts", "phases", "dreams", "lost"}
+    values |= {name: value for name, value in stored.items() if name in names}
     values["run_path"] = os.path.relpath(run.path)
-    names = {item.name for item in fields(Alert)}
-    alerts = [alert for alert in stored.get("alerts") or () if isinstance(alert, dict) and alert.keys() == names]
+    alert_names = {field.name for field in fields(Alert)}
+    alerts = [alert for alert in stored.get("alerts") or () if isinstance(alert, dict) and alert.keys() == alert_names]
     return Outcome(**values, alerts=tuple(Alert(**alert) for alert in alerts))
 
 

@@ -23,7 +23,7 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
         plan_parts.append(part_of(part, config))
         threads, gpus = max(threads, config.torch_threads), max(gpus, int(config.on_cuda))
     train, watchers = program("train"), group_watchers(arguments.quiet)
-    plan = GroupPlan(tuple(plan_parts), arguments.asked)
+    plan = GroupPlan(tuple(plan_parts), arguments.typed)
     goal, pausing, group = arguments.require_goal, arguments.pausing, arguments.group
     with pool_on(arguments.on, threads, gpus, train) as (pool, workers):
         return train_all(train, plan, workers, watchers, goal, pool, pausing, group)
@@ -31,8 +31,8 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
 
 def part_of(arguments: Arguments, config: Config) -> SeedPart:
     """The runs that these arguments mean, one for each seed."""
-    words = [arguments.config_id] if arguments.config_id else []
-    words += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
-    words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
-    seeds, plain = arguments.seeds or (config.seed,), to_plain(config)
-    return SeedPart(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))
+    typed = [arguments.config_id] if arguments.config_id else []
+    typed += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
+    typed += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
+    seeds, plain_config = arguments.seeds or (config.seed,), to_plain(config)
+    return SeedPart(tuple(typed), seeds, tuple(key_of({**plain_config, "seed": seed}) for seed in seeds))

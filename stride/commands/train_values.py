@@ -4,9 +4,11 @@ W&B's agent writes the values into a file before it starts train.py. They pass e
 nothing is imported and nobody is asked: that file is all there is to it.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,12 +25,10 @@ TRACKER: Final = "wandb"
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """`a=1,2 b=3` as (a=1, b=3) and (a=2, b=3): Hydra's own grammar, where a list, [64,64], is one value."""
-    results: list[tuple[str, ...]] = [()]
-    for override in overrides:
-        results = [(*result, value) for result in results for value in values_of(override)]
-        if len(results) > MOST_RUNS:
-            raise UserError(f"-m: these values make more than {MOST_RUNS:,} combinations")
-    return results
+    choices = [values_of(override) for override in overrides]
+    if math.prod(map(len, choices)) > MOST_RUNS:
+        raise UserError(f"-m: these values make more than {MOST_RUNS:,} combinations")
+    return [*product(*choices)]
 
 
 def values_of(override: str) -> list[str]:
@@ -37,10 +37,10 @@ def values_of(override: str) -> list[str]:
     from hydra.core.override_parser.types import Glob
     from hydra.errors import HydraException
 
-    bare = override.removeprefix("--")
-    key = bare.partition("=")[0]
+    stripped = override.removeprefix("--")
+    key = stripped.partition("=")[0]
     try:
-        parsed = OverridesParser.create().parse_override(bare)
+        parsed = OverridesParser.create().parse_override(stripped)
         if not parsed.is_sweep_override():
             return [override]
         if not parsed.is_discrete_sweep() or isinstance(parsed.value(), Glob):
@@ -104,12 +104,12 @@ class WandbSweep(NamedTuple):
         return [override_text(key, value) for key, value in self.values.items()]
 
     def _repeats(self, text: str) -> bool:
-        bare = text.removeprefix("--")
-        key, _, spelled = bare.partition("=")
+        override = text.removeprefix("--")
+        key, _, spelled = override.partition("=")
         if key not in self.values:
             return False
         value = self.values[key]
-        if spelled == str(value) or value_of(bare) == value:  # as Python spells it, as agents do, or as we do
+        if spelled == str(value) or value_of(override) == value:  # as Python spells it, as agents do, or as we do
             return True
         raise UserError(f"{text}: the sweep says {override_text(key, value)}; leave one of them out")
 

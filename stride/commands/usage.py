@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from stride.utils.places import VARIABLE, as_typed, name_project
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, check_file_name, nearest
 
 
 class Command(NamedTuple):
@@ -80,6 +80,18 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", metavar="FOLDER", action=NameProject, default=argparse.SUPPRESS, help=text)
 
 
+def check_output_file(flag: str, name: str) -> None:
+    """UserError where no file of this name can be written; "" is left to the command."""
+    if not name:
+        return
+    check_file_name(name, flag)
+    path = Path(name).absolute()
+    if not path.parent.is_dir():
+        raise UserError(f"{flag} {name}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise UserError(f"{flag} {name} is a folder; name a file in it")
+
+
 def parser_of(doc: str | None) -> OneLineParser:
     """A parser that is explained by a module's docstring."""
     return OneLineParser(prog=spelled(), description=doc, allow_abbrev=True)
@@ -87,10 +99,10 @@ def parser_of(doc: str | None) -> OneLineParser:
 
 def spelled() -> str:
     """How the running program is called: `stride check-env`, or `python -m lab.faults.kill` of a checkout."""
-    spec = sys.modules["__main__"].__spec__
-    if not spec:
+    module_spec = sys.modules["__main__"].__spec__
+    if not module_spec:
         return f"python {Path(sys.argv[0]).name}"
-    module = spec.name.removesuffix(".__main__")
+    module = module_spec.name.removesuffix(".__main__")
     for command in COMMANDS:
         if module == f"stride.commands.{command.file}":
             return f"stride {command.name}"

@@ -131,14 +131,14 @@ def compared_checkpoints(run: RunDir, sidecars: Sidecars, iterations: int) -> li
 def extent_of(run: RunDir, sidecars: Sidecars, names: list[str], missing_test: bool) -> str:
     """How far it was compared, and what was not verified."""
     last = names[-1]
-    compared, total = sidecars[last]["iterations"], list(sidecars.values())[-1]["iterations"]
+    compared_iterations, total_iterations = sidecars[last]["iterations"], list(sidecars.values())[-1]["iterations"]
     missing = []
     if len(names) < len(sidecars):
         links = [link for link in checkpoint_set.LINKS if linked(run, link) not in names]
-        missing.append(f"{' and '.join(links) or 'later checkpoints'} (--iterations {total} compares them)")
+        missing.append(f"{' and '.join(links) or 'later checkpoints'} (--iterations {total_iterations} compares them)")
     if missing_test:
         missing.append("the closing test (--test plays it again)")
-    extent = f"compared up to iteration {compared:,} of {total:,} ({last})"
+    extent = f"compared up to iteration {compared_iterations:,} of {total_iterations:,} ({last})"
     return f"{extent}; not verified: {', '.join(missing)}" if missing else extent
 
 
@@ -158,9 +158,9 @@ def verdict_word(results: list[Difference], tolerance: float) -> str:
 def drift(sidecar: Plain) -> list[tuple[str, Any, Any]]:
     """Versions and the CPU where they are not what they were: then equal bits are not promised."""
     host = host_facts()
-    now = {**host["versions"], "cpu": host["cpu"]}
-    then = {**sidecar.get("versions", {}), "cpu": sidecar.get("cpu")}
-    return [(key, then.get(key), now[key]) for key in now if then.get(key) != now[key]]
+    current = {**host["versions"], "cpu": host["cpu"]}
+    stored = {**sidecar.get("versions", {}), "cpu": sidecar.get("cpu")}
+    return [(key, stored.get(key), current[key]) for key in current if stored.get(key) != current[key]]
 
 
 def compared_rows(stored: Sequence[MetricsRow], again: Sequence[MetricsRow], sidecar: Plain) -> list[Difference]:
@@ -194,8 +194,8 @@ def contradictions(
     for name, sidecar in sidecars.items():
         if sidecar.get("score") is not None:
             # of the evaluation; of the closing test where those weights were never evaluated
-            at = [row for row in rows if row.get(STEPS) == sidecar["env_steps"]]
-            scores = [row[metric] for metric in (VALIDATED, TESTED) for row in at if metric in row]
+            rows_there = [row for row in rows if row.get(STEPS) == sidecar["env_steps"]]
+            scores = [row[metric] for metric in (VALIDATED, TESTED) for row in rows_there if metric in row]
             results += _unequal(f"{name}.json: score", sidecar["score"], "metrics.csv", scores[0] if scores else None)
     results += _unequal("goal", info.get("goal"), "its config", goal)
     outcome = mapping(info.get("outcome"))
@@ -232,14 +232,15 @@ def _outcome(
     results = []
     test, is_over = closing_test(rows), outcome.get("reason") not in UNENDED
     for key, metric in TESTED_AS.items():
-        stored, other = outcome.get(key), test.get(metric)
+        stored, measured = outcome.get(key), test.get(metric)
         if key == "test_episodes":  # 0 where there was no test
-            stored, other = stored or None, other or None
-        results += _unequal(f"outcome.{key}", stored, "metrics.csv", other)
+            stored, measured = stored or None, measured or None
+        results += _unequal(f"outcome.{key}", stored, "metrics.csv", measured)
     results += _unequal("outcome.goal", outcome.get("goal"), "config.json", info.get("goal"))
     if is_over:
-        best, steps = [row[BEST] for row in rows if BEST in row], outcome.get("env_steps")
-        results += _unequal("outcome.val_best", outcome.get("val_best"), "metrics.csv", best[-1] if best else None)
+        steps = outcome.get("env_steps")
+        best = next((row[BEST] for row in reversed(rows) if BEST in row), None)
+        results += _unequal("outcome.val_best", outcome.get("val_best"), "metrics.csv", best)
         saved = list(sidecars.values())[-1]["env_steps"] if sidecars else None
         results += _unequal("outcome.env_steps", steps, "the last checkpoint", saved)
         if test:

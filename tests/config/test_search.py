@@ -137,13 +137,13 @@ def test_what_is_wrong_is_one_line(read, changes, told):
 )
 def test_words_that_mean_nothing_are_one_line(words, told):
     with pytest.raises(UserError, match=told):
-        parse_sweep(words, "sweep")
+        parse_sweep(words)
 
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("stride.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
-        parse_sweep(["x.yaml"], "sweep")
+        parse_sweep(["x.yaml"])
     monkeypatch.setattr("stride.config.extras.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
-        parse_sweep(["x.yaml", "--on", "ray"], "sweep")
+        parse_sweep(["x.yaml", "--on", "ray"])
