@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
-from stride.envs_gym.wrappers.pixels import PICTURES, Draw, Picture
+from stride.envs_gym.wrappers.base import Info
+from stride.envs_gym.wrappers.pixels import RENDERERS, Draw
 
 if TYPE_CHECKING:
     import mujoco
@@ -68,17 +69,16 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
         data: mujoco.MjData = self._physics.data.ptr
         return data
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self._task.random.seed(int(self.np_random.integers(SEEDS)))
         return _flat(self._env.reset().observation), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        now = self._env.step(action)
-        ended = now.last() and now.discount == 0  # dm_control's own limits are off; a discount of 0 is an end
-        return _flat(now.observation), now.reward, bool(ended), bool(now.last() and not ended), {}
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, Info]:
+        time_step = self._env.step(action)
+        last = bool(time_step.last())
+        terminated = last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends
+        return _flat(time_step.observation), time_step.reward, terminated, last and not terminated, {}
 
     def render(self) -> np.ndarray:
         width, height = self._size
@@ -96,11 +96,11 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 def dm_control(world: DmControl, height: int, width: int) -> Draw:
-    """What its camera sees."""
+    """A function that draws what the world's camera sees."""
     return lambda world: world.picture(height, width).transpose(2, 0, 1)
 
 
-PICTURES[DmControl] = Picture(3, dm_control)
+RENDERERS[DmControl] = (3, dm_control)
 MUJOCO_CLASSES.append(DmControl)
 
 
@@ -130,7 +130,7 @@ def import_suite() -> None:
     model = mujoco.MjModel.from_xml_string("<mujoco/>")
     for name, struct in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):
         listed = sizes.array_sizes[name]
-        for field in [field for field in listed if not hasattr(struct, field)]:
+        for field in set(listed) - set(dir(struct)):
             del listed[field]
     logging.getLogger("absl").setLevel(logging.ERROR)  # of each world made, about the suite's own files
     import dm_control.suite  # noqa: F401

@@ -88,6 +88,11 @@ def env_name(env: gymnasium.Env) -> str:
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
+def check_world(name: str, env: gymnasium.Env, world_class: Any, world_name: str) -> None:
+    """UserError where the environment inside is of another class than the wrapper needs."""
+    require(isinstance(env.unwrapped, world_class), f"{name} needs {world_name}, not {env_name(env)}")
+
+
 def check_observation(name: str, shape: Sequence[int], dtype: np.dtype) -> None:
     """UserError where an observation of a wrapper would be too large; called before an array of that size is made."""
     size = math.prod(int(side) for side in shape) * dtype.itemsize
