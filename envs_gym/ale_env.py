@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step, legal_actions
+from stride.envs_gym.answers import State
 from stride.envs_gym.blame import Blame
 from stride.envs_gym.snapshot import check_saved, warn_of_cuts
 from stride.envs_gym.spaces import check_action, step_buffers, step_tensors
@@ -82,9 +83,9 @@ class AleEnv:
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
         self._channels = 1 if screen.grayscale else 3  # of one screen
-        self.observation_space: Space[Any] = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
+        self.observation_space: Space = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
         self._actions = int(self._envs.single_action_space.n)
-        self.action_space: Space[Any] = spaces.Discrete(self._actions)
+        self.action_space: Space = spaces.Discrete(self._actions)
         self.time_limit: int | None = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
         self._views: Any = Step._make(tensor.numpy() for tensor in step_tensors(self._step))
@@ -193,7 +194,7 @@ class AleEnv:
             raise ValueError(f"{self.env_id}: {problem}")
         return raw
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Seeds and actions by which another process plays every world up to here, and the state it must arrive at."""
         if self._seed < 0:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -209,7 +210,7 @@ class AleEnv:
             "broken": list(self._broken),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; a world that does not come back to the bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         if "seedings" not in state:

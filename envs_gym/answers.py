@@ -1,4 +1,4 @@
-"""What an environment's answers must be made of. A text is no number, and "False" is not false.
+"""Types that an environment may answer with. A text is no number, and "False" is not false.
 
 Flags are looked at in a world's first steps and where an episode ends, rewards wherever they are taken: what takes them
 refuses everything but numbers at no cost.
@@ -6,7 +6,7 @@ refuses everything but numbers at no cost.
 
 import math
 from collections.abc import Callable
-from typing import SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from stride.utils.user_error import one_line
 
 StepAnswer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
 StepFunction = Callable[[object], StepAnswer]
+Info = dict[str, Any]
+State = dict[str, Any]  # of worlds, in a checkpoint
 FIRST = 16  # steps of a world in which its flags are looked at
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step
 from stride.envs_gym import spaces
+from stride.envs_gym.answers import State
 from stride.envs_gym.async_pool import Pool
-from stride.envs_gym.async_worker import SharedBuffers, State, WorkerSetup, WorkerTask
+from stride.envs_gym.async_worker import SharedBuffers, WorkerSetup, WorkerTask
 from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.snapshot import check_saved, warn_of_cuts
 from stride.envs_gym.workers import WorldOrigin
@@ -176,7 +177,7 @@ class AsyncEnv:
 
 
 class EpisodeProgress:
-    """What the parent keeps of each world, to end its episode where its process is lost."""
+    """The state of every world that the parent needs to end its episode where its process is lost."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs

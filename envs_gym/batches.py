@@ -18,12 +18,12 @@ from stride.utils.user_error import UserError
 Read = Callable[[Any], Tensor]  # an answer of the worlds -> one part of the observation, [N, ...]
 
 
-def policy_space(space: Space[Any]) -> Space[Any]:
+def policy_space(space: Space) -> Space:
     """The policy's view of an observation space: as one world's, images channels first."""
     return observation_space(_channels_first(space))
 
 
-def observations(space: Space[Any]) -> Callable[[Any], Obs]:
+def observations(space: Space) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     readers = _readers(space, (), "")
     policy_view = policy_space(space)
@@ -32,7 +32,7 @@ def observations(space: Space[Any]) -> Callable[[Any], Obs]:
     return lambda value: {name: readers[name](value) for name in policy_view.spaces}
 
 
-def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Read]:
+def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
     """The reader of every part by the name under which the policy sees it; `path`: the keys that lead to it."""
     readers: dict[str, Read] = {}
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -49,7 +49,7 @@ def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Rea
     return {name: read}
 
 
-def _converter(name: str, space: Space[Any]) -> Callable[[Tensor], Tensor]:
+def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
     if isinstance(space, spaces.Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
     if isinstance(space, spaces.MultiDiscrete):
@@ -70,7 +70,7 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (0, 3, 1, 2) if len(shape) == 3 and shape[2] < shape[0] else (0, 1, 2, 3)
 
 
-def _channels_first(space: Space[Any]) -> Space[Any]:
+def _channels_first(space: Space) -> Space:
     if isinstance(space, spaces.Dict):
         return spaces.Dict({name: _channels_first(part) for name, part in space.items()})
     if isinstance(space, spaces.Tuple):
@@ -89,7 +89,7 @@ def _channels_first(space: Space[Any]) -> Space[Any]:
 class BatchActions:
     """How a batch acts in `space`: the policy's actions, their shape and type, and the actions for the worlds."""
 
-    def __init__(self, space: Space[Any], num_envs: int, device: torch.device) -> None:
+    def __init__(self, space: Space, num_envs: int, device: torch.device) -> None:
         converter = actions(space)
         self.space = converter.space
         self.shape = (num_envs, *converter.example.shape)

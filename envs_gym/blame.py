@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType, FunctionType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 import gymnasium
+from gymnasium import Env
 
 from stride.utils.interrupted import by_signal
 from stride.utils.places import HOME, PROJECT, ROOT
@@ -62,7 +63,7 @@ class ModuleError(EnvError):
 class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = (), doing: str = "step") -> None:
+    def __init__(self, env_id: str, envs: Sequence[Env] = (), doing: str = "step") -> None:
         """`envs`: the worlds, for the file and line of one that raises nothing itself but answers something wrong."""
         self.env_id = env_id
         self.envs = envs
@@ -102,7 +103,7 @@ class Blame:
         )
         files = set()
         for base in env_class.__mro__ if env_class else ():
-            if base.__module__ in sys.modules and base.__module__ != gymnasium.Env.__module__:
+            if base.__module__ in sys.modules and base.__module__ != Env.__module__:
                 files.add(sys.modules[base.__module__].__dict__.get("__file__"))
         for file, line in lines:
             if is_users(file):
@@ -133,7 +134,7 @@ def missing(error: EnvError, module: str) -> bool:
     return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
 
 
-def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
+def made_by(env_id: str) -> type[Env] | None:
     """The class of an id, where it has been imported and is one."""
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     creator = None if spec is None else spec.entry_point
@@ -188,7 +189,7 @@ def shown(file: str, line: int) -> str:
     return f"{file if relative.startswith('..') else relative}:{line}"
 
 
-def defined(env_class: type[gymnasium.Env], doing: str) -> str:
+def defined(env_class: type[Env], doing: str) -> str:
     """Where an environment's method begins."""
     methods = {"step": env_class.step, "reset": env_class.reset, "close": env_class.close, "render": env_class.render}
     line = _first_line(methods.get(doing, env_class.__init__))

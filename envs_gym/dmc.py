@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, spaces
 
+from stride.envs_gym.answers import Info
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
-from stride.envs_gym.wrappers.base import Info
 from stride.envs_gym.wrappers.pixels import RENDERERS, Draw
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ UNBOUNDED = 1e10  # what dm_control says of an actuator without limits
 CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
 
 
-class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
+class DmControl(Env[np.ndarray, np.ndarray]):
     """One task; it observes every entry of the suite's own observation, in its order, as float32."""
 
     def __init__(

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env
 from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step
 from stride.envs_gym import spaces
 from stride.envs_gym.answers import (
+    Info,
+    State,
     StepAnswer,
     StepFunction,
     check_flags,
@@ -33,15 +36,14 @@ from stride.utils.counter_rng import WORLD, Key, integers
 
 SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
 logger = logging.getLogger("stride")
-Info = dict[str, Any]
 
 
 class Restart(NamedTuple):
     """A world that began a new episode, and the state of its generator and of its wrappers right before."""
 
     world: int
-    rng: Info
-    memories: list[Info]
+    rng: State
+    memories: list[State]
 
 
 class GymEnv:
@@ -65,7 +67,7 @@ class GymEnv:
         self.env_id = env_id
         self.num_envs = num_envs
         self.first_world = first_world
-        self.envs: list[gymnasium.Env[Any, Any]] = []
+        self.envs: list[Env] = []
         worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
         self._remembering = [world.remembering for world in worlds]
         self._lives = [(index, world.lives) for index, world in enumerate(worlds) if world.lives is not None]
@@ -78,14 +80,14 @@ class GymEnv:
         self._seed = 0
         self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
         self._episodes = [0] * num_envs
-        self._rng_at_reset: list[Info] = [{}] * num_envs
-        self._memories_at_reset: list[list[Info]] = [[]] * num_envs
+        self._rng_at_reset: list[State] = [{}] * num_envs
+        self._memories_at_reset: list[list[State]] = [[]] * num_envs
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
     def _make_worlds(self, env_kwargs: Info, wrappers: Sequence[WrapperConfig]) -> list[WrappedWorld]:
         """Make every world in its wrappers; the first one tells the spaces of all."""
-        worlds: list[WrappedWorld] = []
+        worlds = []
         with Blame(self.env_id, self.envs, "__init__") as blame:
             for blame.world in range(self.num_envs):
                 env = gymnasium.make(self.env_id, disable_env_checker=True, **env_kwargs)
@@ -243,7 +245,7 @@ class GymEnv:
                 self._write_obs(world, obs)
         return [Restart(world, {}, []) for world in cut]
 
-    def state_dict(self) -> Info:
+    def state_dict(self) -> State:
         """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
         if not self._seeds:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -269,7 +271,7 @@ class GymEnv:
             "actions": list(map(torch.from_numpy, actions)),
         }
 
-    def load_state_dict(self, state: Info) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
@@ -287,7 +289,7 @@ class GymEnv:
         self._paid[:] = state["paid"]
         warn_of_cuts(self.env_id, len(self._cut), self.num_envs)
 
-    def _replay(self, world: int, state: Info) -> bool:
+    def _replay(self, world: int, state: State) -> bool:
         """Play a world's saved episode again; whether observation, rewards and generator are those saved."""
         actions = state["actions"][world].numpy()
         restart = Restart(world, state["rng_at_reset"][world], state["memories_at_reset"][world])

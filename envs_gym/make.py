@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 import gymnasium
 import torch
+from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from stride.config.extras import ENVPOOL, EXTRAS, Extra, extra_of
@@ -43,7 +44,7 @@ MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the
 
 GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
 USAGE = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"
-Maker = Callable[..., gymnasium.Env[Any, Any]]
+Maker = Callable[..., Env]
 logger = logging.getLogger("stride")
 _logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
 
@@ -58,8 +59,8 @@ class EnvInfo(NamedTuple):
     reward_threshold: float | None
     max_episode_steps: int | None
     is_image: bool
-    observation_space: gymnasium.Space[Any]  # as the policy sees it
-    action_space: gymnasium.Space[Any]
+    observation_space: Space  # as the policy sees it
+    action_space: Space
 
 
 def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecEnv:
@@ -101,7 +102,7 @@ def env_errors(config: Config) -> Iterator[None]:
 
 
 def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
-    """What to say where an environment cannot be made: of what the person can right, how."""
+    """The error to raise where an environment cannot be made, with the cure where the person has one."""
     name, kwargs = config.env_id, dict(config.env_kwargs)
     if isinstance(cause, gymnasium.error.DependencyNotInstalled):
         return UserError(_missing(spec, one_line(str(cause))))
@@ -135,16 +136,16 @@ def _types_of(creator: Any) -> dict[str, Any]:
 def find_spec(env_id: str) -> EnvSpec:
     """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
     name = import_module(env_id)
-    if name not in gymnasium.registry and is_given(name):
+    if name in gymnasium.registry:
+        return gymnasium.registry[name]
+    if is_given(name):
         raise UserError(
             f"{name} was made by a function in Python, which no command has; from there it goes on by "
             "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
         )
-    if name not in gymnasium.registry and name.startswith("envpool/"):
+    if name.startswith("envpool/"):
         raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
-    if name not in gymnasium.registry:
-        raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
-    return gymnasium.registry[name]
+    raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
 
 
 def import_module(env_id: str) -> str:
@@ -178,7 +179,7 @@ def import_module(env_id: str) -> str:
 
 
 def _prepare(module: str) -> None:
-    """What is done to a package of environments once it has been imported."""
+    """Prepare a package of environments that has been imported."""
     if module == "dm_control":
         load_wing("dm_control").register()
     elif module == "ale_py":
@@ -215,10 +216,11 @@ def _needs(env_id: str, extra: Extra) -> str:
 
 def _missing(spec: EnvSpec, reason: str) -> str:
     """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
-    late = (extra for extra in EXTRAS if extra.registers and spec.id.startswith(extra.ids))
-    own = (extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(spec.entry_point))
-    extra = next(late, None) or next(own, None)
-    return _needs(spec.id, extra) if extra else f"{spec.id} needs a package that is not installed: {reason}"
+    registering = [extra for extra in EXTRAS if extra.registers and spec.id.startswith(extra.ids)]
+    builtin = [extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(spec.entry_point)]
+    for extra in registering + builtin:
+        return _needs(spec.id, extra)
+    return f"{spec.id} needs a package that is not installed: {reason}"
 
 
 def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
@@ -229,16 +231,16 @@ def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
     if spec.entry_point is None:
         return
     creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
-    parameters = [p for p in inspect.signature(creator).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-    accepted = [parameter.name for parameter in named]
-    for name in kwargs:
-        if name not in accepted and len(named) == len(parameters):
-            names = ", ".join(accepted) or "none"
-            raise UserError(f"env_kwargs has no {name!r}{nearest(name, accepted)}; accepted: {names}")
-    for parameter in named:
-        if parameter.default is parameter.empty and parameter.name not in {**spec.kwargs, **kwargs}:
-            raise UserError(f"env_kwargs must give {parameter.name!r}; accepted: {', '.join(accepted)}")
+    parameters = inspect.signature(creator).parameters.values()
+    accepted = {p.name: p.default is p.empty for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = ", ".join(accepted) or "none"
+    for argument in kwargs:
+        if argument not in accepted and not open_ended:
+            raise UserError(f"env_kwargs has no {argument!r}{nearest(argument, accepted)}; accepted: {names}")
+    for argument, required in accepted.items():
+        if required and argument not in {**spec.kwargs, **kwargs}:
+            raise UserError(f"env_kwargs must give {argument!r}; accepted: {names}")
 
 
 def is_given(env_id: str) -> bool:
@@ -248,11 +250,11 @@ def is_given(env_id: str) -> bool:
 
 def id_of(maker: Maker) -> str:
     """`given/MyEnv`, by the class of a world that is made to ask it, and closed again."""
-    if isinstance(maker, gymnasium.Env) or not callable(maker):
+    if isinstance(maker, Env) or not callable(maker):
         raise UserError(f"{USAGE}; this is {type(maker).__name__}")
     with Blame("env=", doing="__init__"):
         env = maker()
-    if not isinstance(env, gymnasium.Env):
+    if not isinstance(env, Env):
         raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is no gymnasium.Env")
     with Blame("env=", [env], "close"):
         env.close()

@@ -4,7 +4,6 @@ Also the base of this and other vector environments around one.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from stride.envs_fast.buffers import LINE, Kind, carve, size_of
 from stride.envs_fast.vec_env import CPU, Obs, Step, VecEnv
+from stride.envs_gym.answers import State
 from stride.envs_gym.spaces import check_action, copy_obs, step_buffers, tensors_of
 
 
@@ -33,11 +33,11 @@ class VecEnvWrapper:
         """The flag of the worlds."""
         return self.envs.wrong
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The state of the worlds alone."""
         return self.envs.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was taken."""
         self.envs.load_state_dict(state)
 

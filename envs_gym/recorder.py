@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.answers import State
 from stride.envs_gym.on_device import VecEnvWrapper
 from stride.envs_gym.spaces import has_image
 from stride.utils.durable_file import replacing
@@ -100,7 +101,7 @@ class Recorder(VecEnvWrapper):
         self._actions = []
         self._rewards = []
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; the episode that runs there is not recorded."""
         super().load_state_dict(state)
         self._observations = []

@@ -21,7 +21,7 @@ MASK = "action_mask"  # the observation's part that says which discrete actions 
 Write = Callable[[int, Any], None]  # (world, value from the environment) -> stored in that world's row
 
 
-def observation_space(space: Space[object]) -> Space[Any]:
+def observation_space(space: Space) -> Space:
     """The policy's view: float32 boxes (images stay uint8), 0-based integers, one flat `Dict` for all nesting."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _policy_space(space)
@@ -33,7 +33,7 @@ def observation_space(space: Space[object]) -> Space[Any]:
     return spaces.Dict({name: _mask_space(leaf) if name == MASK else _policy_space(leaf) for name, leaf in leaves})
 
 
-def leaf_spaces(space: Space[object], name: str = "") -> list[tuple[str, Space[Any]]]:
+def leaf_spaces(space: Space, name: str = "") -> list[tuple[str, Space]]:
     """(name, space) of every part that has no parts itself; nested names are joined by "."."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [(name, space)]
@@ -43,7 +43,7 @@ def leaf_spaces(space: Space[object], name: str = "") -> list[tuple[str, Space[A
     return leaves
 
 
-def children(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Space[Any]]]:
+def children(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Space]]:
     """(key, space) of the direct parts of a space."""
     return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
 
@@ -53,9 +53,9 @@ def join(prefix: str, key: object) -> str:
     return f"{prefix}.{key}" if prefix else str(key)
 
 
-def first_options(space: Space[object]) -> dict[str, Tensor]:
+def first_options(space: Space) -> dict[str, Tensor]:
     """The number that a policy's 0 stands for in each part of integers, by its name; "" of one that is alone."""
-    firsts: dict[str, Tensor] = {}
+    firsts = {}
     for name, leaf in leaf_spaces(space):
         if isinstance(leaf, spaces.Discrete):
             firsts[name] = torch.tensor(int(leaf.start))
@@ -64,7 +64,7 @@ def first_options(space: Space[object]) -> dict[str, Tensor]:
     return firsts
 
 
-def zeros(space: Space[object], num_envs: int) -> Obs:
+def zeros(space: Space, num_envs: int) -> Obs:
     """Buffers [N, ...] for observations of a space made by `observation_space`; all actions of a mask are legal."""
     if isinstance(space, spaces.Dict):
         buffers = {name: _zeros(leaf, num_envs) for name, leaf in space.items()}
@@ -74,14 +74,14 @@ def zeros(space: Space[object], num_envs: int) -> Obs:
     return _zeros(space, num_envs)
 
 
-def _zeros(space: Space[object], num_envs: int) -> Tensor:
+def _zeros(space: Space, num_envs: int) -> Tensor:
     dtype = torch.uint8 if is_image(space) else torch.float32
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         dtype = torch.int64
     return torch.zeros((num_envs, *(space.shape or ())), dtype=dtype)
 
 
-def step_buffers(space: Space[object], num_envs: int) -> Step:
+def step_buffers(space: Space, num_envs: int) -> Step:
     """A Step of zeros, to be filled by every step of N worlds whose observation space is `space`."""
     return Step(
         obs=zeros(space, num_envs),
@@ -115,7 +115,7 @@ def copy_obs(target: Obs, source: Obs) -> None:
         buffer.copy_(tensor)
 
 
-def observation_writer(space: Space[object], buffers: Obs, name: str = "") -> Write:
+def observation_writer(space: Space, buffers: Obs, name: str = "") -> Write:
     """A function that stores one world's observation of the original `space` in its row of the buffers.
 
     It raises ValueError or TypeError where a value does not fit the space: NumPy alone would broadcast or truncate it.
@@ -165,7 +165,7 @@ def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete, label: str) 
     return write
 
 
-def _array_writer(view: np.ndarray, space: Space[object], label: str) -> Write:
+def _array_writer(view: np.ndarray, space: Space, label: str) -> Write:
     """The hot path: one class, one dtype and one shape comparison; whatever differs is looked at more closely."""
     shape, dtype = space.shape, space.dtype
     kinds = {"uint8": "u", "bool": "iub"}.get(view.dtype.name, "fiub")
@@ -184,7 +184,7 @@ def _array_writer(view: np.ndarray, space: Space[object], label: str) -> Write:
 class ActionConverter(NamedTuple):
     """The policy's action space and the way from its actions to the environment's."""
 
-    space: Space[Any]  # Discrete, MultiDiscrete or Box of one world, as the policy sees it
+    space: Space  # Discrete, MultiDiscrete or Box of one world, as the policy sees it
     example: Tensor  # shape and dtype of one world's action
     convert: Callable[[np.ndarray], Batch]  # [N, ...] -> one fresh action of the environment per world
 
@@ -193,7 +193,7 @@ class ActionConverter(NamedTuple):
         return torch.zeros((num_envs, *self.example.shape), dtype=self.example.dtype)
 
 
-def actions(space: Space[object]) -> ActionConverter:
+def actions(space: Space) -> ActionConverter:
     """How to act in `space`: integers from 0, or floats of which [-1, 1] spans every bounded dimension."""
     _check_size(space, "action")
     if isinstance(space, spaces.Discrete):
@@ -210,7 +210,7 @@ def actions(space: Space[object]) -> ActionConverter:
     raise UserError(f"action space {space} is not supported; discrete, multi-discrete, multi-binary and box are")
 
 
-def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space[object]) -> ActionConverter:
+def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space) -> ActionConverter:
     def convert(action: np.ndarray) -> np.ndarray:
         return (action.reshape(-1, *counts.shape) + start).astype(space.dtype)
 
@@ -254,17 +254,17 @@ def check_action(name: str, action: Tensor, shape: Sequence[int], dtype: torch.d
         raise ValueError(f"{name} takes actions {dtype}{list(shape)}, got {action.dtype}{list(action.shape)}")
 
 
-def is_image(space: Space[object]) -> bool:
+def is_image(space: Space) -> bool:
     """Whether a part is stored as it is: bytes in at least two dimensions."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
 
 
-def has_image(space: Space[Any]) -> bool:
+def has_image(space: Space) -> bool:
     """Whether an image is among the parts of an observation."""
     return any(is_image(leaf) for _, leaf in leaf_spaces(space))
 
 
-def _mask_space(space: Space[object]) -> Space[Any]:
+def _mask_space(space: Space) -> Space:
     """A mask stays MultiBinary, which stands for bool; worlds may declare it as a box of 0 and 1."""
     flat = isinstance(space, spaces.MultiBinary | spaces.Box) and len(space.shape) == 1
     if not flat or space.dtype is None or space.dtype.kind not in "iub":
@@ -272,13 +272,13 @@ def _mask_space(space: Space[object]) -> Space[Any]:
     return spaces.MultiBinary((space.shape or ())[0])
 
 
-def _check_size(space: Space[object], kind: str) -> None:
+def _check_size(space: Space, kind: str) -> None:
     """ValueError for a space without any number: nothing could be seen, or done."""
     if 0 in (space.shape or ()):
         raise ValueError(f"{kind} space {space} is empty: its shape is {list(space.shape or ())}")
 
 
-def _policy_space(space: Space[object]) -> Space[Any]:
+def _policy_space(space: Space) -> Space:
     _check_size(space, "observation")
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
@@ -298,7 +298,7 @@ def _policy_space(space: Space[object]) -> Space[Any]:
     raise UserError(f"observation space {space} is not supported; {kinds} are")
 
 
-def _check_readable(space: Space[object], leaves: Sequence[tuple[str, Space[Any]]]) -> None:
+def _check_readable(space: Space, leaves: Sequence[tuple[str, Space]]) -> None:
     """UserError that says how to leave out what no network reads, such as MiniGrid's sentence."""
     unreadable = [(name, leaf) for name, leaf in leaves if not isinstance(leaf, READABLE)]
     if not unreadable or len(unreadable) == len(leaves) or not isinstance(space, spaces.Dict):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Self
 
-import gymnasium
+from gymnasium import Env
 
 from stride.envs_gym.blame import Blame, EnvError, of_stack
 
@@ -30,7 +30,7 @@ _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 class WatchedBlame(Blame):
     """Blame that another thread can ask where it is."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env], seconds: float) -> None:
+    def __init__(self, env_id: str, envs: Sequence[Env], seconds: float) -> None:
         super().__init__(env_id, envs)
         self.seconds = seconds
         self.turn = 0
@@ -65,7 +65,7 @@ class WatchedBlame(Blame):
         self._closed.set()
 
 
-def make_blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
+def make_blame(env_id: str, envs: Sequence[Env], seconds: float | None) -> Blame:
     """Blame for these worlds, watched where a limit is given."""
     return Blame(env_id, envs) if seconds is None else WatchedBlame(env_id, envs, seconds)
 

@@ -9,10 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import torch
+from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym.answers import Info, State
 from stride.envs_gym.batches import BatchActions, EpisodeCounts, observations, policy_space
 from stride.envs_gym.blame import Blame
 from stride.envs_gym.snapshot import check_saved
@@ -37,11 +39,11 @@ class TensorWorlds(Protocol):
 
     num_envs: int
     device: Any
-    single_observation_space: gymnasium.Space[Any]
-    single_action_space: gymnasium.Space[Any]
+    single_observation_space: Space
+    single_action_space: Space
 
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]: ...
-    def step(self, actions: Any) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]: ...
+    def reset(self, *, seed: int | None = None) -> tuple[Any, Info]: ...
+    def step(self, actions: Any) -> tuple[Any, Tensor, Tensor, Tensor, Info]: ...
     def close(self) -> None: ...
 
 
@@ -49,8 +51,8 @@ class TensorWorlds(Protocol):
 class Restorable(Protocol):
     """Worlds that can be put back exactly: plain data and tensors of the CPU out, and in again after a reset."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
 
 
 class BatchBlame(Blame):
@@ -175,7 +177,7 @@ class TensorEnv:
                 form = f"{list(tensor.shape)} on {tensor.device}"
                 raise ValueError(f"{label} is {form}, not {list(shape)} on {self.device}")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Plain data on the CPU, with the worlds' own state where they have one (`Restorable`)."""
         if self._obs is None:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -199,7 +201,7 @@ class TensorEnv:
                 state["worlds"] = self.worlds.state_dict()
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; worlds that cannot be put back end their episodes as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
@@ -229,7 +231,7 @@ def checked(env_id: str, worlds: object) -> TensorWorlds:
         lacking = ", ".join(name for name in NEEDED if not hasattr(worlds, name))
         kind = type(worlds).__name__
         raise UserError(f"{env_id} is no vector environment that answers tensors: {kind} has no {lacking}")
-    metadata = worlds.metadata if isinstance(worlds, gymnasium.Env | gymnasium.vector.VectorEnv) else {}
+    metadata = worlds.metadata if isinstance(worlds, Env | gymnasium.vector.VectorEnv) else {}
     mode = AutoresetMode(metadata.get("autoreset_mode", AutoresetMode.SAME_STEP))
     if mode is not AutoresetMode.SAME_STEP:
         raise UserError(f"{env_id} has autoreset_mode {mode.name}; worlds of tensors reset in the same step, SAME_STEP")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import torch
+from gymnasium import Env
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 
@@ -104,7 +105,7 @@ def refuses_workers(config: Config) -> bool:
     """Whether a world's class says in its metadata that workers do not pay: where it is a process itself, say."""
     entry_point = _spec(config).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return inspect.isclass(creator) and issubclass(creator, gymnasium.Env) and creator.metadata.get("workers") == 0
+    return inspect.isclass(creator) and issubclass(creator, Env) and creator.metadata.get("workers") == 0
 
 
 def obstacle_to_workers(config: Config) -> str:

@@ -1,15 +1,14 @@
 """Constant actions: whether the world answers to what is done at all, to each part of it, and how much they pay."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from stride.envs_gym.answers import real
-from stride.envs_gym.check.finding import EnvFinding, finding
-from stride.envs_gym.check.study import RandomActions, Space, Study, mask_of
+from stride.envs_gym.check.finding import Findings, finding
+from stride.envs_gym.check.study import RandomActions, Study, mask_of
 from stride.envs_gym.check.world import CheckedWorld, flattened
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import plain
@@ -21,7 +20,6 @@ MOST_ACTIONS, MOST_PARTS = 8, 8
 FRACTION, FRACTION_OF_PARTS = 0.2, 0.1  # of the time
 MIDDLE, LOW, HIGH, HALF = "middle", "low", "high", "half of high"
 CLEAR = 2.0  # standard deviations
-Findings = Iterator[EnvFinding]
 
 
 class PlayedEpisode(NamedTuple):

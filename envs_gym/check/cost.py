@@ -1,14 +1,13 @@
-"""What a step costs: seconds, whether worker processes are worth it, and memory, with the line that keeps it."""
+"""The cost of a step: seconds, whether worker processes are worth it, and memory, with the line that keeps it."""
 
 import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Iterator
 from itertools import pairwise
 
 from stride.envs_gym.blame import is_users, shown
-from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.finding import NOTE, Findings, finding
 from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.resources import cores
@@ -28,7 +27,7 @@ SEED = 31
 FRACTION, TRACED = 0.15, 3.0  # of the time; about how many times as long a traced step takes
 
 
-def check_cost(study: Study) -> Iterator[EnvFinding]:
+def check_cost(study: Study) -> Findings:
     measurements = study.measurements
     step_us = measurements.step_us
     reset_us = measurements.reset_us
@@ -61,7 +60,7 @@ def best_workers(step_us: float, trip_us: float, processors: int) -> tuple[int, 
     return best, duration_us[0] / duration_us[best]
 
 
-def check_memory(study: Study) -> Iterator[EnvFinding]:
+def check_memory(study: Study) -> Findings:
     """Report memory of Python that every round of steps adds to."""
     if study.affordable_steps(FRACTION, 2 * (WARM + ROUNDS), STEPS, slowdown=TRACED) < FEWEST:
         yield finding("not-checked", "whether memory grows: steps take too long")

@@ -4,20 +4,17 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Space, spaces
 
 from stride.envs_gym import spaces as stride_spaces
 from stride.envs_gym.answers import check_flags, real, shown
 from stride.envs_gym.blame import Blame
-from stride.envs_gym.check.finding import FAULT, EnvFinding, finding
-from stride.envs_gym.check.study import Space, StopError, Study
+from stride.envs_gym.check.finding import FAULT, Findings, finding
+from stride.envs_gym.check.study import StopError, Study
 from stride.utils.user_error import UserError
 
 STOP = "fix its form first: whatever else is checked needs it"
-Findings = Iterator[EnvFinding]
-Env = gymnasium.Env[Any, Any]
 
 
 def check_form(study: Study) -> Findings:
@@ -46,7 +43,7 @@ def check_form(study: Study) -> Findings:
 
 
 def _check_base_class(bare: Any) -> Findings:
-    if isinstance(bare, gymnasium.Env):
+    if isinstance(bare, Env):
         return
     bases = [f"{base.__module__}.{base.__name__}" for base in type(bare).__mro__[1:-1]]
     if any(name.startswith("gym.") for name in bases):

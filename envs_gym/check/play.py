@@ -5,11 +5,11 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from stride.envs_gym.answers import real
 from stride.envs_gym.check.form import flag_and_reward_problems
-from stride.envs_gym.check.study import RandomActions, Space, Study, leaves
+from stride.envs_gym.check.study import RandomActions, Study, leaves
 from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.resources import memory_used
 
@@ -56,7 +56,7 @@ class PartStatistics:
 
 
 class PlayRecord:
-    """What random play gave."""
+    """The results of random play."""
 
     def __init__(self) -> None:
         self.steps = 0

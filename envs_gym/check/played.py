@@ -1,13 +1,12 @@
 """Findings from random play: about observations, rewards, the ends of episodes, and whatever grows meanwhile."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, EnvFinding, finding
+from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, Findings, finding
 from stride.envs_gym.check.play import PartStatistics, PlayRecord, play
 from stride.envs_gym.check.study import Study
 from stride.utils.statistics import mean_and_deviation
@@ -22,7 +21,6 @@ SPIKE, LEAST_SPIKE = 0.2, 10  # fraction of the episodes that end at the longest
 KIB, MIB = 1 << 10, 1 << 20
 MOST_INFO = 10 * KIB
 LEAK, STEADY = 20 * MIB, 0.4  # growth of memory outside Python; how much of it is in the second half
-Findings = Iterator[EnvFinding]
 
 
 def check_random_play(study: Study) -> Findings:

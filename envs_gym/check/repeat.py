@@ -2,14 +2,14 @@
 
 import copy
 import random
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env
 
-from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.finding import NOTE, Findings, finding
 from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld, distance, flattened
 
@@ -17,8 +17,7 @@ SEED, OTHER_SEED = 7, 99
 STEPS, FEW = 150, 30
 STARTS = 6
 TRACES, LEAST = 8, 5  # traces that are made; steps of each, however slow
-NOT_THE_USERS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
-Findings = Iterator[EnvFinding]
+NOT_THE_USERS = (Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
 
 
 class Trace(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the parts of a check share: the environment to check, the limits, and what earlier parts have measured."""
+"""Objects that the parts of a check share: the environment to check, the limits, and what earlier parts have measured."""
 
 import copy
 import time
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Space, spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from stride.config.schema import Config
@@ -23,7 +23,6 @@ from stride.utils.own_modules import import_named
 from stride.utils.user_error import UserError, nearest
 
 OVERHEAD = 50e-6  # seconds that looking at a step takes
-Space = gymnasium.Space[Any]
 
 
 class Subject(NamedTuple):
@@ -35,16 +34,16 @@ class Subject(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def bare(self) -> Any:
-        """What its own code makes, without Gymnasium's wrappers; it may be anything."""
+        """The object that its own code makes, without Gymnasium's wrappers; it may be anything."""
         registered = self.spec.kwargs if self.spec is not None else {}
         with self._errors():
             return self.creator(**{**registered, **self.kwargs})
 
-    def make(self, **more: Any) -> gymnasium.Env[Any, Any]:
+    def make(self, **more: Any) -> Env:
         """An environment as a training makes it: with its time limit, where one is declared."""
         with self._errors():
             if self.spec is None:
-                env: gymnasium.Env[Any, Any] = self.creator(**self.kwargs, **more)
+                env: Env = self.creator(**self.kwargs, **more)
                 return env
             return gymnasium.make(self.name, disable_env_checker=True, **{**self.kwargs, **more})
 
@@ -106,9 +105,7 @@ def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
 
 
 def _is_user_env(value: object) -> bool:
-    return (
-        isinstance(value, type) and issubclass(value, gymnasium.Env) and value.__module__.split(".")[0] != "gymnasium"
-    )
+    return isinstance(value, type) and issubclass(value, Env) and value.__module__.split(".")[0] != "gymnasium"
 
 
 class CheckLimits(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import Env
 
 from stride.envs_gym.answers import first_observation, shown
 from stride.envs_gym.blame import Blame
@@ -27,7 +27,7 @@ def calling(pulse: Pulse, verb: str) -> Iterator[None]:
 class CheckedWorld:
     """A Gymnasium environment, or something like it; `seconds` is the duration of its last reset or step."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str, pulse: Pulse) -> None:
+    def __init__(self, env: Env, name: str, pulse: Pulse) -> None:
         self.env = env
         self.seconds = 0.0
         self._pulse = pulse

@@ -6,9 +6,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, RewardWrapper, Wrapper, spaces
 
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
@@ -25,7 +24,7 @@ def hush() -> None:
     ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
-def game_of(env: gymnasium.Env, wrapper: str) -> Any:
+def game_of(env: Env, wrapper: str) -> Any:
     """ale-py's own environment inside; UserError where that is something else."""
     spec = env.unwrapped.spec
     require(spec is not None and spec.entry_point == ENTRY, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
@@ -42,7 +41,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
 
     def __init__(
         self,
-        env: gymnasium.Env,
+        env: Env,
         grayscale: bool = True,
         size: int | Sequence[int] | None = SQUARE,
         stack: int = 4,
@@ -116,14 +115,14 @@ class AtariScreen(FrameSkip, ChannelFirst):
         return self._screens
 
 
-class LifeLoss(gymnasium.Wrapper):
+class LifeLoss(Wrapper):
     """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's.
 
     `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
     world that is played or watched goes on.
     """
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._game = game_of(env, "LifeLoss")
         self._lives = 0
@@ -143,7 +142,7 @@ class LifeLoss(gymnasium.Wrapper):
         return obs, reward, terminated, truncated, info
 
 
-class ClipReward(gymnasium.RewardWrapper):
+class ClipReward(RewardWrapper):
     """Rewards to learn from no larger than 1, no smaller than -1; returns are reported as the world pays."""
 
     def reward(self, reward: Any) -> float:

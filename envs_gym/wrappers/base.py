@@ -11,20 +11,22 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Env, Wrapper
 
+from stride.envs_gym.answers import Info as Info
+from stride.envs_gym.answers import State as State
 from stride.envs_gym.answers import real
 from stride.utils.user_error import UserError
 
 LARGEST = 1 << 28  # bytes of one observation: a picture of 9,000 x 9,000 in colour
-Info = dict[str, Any]
 ResetAnswer = tuple[Any, Info]
 StepAnswer = tuple[Any, Any, bool, bool, Info]
 
 
-class RawReward(gymnasium.Wrapper):
+class RawReward(Wrapper):
     """Directly around the environment: adds up its rewards, whatever the wrappers above make of them."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._uncollected = 0.0
 
@@ -44,7 +46,7 @@ class RawReward(gymnasium.Wrapper):
         return total
 
 
-class MemoryWrapper(gymnasium.Wrapper, ABC):
+class MemoryWrapper(Wrapper, ABC):
     """A wrapper that remembers something across episodes. A seeded reset must forget it, a plain one must not.
 
     A checkpoint keeps what it remembered before the running episode; replaying that episode brings back the rest.
@@ -52,17 +54,17 @@ class MemoryWrapper(gymnasium.Wrapper, ABC):
     """
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """A copy of the memory as plain data and tensors."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take such a copy back."""
 
 
-def layers(env: gymnasium.Env) -> Iterator[gymnasium.Env]:
+def layers(env: Env) -> Iterator[Env]:
     """The environment and all it wraps, outermost first."""
-    while isinstance(env, gymnasium.Wrapper):
+    while isinstance(env, Wrapper):
         yield env
         env = env.env
     yield env
@@ -74,7 +76,7 @@ def require(holds: bool, problem: str) -> None:
         raise UserError(problem)
 
 
-def require_discrete_actions(env: gymnasium.Env, name: str) -> int:
+def require_discrete_actions(env: Env, name: str) -> int:
     """How many discrete actions there are; they have to count from 0."""
     space = env.action_space
     if not isinstance(space, gymnasium.spaces.Discrete) or int(space.start) != 0:
@@ -82,13 +84,13 @@ def require_discrete_actions(env: gymnasium.Env, name: str) -> int:
     return int(space.n)
 
 
-def env_name(env: gymnasium.Env) -> str:
+def env_name(env: Env) -> str:
     """The id of the environment inside, for a message."""
     spec = env.unwrapped.spec
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
-def check_world(name: str, env: gymnasium.Env, world_class: Any, world_name: str) -> None:
+def check_world(name: str, env: Env, world_class: Any, world_name: str) -> None:
     """UserError where the environment inside is of another class than the wrapper needs."""
     require(isinstance(env.unwrapped, world_class), f"{name} needs {world_name}, not {env_name(env)}")
 

@@ -6,9 +6,8 @@ Each class does its work on every image of the observation, whether that is one 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper, Space, Wrapper, spaces
 
 from stride.envs_gym.spaces import is_image
 from stride.envs_gym.wrappers.base import check_observation, layers, require
@@ -19,14 +18,14 @@ LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16
 SQUARE = (84, 84)
 
 
-class ChannelFirst(gymnasium.Wrapper):
+class ChannelFirst(Wrapper):
     """Marks a wrapper above which images are [channels, height, width]."""
 
 
-class ImageObservation(ChannelFirst, gymnasium.ObservationWrapper):
+class ImageObservation(ChannelFirst, ObservationWrapper):
     """Applies `conversion` to every image of the observation."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         space = env.observation_space
         wrapper_name = type(self).__name__
@@ -63,7 +62,7 @@ class Transpose(ImageObservation):
 class GrayscaleObservation(ImageObservation):
     """Red, green and blue as one channel of brightness (BT.601)."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(channel_first(env))
 
     def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
@@ -75,7 +74,7 @@ class GrayscaleObservation(ImageObservation):
 class ResizeObservation(ImageObservation):
     """Height and width by averaging areas: each new pixel is the mean of the patch it covers, weighted by area."""
 
-    def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
+    def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         self.size = checked_size("ResizeObservation", size)
         super().__init__(channel_first(env))
 
@@ -92,13 +91,13 @@ class ResizeObservation(ImageObservation):
         return (channels, *self.size), shrink
 
 
-def images(space: gymnasium.Space[object]) -> dict[str, spaces.Box]:
+def images(space: Space) -> dict[str, spaces.Box]:
     """The images of an observation by name, "" where it is nothing but an image."""
     components = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     return {name: box for name, box in components.items() if isinstance(box, spaces.Box) and is_image(box)}
 
 
-def channel_first(env: gymnasium.Env) -> gymnasium.Env:
+def channel_first(env: Env) -> Env:
     """The environment with all images channels first; itself where there is no image or nothing to turn."""
     if any(isinstance(layer, ChannelFirst) for layer in layers(env)) or not images(env.observation_space):
         return env

@@ -8,9 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper, Wrapper, spaces
 
 from stride.envs_gym.spaces import MASK
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require
@@ -21,10 +20,10 @@ DIRECTIONS = 4
 MOST_SENTENCES = 100_000
 
 
-class MiniGridPlanes(ChannelFirst, gymnasium.ObservationWrapper):
+class MiniGridPlanes(ChannelFirst, ObservationWrapper):
     """The view as a picture with a plane for each code, 0 or 255, beside the direction and the words of the mission."""
 
-    def __init__(self, env: gymnasium.Env, mission: bool = True) -> None:
+    def __init__(self, env: Env, mission: bool = True) -> None:
         super().__init__(env)
         self._view = checked_view(env, type(self).__name__)
         self._words = MissionWords(missions(env, type(self).__name__) if mission else ())
@@ -47,7 +46,7 @@ class MiniGridPlanes(ChannelFirst, gymnasium.ObservationWrapper):
 class MiniGridFlat(MiniGridPlanes):
     """All of it as one vector of 0 and 1."""
 
-    def __init__(self, env: gymnasium.Env, mission: bool = True) -> None:
+    def __init__(self, env: Env, mission: bool = True) -> None:
         super().__init__(env, mission)
         size = math.prod(self._view[:2]) * sum(CODES) + DIRECTIONS + self._words.size
         self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32)
@@ -59,14 +58,14 @@ class MiniGridFlat(MiniGridPlanes):
         return np.concatenate((view, direction, mission), dtype=np.float32, casting="unsafe")
 
 
-class MiniGridMask(gymnasium.Wrapper):
+class MiniGridMask(Wrapper):
     """Tells in `info` which actions would change anything, for `action_mask: true`.
 
     A task with rules of its own may react to an action that moves nothing: there the mask leaves out only picking up
     where nothing can be, and dropping nothing or onto something.
     """
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         checked_view(env, type(self).__name__)
         action_space: Any = env.action_space
@@ -134,7 +133,7 @@ def one_hot(image: np.ndarray) -> np.ndarray:
     return np.concatenate([np.eye(n, dtype=np.uint8)[image[..., i]] for i, n in enumerate(CODES)], -1)
 
 
-def checked_view(env: gymnasium.Env, name: str) -> tuple[int, int, int]:
+def checked_view(env: Env, name: str) -> tuple[int, int, int]:
     """The shape of a MiniGrid's view; UserError for whatever is none."""
     space = env.observation_space
     components: dict[str, Any] = dict(space.spaces) if isinstance(space, spaces.Dict) else {}
@@ -146,7 +145,7 @@ def checked_view(env: gymnasium.Env, name: str) -> tuple[int, int, int]:
     return shape
 
 
-def missions(env: gymnasium.Env, name: str) -> list[str]:
+def missions(env: Env, name: str) -> list[str]:
     """Every sentence that a world may say; UserError where they are those of a grammar."""
     assert isinstance(env.observation_space, spaces.Dict)
     space: Any = env.observation_space["mission"]

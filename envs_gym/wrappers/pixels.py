@@ -6,9 +6,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from stride.envs_gym.wrappers.base import check_observation, env_name, require
@@ -22,10 +21,10 @@ MARGIN = 0.2  # on each side of the longest track
 TALL = 1.5  # units from the cart's underside to the upper edge; height and width are scaled apart
 
 
-class PixelObservation(ChannelFirst, gymnasium.ObservationWrapper):
+class PixelObservation(ChannelFirst, ObservationWrapper):
     """A picture [channels, height, width] in place of the world's own observation; velocities need a FrameStack."""
 
-    def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
+    def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         super().__init__(env)
         height, width = checked_size("PixelObservation", size)
         check_observation("PixelObservation", (height, width), np.dtype(np.float32))
@@ -65,4 +64,4 @@ def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
 
 
 # class -> (channels, function of a world, height and width that makes its `Draw`); envs_gym/dmc.py adds its own
-RENDERERS: dict[type[gymnasium.Env], tuple[int, Callable[[Any, int, int], Draw]]] = {CartPoleEnv: (1, cartpole)}
+RENDERERS: dict[type[Env], tuple[int, Callable[[Any, int, int], Draw]]] = {CartPoleEnv: (1, cartpole)}

@@ -6,25 +6,25 @@ Potential-based shaping (Ng, Harada and Russell 1999): F = gamma * Phi(s') - Phi
 from abc import ABC, abstractmethod
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env, Wrapper
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, check_world, require
+from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, State, StepAnswer, check_world, require
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
 
-class PotentialShaper(gymnasium.Wrapper, ABC):
+class PotentialShaper(Wrapper, ABC):
     """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` has to be the discount the agent learns with."""
 
-    world_class: Any = gymnasium.Env  # the environments whose state `potential` reads
+    world_class: Any = Env  # the environments whose state `potential` reads
     world_name = ""
 
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
+    def __init__(self, env: Env, gamma: float, scale: float = 1.0) -> None:
         super().__init__(env)
         check_world(type(self).__name__, env, self.world_class, self.world_name)
         require(0 <= gamma <= 1, f"{type(self).__name__}: gamma must be in [0, 1], not {gamma}")
@@ -83,7 +83,7 @@ class MountainCarCountBonus(MemoryWrapper):
     Visits are counted over all episodes of a world, each world for itself.
     """
 
-    def __init__(self, env: gymnasium.Env, bins: int = 20, scale: float = 1.0) -> None:
+    def __init__(self, env: Env, bins: int = 20, scale: float = 1.0) -> None:
         super().__init__(env)
         check_world("MountainCarCountBonus", env, MountainCar, "MountainCar")
         world: Any = env.unwrapped
@@ -108,10 +108,8 @@ class MountainCarCountBonus(MemoryWrapper):
         bonus = self.scale / float(self.visits[row, column]) ** 0.5
         return obs, float(reward) + bonus, terminated, truncated, info
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"visits": torch.from_numpy(self.visits.copy())}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        visits = state["visits"]
-        assert isinstance(visits, torch.Tensor)  # as state_dict gave it
-        self.visits[:] = visits.numpy()
+    def load_state_dict(self, state: State) -> None:
+        self.visits[:] = state["visits"].numpy()
