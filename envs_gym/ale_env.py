@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -83,9 +84,9 @@ class AleEnv:
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
         self._channels = 1 if screen.grayscale else 3  # of one screen
-        self.observation_space: Space = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
+        self.observation_space: Space = Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
         self._actions = int(self._envs.single_action_space.n)
-        self.action_space: Space = spaces.Discrete(self._actions)
+        self.action_space: Space = Discrete(self._actions)
         self.time_limit: int | None = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
         self._views: Any = Step._make(tensor.numpy() for tensor in step_tensors(self._step))

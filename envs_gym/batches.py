@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
@@ -27,7 +28,7 @@ def observations(space: Space) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     readers = _readers(space, (), "")
     policy_view = policy_space(space)
-    if not isinstance(policy_view, spaces.Dict):
+    if not isinstance(policy_view, Dict):
         return readers[""]
     return lambda value: {name: readers[name](value) for name in policy_view.spaces}
 
@@ -35,7 +36,7 @@ def observations(space: Space) -> Callable[[Any], Obs]:
 def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
     """The reader of every part by the name under which the policy sees it; `path`: the keys that lead to it."""
     readers: dict[str, Read] = {}
-    if isinstance(space, spaces.Dict | spaces.Tuple):
+    if isinstance(space, Dict | Tuple):
         for key, child in children(space):
             readers |= _readers(child, (*path, key), join(name, key))
         return readers
@@ -50,9 +51,9 @@ def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
 
 
 def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         if space.start.any():
             raise UserError(f"observation space {space} begins elsewhere than at 0, which no batch of worlds may")
         return lambda value: value.long().flatten(1)
@@ -71,19 +72,19 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _channels_first(space: Space) -> Space:
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({name: _channels_first(part) for name, part in space.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([_channels_first(part) for part in space])
+    if isinstance(space, Dict):
+        return Dict({name: _channels_first(part) for name, part in space.items()})
+    if isinstance(space, Tuple):
+        return Tuple([_channels_first(part) for part in space])
     if not is_image(space):
         return space
     shape = space.shape or ()
     if len(shape) == 2:
-        return spaces.Box(0, 255, (1, *shape), np.uint8)
+        return Box(0, 255, (1, *shape), np.uint8)
     if len(shape) != 3:
         raise UserError(f"observation space {space} is no image: two or three dimensions are")
     batch = (0, *shape)
-    return spaces.Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
+    return Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
 
 
 class BatchActions:
@@ -95,12 +96,12 @@ class BatchActions:
         self.shape = (num_envs, *converter.example.shape)
         self.dtype = converter.example.dtype
         self._world_shape = (num_envs, *(space.shape or ()))
-        self._start = int(space.start) if isinstance(space, spaces.Discrete) else 0
-        if isinstance(space, spaces.MultiDiscrete) and space.start.any():
+        self._start = int(space.start) if isinstance(space, Discrete) else 0
+        if isinstance(space, MultiDiscrete) and space.start.any():
             raise UserError(f"action space {space} begins elsewhere than at 0, which no batch of worlds may")
         self._integral = np.issubdtype(space.dtype, np.integer)
         self._scale: Tensor | None = None  # [4, numbers]: centre, half the width, bounds
-        if isinstance(space, spaces.Box):
+        if isinstance(space, Box):
             with np.errstate(over="ignore"):
                 self._scale = torch.from_numpy(box_scale(space).astype(np.float32)).to(device)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
@@ -59,8 +60,8 @@ class BraxWorlds(VectorEnv):
         with jax.default_device(self._jax_device), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Brax says at each one that it is not maintained: our page says it once
             env = envs.get_environment(task, **env_kwargs)
-        self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (env.observation_size,), np.float32)
-        self.single_action_space = gymnasium.spaces.Box(-1, 1, (env.action_size,), np.float32)
+        self.single_observation_space = Box(-np.inf, np.inf, (env.observation_size,), np.float32)
+        self.single_action_space = Box(-1, 1, (env.action_size,), np.float32)
         self._begin, self._advance = _compiled(jax, env, num_envs, max_episode_steps)
         self._seed = 0
         self._worlds: BraxState | None = None

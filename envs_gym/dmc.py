@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import Env
+from gymnasium.spaces import Box
 
 from stride.envs_gym.answers import Info
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
@@ -50,12 +51,12 @@ class DmControl(Env[np.ndarray, np.ndarray]):
         self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
         self._physics, self._task = self._env.physics, self._env.task
         sizes = [int(np.prod(part.shape, dtype=int)) for part in self._env.observation_spec().values()]
-        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(sizes),), np.float32)
+        self.observation_space = Box(-np.inf, np.inf, (sum(sizes),), np.float32)
         action = self._env.action_spec()
         low, high = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
         low = np.where(low <= -UNBOUNDED, -np.inf, low)
         high = np.where(high >= UNBOUNDED, np.inf, high)
-        self.action_space = spaces.Box(low, high, dtype=np.float64)
+        self.action_space = Box(low, high, dtype=np.float64)
         fps = round(1 / self._env.control_timestep())
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = render_mode

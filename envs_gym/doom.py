@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import Env
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from stride.config.extras import DOOM_EXTRA
 from stride.config.scenarios import DOOM, doom_scenarios, some
@@ -65,14 +66,14 @@ class DoomWorld(Env):
         self._screen = np.zeros((self.game.get_screen_height(), self.game.get_screen_width(), 3), np.uint8)
         self._numbers = np.zeros(self.game.get_available_game_variables_size(), np.float32)
         self._with_numbers = variables
-        screen = spaces.Box(0, 255, self._screen.shape, np.uint8)
-        numbers = spaces.Box(-np.inf, np.inf, self._numbers.shape, np.float32)
-        self.observation_space = spaces.Dict({"screen": screen, "variables": numbers}) if variables else screen
+        screen = Box(0, 255, self._screen.shape, np.uint8)
+        numbers = Box(-np.inf, np.inf, self._numbers.shape, np.float32)
+        self.observation_space = Dict({"screen": screen, "variables": numbers}) if variables else screen
         if variables and not self._numbers.size:
             raise UserError(f"{self.config.stem} has no game variables to observe; leave env_kwargs.variables out")
         count = self.game.get_available_buttons_size()
         self._presses = np.vstack([np.zeros(count), np.eye(count)]).tolist() if buttons == "one" else None
-        self.action_space = spaces.Discrete(count + 1) if self._presses else spaces.MultiBinary(count)
+        self.action_space = Discrete(count + 1) if self._presses else MultiBinary(count)
 
     def _game(self, resolution: str) -> Any:
         """The game as the scenario wants it, but silent, without a window, and waiting for each action."""

@@ -6,7 +6,7 @@ Also the base of this and other vector environments around one.
 from collections.abc import Sequence
 
 import torch
-from gymnasium import spaces
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from stride.envs_fast.buffers import LINE, Kind, carve, size_of
@@ -61,7 +61,7 @@ class OnDevice(VecEnvWrapper):
         self._step = _step_in(self._arrived, example, kinds)
         final_kinds = len(tensors_of(example.final_obs))
         self._always = size_of(kinds[:-final_kinds]) - LINE  # bytes before the final observations
-        dtype = torch.float32 if isinstance(envs.action_space, spaces.Box) else torch.int64
+        dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
         shape = (envs.num_envs, *(envs.action_space.shape or ()))
         self._action = torch.zeros(shape, dtype=dtype, pin_memory=pinned)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
 from stride.config.schema import Config
@@ -94,7 +95,7 @@ class SingleWorldEnv(Env):
         self.spec = EnvSpec(env_id.rpartition(":")[2])
         self.observation_space = envs.observation_space
         self.action_space = envs.action_space
-        self._dtype = torch.float32 if isinstance(envs.action_space, gymnasium.spaces.Box) else torch.int64
+        self._dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Begin the first episode of a seed; without one, of a seed from our own stream."""
@@ -113,7 +114,7 @@ class SingleWorldEnv(Env):
         space = self.observation_space
         if not isinstance(obs, dict):
             return _world_value(obs, space)
-        assert isinstance(space, gymnasium.spaces.Dict)
+        assert isinstance(space, Dict)
         return {name: _world_value(tensor, space[name]) for name, tensor in obs.items()}
 
     def close(self) -> None:
@@ -122,7 +123,7 @@ class SingleWorldEnv(Env):
 
 
 def _world_value(tensor: Tensor, space: Space) -> Any:
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if isinstance(space, Discrete):
         return int(tensor[0])
     return tensor[0].cpu().numpy().astype(space.dtype, copy=True)
 

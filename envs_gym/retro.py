@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete, MultiBinary
 
 from stride.config.extras import RETRO_EXTRA
 from stride.config.scenarios import RETRO, retro_games, retro_starts, some
@@ -60,8 +61,8 @@ class RetroWorld(Env):
         self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / frames}
         self._request = (game, state, actions == "choices", obs_type == "ram")
         shape, count = _spaces(self._request)
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self.action_space = spaces.Discrete(count) if actions == "choices" else spaces.MultiBinary(count)
+        self.observation_space = Box(0, 255, shape, np.uint8)
+        self.action_space = Discrete(count) if actions == "choices" else MultiBinary(count)
         self._emulator: Emulator | None = None
         self._screen = np.zeros((1, 1, 3), np.uint8)
 

@@ -3,7 +3,8 @@
 import math
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from stride.config.general import Task
 from stride.config.schema import Config
@@ -32,12 +33,12 @@ def described(observation: Space, action: Space) -> Task:
 
 
 def _action(space: Space) -> tuple[str, str]:
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return "choice", f"one of {space.n}"
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         return "choices", f"{len(space.nvec)} choices at once"
     numbers = math.prod(space.shape or ())
-    bounded = isinstance(space, spaces.Box) and bool(np.isfinite([space.low, space.high]).all())
+    bounded = isinstance(space, Box) and bool(np.isfinite([space.low, space.high]).all())
     count = f"{numbers} number{'s' * (numbers > 1)}"
     return ("bounded", f"{count} with bounds") if bounded else ("unbounded", f"{count} without bounds")
 
@@ -46,9 +47,9 @@ def _states(leaves: list[Space]) -> int | None:
     """How many observations there are, where each is a number of a list."""
     counts = []
     for leaf in leaves:
-        if isinstance(leaf, spaces.Discrete):
+        if isinstance(leaf, Discrete):
             counts.append(int(leaf.n))
-        elif isinstance(leaf, spaces.MultiDiscrete):
+        elif isinstance(leaf, MultiDiscrete):
             counts += [int(n) for n in leaf.nvec]
         else:
             return None

@@ -4,7 +4,8 @@ import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from stride.envs_gym.answers import real
 from stride.envs_gym.check.finding import Findings, finding
@@ -61,14 +62,14 @@ def check_constant_actions(study: Study) -> Findings:
 
 def constant_actions(space: Space) -> dict[str, Any]:
     """Name -> action; {} for spaces in which no policy of ours acts."""
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         first = int(space.start)
         return {str(action): np.int64(action) for action in range(first, first + min(int(space.n), MOST_ACTIONS))}
-    if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+    if not isinstance(space, MultiDiscrete | MultiBinary | Box):
         return {}
     low, high = _ends(space)
     actions = {LOW: low, HIGH: high}
-    if isinstance(space, spaces.Box):
+    if isinstance(space, Box):
         middle = (low / 2 + high / 2).astype(space.dtype)
         half = (middle / 2 + high / 2).astype(space.dtype)
         actions = {MIDDLE: middle, **actions, HALF: half}
@@ -77,9 +78,9 @@ def constant_actions(space: Space) -> dict[str, Any]:
 
 def _ends(space: Space) -> tuple[np.ndarray, np.ndarray]:
     """The lowest and the highest action; -1 and 1 where a box has no bound."""
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         return space.start.copy(), (space.start + space.nvec - 1).astype(space.dtype)
-    if isinstance(space, spaces.Box):
+    if isinstance(space, Box):
         low = np.where(np.isfinite(space.low), space.low, -1)
         high = np.where(np.isfinite(space.high), space.high, 1)
         return low.astype(space.dtype), high.astype(space.dtype)
@@ -175,7 +176,7 @@ def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episod
         else:
             yield finding("not-checked", f"whether actions matter: the first {random[0].length} steps do not tell")
         return
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         values = list(digests.values())
         alike = [name for name in digests if values.count(digests[name]) > 1]
         if alike:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env, Space, spaces
+from gymnasium.spaces import Box, Dict, Discrete
 
 from stride.envs_gym import spaces as stride_spaces
 from stride.envs_gym.answers import check_flags, real, shown
@@ -116,15 +117,15 @@ def _check_support(env: Env) -> Findings:
 
 def _check_images(space: Space) -> Findings:
     for name, part in stride_spaces.leaf_spaces(space, "observation"):
-        image = isinstance(part, spaces.Box) and len(part.shape) == 3 and part.shape[-1] in (1, 3, 4)
+        image = isinstance(part, Box) and len(part.shape) == 3 and part.shape[-1] in (1, 3, 4)
         if image and part.dtype != np.uint8:
             yield finding("float-image", f"{name} looks like an image, {list(part.shape or ())}, of {part.dtype}")
 
 
 def _check_action_space(space: Space) -> Findings:
-    if isinstance(space, spaces.Discrete) and space.start != 0:
+    if isinstance(space, Discrete) and space.start != 0:
         yield finding("discrete-start", f"actions count from {space.start} to {space.start + space.n - 1}")
-    if not isinstance(space, spaces.Box):
+    if not isinstance(space, Box):
         return
     bounded = space.bounded_below & space.bounded_above
     if not bounded.all():
@@ -139,12 +140,12 @@ def _check_action_space(space: Space) -> Findings:
 
 def short(space: Space) -> str:
     """A space in a few words."""
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return f"Discrete {space.n}" + (f" from {space.start}" if space.start else "")
-    if isinstance(space, spaces.Box):
+    if isinstance(space, Box):
         low = space.low.min(initial=0)
         high = space.high.max(initial=0)
         return f"Box {list(space.shape)} {space.dtype}, {low:.3g} to {high:.3g}"
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, Dict):
         return "Dict of " + ", ".join(f"{key}: {short(part)}" for key, part in space.spaces.items())
     return str(space)

@@ -5,7 +5,8 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Graph, Sequence, Text
 
 from stride.envs_gym.answers import real
 from stride.envs_gym.check.form import flag_and_reward_problems
@@ -151,7 +152,7 @@ class ObservationWatch:
 
     def _look_at_part(self, name: str, space: Space, value: Any, location: str) -> None:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiub" or isinstance(space, spaces.Text | spaces.Graph | spaces.Sequence):
+        if array.dtype.kind not in "fiub" or isinstance(space, Text | Graph | Sequence):
             if not space.contains(value):
                 self._record.problem("observation-outside", f"{name} is none of {space} {location}")
             return
@@ -173,7 +174,7 @@ class ObservationWatch:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             index = np.flatnonzero(~np.isfinite(numbers))[0]
             self._record.problem("observation-nan", f"{name}[{index}] is {numbers[index]} {location}")
-        elif isinstance(space, spaces.Box):
+        elif isinstance(space, Box):
             if not np.can_cast(array.dtype, space.dtype):
                 types = f"{name} is {array.dtype}, its space {space.dtype}"
                 self._record.problem("observation-dtype", f"{types}, {location}")

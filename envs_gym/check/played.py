@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box
 
 from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, Findings, finding
 from stride.envs_gym.check.play import PartStatistics, PlayRecord, play
@@ -119,7 +119,7 @@ def _check_scale(record: PlayRecord) -> Findings:
 
 
 def _is_read_as_number(part: PartStatistics) -> bool:
-    return isinstance(part.space, spaces.Box) and part.space.dtype != np.uint8
+    return isinstance(part.space, Box) and part.space.dtype != np.uint8
 
 
 def _check_rewards(record: PlayRecord) -> Findings:

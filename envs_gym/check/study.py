@@ -1,4 +1,4 @@
-"""Objects that the parts of a check share: the environment to check, the limits, and what earlier parts have measured."""
+"""Objects shared by the parts of a check: the environment to check, the limits, and earlier measurements."""
 
 import copy
 import time
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, Space, spaces
+from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.spaces import Dict, Discrete, Tuple
 
 from stride.config.schema import Config
 from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
@@ -179,7 +180,7 @@ class RandomActions:
     def draw(self, obs: Any, info: Any) -> Any:
         """A random action; a legal one where the world says which are."""
         mask = mask_of(obs, info)
-        if mask is not None and isinstance(self._space, spaces.Discrete):
+        if mask is not None and isinstance(self._space, Discrete):
             return self._space.sample(np.asarray(mask, np.int8))
         return self._space.sample()
 
@@ -194,8 +195,8 @@ def mask_of(obs: Any, info: Any) -> Any:
 
 def leaves(space: Space, value: Any, name: str = "observation") -> Iterator[tuple[str, Space, Any]]:
     """(name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks one."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for key, part in space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+    if isinstance(space, Dict | Tuple):
+        for key, part in space.items() if isinstance(space, Dict) else enumerate(space.spaces):
             yield from leaves(part, value[key], f"{name}.{key}")
     else:
         yield name, space, value

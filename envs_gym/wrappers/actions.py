@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, Wrapper
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from stride.envs_gym.spaces import MASK
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require, require_discrete_actions
@@ -16,7 +17,7 @@ class ActionRemapper(Wrapper):
     def __init__(self, env: Env, actions: Sequence[int]) -> None:
         super().__init__(env)
         self._actions = checked_actions("ActionRemapper", "actions", env, actions, once=False)
-        self.action_space = spaces.Discrete(len(self._actions))
+        self.action_space = Discrete(len(self._actions))
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         obs, info = self.env.reset(**kwargs)
@@ -39,11 +40,9 @@ class CarRacingPedals(Wrapper):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         space = env.action_space
-        fitting = (
-            isinstance(space, spaces.Box) and space.low.tolist() == [-1, 0, 0] and space.high.tolist() == [1, 1, 1]
-        )
+        fitting = isinstance(space, Box) and space.low.tolist() == [-1, 0, 0] and space.high.tolist() == [1, 1, 1]
         require(fitting, f"CarRacingPedals needs steering, gas and brake, not {space}")
-        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
 
     def step(self, action: object) -> StepAnswer:
         steering, pedal = np.asarray(action, np.float32)
@@ -89,9 +88,9 @@ class ActionMask(Wrapper):
             hint = "give valid_actions, or spec.valid_actions"
             require(has_mask, f"{env_name(env)} gives no {MASK} of {self._count} actions in its info; {hint}")
         space = env.observation_space
-        components = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
+        components = dict(space.spaces) if isinstance(space, Dict) else {"obs": space}
         require(MASK not in components, f"the observation of {env_name(env)} has an {MASK} already")
-        self.observation_space = spaces.Dict({**components, MASK: spaces.MultiBinary(self._count)})
+        self.observation_space = Dict({**components, MASK: MultiBinary(self._count)})
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         obs, info = self.env.reset(**kwargs)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, RewardWrapper, Wrapper, spaces
+from gymnasium import Env, RewardWrapper, Wrapper
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
@@ -63,7 +64,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
         self.size = full_size if size is None else checked_size("AtariScreen", size)
         shape = ((1 if grayscale else 3) * stack, *self.size)
         check_observation("AtariScreen", shape, np.dtype(np.uint8))
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = Box(0, 255, shape, np.uint8)
         self._game = game
         self._shrink = _resizer(self.size) if self.size != full_size else None
         self._last: list[np.ndarray] = []  # the last frame and the one before

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Env, ObservationWrapper, spaces
+from gymnasium import Env, ObservationWrapper
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.atari import game_of
 from stride.envs_gym.wrappers.base import ResetAnswer, require
@@ -85,7 +86,7 @@ class AtariObjects(ObservationWrapper):
         self._memory = ConsoleMemory(env, type(self).__name__, self.only)
         self._memory.game._obs_type = "ram"  # nobody sees the screen, so none is made
         self._previous_ball: tuple[float, float] | None = None  # where it was a step ago
-        self.observation_space = spaces.Box(-1, 1, (len(self.features()),), np.float32)
+        self.observation_space = Box(-1, 1, (len(self.features()),), np.float32)
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         self._previous_ball = None

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import Env, Wrapper
+from gymnasium.spaces import Discrete
 
 from stride.envs_gym.answers import Info as Info
 from stride.envs_gym.answers import State as State
@@ -79,7 +79,7 @@ def require(holds: bool, problem: str) -> None:
 def require_discrete_actions(env: Env, name: str) -> int:
     """How many discrete actions there are; they have to count from 0."""
     space = env.action_space
-    if not isinstance(space, gymnasium.spaces.Discrete) or int(space.start) != 0:
+    if not isinstance(space, Discrete) or int(space.start) != 0:
         raise UserError(f"{name} needs discrete actions from 0 on, not {space}")
     return int(space.n)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, Wrapper
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
 from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
@@ -23,7 +24,7 @@ class FrameSkip(Wrapper):
     def __init__(self, env: Env, skip: int, max_last_two: bool = False) -> None:
         super().__init__(env)
         require(isinstance(skip, int) and skip >= 1, f"FrameSkip: skip must be at least 1, not {skip}")
-        box = isinstance(env.observation_space, spaces.Box)
+        box = isinstance(env.observation_space, Box)
         require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
         self.skip = skip
         self.max_last_two = max_last_two
@@ -51,12 +52,12 @@ class FrameStack(ChannelFirst):
         require(isinstance(frames, int) and frames >= 1, f"FrameStack: frames must be at least 1, not {frames}")
         super().__init__(channel_first(env))
         space = self.env.observation_space
-        require(isinstance(space, spaces.Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
-        assert isinstance(space, spaces.Box)
+        require(isinstance(space, Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
+        assert isinstance(space, Box)
         check_observation("FrameStack", (frames, *space.shape), space.dtype)
         lower = np.concatenate([space.low] * frames)
         upper = np.concatenate([space.high] * frames)
-        self.observation_space = spaces.Box(lower, upper, dtype=space.dtype.type)
+        self.observation_space = Box(lower, upper, dtype=space.dtype.type)
         self._frames: deque[np.ndarray] = deque(maxlen=frames)
         self._stacked = frames
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, ObservationWrapper, Space, Wrapper, spaces
+from gymnasium import Env, ObservationWrapper, Space, Wrapper
+from gymnasium.spaces import Box, Dict
 
 from stride.envs_gym.spaces import is_image
 from stride.envs_gym.wrappers.base import check_observation, layers, require
@@ -30,13 +31,13 @@ class ImageObservation(ChannelFirst, ObservationWrapper):
         space = env.observation_space
         wrapper_name = type(self).__name__
         self._converters: dict[str, ImageFunction] = {}
-        image_spaces: dict[str, Any] = dict(space.spaces) if isinstance(space, spaces.Dict) else {}
+        image_spaces: dict[str, Any] = dict(space.spaces) if isinstance(space, Dict) else {}
         for name, image_space in images(space).items():
             shape, self._converters[name] = self.conversion(image_space.shape)
-            image_spaces[name] = spaces.Box(0, 255, shape, np.uint8)
+            image_spaces[name] = Box(0, 255, shape, np.uint8)
         problem = f"{wrapper_name} needs an image (uint8, at least two dimensions) to observe, not {space}"
         require(bool(self._converters), problem)
-        self.observation_space = spaces.Dict(image_spaces) if isinstance(space, spaces.Dict) else image_spaces[""]
+        self.observation_space = Dict(image_spaces) if isinstance(space, Dict) else image_spaces[""]
 
     def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
         """For images of this shape: the shape they are converted to, and the function that converts one."""
@@ -91,10 +92,10 @@ class ResizeObservation(ImageObservation):
         return (channels, *self.size), shrink
 
 
-def images(space: Space) -> dict[str, spaces.Box]:
+def images(space: Space) -> dict[str, Box]:
     """The images of an observation by name, "" where it is nothing but an image."""
-    components = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    return {name: box for name, box in components.items() if isinstance(box, spaces.Box) and is_image(box)}
+    components = space.spaces if isinstance(space, Dict) else {"": space}
+    return {name: box for name, box in components.items() if isinstance(box, Box) and is_image(box)}
 
 
 def channel_first(env: Env) -> Env:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env, ObservationWrapper, Wrapper, spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from stride.envs_gym.spaces import MASK
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require
@@ -28,12 +29,12 @@ class MiniGridPlanes(ChannelFirst, ObservationWrapper):
         self._view = checked_view(env, type(self).__name__)
         self._words = MissionWords(missions(env, type(self).__name__) if mission else ())
         components: dict[str, spaces.Space[Any]] = {
-            "image": spaces.Box(0, 255, (sum(CODES), *self._view[:2]), np.uint8),
-            "direction": spaces.Discrete(DIRECTIONS),
+            "image": Box(0, 255, (sum(CODES), *self._view[:2]), np.uint8),
+            "direction": Discrete(DIRECTIONS),
         }
         if self._words.size:
-            components["mission"] = spaces.MultiBinary(self._words.size)
-        self.observation_space = spaces.Dict(components)
+            components["mission"] = MultiBinary(self._words.size)
+        self.observation_space = Dict(components)
 
     def observation(self, observation: Mapping[str, Any]) -> Any:
         planes = np.ascontiguousarray(one_hot(observation["image"]).transpose(2, 0, 1)) * np.uint8(255)
@@ -49,7 +50,7 @@ class MiniGridFlat(MiniGridPlanes):
     def __init__(self, env: Env, mission: bool = True) -> None:
         super().__init__(env, mission)
         size = math.prod(self._view[:2]) * sum(CODES) + DIRECTIONS + self._words.size
-        self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32)
+        self.observation_space = Box(0.0, 1.0, (size,), np.float32)
 
     def observation(self, observation: Mapping[str, Any]) -> Any:
         view = one_hot(observation["image"]).reshape(-1)
@@ -69,7 +70,7 @@ class MiniGridMask(Wrapper):
         super().__init__(env)
         checked_view(env, type(self).__name__)
         action_space: Any = env.action_space
-        require(isinstance(action_space, spaces.Discrete), f"{type(self).__name__} needs MiniGrid's own actions")
+        require(isinstance(action_space, Discrete), f"{type(self).__name__} needs MiniGrid's own actions")
         from minigrid.minigrid_env import MiniGridEnv
 
         self._count = int(action_space.n)
@@ -136,9 +137,9 @@ def one_hot(image: np.ndarray) -> np.ndarray:
 def checked_view(env: Env, name: str) -> tuple[int, int, int]:
     """The shape of a MiniGrid's view; UserError for whatever is none."""
     space = env.observation_space
-    components: dict[str, Any] = dict(space.spaces) if isinstance(space, spaces.Dict) else {}
+    components: dict[str, Any] = dict(space.spaces) if isinstance(space, Dict) else {}
     image = components.get("image")
-    fitting = isinstance(image, spaces.Box) and len(image.shape) == 3 and image.shape[2] == len(CODES)
+    fitting = isinstance(image, Box) and len(image.shape) == 3 and image.shape[2] == len(CODES)
     complete = fitting and {"direction", "mission"} <= components.keys()
     require(complete, f"{name} needs MiniGrid's own view, not {env_name(env)}'s")
     shape: tuple[int, int, int] = components["image"].shape
@@ -147,7 +148,7 @@ def checked_view(env: Env, name: str) -> tuple[int, int, int]:
 
 def missions(env: Env, name: str) -> list[str]:
     """Every sentence that a world may say; UserError where they are those of a grammar."""
-    assert isinstance(env.observation_space, spaces.Dict)
+    assert isinstance(env.observation_space, Dict)
     space: Any = env.observation_space["mission"]
     cure = f"give {{id: {name}, mission: false}}, and the policy is not told what to do"
     require("BabyAI" not in type(space).__name__, f"{env_name(env)} speaks in sentences of a grammar; {cure}")

@@ -1,10 +1,11 @@
-"""Wrappers for observed vectors and numbers: discrete observations encoded, entries left out. Images are in images.py."""
+"""Wrappers for observed vectors and numbers: discrete observations encoded, entries left out; images: images.py."""
 
 from collections.abc import Sequence
 from typing import SupportsInt
 
 import numpy as np
-from gymnasium import Env, ObservationWrapper, spaces
+from gymnasium import Env, ObservationWrapper
+from gymnasium.spaces import Box, Discrete
 
 from stride.envs_gym.wrappers.base import check_observation, require
 from stride.utils.user_error import nearest
@@ -18,8 +19,8 @@ class DiscreteEncoder(ObservationWrapper):
     def __init__(self, env: Env, encoding: str = "onehot") -> None:
         super().__init__(env)
         space = env.observation_space
-        require(isinstance(space, spaces.Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
-        assert isinstance(space, spaces.Discrete)
+        require(isinstance(space, Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
+        assert isinstance(space, Discrete)
         hint = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
         require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{hint}")
         self._start = int(space.start)
@@ -34,7 +35,7 @@ class DiscreteEncoder(ObservationWrapper):
         low, high = self._codes.min(0), self._codes.max(0)
         if encoding == "onehot":
             low = np.zeros_like(high)  # a single state has no other row
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.observation_space = Box(low, high, dtype=np.float32)
 
     def observation(self, observation: SupportsInt) -> np.ndarray:
         return self._codes[int(observation) - self._start]
@@ -46,9 +47,9 @@ class SelectObservation(ObservationWrapper):
     def __init__(self, env: Env, indices: Sequence[int]) -> None:
         super().__init__(env)
         space = env.observation_space
-        vector = isinstance(space, spaces.Box) and len(space.shape) == 1
+        vector = isinstance(space, Box) and len(space.shape) == 1
         require(vector, f"SelectObservation needs a vector, not {space}")
-        assert isinstance(space, spaces.Box)
+        assert isinstance(space, Box)
         size = space.shape[0]
         selected = indices if isinstance(indices, list | tuple) else [indices]
         fitting = bool(selected) and all(isinstance(i, int) and 0 <= i < size for i in selected)
@@ -56,7 +57,7 @@ class SelectObservation(ObservationWrapper):
         check_observation("SelectObservation", (len(selected),), space.dtype)
         self._indices = np.array(selected)
         low, high = space.low[self._indices], space.high[self._indices]
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        self.observation_space = Box(low, high, dtype=space.dtype.type)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self._indices]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, ObservationWrapper, spaces
+from gymnasium import Env, ObservationWrapper
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.base import check_observation, env_name, require
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
@@ -33,7 +34,7 @@ class PixelObservation(ChannelFirst, ObservationWrapper):
         require(bool(renderers), f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can, and dm_control/")
         channels, make_draw = renderers[0]
         self._draw = make_draw(world, height, width)
-        self.observation_space = spaces.Box(0, 255, (channels, height, width), np.uint8)
+        self.observation_space = Box(0, 255, (channels, height, width), np.uint8)
 
     def observation(self, observation: object) -> np.ndarray:
         return self._draw(self.unwrapped)
