@@ -73,9 +73,9 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _channels_first(space: Space) -> Space:
     if isinstance(space, Dict):
-        return Dict({name: _channels_first(part) for name, part in space.items()})
+        return Dict({name: _channels_first(component) for name, component in space.items()})
     if isinstance(space, Tuple):
-        return Tuple([_channels_first(part) for part in space])
+        return Tuple([_channels_first(component) for component in space])
     if not is_image(space):
         return space
     shape = space.shape or ()
@@ -113,8 +113,8 @@ class BatchActions:
         """Actions for the worlds, in new memory: [N] from the first choice on, or numbers within the bounds."""
         if self._scale is None:
             return (action + self._start).reshape(self._world_shape)
-        centre, half, low, high = self._scale
-        scaled = torch.minimum(torch.maximum(centre + half * action, low), high)
+        centre, half, lower, upper = self._scale
+        scaled = torch.minimum(torch.maximum(centre + half * action, lower), upper)
         return (scaled.round().long() if self._integral else scaled).reshape(self._world_shape)
 
 
@@ -131,9 +131,9 @@ class EpisodeCounts:
         self.lengths += 1
         cut = truncated & ~terminated  # both at once: the task ended, there is no future to value
         step = Step(obs, reward.float(), terminated, cut, final_obs, self.returns.float(), self.lengths.float())
-        ended = terminated | cut
-        self.returns.masked_fill_(ended, 0.0)  # not times 0: a non-finite return would stay one
-        self.lengths.masked_fill_(ended, 0)
+        finished = terminated | cut
+        self.returns.masked_fill_(finished, 0.0)  # not times 0: a non-finite return would stay one
+        self.lengths.masked_fill_(finished, 0)
         return step
 
     def cut(self, obs: Obs, last: Obs) -> Step:

@@ -150,18 +150,18 @@ def _compiled(jax: Any, env: Any, num_envs: int, limit: int) -> tuple[Callable[.
         ages = worlds.ages + 1
         terminated = state.done > 0
         truncated = (ages >= limit) & ~terminated
-        ended = terminated | truncated
-        episodes = worlds.episodes + ended
+        finished = terminated | truncated
+        episodes = worlds.episodes + finished
 
         def renewed() -> Any:
             def choose(new: Any, old: Any) -> Any:
-                return jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), new.astype(old.dtype), old)
+                return jnp.where(finished.reshape(-1, *[1] * (old.ndim - 1)), new.astype(old.dtype), old)
 
             return jax.tree.map(choose, states(key, episodes), state)
 
-        next_state = jax.lax.cond(ended.any(), renewed, lambda: state)  # a step in which nobody ends begins nobody
+        next_state = jax.lax.cond(finished.any(), renewed, lambda: state)  # a step in which nobody ends begins nobody
         results = next_state.obs, state.reward, terminated, truncated, state.obs
-        return BraxState(next_state, jnp.where(ended, 0, ages), episodes), results
+        return BraxState(next_state, jnp.where(finished, 0, ages), episodes), results
 
     return jax.jit(begin), jax.jit(advance)
 

@@ -50,13 +50,13 @@ class DmControl(Env[np.ndarray, np.ndarray]):
         # `random` decides the springs of LQR once; each episode has a seed of its own
         self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
         self._physics, self._task = self._env.physics, self._env.task
-        sizes = [int(np.prod(part.shape, dtype=int)) for part in self._env.observation_spec().values()]
+        sizes = [int(np.prod(component.shape, dtype=int)) for component in self._env.observation_spec().values()]
         self.observation_space = Box(-np.inf, np.inf, (sum(sizes),), np.float32)
         action = self._env.action_spec()
-        low, high = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
-        low = np.where(low <= -UNBOUNDED, -np.inf, low)
-        high = np.where(high >= UNBOUNDED, np.inf, high)
-        self.action_space = Box(low, high, dtype=np.float64)
+        lower, upper = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
+        lower = np.where(lower <= -UNBOUNDED, -np.inf, lower)
+        upper = np.where(upper >= UNBOUNDED, np.inf, upper)
+        self.action_space = Box(lower, upper, dtype=np.float64)
         fps = round(1 / self._env.control_timestep())
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = render_mode
@@ -77,9 +77,9 @@ class DmControl(Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, Info]:
         time_step = self._env.step(action)
-        last = bool(time_step.last())
-        terminated = last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends
-        return _flat(time_step.observation), time_step.reward, terminated, last and not terminated, {}
+        is_last = bool(time_step.last())
+        terminated = is_last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends
+        return _flat(time_step.observation), time_step.reward, terminated, is_last and not terminated, {}
 
     def render(self) -> np.ndarray:
         width, height = self._size
@@ -138,4 +138,4 @@ def import_suite() -> None:
 
 
 def _flat(observation: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(part) for part in observation.values()], dtype=np.float32, casting="same_kind")
+    return np.concatenate([*map(np.ravel, observation.values())], dtype=np.float32, casting="same_kind")

@@ -23,6 +23,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from stride.config.extras import DOOM_EXTRA
 from stride.config.scenarios import DOOM, doom_scenarios, some
 from stride.envs_gym.answers import Info
+from stride.envs_gym.wrappers.base import require_positive
 from stride.utils.user_error import UserError, nearest
 
 TICS_PER_SECOND = 35
@@ -51,8 +52,7 @@ class DoomWorld(Env):
         """`config_path`: a .cfg in place of the scenario's. `tics`: 35ths of a second that an action is held, of which
         the last is drawn. `buttons`: one at a time (or none), or any together. `variables`: the scenario's numbers
         (health, ammunition) are observed beside the screen."""
-        if not isinstance(tics, int) or tics < 1:
-            raise UserError(f"env_kwargs.tics must be at least 1, not {tics}")
+        require_positive("env_kwargs.tics", tics)
         if buttons not in ("one", "any"):
             raise UserError(f"env_kwargs.buttons takes one or any, not {buttons!r}")
         self.render_mode = render_mode

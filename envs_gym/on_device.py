@@ -67,9 +67,9 @@ class OnDevice(VecEnvWrapper):
 
     def reset(self, seed: int) -> Obs:
         """Start every world afresh; the observation is a buffer on the device that `step` overwrites."""
-        obs = self.envs.reset(seed)
+        observation = self.envs.reset(seed)
         self._wait()
-        copy_obs(self._host_step.obs, obs)
+        copy_obs(self._host_step.obs, observation)
         self._send(self._always)
         return self._step.obs
 
@@ -81,8 +81,8 @@ class OnDevice(VecEnvWrapper):
         step = self.envs.step(self._action)
         for buffer, tensor in zip(_tensors(self._host_step), _tensors(step), strict=True):
             buffer.copy_(tensor)
-        ended = bool(step.terminated.any() or step.truncated.any())
-        self._send(len(self._host) if ended else self._always)
+        finished = bool(step.terminated.any() or step.truncated.any())
+        self._send(len(self._host) if finished else self._always)
         return self._step
 
     def _wait(self) -> None:
@@ -104,12 +104,12 @@ def _step_in(memory: Tensor, example: Step, kinds: Sequence[Kind]) -> Step:
     """A Step of the same form as the example, its tensors in the memory in the order of `_tensors`."""
     tensors = iter(carve(memory, kinds))
 
-    def part(obs: Obs) -> Obs:
-        return {name: next(tensors) for name in sorted(obs)} if isinstance(obs, dict) else next(tensors)
+    def part(observation: Obs) -> Obs:
+        return {name: next(tensors) for name in sorted(observation)} if isinstance(observation, dict) else next(tensors)
 
-    obs = part(example.obs)
+    observation = part(example.obs)
     reward, terminated, truncated, episode_return, length = (next(tensors) for _ in range(5))
-    return Step(obs, reward, terminated, truncated, part(example.final_obs), episode_return, length)
+    return Step(observation, reward, terminated, truncated, part(example.final_obs), episode_return, length)
 
 
 def _tensors(step: Step) -> list[Tensor]:

@@ -66,14 +66,14 @@ class CheckedEnv(Wrapper):
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         with self._blame.during("reset"):
-            obs, info = self.env.reset(seed=seed, options=options)
-        return obs, info
+            observation, info = self.env.reset(seed=seed, options=options)
+        return observation, info
 
     def step(self, action: object) -> tuple[Any, float, bool, bool, Info]:
         with self._blame.during("step"):
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
             check_flags(terminated, truncated)
-            return obs, real(reward), bool(terminated), bool(truncated), info
+            return observation, real(reward), bool(terminated), bool(truncated), info
 
     def close(self) -> None:
         with self._blame.during("close"):
@@ -106,16 +106,16 @@ class SingleWorldEnv(Env):
         """Act as the policy does; at the end of an episode this returns its last observation."""
         step = self.envs.step(torch.as_tensor(np.asarray(action), dtype=self._dtype, device=self.envs.device)[None])
         terminated, truncated = bool(step.terminated), bool(step.truncated)
-        obs = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
-        return obs, float(step.reward), terminated, truncated, {}
+        observation = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
+        return observation, float(step.reward), terminated, truncated, {}
 
-    def _as_numpy(self, obs: Obs) -> Any:
+    def _as_numpy(self, observation: Obs) -> Any:
         """The only world's observation as Gymnasium has it, copied."""
         space = self.observation_space
-        if not isinstance(obs, dict):
-            return _world_value(obs, space)
+        if not isinstance(observation, dict):
+            return _world_value(observation, space)
         assert isinstance(space, Dict)
-        return {name: _world_value(tensor, space[name]) for name, tensor in obs.items()}
+        return {name: _world_value(tensor, space[name]) for name, tensor in observation.items()}
 
     def close(self) -> None:
         """Release the worlds."""

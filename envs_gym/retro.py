@@ -20,6 +20,7 @@ from stride.config.extras import RETRO_EXTRA
 from stride.config.scenarios import RETRO, retro_games, retro_starts, some
 from stride.envs_gym import retro_emulator
 from stride.envs_gym.answers import Info
+from stride.envs_gym.wrappers.base import require_positive
 from stride.utils.user_error import UserError, nearest
 
 FRAMES_PER_SECOND = 60
@@ -48,8 +49,7 @@ class RetroWorld(Env):
     ) -> None:
         """`state`: where an episode begins, "" = the game's own start. `frames`: of 60 a second, that an action is
         held. `actions`: one of the combinations that make sense, or every button by itself."""
-        if not isinstance(frames, int) or frames < 1:
-            raise UserError(f"env_kwargs.frames must be at least 1, not {frames}")
+        require_positive("env_kwargs.frames", frames)
         for name, value, options in (("actions", actions, ACTIONS), ("obs_type", obs_type, OBSERVED)):
             if value not in options:
                 raise UserError(f"env_kwargs.{name} takes {' or '.join(options)}, not {value!r}")

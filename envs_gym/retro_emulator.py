@@ -54,14 +54,14 @@ def begin(env: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def play(env: Any, action: Any, frames: int) -> tuple[np.ndarray, np.ndarray, float, bool, dict[str, Any]]:
     """An action held for some frames: their rewards' sum, and what the last one shows."""
-    total = 0.0
+    total_reward = 0.0
     for _ in range(frames):
         observation, reward, terminated, _, info = env.step(action)
-        total += float(reward)
+        total_reward += float(reward)
         if terminated:
             break
     screen = env.get_screen(apply_rotation=True)
-    return np.ascontiguousarray(observation), np.ascontiguousarray(screen), total, bool(terminated), dict(info)
+    return np.ascontiguousarray(observation), np.ascontiguousarray(screen), total_reward, bool(terminated), dict(info)
 
 
 if __name__ == "__main__":

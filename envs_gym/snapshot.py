@@ -29,8 +29,8 @@ logger = logging.getLogger("stride")
 
 def strategy(env: Env) -> Literal["exact", "seam"]:
     """`exact`: replay, verified when loading; `seam`: the current episodes are cut when loading."""
-    spec = env.spec
-    if spec is None or spec.nondeterministic or spec.id.startswith(SEAM) or not rng_state(env.unwrapped):
+    env_spec = env.spec
+    if env_spec is None or env_spec.nondeterministic or env_spec.id.startswith(SEAM) or not rng_state(env.unwrapped):
         return "seam"
     return "exact"
 
@@ -97,19 +97,19 @@ def replay(
 
     Seeding comes first in any case, for what an environment derives from its seed once.
     """
-    obs, _ = env.reset(seed=start.seed)
+    observation, _ = env.reset(seed=start.seed)
     if start.rng:
         set_rng_state(env.unwrapped, start.rng)
         for wrapper, memory in zip(remembering, start.memories, strict=True):
             wrapper.load_state_dict(memory)
-        obs, _ = env.reset()
+        observation, _ = env.reset()
     rewards = 0.0
     for action in convert(actions):
-        obs, reward, terminated, truncated, _ = step(action)
+        observation, reward, terminated, truncated, _ = step(action)
         rewards += float(reward)
         if terminated or truncated:
-            return Replayed(obs, rewards, True)
-    return Replayed(obs, rewards, False)
+            return Replayed(observation, rewards, True)
+    return Replayed(observation, rewards, False)
 
 
 def check_saved(state: State, env_id: str, num_envs: int) -> None:

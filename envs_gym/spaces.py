@@ -26,22 +26,22 @@ def observation_space(space: Space) -> Space:
     """The policy's view: float32 boxes (images stay uint8), 0-based integers, one flat `Dict` for all nesting."""
     if not isinstance(space, Dict | Tuple):
         return _policy_space(space)
-    leaves = leaf_spaces(space)
-    names = [name for name, _ in leaves]
+    subspaces = leaf_spaces(space)
+    names = [name for name, _ in subspaces]
     if not names or len(set(names)) < len(names):
         raise UserError(f"observation space {space} is empty or has two entries of one name: {', '.join(names)}")
-    _check_readable(space, leaves)
-    return Dict({name: _mask_space(leaf) if name == MASK else _policy_space(leaf) for name, leaf in leaves})
+    _check_readable(space, subspaces)
+    return Dict({name: (_mask_space if name == MASK else _policy_space)(subspace) for name, subspace in subspaces})
 
 
 def leaf_spaces(space: Space, name: str = "") -> list[tuple[str, Space]]:
     """(name, space) of every part that has no parts itself; nested names are joined by "."."""
     if not isinstance(space, Dict | Tuple):
         return [(name, space)]
-    leaves = []
+    subspaces = []
     for key, child in children(space):
-        leaves += leaf_spaces(child, join(name, key))
-    return leaves
+        subspaces += leaf_spaces(child, join(name, key))
+    return subspaces
 
 
 def children(space: Dict | Tuple) -> list[tuple[Any, Space]]:
@@ -57,18 +57,18 @@ def join(prefix: str, key: object) -> str:
 def first_options(space: Space) -> dict[str, Tensor]:
     """The number that a policy's 0 stands for in each part of integers, by its name; "" of one that is alone."""
     firsts = {}
-    for name, leaf in leaf_spaces(space):
-        if isinstance(leaf, Discrete):
-            firsts[name] = torch.tensor(int(leaf.start))
-        elif isinstance(leaf, MultiDiscrete):
-            firsts[name] = torch.from_numpy(leaf.start.astype(np.int64).reshape(-1))
+    for name, subspace in leaf_spaces(space):
+        if isinstance(subspace, Discrete):
+            firsts[name] = torch.tensor(int(subspace.start))
+        elif isinstance(subspace, MultiDiscrete):
+            firsts[name] = torch.from_numpy(subspace.start.astype(np.int64).reshape(-1))
     return firsts
 
 
 def zeros(space: Space, num_envs: int) -> Obs:
     """Buffers [N, ...] for observations of a space made by `observation_space`; all actions of a mask are legal."""
     if isinstance(space, Dict):
-        buffers = {name: _zeros(leaf, num_envs) for name, leaf in space.items()}
+        buffers = {name: _zeros(subspace, num_envs) for name, subspace in space.items()}
         if MASK in buffers:
             buffers[MASK] = torch.ones_like(buffers[MASK], dtype=torch.bool)
         return buffers
@@ -107,7 +107,7 @@ def tensors_of(obs: Obs) -> list[Tensor]:
 
 def step_tensors(step: Step) -> list[Tensor]:
     """The tensors of a step, in one order for all steps of a space; those of `obs` are the first."""
-    return [tensor for part in step for tensor in tensors_of(part)]
+    return [tensor for component in step for tensor in tensors_of(component)]
 
 
 def copy_obs(target: Obs, source: Obs) -> None:
@@ -129,10 +129,10 @@ def observation_writer(space: Space, buffers: Obs, name: str = "") -> Write:
         def write_all(world: int, value: Mapping[str, object] | Sequence[object]) -> None:
             for key, write in writers:
                 try:
-                    part = value[key]
+                    component = value[key]
                 except (LookupError, TypeError) as error:
                     raise ValueError(f"{label} has no {key!r}") from error
-                write(world, part)
+                write(world, component)
 
         return write_all
     view = (buffers[name] if isinstance(buffers, dict) else buffers).numpy()
@@ -225,28 +225,28 @@ def box_scale(space: Box) -> np.ndarray:
     A dimension without two bounds has the centre 0 and half the width 1: it keeps its own units.
     """
     bounded = space.bounded_below & space.bounded_above
-    low = space.low.astype(np.float64)
-    high = space.high.astype(np.float64)
-    bottom = np.where(bounded, low, -1.0)
-    top = np.where(bounded, high, 1.0)
-    rows = (bottom / 2 + top / 2, top / 2 - bottom / 2, low, high)  # halves first: huge bounds must not overflow
+    lower = space.low.astype(np.float64)
+    upper = space.high.astype(np.float64)
+    bottom = np.where(bounded, lower, -1.0)
+    top = np.where(bounded, upper, 1.0)
+    rows = (bottom / 2 + top / 2, top / 2 - bottom / 2, lower, upper)  # halves first: huge bounds must not overflow
     return np.stack([row.reshape(-1) for row in rows])
 
 
 def _box(space: Box) -> ActionConverter:
     """Scale bounded dimensions from [-1, 1] and clip."""
-    centre, half, low, high = (row.reshape(space.shape) for row in box_scale(space))
+    centre, half, lower, upper = (row.reshape(space.shape) for row in box_scale(space))
     integral = np.issubdtype(space.dtype, np.integer)
 
     def convert(action: np.ndarray) -> np.ndarray:
-        scaled = np.clip(centre + half * action.reshape(-1, *space.shape), low, high)
+        scaled = np.clip(centre + half * action.reshape(-1, *space.shape), lower, upper)
         return (np.rint(scaled) if integral else scaled).astype(space.dtype)
 
     bounded = space.bounded_below & space.bounded_above
-    policy_low = np.where(bounded, -1.0, low).reshape(-1).astype(np.float32)
-    policy_high = np.where(bounded, 1.0, high).reshape(-1).astype(np.float32)
+    policy_low = np.where(bounded, -1.0, lower).reshape(-1).astype(np.float32)
+    policy_high = np.where(bounded, 1.0, upper).reshape(-1).astype(np.float32)
     policy_space = Box(policy_low, policy_high, dtype=np.float32)
-    return ActionConverter(policy_space, torch.zeros(low.size, dtype=torch.float32), convert)
+    return ActionConverter(policy_space, torch.zeros(lower.size, dtype=torch.float32), convert)
 
 
 def check_action(name: str, action: Tensor, shape: Sequence[int], dtype: torch.dtype) -> None:
@@ -262,7 +262,7 @@ def is_image(space: Space) -> bool:
 
 def has_image(space: Space) -> bool:
     """Whether an image is among the parts of an observation."""
-    return any(is_image(leaf) for _, leaf in leaf_spaces(space))
+    return any(is_image(subspace) for _, subspace in leaf_spaces(space))
 
 
 def _mask_space(space: Space) -> Space:
@@ -292,17 +292,17 @@ def _policy_space(space: Space) -> Space:
     if isinstance(space, Box):
         shape = space.shape or (1,)
         with np.errstate(over="ignore"):  # bounds at the end of float64 become infinite
-            low = space.low.astype(np.float32).reshape(shape)
-            high = space.high.astype(np.float32).reshape(shape)
-        return Box(low, high, dtype=np.float32)
+            lower = space.low.astype(np.float32).reshape(shape)
+            upper = space.high.astype(np.float32).reshape(shape)
+        return Box(lower, upper, dtype=np.float32)
     kinds = "box, discrete, multi-discrete, multi-binary and dicts or tuples of these"
     raise UserError(f"observation space {space} is not supported; {kinds} are")
 
 
-def _check_readable(space: Space, leaves: Sequence[tuple[str, Space]]) -> None:
+def _check_readable(space: Space, subspaces: Sequence[tuple[str, Space]]) -> None:
     """UserError that says how to leave out what no network reads, such as MiniGrid's sentence."""
-    unreadable = [(name, leaf) for name, leaf in leaves if not isinstance(leaf, READABLE)]
-    if not unreadable or len(unreadable) == len(leaves) or not isinstance(space, Dict):
+    unreadable = [(name, subspace) for name, subspace in subspaces if not isinstance(subspace, READABLE)]
+    if not unreadable or len(unreadable) == len(subspaces) or not isinstance(space, Dict):
         return
     name, sentence = unreadable[0]
     keys = [key for key, part in space.items() if any(isinstance(leaf, READABLE) for _, leaf in leaf_spaces(part))]

@@ -22,14 +22,14 @@ def task_of(config: Config) -> Task:
 
 def described(observation: Space, action: Space) -> Task:
     """The demands of a world with these spaces, as a policy sees them."""
-    leaves = [leaf for name, leaf in leaf_spaces(observation) if name != MASK]
+    subspaces = [subspace for name, subspace in leaf_spaces(observation) if name != MASK]
     kind, description = _action(action)
-    states = _states(leaves)
+    states = _states(subspaces)
     if states is not None:
         observed = f"one of {states:,} states"
     else:
-        observed = "an image" if any(map(is_image, leaves)) else "numbers"
-    return Task(kind, f"its action is {description}, it observes {observed}", states, _smallest_image(leaves))
+        observed = "an image" if any(map(is_image, subspaces)) else "numbers"
+    return Task(kind, f"its action is {description}, it observes {observed}", states, _smallest_image(subspaces))
 
 
 def _action(space: Space) -> tuple[str, str]:
@@ -43,20 +43,20 @@ def _action(space: Space) -> tuple[str, str]:
     return ("bounded", f"{count} with bounds") if bounded else ("unbounded", f"{count} without bounds")
 
 
-def _states(leaves: list[Space]) -> int | None:
+def _states(subspaces: list[Space]) -> int | None:
     """How many observations there are, where each is a number of a list."""
     counts = []
-    for leaf in leaves:
-        if isinstance(leaf, Discrete):
-            counts.append(int(leaf.n))
-        elif isinstance(leaf, MultiDiscrete):
-            counts += [int(n) for n in leaf.nvec]
+    for subspace in subspaces:
+        if isinstance(subspace, Discrete):
+            counts.append(int(subspace.n))
+        elif isinstance(subspace, MultiDiscrete):
+            counts += [int(n) for n in subspace.nvec]
         else:
             return None
     return math.prod(counts)
 
 
-def _smallest_image(leaves: list[Space]) -> int | None:
+def _smallest_image(subspaces: list[Space]) -> int | None:
     """Pixels of the smallest side; images are channels first, or have no channels."""
-    sides = [min(leaf.shape[-2:]) for leaf in leaves if is_image(leaf) and leaf.shape is not None]
+    sides = [min(subspace.shape[-2:]) for subspace in subspaces if is_image(subspace) and subspace.shape is not None]
     return min(sides, default=None)

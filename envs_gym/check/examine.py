@@ -52,7 +52,7 @@ def examine(
     printed: Callable[[], int] = lambda: 0,
 ) -> CheckResult:
     """Check all parts; UserError for a wrong name. Findings are sent at once: a later part may end the process."""
-    start = time.monotonic()
+    start_time = time.monotonic()
     result = CheckResult(name)
     try:
         with calling(pulse, "import"):
@@ -70,7 +70,7 @@ def examine(
         send(("measurements", study.measurements))
         if result.stopped:
             break
-    result.seconds = time.monotonic() - start
+    result.seconds = time.monotonic() - start_time
     return result
 
 
@@ -109,10 +109,10 @@ def work(
     sys.stdout = sys.stderr = io.TextIOWrapper(output, write_through=True)
 
     def echo() -> float:
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         pipe.send(("echo", None))
         pipe.recv()
-        return time.perf_counter() - start
+        return time.perf_counter() - start_time
 
     try:
         warnings.simplefilter("ignore")

@@ -116,10 +116,12 @@ def _check_support(env: Env) -> Findings:
 
 
 def _check_images(space: Space) -> Findings:
-    for name, part in stride_spaces.leaf_spaces(space, "observation"):
-        image = isinstance(part, Box) and len(part.shape) == 3 and part.shape[-1] in (1, 3, 4)
-        if image and part.dtype != np.uint8:
-            yield finding("float-image", f"{name} looks like an image, {list(part.shape or ())}, of {part.dtype}")
+    for name, component in stride_spaces.leaf_spaces(space, "observation"):
+        image = isinstance(component, Box) and len(component.shape) == 3 and component.shape[-1] in (1, 3, 4)
+        if image and component.dtype != np.uint8:
+            yield finding(
+                "float-image", f"{name} looks like an image, {list(component.shape or ())}, of {component.dtype}"
+            )
 
 
 def _check_action_space(space: Space) -> Findings:
@@ -132,9 +134,9 @@ def _check_action_space(space: Space) -> Findings:
         yield finding("action-bounds-infinite", f"{int((~bounded).sum())} of {bounded.size} actions have no bounds")
     scaled = bounded & ((space.low != -1) | (space.high != 1))
     if scaled.any():
-        low = space.low[scaled].min()
-        high = space.high[scaled].max()
-        evidence = f"{int(scaled.sum())} of {scaled.size} actions are in {low:.3g} to {high:.3g}"
+        lower = space.low[scaled].min()
+        upper = space.high[scaled].max()
+        evidence = f"{int(scaled.sum())} of {scaled.size} actions are in {lower:.3g} to {upper:.3g}"
         yield finding("action-not-normalised", evidence)
 
 
@@ -143,9 +145,9 @@ def short(space: Space) -> str:
     if isinstance(space, Discrete):
         return f"Discrete {space.n}" + (f" from {space.start}" if space.start else "")
     if isinstance(space, Box):
-        low = space.low.min(initial=0)
-        high = space.high.max(initial=0)
-        return f"Box {list(space.shape)} {space.dtype}, {low:.3g} to {high:.3g}"
+        lower = space.low.min(initial=0)
+        upper = space.high.max(initial=0)
+        return f"Box {list(space.shape)} {space.dtype}, {lower:.3g} to {upper:.3g}"
     if isinstance(space, Dict):
-        return "Dict of " + ", ".join(f"{key}: {short(part)}" for key, part in space.spaces.items())
+        return "Dict of " + ", ".join(f"{key}: {short(component)}" for key, component in space.spaces.items())
     return str(space)

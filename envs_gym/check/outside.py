@@ -115,7 +115,7 @@ def check_gymnasium(study: Study) -> Findings:
 
 def reported_better(text: str, findings: list[EnvFinding]) -> bool:
     """Whether one of our own findings says the same as a text of Gymnasium's checker, or it is no problem."""
-    for part, name in REPORTED_BY:
-        if part in text and (not name or any(finding.name.startswith(name) for finding in findings)):
+    for component, name in REPORTED_BY:
+        if component in text and (not name or any(finding.name.startswith(name) for finding in findings)):
             return True
     return False

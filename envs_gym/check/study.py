@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import Env, Space
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Dict, Discrete, Tuple
 
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing
 from stride.envs_gym.check.finding import Measurements
 from stride.envs_gym.check.world import CheckedWorld, Pulse, calling
 from stride.envs_gym.make import env_errors, find_spec, import_module
@@ -85,11 +85,10 @@ def find_subject(name: str, kwargs: Mapping[str, Any]) -> Subject:
                 hint = f"; it has {', '.join(classes[:3])}"
             problem = f"{module_name} registers no {local_name!r} and has no class or function of that name"
             raise UserError(problem + hint)
-    spec = find_spec(name)
-    if spec.entry_point is None:
+    env_spec = find_spec(name)
+    if env_spec.entry_point is None:
         raise UserError(f"{name} makes vectors of worlds only; a single world is needed for a check")
-    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    return Subject(name, spec, creator, kwargs)
+    return Subject(name, env_spec, creator_of(env_spec.entry_point), kwargs)
 
 
 def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def mask_of(obs: Any, info: Any) -> Any:
 def leaves(space: Space, value: Any, name: str = "observation") -> Iterator[tuple[str, Space, Any]]:
     """(name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks one."""
     if isinstance(space, Dict | Tuple):
-        for key, part in space.items() if isinstance(space, Dict) else enumerate(space.spaces):
-            yield from leaves(part, value[key], f"{name}.{key}")
+        for key, component in space.items() if isinstance(space, Dict) else enumerate(space.spaces):
+            yield from leaves(component, value[key], f"{name}.{key}")
     else:
         yield name, space, value

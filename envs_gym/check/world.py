@@ -36,18 +36,18 @@ class CheckedWorld:
     def reset(self, seed: int | None = None) -> tuple[Any, Any]:
         """(observation, info); EnvError for anything else."""
         with calling(self._pulse, "reset"), self._blame.during("reset"):
-            start = time.perf_counter()
+            start_time = time.perf_counter()
             answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
-            self.seconds = time.perf_counter() - start
+            self.seconds = time.perf_counter() - start_time
             first_observation(answer)
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """(observation, reward, terminated, truncated, info), not looked at any further."""
         with calling(self._pulse, "step"), self._blame.during("step"):
-            start = time.perf_counter()
+            start_time = time.perf_counter()
             answer = self.env.step(action)
-            self.seconds = time.perf_counter() - start
+            self.seconds = time.perf_counter() - start_time
             if not isinstance(answer, tuple) or len(answer) != 5:
                 raise TypeError(f"its step answers {shown(answer)}, not five values")
         return answer
@@ -66,8 +66,8 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict | tuple):
         yield path, value
         return
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from flattened(part, f"{path}.{key}")
+    for key, component in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from flattened(component, f"{path}.{key}")
 
 
 def distance(one: Any, other: Any) -> float:

@@ -20,12 +20,12 @@ class ActionRemapper(Wrapper):
         self.action_space = Discrete(len(self._actions))
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return obs, self._renamed(info)
+        observation, info = self.env.reset(**kwargs)
+        return observation, self._renamed(info)
 
     def step(self, action: SupportsInt) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
-        return obs, reward, terminated, truncated, self._renamed(info)
+        observation, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
+        return observation, reward, terminated, truncated, self._renamed(info)
 
     def _renamed(self, info: dict[str, object]) -> dict[str, Any]:
         return {**info, MASK: np.asarray(info[MASK])[self._actions]} if MASK in info else info
@@ -93,20 +93,20 @@ class ActionMask(Wrapper):
         self.observation_space = Dict({**components, MASK: MultiBinary(self._count)})
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return self._masked(obs, info, False), info
+        observation, info = self.env.reset(**kwargs)
+        return self._masked(observation, info, False), info
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._masked(obs, info, terminated), reward, terminated, truncated, info
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._masked(observation, info, terminated), reward, terminated, truncated, info
 
-    def _masked(self, obs: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
+    def _masked(self, observation: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
         mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
         if not mask.any():
             if not terminated:
                 raise ValueError(f"{MASK} allows no action at all")
             mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
-        return {**obs, MASK: mask} if isinstance(obs, Mapping) else {"obs": obs, MASK: mask}
+        return {**observation, MASK: mask} if isinstance(observation, Mapping) else {"obs": observation, MASK: mask}
 
 
 def checked_actions(name: str, key: str, env: Env, actions: int | Sequence[int], once: bool) -> list[int]:

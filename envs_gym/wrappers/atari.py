@@ -10,7 +10,15 @@ import numpy as np
 from gymnasium import Env, RewardWrapper, Wrapper
 from gymnasium.spaces import Box
 
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
+from stride.envs_gym.wrappers.base import (
+    ResetAnswer,
+    StepAnswer,
+    check_observation,
+    env_name,
+    layers,
+    require,
+    require_positive,
+)
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 
@@ -27,8 +35,9 @@ def hush() -> None:
 
 def game_of(env: Env, wrapper: str) -> Any:
     """ale-py's own environment inside; UserError where that is something else."""
-    spec = env.unwrapped.spec
-    require(spec is not None and spec.entry_point == ENTRY, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
+    env_spec = env.unwrapped.spec
+    fitting = env_spec is not None and env_spec.entry_point == ENTRY
+    require(fitting, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
     return env.unwrapped
 
 
@@ -50,7 +59,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
         noop_max: int = 0,
     ) -> None:
         game = game_of(env, "AtariScreen")
-        require(isinstance(stack, int) and stack >= 1, f"AtariScreen: stack must be at least 1, not {stack}")
+        require_positive("AtariScreen: stack", stack)
         require(isinstance(noop_max, int) and noop_max >= 0, f"AtariScreen: noop_max is a number of frames: {noop_max}")
         require(isinstance(game._frameskip, int), "AtariScreen needs a fixed frameskip")
         require(game._obs_type in ("rgb", "grayscale"), f"AtariScreen needs a screen, not obs_type {game._obs_type}")
@@ -91,15 +100,15 @@ class AtariScreen(FrameSkip, ChannelFirst):
         return self.again(), {**info, "lives": self._game.ale.lives()}
 
     def step(self, action: object) -> StepAnswer:
-        total = 0.0
+        total_reward = 0.0
         for remaining in reversed(range(self.skip)):
             frame, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total_reward += float(reward)
             if terminated or truncated:
                 break  # the frame of an end is not seen, as in ALE's vector environment
             if remaining < 2:
                 self._last[remaining] = frame
-        return self._show(), total, terminated, truncated, info
+        return self._show(), total_reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:
         """The newest screen as an episode's first: repeated."""
@@ -136,11 +145,11 @@ class LifeLoss(Wrapper):
         return answer
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         lives = self._game.ale.lives()
         self.lost = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
-        return obs, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, info
 
 
 class ClipReward(RewardWrapper):

@@ -35,15 +35,15 @@ class RawReward(Wrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         self._uncollected += real(reward)
-        return obs, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, info
 
     def collect(self) -> float:
         """Everything paid since the last call: one frame's reward, or that of all skipped ones."""
-        total = self._uncollected
+        total_reward = self._uncollected
         self._uncollected = 0.0
-        return total
+        return total_reward
 
 
 class MemoryWrapper(Wrapper, ABC):
@@ -84,10 +84,15 @@ def require_discrete_actions(env: Env, name: str) -> int:
     return int(space.n)
 
 
+def require_positive(label: str, value: object) -> None:
+    """UserError for anything but a whole number from 1 on."""
+    require(isinstance(value, int) and value >= 1, f"{label} must be at least 1, not {value}")
+
+
 def env_name(env: Env) -> str:
     """The id of the environment inside, for a message."""
-    spec = env.unwrapped.spec
-    return spec.id if spec is not None else type(env.unwrapped).__name__
+    env_spec = env.unwrapped.spec
+    return env_spec.id if env_spec is not None else type(env.unwrapped).__name__
 
 
 def check_world(name: str, env: Env, world_class: Any, world_name: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Env, Wrapper
 from gymnasium.spaces import Box
 
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require, require_positive
 from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
 
 TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
@@ -23,23 +23,23 @@ class FrameSkip(Wrapper):
 
     def __init__(self, env: Env, skip: int, max_last_two: bool = False) -> None:
         super().__init__(env)
-        require(isinstance(skip, int) and skip >= 1, f"FrameSkip: skip must be at least 1, not {skip}")
+        require_positive("FrameSkip: skip", skip)
         box = isinstance(env.observation_space, Box)
         require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
         self.skip = skip
         self.max_last_two = max_last_two
 
     def step(self, action: object) -> StepAnswer:
-        total = 0.0
+        total_reward = 0.0
         recent = deque[Any](maxlen=2)
         for _ in range(self.skip):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total_reward += float(reward)
             recent.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
             if terminated or truncated:
                 break
         observation = np.maximum(recent[0], recent[-1]) if self.max_last_two else recent[-1]
-        return observation, total, terminated, truncated, info
+        return observation, total_reward, terminated, truncated, info
 
 
 class FrameStack(ChannelFirst):
@@ -49,11 +49,10 @@ class FrameStack(ChannelFirst):
     """
 
     def __init__(self, env: Env, frames: int) -> None:
-        require(isinstance(frames, int) and frames >= 1, f"FrameStack: frames must be at least 1, not {frames}")
+        require_positive("FrameStack: frames", frames)
         super().__init__(channel_first(env))
-        space = self.env.observation_space
+        space: Any = self.env.observation_space
         require(isinstance(space, Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
-        assert isinstance(space, Box)
         check_observation("FrameStack", (frames, *space.shape), space.dtype)
         lower = np.concatenate([space.low] * frames)
         upper = np.concatenate([space.high] * frames)
@@ -62,13 +61,13 @@ class FrameStack(ChannelFirst):
         self._stacked = frames
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
+        observation, info = self.env.reset(**kwargs)
+        self._frames.append(np.array(observation))  # a copy: worlds may reuse their buffer
         return self.again(), info
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._frames.append(np.array(obs))
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._frames.append(np.array(observation))
         return np.concatenate(self._frames), reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:

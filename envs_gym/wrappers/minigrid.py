@@ -77,12 +77,12 @@ class MiniGridMask(Wrapper):
         self._own_rules = type(env.unwrapped).step is not MiniGridEnv.step
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return obs, {**info, MASK: self._useful()}
+        observation, info = self.env.reset(**kwargs)
+        return observation, {**info, MASK: self._useful()}
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated, {**info, MASK: self._useful()}
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated, {**info, MASK: self._useful()}
 
     def _useful(self) -> np.ndarray:
         """Whether each of left, right, forward, pick up, drop, toggle, done would change anything."""
@@ -148,8 +148,8 @@ def checked_view(env: Env, name: str) -> tuple[int, int, int]:
 
 def missions(env: Env, name: str) -> list[str]:
     """Every sentence that a world may say; UserError where they are those of a grammar."""
-    assert isinstance(env.observation_space, Dict)
-    space: Any = env.observation_space["mission"]
+    components: Any = env.observation_space
+    space = components["mission"]
     cure = f"give {{id: {name}, mission: false}}, and the policy is not told what to do"
     require("BabyAI" not in type(space).__name__, f"{env_name(env)} speaks in sentences of a grammar; {cure}")
     options = space.ordered_placeholders or []

@@ -1,7 +1,7 @@
 """Wrappers for observed vectors and numbers: discrete observations encoded, entries left out; images: images.py."""
 
 from collections.abc import Sequence
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
 import numpy as np
 from gymnasium import Env, ObservationWrapper
@@ -18,9 +18,8 @@ class DiscreteEncoder(ObservationWrapper):
 
     def __init__(self, env: Env, encoding: str = "onehot") -> None:
         super().__init__(env)
-        space = env.observation_space
+        space: Any = env.observation_space
         require(isinstance(space, Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
-        assert isinstance(space, Discrete)
         hint = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
         require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{hint}")
         self._start = int(space.start)
@@ -32,10 +31,10 @@ class DiscreteEncoder(ObservationWrapper):
             "binary": index[:, None] >> np.arange(digits) & 1,
             "array": index[:, None] + self._start,
         }[encoding].astype(np.float32)
-        low, high = self._codes.min(0), self._codes.max(0)
+        lower, upper = self._codes.min(0), self._codes.max(0)
         if encoding == "onehot":
-            low = np.zeros_like(high)  # a single state has no other row
-        self.observation_space = Box(low, high, dtype=np.float32)
+            lower = np.zeros_like(upper)  # a single state has no other row
+        self.observation_space = Box(lower, upper, dtype=np.float32)
 
     def observation(self, observation: SupportsInt) -> np.ndarray:
         return self._codes[int(observation) - self._start]
@@ -46,18 +45,17 @@ class SelectObservation(ObservationWrapper):
 
     def __init__(self, env: Env, indices: Sequence[int]) -> None:
         super().__init__(env)
-        space = env.observation_space
+        space: Any = env.observation_space
         vector = isinstance(space, Box) and len(space.shape) == 1
         require(vector, f"SelectObservation needs a vector, not {space}")
-        assert isinstance(space, Box)
         size = space.shape[0]
         selected = indices if isinstance(indices, list | tuple) else [indices]
         fitting = bool(selected) and all(isinstance(i, int) and 0 <= i < size for i in selected)
         require(fitting, f"SelectObservation: indices lists entries from 0 to {size - 1}, not {indices}")
         check_observation("SelectObservation", (len(selected),), space.dtype)
         self._indices = np.array(selected)
-        low, high = space.low[self._indices], space.high[self._indices]
-        self.observation_space = Box(low, high, dtype=space.dtype.type)
+        lower, upper = space.low[self._indices], space.high[self._indices]
+        self.observation_space = Box(lower, upper, dtype=space.dtype.type)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self._indices]

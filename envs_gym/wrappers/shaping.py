@@ -13,7 +13,15 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, State, StepAnswer, check_world, require
+from stride.envs_gym.wrappers.base import (
+    MemoryWrapper,
+    ResetAnswer,
+    State,
+    StepAnswer,
+    check_world,
+    require,
+    require_positive,
+)
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
@@ -43,11 +51,11 @@ class PotentialShaper(Wrapper, ABC):
         return answer
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         previous = self._potential
         self._potential = 0.0 if terminated else self.potential()
         shaped = float(reward) + self.scale * (self.gamma * self._potential - previous)
-        return obs, shaped, terminated, truncated, info
+        return observation, shaped, terminated, truncated, info
 
 
 class CartPoleShaper(PotentialShaper):
@@ -87,7 +95,7 @@ class MountainCarCountBonus(MemoryWrapper):
         super().__init__(env)
         check_world("MountainCarCountBonus", env, MountainCar, "MountainCar")
         world: Any = env.unwrapped
-        require(isinstance(bins, int) and bins >= 1, f"MountainCarCountBonus: bins must be at least 1, not {bins}")
+        require_positive("MountainCarCountBonus: bins", bins)
         self.bins = bins
         self.scale = scale
         self._world = world
@@ -101,12 +109,12 @@ class MountainCarCountBonus(MemoryWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
         row, column = np.clip(cell, 0, self.bins - 1).tolist()
         self.visits[row, column] += 1
         bonus = self.scale / float(self.visits[row, column]) ** 0.5
-        return obs, float(reward) + bonus, terminated, truncated, info
+        return observation, float(reward) + bonus, terminated, truncated, info
 
     def state_dict(self) -> State:
         return {"visits": torch.from_numpy(self.visits.copy())}
