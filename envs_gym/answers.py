@@ -36,11 +36,11 @@ def not_a_number(reward: object) -> TypeError:
     return TypeError(f"its reward is {shown(reward)}, not a number")
 
 
-def first_observation(answer: object) -> object:
+def first_observation(result: object) -> object:
     """The observation of a reset's answer."""
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise TypeError(f"its reset answers {shown(answer)}, not (observation, info)")
-    return answer[0]
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"its reset answers {shown(result)}, not (observation, info)")
+    return result[0]
 
 
 def check_flags(terminated: object, truncated: object) -> None:
@@ -57,12 +57,12 @@ def with_checked_flags(step: StepFunction, functions: list[StepFunction], world:
 
     def checked_step(action: object) -> StepAnswer:
         nonlocal remaining
-        answer = step(action)
-        _, _, terminated, truncated, _ = answer
+        result = step(action)
+        _, _, terminated, truncated, _ = result
         check_flags(terminated, truncated)
         remaining -= 1
         if not remaining:
             functions[world] = step
-        return answer
+        return result
 
     return checked_step

@@ -1,4 +1,4 @@
-"""Whose worlds a config is played in: a row for each backend, and the fixed rule by which `auto` chooses among them.
+"""Backends make the worlds of a config: a row for each, and the fixed rule by which `auto` chooses among them.
 
 A backend is a file with NAME, `why_not(config)` ("" where it can play it, else the reason) and
 `make(config, num_envs)`. Bits and resume differ between backends, so no stopwatch chooses.
@@ -75,9 +75,8 @@ def make_worlds(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """`num_envs` worlds of the chosen backend, on `device` if it can compute there, else on the CPU."""
     backend = _find_row(choose_backend(config).name)
     if backend is not LAST and config.workers not in ("auto", 0):
-        raise UserError(
-            f"workers are processes of env_backend gym; {backend.name} steps its worlds itself: workers=auto"
-        )
+        itself = f"{backend.name} steps its worlds itself"
+        raise UserError(f"workers are processes of env_backend gym; {itself}: workers=auto")
     devices = [device] if backend.on_devices else []
     worlds: VecEnv = backend.load().make(config, num_envs, *devices)
     return worlds

@@ -17,6 +17,7 @@ from gymnasium.spaces import Box
 
 from stride.envs_gym.answers import Info
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.pixels import RENDERERS, Draw
 
 if TYPE_CHECKING:
@@ -70,12 +71,12 @@ class DmControl(Env[np.ndarray, np.ndarray]):
         data: mujoco.MjData = self._physics.data.ptr
         return data
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         super().reset(seed=seed)
         self._task.random.seed(int(self.np_random.integers(SEEDS)))
         return _flat(self._env.reset().observation), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, Info]:
+    def step(self, action: np.ndarray) -> StepAnswer:
         time_step = self._env.step(action)
         is_last = bool(time_step.last())
         terminated = is_last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends

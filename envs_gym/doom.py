@@ -23,7 +23,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from stride.config.extras import DOOM_EXTRA
 from stride.config.scenarios import DOOM, doom_scenarios, some
 from stride.envs_gym.answers import Info
-from stride.envs_gym.wrappers.base import require_positive
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require_positive
 from stride.utils.user_error import UserError, nearest
 
 TICS_PER_SECOND = 35
@@ -99,7 +99,7 @@ class DoomWorld(Env):
         game.set_doom_config_path(str(Path(self._folder.name) / "doom.ini"))
         return game
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         super().reset(seed=seed)
         self.game.set_seed(int(self.np_random.integers(1 << 32)))
         if self.game.is_running():
@@ -121,7 +121,7 @@ class DoomWorld(Env):
             with suppress(OSError):  # it is not empty, or another world's start has removed it
                 LEFTOVER.rmdir()
 
-    def step(self, action: int | np.ndarray) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: int | np.ndarray) -> StepAnswer:
         pressed = self._presses[int(action)] if self._presses else np.asarray(action).tolist()
         reward = float(self.game.make_action(pressed, self.tics))
         finished = bool(self.game.is_episode_finished())

@@ -319,8 +319,8 @@ def _with_raw_reward(step: StepFunction, raw_reward: RawReward, rewards: np.ndar
     """`step` of a wrapped world that also notes the reward of the world itself."""
 
     def step_and_note(action: object) -> StepAnswer:
-        answer = step(action)
+        result = step(action)
         rewards[world] = raw_reward.collect()
-        return answer
+        return result
 
     return step_and_note

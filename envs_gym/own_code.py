@@ -50,9 +50,10 @@ def import_code_of(run: RunDir) -> None:
     import_own_modules(*folders)
     if not isinstance(plain, Mapping):
         return
-    gone = "".join(
-        f"; it was trained with {folder}: {problem}" for folder in folders if (problem := import_refusal(folder))
-    )
+    gone = ""
+    for folder in folders:
+        if problem := import_refusal(folder):
+            gone += f"; it was trained with {folder}: {problem}"
     for module, key in named_modules(plain).items():
         if key != "env_kwargs" and not can_import(module.partition(".")[0]):
             raise UserError(f"{run.id}: {key} names a module, {module!r}, that is not found{gone}{HOW}")
@@ -75,9 +76,8 @@ def remember(run: Path, folders: Sequence[Path]) -> None:
         return
     try:
         with _state(make=True) as state, replacing_in(state, name) as stream:
-            stream.write(
-                json.dumps({"run": run_path, "folders": [str(folder.resolve()) for folder in folders]}).encode()
-            )
+            resolved = [str(folder.resolve()) for folder in folders]
+            stream.write(json.dumps({"run": run_path, "folders": resolved}).encode())
     except OSError as error:
         problem = f"the folders of its modules are not remembered ({error.strerror or error})"
         log.warning("%s: give --project %s to play it or go on with it", problem, folders[0])

@@ -24,6 +24,7 @@ from stride.envs_gym.answers import Info, check_flags, real
 from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
 from stride.envs_gym.step_watch import make_blame
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from stride.utils.interrupted import by_signal
 from stride.utils.user_error import UserError, describe_error
@@ -64,12 +65,12 @@ class CheckedEnv(Wrapper):
         super().__init__(env)
         self._blame = make_blame(env_id, [env], step_timeout)
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         with self._blame.during("reset"):
             observation, info = self.env.reset(seed=seed, options=options)
         return observation, info
 
-    def step(self, action: object) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: object) -> StepAnswer:
         with self._blame.during("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
             check_flags(terminated, truncated)
@@ -97,12 +98,12 @@ class SingleWorldEnv(Env):
         self.action_space = envs.action_space
         self._dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         """Begin the first episode of a seed; without one, of a seed from our own stream."""
         super().reset(seed=seed)
         return self._as_numpy(self.envs.reset(int(self.np_random.integers(1 << 31)) if seed is None else seed)), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: Any) -> StepAnswer:
         """Act as the policy does; at the end of an episode this returns its last observation."""
         step = self.envs.step(torch.as_tensor(np.asarray(action), dtype=self._dtype, device=self.envs.device)[None])
         terminated, truncated = bool(step.terminated), bool(step.truncated)

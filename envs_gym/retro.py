@@ -20,7 +20,7 @@ from stride.config.extras import RETRO_EXTRA
 from stride.config.scenarios import RETRO, retro_games, retro_starts, some
 from stride.envs_gym import retro_emulator
 from stride.envs_gym.answers import Info
-from stride.envs_gym.wrappers.base import require_positive
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require_positive
 from stride.utils.user_error import UserError, nearest
 
 FRAMES_PER_SECOND = 60
@@ -66,14 +66,14 @@ class RetroWorld(Env):
         self._emulator: Emulator | None = None
         self._screen = np.zeros((1, 1, 3), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         super().reset(seed=seed)
         if self._emulator is None:
             self._emulator = Emulator(self._request)
         observation, self._screen = self._emulator.ask((None, 0))
         return observation, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: Any) -> StepAnswer:
         assert self._emulator is not None  # it was reset
         observation, self._screen, reward, terminated, info = self._emulator.ask((action, self.frames))
         return observation, reward, terminated, False, info
@@ -103,15 +103,15 @@ class Emulator:
         """The emulator's answer; EmulatorError where it is gone."""
         try:
             self.pipe.send(message)
-            problem, answer = self.pipe.recv()
+            problem, result = self.pipe.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             self.close()
             code = self.process.returncode
             raise EmulatorError(f"the emulator of {self.game} ended with exit code {code}") from error
         if problem is None:
-            return answer
+            return result
         self.close()
-        raise UserError(f"{self.game}: {problem}") if answer else EmulatorError(problem)
+        raise UserError(f"{self.game}: {problem}") if result else EmulatorError(problem)
 
     def close(self) -> None:
         """End it; again is harmless."""

@@ -76,19 +76,19 @@ def _check_answers(study: Study, bare: Env) -> Findings:
     """One reset and one step."""
     blame = Blame(study.subject.name, [bare])
     with study.calling("reset"), blame.during("reset"):
-        answer: Any = bare.reset(seed=0)
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
-        yield finding("old-reset", f"its reset answers {shown(answer)}, not (observation, info)")
+        result: Any = bare.reset(seed=0)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        yield finding("old-reset", f"its reset answers {shown(result)}, not (observation, info)")
         return
     bare.action_space.seed(0)
     action = bare.action_space.sample()
     with study.calling("step"), blame.during("step"):
-        answer = bare.step(action)
-    if not isinstance(answer, tuple) or len(answer) != 5:
-        count = f"{len(answer)} values" if isinstance(answer, tuple) else shown(answer)
+        result = bare.step(action)
+    if not isinstance(result, tuple) or len(result) != 5:
+        count = f"{len(result)} values" if isinstance(result, tuple) else shown(result)
         yield finding("old-step", f"its step answers {count}, not (observation, reward, terminated, truncated, info)")
         return
-    _, reward, terminated, truncated, info = answer
+    _, reward, terminated, truncated, info = result
     for name, problem in flag_and_reward_problems(reward, terminated, truncated):
         yield finding(name, problem)
     if not isinstance(info, dict):
@@ -119,9 +119,8 @@ def _check_images(space: Space) -> Findings:
     for name, component in stride_spaces.leaf_spaces(space, "observation"):
         image = isinstance(component, Box) and len(component.shape) == 3 and component.shape[-1] in (1, 3, 4)
         if image and component.dtype != np.uint8:
-            yield finding(
-                "float-image", f"{name} looks like an image, {list(component.shape or ())}, of {component.dtype}"
-            )
+            form = f"{list(component.shape or ())}, of {component.dtype}"
+            yield finding("float-image", f"{name} looks like an image, {form}")
 
 
 def _check_action_space(space: Space) -> Findings:

@@ -37,20 +37,20 @@ class CheckedWorld:
         """(observation, info); EnvError for anything else."""
         with calling(self._pulse, "reset"), self._blame.during("reset"):
             start_time = time.perf_counter()
-            answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+            result = self.env.reset() if seed is None else self.env.reset(seed=seed)
             self.seconds = time.perf_counter() - start_time
-            first_observation(answer)
-        return answer
+            first_observation(result)
+        return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """(observation, reward, terminated, truncated, info), not looked at any further."""
         with calling(self._pulse, "step"), self._blame.during("step"):
             start_time = time.perf_counter()
-            answer = self.env.step(action)
+            result = self.env.step(action)
             self.seconds = time.perf_counter() - start_time
-            if not isinstance(answer, tuple) or len(answer) != 5:
-                raise TypeError(f"its step answers {shown(answer)}, not five values")
-        return answer
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise TypeError(f"its step answers {shown(result)}, not five values")
+        return result
 
     def render(self) -> Any:
         with calling(self._pulse, "render"), self._blame.during("render"):

@@ -10,15 +10,7 @@ import numpy as np
 from gymnasium import Env, RewardWrapper, Wrapper
 from gymnasium.spaces import Box
 
-from stride.envs_gym.wrappers.base import (
-    ResetAnswer,
-    StepAnswer,
-    check_observation,
-    env_name,
-    layers,
-    require,
-    require_positive,
-)
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 
@@ -59,7 +51,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
         noop_max: int = 0,
     ) -> None:
         game = game_of(env, "AtariScreen")
-        require_positive("AtariScreen: stack", stack)
+        require(isinstance(stack, int) and stack >= 1, f"AtariScreen: stack must be at least 1, not {stack}")
         require(isinstance(noop_max, int) and noop_max >= 0, f"AtariScreen: noop_max is a number of frames: {noop_max}")
         require(isinstance(game._frameskip, int), "AtariScreen needs a fixed frameskip")
         require(game._obs_type in ("rgb", "grayscale"), f"AtariScreen needs a screen, not obs_type {game._obs_type}")
@@ -139,10 +131,10 @@ class LifeLoss(Wrapper):
         self.lost = False
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        answer = self.env.reset(**kwargs)
+        reset_result = self.env.reset(**kwargs)
         self._lives = self._game.ale.lives()
         self.lost = False
-        return answer
+        return reset_result
 
     def step(self, action: object) -> StepAnswer:
         observation, reward, terminated, truncated, info = self.env.step(action)

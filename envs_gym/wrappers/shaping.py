@@ -13,15 +13,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from stride.envs_gym.wrappers.base import (
-    MemoryWrapper,
-    ResetAnswer,
-    State,
-    StepAnswer,
-    check_world,
-    require,
-    require_positive,
-)
+from stride.envs_gym.answers import State
+from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, check_world, require, require_positive
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
@@ -46,9 +39,9 @@ class PotentialShaper(Wrapper, ABC):
         """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        answer = self.env.reset(**kwargs)
+        reset_result = self.env.reset(**kwargs)
         self._potential = self.potential()
-        return answer
+        return reset_result
 
     def step(self, action: object) -> StepAnswer:
         observation, reward, terminated, truncated, info = self.env.step(action)
