@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step, legal_actions
+from stride.envs_gym.answers import State
 from stride.envs_gym.blame import Blame
 from stride.envs_gym.snapshot import check_saved, warn_of_cuts
 from stride.envs_gym.spaces import check_action, step_buffers, step_tensors
@@ -82,9 +84,9 @@ class AleEnv:
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
         self._channels = 1 if screen.grayscale else 3  # of one screen
-        self.observation_space: Space[Any] = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
+        self.observation_space: Space = Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
         self._actions = int(self._envs.single_action_space.n)
-        self.action_space: Space[Any] = spaces.Discrete(self._actions)
+        self.action_space: Space = Discrete(self._actions)
         self.time_limit: int | None = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
         self._views: Any = Step._make(tensor.numpy() for tensor in step_tensors(self._step))
@@ -109,77 +111,77 @@ class AleEnv:
 
     def step(self, action: Tensor) -> Step:
         """Advance every world; ended episodes begin anew. The buffers are overwritten by the next step."""
-        raw = self._checked(action)
+        raw_actions = self._checked(action)
         broken = self._broken
         self._broken = []
         saved = self._obs[broken]
-        for log, world_action in zip(self._log, raw.tolist(), strict=True):
+        for log, world_action in zip(self._log, raw_actions.tolist(), strict=True):
             log.append(world_action)
-        reward, terminated, truncated, died = self._advance(raw)
+        reward, terminated, truncated, life_lost = self._advance(raw_actions)
         reward[broken] = 0
-        died[broken] = False
+        life_lost[broken] = False
         terminated[broken] = False
         truncated[broken] = True
         self._returns += reward
         self._lengths += 1
         self._lengths[broken] -= 1  # this step is none of the episode's
         self._views.reward[:] = reward.clip(-1, 1) if self._clip else reward
-        self._views.terminated[:] = terminated | died
+        self._views.terminated[:] = terminated | life_lost
         self._views.truncated[:] = truncated
         self._views.episode_return[:] = self._returns
-        self._views.episode_length[:] = np.where(died, 0, self._lengths)
-        ended = np.flatnonzero(terminated | truncated).tolist()
-        if ended:
-            self._views.final_obs[ended] = self._obs[ended]
+        self._views.episode_length[:] = np.where(life_lost, 0, self._lengths)
+        finished = np.flatnonzero(terminated | truncated).tolist()
+        if finished:
+            self._views.final_obs[finished] = self._obs[finished]
             self._views.final_obs[broken] = saved
-            self._returns[ended] = 0.0
-            self._lengths[ended] = 0
-            self._begin(ended, fresh=broken)
+            self._returns[finished] = 0.0
+            self._lengths[finished] = 0
+            self._begin(finished, fresh=broken)
         return self._step
 
-    def _advance(self, raw: np.ndarray) -> GameStep:
+    def _advance(self, raw_actions: np.ndarray) -> GameStep:
         """Play an action in every world; where a life was lost the stack of screens begins anew."""
         with Blame(self.env_id):
-            obs, reward, terminated, truncated, info = self._envs.step(raw)
+            observation, reward, terminated, truncated, info = self._envs.step(raw_actions)
         self._obs[:, : -self._channels] = self._obs[:, self._channels :]
-        self._obs[:, -self._channels :] = self._screens(obs)
-        died = np.zeros(self.num_envs, bool)
+        self._obs[:, -self._channels :] = self._screens(observation)
+        life_lost = np.zeros(self.num_envs, bool)
         if self._life_loss:
-            died = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated & ~truncated
-            self._views.final_obs[died] = self._obs[died]
-            self._repeat(np.flatnonzero(died), self._obs[:, -self._channels :])
+            life_lost = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated & ~truncated
+            self._views.final_obs[life_lost] = self._obs[life_lost]
+            self._repeat(np.flatnonzero(life_lost), self._obs[:, -self._channels :])
         self._lives[:] = info["lives"]
-        return GameStep(reward, terminated, truncated, died)
+        return GameStep(reward, terminated, truncated, life_lost)
 
     def _begin(self, worlds: Sequence[int], fresh: Sequence[int]) -> None:
         """Begin episodes in these worlds, by a new seed where one is due or the world is among `fresh`."""
-        seeds = []
+        world_seeds = []
         for world in worlds:
             if world in fresh or len(self._log[world]) >= RESEED:
-                seeds.append(self._seed_of(world))
+                world_seeds.append(self._seed_of(world))
                 self._seedings[world] += 1
                 self._log[world].clear()
             else:
-                seeds.append(SAME)
-        self._restart(np.array(worlds), np.array(seeds))
+                world_seeds.append(SAME)
+        self._restart(np.array(worlds), np.array(world_seeds))
 
     def _seed_of(self, world: int) -> int:
         """The next seed of a world, of a table in which it is the same for any number of worlds."""
-        key = Key(self._seed, WORLD, iteration=int(self._seedings[world]))
-        return integers(key, world + 1, SEEDS)[world]
+        draw_key = Key(self._seed, WORLD, iteration=int(self._seedings[world]))
+        return integers(draw_key, world + 1, SEEDS)[world]
 
-    def _restart(self, worlds: np.ndarray, seeds: np.ndarray) -> None:
+    def _restart(self, worlds: np.ndarray, world_seeds: np.ndarray) -> None:
         """Reset these worlds, in ascending order, and write their first observations; the others stay as they are."""
-        mask = np.zeros(self.num_envs, bool)
-        mask[worlds] = True
+        reset_mask = np.zeros(self.num_envs, bool)
+        reset_mask[worlds] = True
         with Blame(self.env_id, doing="reset"):
-            obs, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
-        self._repeat(worlds, self._screens(obs))
+            observation, info = self._envs.reset(seed=world_seeds, options={"reset_mask": reset_mask})
+        self._repeat(worlds, self._screens(observation))
         self._lives[worlds] = info["lives"][worlds]
 
-    def _screens(self, obs: np.ndarray) -> np.ndarray:
+    def _screens(self, observation: np.ndarray) -> np.ndarray:
         """[N, 1, H, W] or [N, 1, H, W, 3] as ale-py gives them, channels first."""
-        return obs if self.screen.grayscale else obs[:, 0].transpose(0, 3, 1, 2)
+        return observation if self.screen.grayscale else observation[:, 0].transpose(0, 3, 1, 2)
 
     def _repeat(self, worlds: np.ndarray, screens: np.ndarray) -> None:
         """Fill the stacks of these worlds with one screen, an episode's first."""
@@ -187,13 +189,13 @@ class AleEnv:
 
     def _checked(self, action: Tensor) -> np.ndarray:
         check_action(self.env_id, action, (self.num_envs,), torch.int64)
-        raw = action.cpu().numpy()
-        if raw.min() < 0 or raw.max() >= self._actions:
-            problem = f"{raw.tolist()} holds an action there is not; {legal_actions(self.action_space)}"
+        raw_actions = action.cpu().numpy()
+        if raw_actions.min() < 0 or raw_actions.max() >= self._actions:
+            problem = f"{raw_actions.tolist()} holds an action there is not; {legal_actions(self.action_space)}"
             raise ValueError(f"{self.env_id}: {problem}")
-        return raw
+        return raw_actions
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Seeds and actions by which another process plays every world up to here, and the state it must arrive at."""
         if self._seed < 0:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -209,59 +211,59 @@ class AleEnv:
             "broken": list(self._broken),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; a world that does not come back to the bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         if "seedings" not in state:
             raise UserError(f"the checkpoint holds worlds of {self.env_id} by another backend, not by ale")
-        start = time.monotonic()
+        start_time = time.monotonic()
         self._seed = state["seed"]
         self._seedings[:] = np.array(state["seedings"]) - 1
-        seeds = np.array([self._seed_of(world) for world in range(self.num_envs)])
+        world_seeds = np.array([self._seed_of(world) for world in range(self.num_envs)])
         self._seedings += 1
         self._log = [bytearray(log.tolist()) for log in state["actions"]]
-        self._replay(seeds)
-        obs = state["obs"].numpy()
-        same = (self._obs == obs).reshape(self.num_envs, -1).all(1)
+        self._replay(world_seeds)
+        observation = state["obs"].numpy()
+        same = (self._obs == observation).reshape(self.num_envs, -1).all(1)
         same &= (self._returns == state["returns"]) & (self._lengths == state["lengths"])
         self._broken = sorted({*np.flatnonzero(~same).tolist(), *state["broken"]})
-        self._obs[:] = obs
+        self._obs[:] = observation
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - start_time
         if seconds > SLOW:
             steps = f"{sum(map(len, self._log)):,}"
             logger.info("%s: %s steps of the running episodes played again in %.0f s", self.env_id, steps, seconds)
         warn_of_cuts(self.env_id, len(self._broken), self.num_envs)
 
-    def _replay(self, seeds: np.ndarray) -> None:
+    def _replay(self, world_seeds: np.ndarray) -> None:
         """Play the logs again, so that all end together: a world waits for its turn, and is seeded when it comes."""
         longest = max(map(len, self._log))
         waits = np.array([longest - len(log) for log in self._log])
-        self._restart(np.arange(self.num_envs), np.where(waits == 0, seeds, SAME))
+        self._restart(np.arange(self.num_envs), np.where(waits == 0, world_seeds, SAME))
         self._returns.fill(0.0)
         self._lengths.fill(0)
         for moment in range(longest):
-            self._seed_due(waits == moment, seeds, moment)
-            raw = []
+            self._seed_due(waits == moment, world_seeds, moment)
+            raw_actions = []
             for log, wait in zip(self._log, waits.tolist(), strict=True):
-                raw.append(log[moment - wait] if wait <= moment else IDLE)
-            reward, terminated, truncated, _ = self._advance(np.array(raw))
+                raw_actions.append(log[moment - wait] if wait <= moment else IDLE)
+            reward, terminated, truncated, _ = self._advance(np.array(raw_actions))
             playing = waits <= moment
             self._returns += np.where(playing, reward, 0)
             self._lengths += playing
-            ended = np.flatnonzero((terminated | truncated) & playing)
-            if len(ended):
-                self._returns[ended] = 0.0
-                self._lengths[ended] = 0
-                self._restart(ended, np.full(len(ended), SAME))
-        self._seed_due(waits == longest, seeds, longest)
+            finished = np.flatnonzero((terminated | truncated) & playing)
+            if len(finished):
+                self._returns[finished] = 0.0
+                self._lengths[finished] = 0
+                self._restart(finished, np.full(len(finished), SAME))
+        self._seed_due(waits == longest, world_seeds, longest)
 
-    def _seed_due(self, due: np.ndarray, seeds: np.ndarray, moment: int) -> None:
+    def _seed_due(self, due: np.ndarray, world_seeds: np.ndarray, moment: int) -> None:
         """Seed the worlds whose replay begins now; at moment 0 all worlds were reset before."""
         worlds = np.flatnonzero(due)
         if moment and len(worlds):
-            self._restart(worlds, seeds[worlds])
+            self._restart(worlds, world_seeds[worlds])
 
     def close(self) -> None:
         """Stop ale-py's threads."""

@@ -1,4 +1,4 @@
-"""What an environment's answers must be made of. A text is no number, and "False" is not false.
+"""Types that an environment may answer with. A text is no number, and "False" is not false.
 
 Flags are looked at in a world's first steps and where an episode ends, rewards wherever they are taken: what takes them
 refuses everything but numbers at no cost.
@@ -6,7 +6,7 @@ refuses everything but numbers at no cost.
 
 import math
 from collections.abc import Callable
-from typing import SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from stride.utils.user_error import one_line
 
 StepAnswer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
 StepFunction = Callable[[object], StepAnswer]
+Info = dict[str, Any]
+State = dict[str, Any]  # of worlds, in a checkpoint
 FIRST = 16  # steps of a world in which its flags are looked at
 
 
@@ -34,11 +36,11 @@ def not_a_number(reward: object) -> TypeError:
     return TypeError(f"its reward is {shown(reward)}, not a number")
 
 
-def first_observation(answer: object) -> object:
+def first_observation(result: object) -> object:
     """The observation of a reset's answer."""
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise TypeError(f"its reset answers {shown(answer)}, not (observation, info)")
-    return answer[0]
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"its reset answers {shown(result)}, not (observation, info)")
+    return result[0]
 
 
 def check_flags(terminated: object, truncated: object) -> None:
@@ -55,12 +57,12 @@ def with_checked_flags(step: StepFunction, functions: list[StepFunction], world:
 
     def checked_step(action: object) -> StepAnswer:
         nonlocal remaining
-        answer = step(action)
-        _, _, terminated, truncated, _ = answer
+        result = step(action)
+        _, _, terminated, truncated, _ = result
         check_flags(terminated, truncated)
         remaining -= 1
         if not remaining:
             functions[world] = step
-        return answer
+        return result
 
     return checked_step

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step
 from stride.envs_gym import spaces
+from stride.envs_gym.answers import State
 from stride.envs_gym.async_pool import Pool
-from stride.envs_gym.async_worker import SharedBuffers, State, WorkerSetup, WorkerTask
+from stride.envs_gym.async_worker import SharedBuffers, WorkerSetup, WorkerTask
 from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.snapshot import check_saved, warn_of_cuts
 from stride.envs_gym.workers import WorldOrigin
@@ -154,29 +155,29 @@ class AsyncEnv:
             for index in indices:
                 worlds = self._groups[index]
                 tasks[index] = WorkerTask(name, [states[world] for world in worlds] if states else payload)
-            lost = []
+            lost_workers = []
             for index, reply in self._pool.run(tasks).items():
                 answers.update(zip(self._groups[index], reply.payload, strict=False))
                 if reply.lost:
-                    lost.append(index)
+                    lost_workers.append(index)
                     self._count_loss(index, reply.lost)
-            if self._progress and self._started and lost and name != "load":
-                self._ask(lost, "load", None, self._progress.cut_states(self.env_id))
-            indices = lost
+            if self._progress and self._started and lost_workers and name != "load":
+                self._ask(lost_workers, "load", None, self._progress.cut_states(self.env_id))
+            indices = lost_workers
         return answers
 
     def _count_loss(self, index: int, message: str) -> None:
         """Report that a worker was replaced; EnvError where that does not help."""
-        times, last = self._losses[index]
-        times = times + 1 if times and self._clock - last < SOON else 1
-        self._losses[index] = (times, self._clock)
-        if times > MOST:
+        loss_count, last_step = self._losses[index]
+        loss_count = loss_count + 1 if loss_count and self._clock - last_step < SOON else 1
+        self._losses[index] = (loss_count, self._clock)
+        if loss_count > MOST:
             self._pool.fail(f"{message}; the {MOST} before it were lost within {SOON:,} steps, too")
         logger.warning("%s; started again, %d episodes end as truncated", message, len(self._groups[index]))
 
 
 class EpisodeProgress:
-    """What the parent keeps of each world, to end its episode where its process is lost."""
+    """The state of every world that the parent needs to end its episode where its process is lost."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -196,10 +197,10 @@ class EpisodeProgress:
 
     def count(self, step: Step) -> None:
         """Note a step."""
-        ended = (step.terminated | step.truncated).numpy()
-        self._returns = np.where(ended, 0, step.episode_return.numpy())
-        self._lengths = np.where(ended, 0, step.episode_length.numpy())
-        self._episodes += ended
+        finished = (step.terminated | step.truncated).numpy()
+        self._returns = np.where(finished, 0, step.episode_return.numpy())
+        self._lengths = np.where(finished, 0, step.episode_length.numpy())
+        self._episodes += finished
         self._obs = spaces.map_obs(step.obs, Tensor.clone)
 
     def cut_states(self, env_id: str) -> list[State]:
@@ -220,13 +221,13 @@ class EpisodeProgress:
 
 def _world_state(state: State, world: int) -> State:
     """One world's part of a state, with arrays for tensors."""
-    row = slice(world, world + 1)
+    world_slice = slice(world, world + 1)
     return {
         "env_id": state["env_id"],
         "num_envs": 1,
         "seed": state["seed"],
-        **{name: state[name][row] for name in WORLD_LISTS},
-        "obs": spaces.map_obs(state["obs"], lambda tensor: tensor[row].numpy()),
+        **{name: state[name][world_slice] for name in WORLD_LISTS},
+        "obs": spaces.map_obs(state["obs"], lambda tensor: tensor[world_slice].numpy()),
         "cut": [0] if world in state["cut"] else [],
-        "actions": [action.numpy() for action in state["actions"][row]],
+        "actions": [action.numpy() for action in state["actions"][world_slice]],
     }

@@ -1,4 +1,4 @@
-"""What runs in a worker process of AsyncEnv: its worlds one after another, results into shared memory.
+"""The program of a worker process of AsyncEnv: its worlds one after another, results into shared memory.
 
 The messages are defined here, too; async_pool.py decides how long the parent waits for them.
 """
@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Step
+from stride.envs_gym.answers import State
 from stride.envs_gym.blame import ASK_LINE, Blame, EnvError
 from stride.envs_gym.gym_env import SEEDS, GymEnv
 from stride.envs_gym.spaces import map_obs, step_tensors, tensors_of
@@ -31,8 +32,6 @@ from stride.utils.interrupted import ENDING
 from stride.utils.own_modules import UserModules
 from stride.utils.streams import outlive_readers
 from stride.utils.user_error import UserError
-
-State = dict[str, Any]
 
 
 class WorkerSetup(NamedTuple):

@@ -5,6 +5,7 @@ import gymnasium
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
 from stride.envs_gym.ale_env import AleEnv, GameScreen
+from stride.envs_gym.answers import Info
 from stride.envs_gym.make import env_errors, find_spec
 from stride.envs_gym.wrappers.atari import AtariScreen
 from stride.envs_gym.wrappers.registry import is_atari, wrappers_of
@@ -39,29 +40,27 @@ def make(config: Config, num_envs: int) -> VecEnv:
     """Worlds on the CPU; one world is made by Gymnasium first, which refuses what is wrong with the arguments."""
     screen, *above = wrappers_of(config)
     with env_errors(config):
-        spec = find_spec(config.env_id)
-        game = gymnasium.make(spec, disable_env_checker=True, **config.env_kwargs)
+        env_spec = find_spec(config.env_id)
+        game = gymnasium.make(env_spec, disable_env_checker=True, **config.env_kwargs)
         arguments = {key: value for key, value in screen.items() if key != "id"}
         wrapper = AtariScreen(game, **arguments)
         game.close()
-        game_screen = _game_screen({**spec.kwargs, **config.env_kwargs}, wrapper, config.max_episode_steps)
+        game_screen = _game_screen({**env_spec.kwargs, **config.env_kwargs}, wrapper, config.max_episode_steps)
         names = [wrapper["id"] for wrapper in above]
         threads = 0 if config.threads == "auto" else config.threads
-        return AleEnv(spec.id, num_envs, game_screen, "LifeLoss" in names, "ClipReward" in names, threads)
+        return AleEnv(env_spec.id, num_envs, game_screen, "LifeLoss" in names, "ClipReward" in names, threads)
 
 
-def _game_screen(kwargs: dict[str, object], screen: AtariScreen, max_steps: int | None) -> GameScreen:
-    limits = [2**31 - 1]
-    if isinstance(kwargs.get("max_num_frames_per_episode"), int):
-        limits.append(int(str(kwargs["max_num_frames_per_episode"])))
+def _game_screen(kwargs: Info, screen: AtariScreen, max_steps: int | None) -> GameScreen:
+    limits = [2**31 - 1, kwargs.get("max_num_frames_per_episode")]
     if max_steps is not None:
         limits.append(max_steps * screen.skip)
     return GameScreen(
-        game=str(kwargs["game"]),
+        game=kwargs["game"],
         skip=screen.skip,
-        sticky=float(str(kwargs["repeat_action_probability"])),
-        full_actions=bool(kwargs["full_action_space"]),
-        limit=min(limits),
+        sticky=kwargs["repeat_action_probability"],
+        full_actions=kwargs["full_action_space"],
+        limit=min(limit for limit in limits if isinstance(limit, int)),
         grayscale=screen.grayscale,
         size=screen.size,
         stack=screen.stack,

@@ -9,13 +9,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import torch
-from gymnasium.envs.registration import load_env_creator
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_gym.blame import REFUSALS, EnvError
+from stride.envs_gym.blame import REFUSALS, EnvError, creator_of, registered
 from stride.envs_gym.tensor_env import BatchBlame, TensorEnv, checked
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.user_error import UserError, nearest, one_line
@@ -26,10 +24,10 @@ OWN = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_
 
 def why_not(config: Config) -> str:
     """Refuse ids without a vector entry point, or with a single world as well, and wrappers."""
-    spec = gymnasium.registry.get(config.env_id.rpartition(":")[2])
-    if spec is None or spec.vector_entry_point is None:
+    env_spec = registered(config.env_id)
+    if env_spec is None or env_spec.vector_entry_point is None:
         return f"{config.env_id} is not registered with a vector_entry_point"
-    if spec.entry_point is not None and config.env_backend != NAME:
+    if env_spec.entry_point is not None and config.env_backend != NAME:
         return f"{config.env_id} has single worlds, too"
     wrappers = wrappers_of(config)
     return f"worlds of tensors take no {wrappers[0]['id']}" if wrappers else ""
@@ -37,14 +35,13 @@ def why_not(config: Config) -> str:
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """The simulation of `num_envs` worlds, on `device` if it says so itself."""
-    spec = gymnasium.registry[config.env_id.rpartition(":")[2]]
-    limit = config.max_episode_steps or spec.max_episode_steps
+    env_spec = registered(config.env_id)
+    assert env_spec is not None  # `why_not` has looked
+    limit = config.max_episode_steps or env_spec.max_episode_steps
     try:
         with BatchBlame(config.env_id, doing="__init__"):
-            creator = spec.vector_entry_point
-            assert creator is not None  # `why_not` has looked
-            create = creator if callable(creator) else load_env_creator(creator)
-            arguments = {**spec.kwargs, **config.env_kwargs, **_own_arguments(config, create, device, limit)}
+            create = creator_of(env_spec.vector_entry_point)
+            arguments = {**env_spec.kwargs, **config.env_kwargs, **_own_arguments(config, create, device, limit)}
             simulation = create(num_envs=num_envs, **arguments)
     except EnvError as error:
         if config.env_kwargs and isinstance(error.__cause__, REFUSALS):
@@ -54,7 +51,7 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     worlds = checked(config.env_id, simulation)
     if worlds.num_envs != num_envs:
         raise UserError(f"{config.env_id} has {worlds.num_envs} worlds, not the {num_envs} that were asked for")
-    return TensorEnv(config.env_id, worlds, limit, spec.reward_threshold, config.step_timeout)
+    return TensorEnv(config.env_id, worlds, limit, env_spec.reward_threshold, config.step_timeout)
 
 
 def _own_arguments(

@@ -1,4 +1,4 @@
-"""Whose worlds a config is played in: a row for each backend, and the fixed rule by which `auto` chooses among them.
+"""Backends make the worlds of a config: a row for each, and the fixed rule by which `auto` chooses among them.
 
 A backend is a file with NAME, `why_not(config)` ("" where it can play it, else the reason) and
 `make(config, num_envs)`. Bits and resume differ between backends, so no stopwatch chooses.
@@ -11,6 +11,7 @@ import torch
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.blame import registered
 from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
@@ -41,8 +42,8 @@ class BackendRow(NamedTuple):
         name = config.env_id.rpartition(":")[2]
         if self.name == "ale":
             return name.startswith("ALE/")
-        spec = gymnasium.registry.get(name)
-        return self.name != "torch" or (spec is not None and spec.vector_entry_point is not None)
+        env_spec = registered(name)
+        return self.name != "torch" or (env_spec is not None and env_spec.vector_entry_point is not None)
 
 
 ROWS = (  # in the order in which `auto` asks
@@ -57,42 +58,43 @@ LAST = ROWS[-1]  # its message for an unknown id is the best
 def choose_backend(config: Config) -> Backend:
     """The one that the config names, if it can play this; `auto`: the first row that can. Its modules are imported."""
     if config.env_backend == "auto":
-        row, reason = _auto(config)
-        return Backend(row.name, reason)
-    row = _find_row(config.env_backend)
-    reason = row.why_not(config)
-    if reason and row is not LAST:
+        backend, reason = _auto(config)
+        return Backend(backend.name, reason)
+    backend = _find_row(config.env_backend)
+    reason = backend.why_not(config)
+    if reason and backend is not LAST:
         other, _ = _auto(config)
         instead = f"; auto takes {other.name}"
         if other.why_not(config):
             instead = nearest(config.env_id, gymnasium.registry)
-        raise UserError(f"env_backend {row.name} cannot play this: {reason}{instead}")
-    return Backend(row.name, "as configured")
+        raise UserError(f"env_backend {backend.name} cannot play this: {reason}{instead}")
+    return Backend(backend.name, "as configured")
 
 
 def make_worlds(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """`num_envs` worlds of the chosen backend, on `device` if it can compute there, else on the CPU."""
-    row = _find_row(choose_backend(config).name)
-    if row is not LAST and config.workers not in ("auto", 0):
-        raise UserError(f"workers are processes of env_backend gym; {row.name} steps its worlds itself: workers=auto")
-    devices = [device] if row.on_devices else []
-    worlds: VecEnv = row.load().make(config, num_envs, *devices)
+    backend = _find_row(choose_backend(config).name)
+    if backend is not LAST and config.workers not in ("auto", 0):
+        itself = f"{backend.name} steps its worlds itself"
+        raise UserError(f"workers are processes of env_backend gym; {itself}: workers=auto")
+    devices = [device] if backend.on_devices else []
+    worlds: VecEnv = backend.load().make(config, num_envs, *devices)
     return worlds
 
 
 def _find_row(name: str) -> BackendRow:
-    for row in ROWS:
-        if row.name == name:
-            return row
-    raise UserError(f"there is no env_backend {name} here; there are {', '.join(row.name for row in ROWS)}")
+    for backend in ROWS:
+        if backend.name == name:
+            return backend
+    raise UserError(f"there is no env_backend {name} here; there are {', '.join(backend.name for backend in ROWS)}")
 
 
 def _auto(config: Config) -> tuple[BackendRow, str]:
     reason = ""  # of the last one that refused: the more particular ones come later
-    for row in ROWS:
-        if row.may_play(config):
-            refusal = row.why_not(config)
+    for backend in ROWS:
+        if backend.may_play(config):
+            refusal = backend.why_not(config)
             if not refusal:
-                return row, row.why or reason
+                return backend, backend.why or reason
             reason = refusal
     return LAST, reason

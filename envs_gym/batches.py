@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
@@ -18,24 +19,24 @@ from stride.utils.user_error import UserError
 Read = Callable[[Any], Tensor]  # an answer of the worlds -> one part of the observation, [N, ...]
 
 
-def policy_space(space: Space[Any]) -> Space[Any]:
+def policy_space(space: Space) -> Space:
     """The policy's view of an observation space: as one world's, images channels first."""
     return observation_space(_channels_first(space))
 
 
-def observations(space: Space[Any]) -> Callable[[Any], Obs]:
+def observations(space: Space) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     readers = _readers(space, (), "")
     policy_view = policy_space(space)
-    if not isinstance(policy_view, spaces.Dict):
+    if not isinstance(policy_view, Dict):
         return readers[""]
     return lambda value: {name: readers[name](value) for name in policy_view.spaces}
 
 
-def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Read]:
+def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
     """The reader of every part by the name under which the policy sees it; `path`: the keys that lead to it."""
     readers: dict[str, Read] = {}
-    if isinstance(space, spaces.Dict | spaces.Tuple):
+    if isinstance(space, Dict | Tuple):
         for key, child in children(space):
             readers |= _readers(child, (*path, key), join(name, key))
         return readers
@@ -49,10 +50,10 @@ def _readers(space: Space[Any], path: Sequence[Any], name: str) -> dict[str, Rea
     return {name: read}
 
 
-def _converter(name: str, space: Space[Any]) -> Callable[[Tensor], Tensor]:
-    if isinstance(space, spaces.Discrete):
+def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
+    if isinstance(space, Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         if space.start.any():
             raise UserError(f"observation space {space} begins elsewhere than at 0, which no batch of worlds may")
         return lambda value: value.long().flatten(1)
@@ -70,37 +71,37 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (0, 3, 1, 2) if len(shape) == 3 and shape[2] < shape[0] else (0, 1, 2, 3)
 
 
-def _channels_first(space: Space[Any]) -> Space[Any]:
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({name: _channels_first(part) for name, part in space.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([_channels_first(part) for part in space])
+def _channels_first(space: Space) -> Space:
+    if isinstance(space, Dict):
+        return Dict({name: _channels_first(component) for name, component in space.items()})
+    if isinstance(space, Tuple):
+        return Tuple([_channels_first(component) for component in space])
     if not is_image(space):
         return space
     shape = space.shape or ()
     if len(shape) == 2:
-        return spaces.Box(0, 255, (1, *shape), np.uint8)
+        return Box(0, 255, (1, *shape), np.uint8)
     if len(shape) != 3:
         raise UserError(f"observation space {space} is no image: two or three dimensions are")
     batch = (0, *shape)
-    return spaces.Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
+    return Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
 
 
 class BatchActions:
     """How a batch acts in `space`: the policy's actions, their shape and type, and the actions for the worlds."""
 
-    def __init__(self, space: Space[Any], num_envs: int, device: torch.device) -> None:
+    def __init__(self, space: Space, num_envs: int, device: torch.device) -> None:
         converter = actions(space)
         self.space = converter.space
         self.shape = (num_envs, *converter.example.shape)
         self.dtype = converter.example.dtype
         self._world_shape = (num_envs, *(space.shape or ()))
-        self._start = int(space.start) if isinstance(space, spaces.Discrete) else 0
-        if isinstance(space, spaces.MultiDiscrete) and space.start.any():
+        self._start = int(space.start) if isinstance(space, Discrete) else 0
+        if isinstance(space, MultiDiscrete) and space.start.any():
             raise UserError(f"action space {space} begins elsewhere than at 0, which no batch of worlds may")
         self._integral = np.issubdtype(space.dtype, np.integer)
         self._scale: Tensor | None = None  # [4, numbers]: centre, half the width, bounds
-        if isinstance(space, spaces.Box):
+        if isinstance(space, Box):
             with np.errstate(over="ignore"):
                 self._scale = torch.from_numpy(box_scale(space).astype(np.float32)).to(device)
 
@@ -112,8 +113,8 @@ class BatchActions:
         """Actions for the worlds, in new memory: [N] from the first choice on, or numbers within the bounds."""
         if self._scale is None:
             return (action + self._start).reshape(self._world_shape)
-        centre, half, low, high = self._scale
-        scaled = torch.minimum(torch.maximum(centre + half * action, low), high)
+        centre, half, lower, upper = self._scale
+        scaled = torch.minimum(torch.maximum(centre + half * action, lower), upper)
         return (scaled.round().long() if self._integral else scaled).reshape(self._world_shape)
 
 
@@ -130,9 +131,9 @@ class EpisodeCounts:
         self.lengths += 1
         cut = truncated & ~terminated  # both at once: the task ended, there is no future to value
         step = Step(obs, reward.float(), terminated, cut, final_obs, self.returns.float(), self.lengths.float())
-        ended = terminated | cut
-        self.returns.masked_fill_(ended, 0.0)  # not times 0: a non-finite return would stay one
-        self.lengths.masked_fill_(ended, 0)
+        finished = terminated | cut
+        self.returns.masked_fill_(finished, 0.0)  # not times 0: a non-finite return would stay one
+        self.lengths.masked_fill_(finished, 0)
         return step
 
     def cut(self, obs: Obs, last: Obs) -> Step:

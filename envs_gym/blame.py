@@ -17,6 +17,8 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any, Self
 
 import gymnasium
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from stride.utils.interrupted import by_signal
 from stride.utils.places import HOME, PROJECT, ROOT
@@ -62,7 +64,7 @@ class ModuleError(EnvError):
 class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = (), doing: str = "step") -> None:
+    def __init__(self, env_id: str, envs: Sequence[Env] = (), doing: str = "step") -> None:
         """`envs`: the worlds, for the file and line of one that raises nothing itself but answers something wrong."""
         self.env_id = env_id
         self.envs = envs
@@ -102,14 +104,14 @@ class Blame:
         )
         files = set()
         for base in env_class.__mro__ if env_class else ():
-            if base.__module__ in sys.modules and base.__module__ != gymnasium.Env.__module__:
+            if base.__module__ in sys.modules and base.__module__ != Env.__module__:
                 files.add(sys.modules[base.__module__].__dict__.get("__file__"))
-        for file, line in lines:
-            if is_users(file):
-                return shown(file, line)
-        for file, line in lines:
-            if file in files:
-                return shown(file, line)
+        for filename, line_number in lines:
+            if is_users(filename):
+                return shown(filename, line_number)
+        for filename, line_number in lines:
+            if filename in files:
+                return shown(filename, line_number)
         return defined(env_class, self.doing) if env_class else ""
 
 
@@ -133,10 +135,20 @@ def missing(error: EnvError, module: str) -> bool:
     return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
 
 
-def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
+def registered(env_id: str) -> EnvSpec | None:
+    """Gymnasium's entry of an id, with or without a module before it; None where there is none."""
+    return gymnasium.registry.get(env_id.rpartition(":")[2])
+
+
+def creator_of(entry_point: Any) -> Any:
+    """The class or function of an entry point, which a text `module:Name` names."""
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+
+def made_by(env_id: str) -> type[Env] | None:
     """The class of an id, where it has been imported and is one."""
-    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
-    creator = None if spec is None else spec.entry_point
+    env_spec = registered(env_id)
+    creator = None if env_spec is None else env_spec.entry_point
     if isinstance(creator, str):
         module, _, name = creator.partition(":")
         creator = sys.modules[module].__dict__.get(name) if module in sys.modules else None
@@ -146,53 +158,54 @@ def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
 def maker_line(env_id: str) -> str:
     """Where the user's own environment of this id steps, or is made by a function; "" where it is somebody else's."""
     env_class = made_by(env_id)
-    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
-    line = _first_line(env_class.step if env_class else spec and spec.entry_point)
-    return shown(*line) if line and is_users(line[0]) else ""
+    env_spec = registered(env_id)
+    line_number = _first_line(env_class.step if env_class else env_spec and env_spec.entry_point)
+    return shown(*line_number) if line_number and is_users(line_number[0]) else ""
 
 
 def own_line(error: BaseException | None) -> str:
     """The innermost line of the user's own code that an error or its cause passed through; "" where there is none."""
     while error is not None:
-        for file, line in of_traceback(error):
-            if is_users(file):
-                return shown(file, line)
+        for filename, line_number in of_traceback(error):
+            if is_users(filename):
+                return shown(filename, line_number)
         error = error.__cause__
     return ""
 
 
 def of_traceback(error: BaseException) -> list[Line]:
     """The lines an error passed through, innermost first."""
-    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)][::-1]
+    frames = traceback.walk_tb(error.__traceback__)
+    return [(frame.f_code.co_filename, line_number) for frame, line_number in frames][::-1]
 
 
 def of_stack(frame: FrameType | None) -> list[Line]:
     """The lines that are being run, innermost first, up to the first of ours."""
     lines = []
-    for caller, line in traceback.walk_stack(frame):
+    for caller, line_number in traceback.walk_stack(frame):
         if caller.f_code.co_filename.startswith(OURS):
             break
-        lines.append((caller.f_code.co_filename, line))
+        lines.append((caller.f_code.co_filename, line_number))
     return lines
 
 
-def is_users(file: str) -> bool:
+def is_users(filename: str) -> bool:
     """Whether a file is neither ours nor a library's."""
-    foreign = file.startswith(("<", *OURS, *LIBRARIES)) or any(folder in file for folder in INSTALLED)
+    foreign = filename.startswith(("<", *OURS, *LIBRARIES)) or any(folder in filename for folder in INSTALLED)
     return not foreign
 
 
-def shown(file: str, line: int) -> str:
+def shown(filename: str, line_number: int) -> str:
     """A file and a line, relative to the working directory where it is below that."""
-    relative = os.path.relpath(file)
-    return f"{file if relative.startswith('..') else relative}:{line}"
+    relative = os.path.relpath(filename)
+    return f"{filename if relative.startswith('..') else relative}:{line_number}"
 
 
-def defined(env_class: type[gymnasium.Env], doing: str) -> str:
+def defined(env_class: type[Env], doing: str) -> str:
     """Where an environment's method begins."""
     methods = {"step": env_class.step, "reset": env_class.reset, "close": env_class.close, "render": env_class.render}
-    line = _first_line(methods.get(doing, env_class.__init__))
-    return shown(*line) if line else ""
+    line_number = _first_line(methods.get(doing, env_class.__init__))
+    return shown(*line_number) if line_number else ""
 
 
 def _first_line(function: object) -> Line | None:
@@ -231,7 +244,7 @@ def line_of_dump(dump: Connection, timeout: float = 0.0) -> str:
         return ""
     time.sleep(PAUSE)  # it is written piece by piece
     text = os.read(dump.fileno(), 1 << 16).decode(errors="replace")
-    for file, line in DUMP_LINE.findall(text):
-        if is_users(file):
-            return f" ({shown(file, int(line))})"
+    for filename, line_number in DUMP_LINE.findall(text):
+        if is_users(filename):
+            return f" ({shown(filename, int(line_number))})"
     return ""

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env
+from gymnasium.spaces import Box
 
+from stride.envs_gym.answers import Info
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
-from stride.envs_gym.wrappers.pixels import PICTURES, Draw, Picture
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
+from stride.envs_gym.wrappers.pixels import RENDERERS, Draw
 
 if TYPE_CHECKING:
     import mujoco
@@ -27,7 +30,7 @@ UNBOUNDED = 1e10  # what dm_control says of an actuator without limits
 CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
 
 
-class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
+class DmControl(Env[np.ndarray, np.ndarray]):
     """One task; it observes every entry of the suite's own observation, in its order, as float32."""
 
     def __init__(
@@ -48,13 +51,13 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
         # `random` decides the springs of LQR once; each episode has a seed of its own
         self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
         self._physics, self._task = self._env.physics, self._env.task
-        sizes = [int(np.prod(part.shape, dtype=int)) for part in self._env.observation_spec().values()]
-        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(sizes),), np.float32)
+        sizes = [int(np.prod(component.shape, dtype=int)) for component in self._env.observation_spec().values()]
+        self.observation_space = Box(-np.inf, np.inf, (sum(sizes),), np.float32)
         action = self._env.action_spec()
-        low, high = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
-        low = np.where(low <= -UNBOUNDED, -np.inf, low)
-        high = np.where(high >= UNBOUNDED, np.inf, high)
-        self.action_space = spaces.Box(low, high, dtype=np.float64)
+        lower, upper = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
+        lower = np.where(lower <= -UNBOUNDED, -np.inf, lower)
+        upper = np.where(upper >= UNBOUNDED, np.inf, upper)
+        self.action_space = Box(lower, upper, dtype=np.float64)
         fps = round(1 / self._env.control_timestep())
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = render_mode
@@ -68,17 +71,16 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
         data: mujoco.MjData = self._physics.data.ptr
         return data
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         super().reset(seed=seed)
         self._task.random.seed(int(self.np_random.integers(SEEDS)))
         return _flat(self._env.reset().observation), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        now = self._env.step(action)
-        ended = now.last() and now.discount == 0  # dm_control's own limits are off; a discount of 0 is an end
-        return _flat(now.observation), now.reward, bool(ended), bool(now.last() and not ended), {}
+    def step(self, action: np.ndarray) -> StepAnswer:
+        time_step = self._env.step(action)
+        is_last = bool(time_step.last())
+        terminated = is_last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends
+        return _flat(time_step.observation), time_step.reward, terminated, is_last and not terminated, {}
 
     def render(self) -> np.ndarray:
         width, height = self._size
@@ -96,11 +98,11 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 def dm_control(world: DmControl, height: int, width: int) -> Draw:
-    """What its camera sees."""
+    """A function that draws what the world's camera sees."""
     return lambda world: world.picture(height, width).transpose(2, 0, 1)
 
 
-PICTURES[DmControl] = Picture(3, dm_control)
+RENDERERS[DmControl] = (3, dm_control)
 MUJOCO_CLASSES.append(DmControl)
 
 
@@ -130,11 +132,11 @@ def import_suite() -> None:
     model = mujoco.MjModel.from_xml_string("<mujoco/>")
     for name, struct in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):
         listed = sizes.array_sizes[name]
-        for field in [field for field in listed if not hasattr(struct, field)]:
+        for field in set(listed) - set(dir(struct)):
             del listed[field]
     logging.getLogger("absl").setLevel(logging.ERROR)  # of each world made, about the suite's own files
     import dm_control.suite  # noqa: F401
 
 
 def _flat(observation: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(part) for part in observation.values()], dtype=np.float32, casting="same_kind")
+    return np.concatenate([*map(np.ravel, observation.values())], dtype=np.float32, casting="same_kind")

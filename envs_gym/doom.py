@@ -1,6 +1,6 @@
 """VizDoom: `VizDoom/basic` and every other scenario whose file is found, seen as the player's screen.
 
-Not the package's own Gymnasium environments: there an episode that the scenario's clock cuts is told as lost, its
+Not the package's own Gymnasium environments: there an episode that the scenario's clock cuts is reported as lost, its
 last picture is black, and frames that nobody looks at are drawn. Each world is a process of the game.
 """
 
@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,20 +17,23 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from stride.config.extras import DOOM_EXTRA
 from stride.config.scenarios import DOOM, doom_scenarios, some
+from stride.envs_gym.answers import Info
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require_positive
 from stride.utils.user_error import UserError, nearest
 
 TICS_PER_SECOND = 35
 LEFTOVER = Path("_vizdoom")  # an empty folder that the game makes where one stands
 
 
-class DoomWorld(gymnasium.Env[Any, Any]):
+class DoomWorld(Env):
     """One scenario. Its clock truncates; what is seen last of an episode is what the last action was chosen by."""
 
-    metadata: dict[str, Any] = {  # noqa: RUF012
+    metadata: Info = {  # noqa: RUF012
         "render_modes": ["rgb_array"],
         "render_fps": TICS_PER_SECOND,
         "workers": 0,  # eight of these processes took 7 to 15 times as long in two workers on two cores
@@ -50,28 +52,28 @@ class DoomWorld(gymnasium.Env[Any, Any]):
         """`config_path`: a .cfg in place of the scenario's. `tics`: 35ths of a second that an action is held, of which
         the last is drawn. `buttons`: one at a time (or none), or any together. `variables`: the scenario's numbers
         (health, ammunition) are observed beside the screen."""
-        if not isinstance(tics, int) or tics < 1:
-            raise UserError(f"env_kwargs.tics must be at least 1, not {tics}")
+        require_positive("env_kwargs.tics", tics)
         if buttons not in ("one", "any"):
             raise UserError(f"env_kwargs.buttons takes one or any, not {buttons!r}")
-        self.render_mode, self.tics, self.config = render_mode, tics, _config(scenario, config_path)
+        self.render_mode = render_mode
+        self.tics = tics
+        self.config = _config(scenario, config_path)
         self.metadata = {**self.metadata, "render_fps": TICS_PER_SECOND / tics}
         self.doom: Any = importlib.import_module("vizdoom")
         self._guards: list[subprocess.Popen[bytes]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="stride-doom-")
         self.game = self._game(resolution)
-        height, width = self.game.get_screen_height(), self.game.get_screen_width()
-        self._screen = np.zeros((height, width, 3), np.uint8)
+        self._screen = np.zeros((self.game.get_screen_height(), self.game.get_screen_width(), 3), np.uint8)
         self._numbers = np.zeros(self.game.get_available_game_variables_size(), np.float32)
-        self._named = variables
-        screen = spaces.Box(0, 255, self._screen.shape, np.uint8)
-        numbers = spaces.Box(-np.inf, np.inf, self._numbers.shape, np.float32)
-        self.observation_space = spaces.Dict({"screen": screen, "variables": numbers}) if variables else screen
+        self._with_numbers = variables
+        screen = Box(0, 255, self._screen.shape, np.uint8)
+        numbers = Box(-np.inf, np.inf, self._numbers.shape, np.float32)
+        self.observation_space = Dict({"screen": screen, "variables": numbers}) if variables else screen
         if variables and not self._numbers.size:
             raise UserError(f"{self.config.stem} has no game variables to observe; leave env_kwargs.variables out")
         count = self.game.get_available_buttons_size()
         self._presses = np.vstack([np.zeros(count), np.eye(count)]).tolist() if buttons == "one" else None
-        self.action_space = spaces.Discrete(count + 1) if self._presses else spaces.MultiBinary(count)
+        self.action_space = Discrete(count + 1) if self._presses else MultiBinary(count)
 
     def _game(self, resolution: str) -> Any:
         """The game as the scenario wants it, but silent, without a window, and waiting for each action."""
@@ -97,47 +99,43 @@ class DoomWorld(gymnasium.Env[Any, Any]):
         game.set_doom_config_path(str(Path(self._folder.name) / "doom.ini"))
         return game
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         super().reset(seed=seed)
         self.game.set_seed(int(self.np_random.integers(1 << 32)))
         if self.game.is_running():
             self.game.new_episode()
         else:
             self._start()
-        self._look()
-        return self._seen(), {}
+        return self._observe(), {}
 
     def _start(self) -> None:
-        there = LEFTOVER.exists()
-        before = _games()
+        existed = LEFTOVER.exists()
+        earlier_games = _games()
         try:
             with _deaf_to_ctrl_c():
                 self.game.init()
         except self.doom.FileDoesNotExistException as error:
             raise UserError(f"{self.config.stem} cannot be played here: {error}") from error
-        self._guards = [_guarded(game) for game in _games() - before]
-        if not there:
+        self._guards = [_guarded(game) for game in _games() - earlier_games]
+        if not existed:
             with suppress(OSError):  # it is not empty, or another world's start has removed it
                 LEFTOVER.rmdir()
 
-    def step(self, action: int | np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.ndarray) -> StepAnswer:
         pressed = self._presses[int(action)] if self._presses else np.asarray(action).tolist()
         reward = float(self.game.make_action(pressed, self.tics))
-        over = bool(self.game.is_episode_finished())
-        truncated = over and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
-        self._look()
-        return self._seen(), reward, over and not truncated, truncated, {}
+        finished = bool(self.game.is_episode_finished())
+        truncated = finished and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
+        return self._observe(), reward, finished and not truncated, truncated, {}
 
-    def _look(self) -> None:
-        """Where an episode has ended the game shows nothing any more, and what was seen before stays."""
+    def _observe(self) -> Any:
+        """The present observation; the last one where an episode has ended, as the game then shows nothing."""
         state = self.game.get_state()
         if state is not None:
             self._screen = state.screen_buffer
-            if self._named:
+            if self._with_numbers:
                 self._numbers = np.asarray(state.game_variables, np.float32)
-
-    def _seen(self) -> Any:
-        return {"screen": self._screen, "variables": self._numbers} if self._named else self._screen
+        return {"screen": self._screen, "variables": self._numbers} if self._with_numbers else self._screen
 
     def variable(self, name: str) -> float:
         """Any number of the game by VizDoom's name for it, HEALTH or KILLCOUNT, whether it is observed or not."""
@@ -162,8 +160,8 @@ def register(env_id: str) -> None:
         raise UserError(f"{env_id} needs {DOOM_EXTRA.title}: {DOOM_EXTRA.cure}")
     scenarios = doom_scenarios()
     if name not in scenarios:
-        meant = nearest(name, scenarios) or f"; there are {some([*scenarios])}"
-        raise UserError(f"there is no scenario {name!r} of VizDoom{meant}")
+        hint = nearest(name, scenarios) or f"; there are {some(list(scenarios))}"
+        raise UserError(f"there is no scenario {name!r} of VizDoom{hint}")
     # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
     gymnasium.register(env_id, "stride.envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
 
@@ -180,9 +178,12 @@ def _config(scenario: str, config_path: str) -> Path:
 
 def _games() -> set[int]:
     """Numbers of the games that this process has started; none where there is no /proc to tell."""
-    lists = Path("/proc/self/task").glob("*/children") if sys.platform == "linux" else ()
-    children = {int(number) for path in lists for number in path.read_text().split()}
-    return {child for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "vizdoom"}
+    games = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in path.read_text().split():
+            if Path(f"/proc/{child}/comm").read_text().strip() == "vizdoom":
+                games.add(int(child))
+    return games
 
 
 def _guarded(game: int) -> "subprocess.Popen[bytes]":
@@ -198,8 +199,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

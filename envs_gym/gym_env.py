@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env
 from torch import Tensor
 
 from stride.envs_fast.vec_env import CPU, Obs, Step
 from stride.envs_gym import spaces
 from stride.envs_gym.answers import (
+    Info,
+    State,
     StepAnswer,
     StepFunction,
     check_flags,
@@ -33,15 +36,14 @@ from stride.utils.counter_rng import WORLD, Key, integers
 
 SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
 logger = logging.getLogger("stride")
-Info = dict[str, Any]
 
 
 class Restart(NamedTuple):
     """A world that began a new episode, and the state of its generator and of its wrappers right before."""
 
     world: int
-    rng: Info
-    memories: list[Info]
+    rng: State
+    memories: list[State]
 
 
 class GymEnv:
@@ -65,7 +67,7 @@ class GymEnv:
         self.env_id = env_id
         self.num_envs = num_envs
         self.first_world = first_world
-        self.envs: list[gymnasium.Env[Any, Any]] = []
+        self.envs: list[Env] = []
         worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
         self._remembering = [world.remembering for world in worlds]
         self._lives = [(index, world.lives) for index, world in enumerate(worlds) if world.lives is not None]
@@ -78,14 +80,14 @@ class GymEnv:
         self._seed = 0
         self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
         self._episodes = [0] * num_envs
-        self._rng_at_reset: list[Info] = [{}] * num_envs
-        self._memories_at_reset: list[list[Info]] = [[]] * num_envs
+        self._rng_at_reset: list[State] = [{}] * num_envs
+        self._memories_at_reset: list[list[State]] = [[]] * num_envs
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
     def _make_worlds(self, env_kwargs: Info, wrappers: Sequence[WrapperConfig]) -> list[WrappedWorld]:
         """Make every world in its wrappers; the first one tells the spaces of all."""
-        worlds: list[WrappedWorld] = []
+        worlds = []
         with Blame(self.env_id, self.envs, "__init__") as blame:
             for blame.world in range(self.num_envs):
                 env = gymnasium.make(self.env_id, disable_env_checker=True, **env_kwargs)
@@ -95,9 +97,9 @@ class GymEnv:
             self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
             self.observation_space = spaces.observation_space(first.observation_space)
             self.actions = spaces.actions(first.action_space)
-            spec = first.unwrapped.spec
-        assert spec is not None  # gymnasium.make sets it
-        self.reward_threshold = None if spec.reward_threshold is None else float(spec.reward_threshold)
+            env_spec = first.unwrapped.spec
+        assert env_spec is not None  # gymnasium.make sets it
+        self.reward_threshold = None if env_spec.reward_threshold is None else float(env_spec.reward_threshold)
         return worlds
 
     def _make_buffers(self) -> None:
@@ -122,10 +124,10 @@ class GymEnv:
         self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(self.num_envs)  # before any wrapper
         self._step_functions: list[StepFunction] = []
         for index, world in enumerate(worlds):
-            step: StepFunction = world.env.step
+            step_function: StepFunction = world.env.step
             if world.raw is not None:
-                step = _with_raw_reward(step, world.raw, self._raw64, index)
-            self._step_functions.append(with_checked_flags(step, self._step_functions, index))
+                step_function = _with_raw_reward(step_function, world.raw, self._raw64, index)
+            self._step_functions.append(with_checked_flags(step_function, self._step_functions, index))
 
     def reset(self, seed: int) -> Obs:
         """Seed and start every world; world i has the same stream whatever the number of worlds.
@@ -139,8 +141,8 @@ class GymEnv:
         with self._blame.during("reset") as blame:
             for world in range(self.num_envs):
                 blame.world = world
-                obs = first_observation(self.envs[world].reset(seed=self._seeds[world]))
-                self._write_obs(world, obs)
+                observation = first_observation(self.envs[world].reset(seed=self._seeds[world]))
+                self._write_obs(world, observation)
                 self._begin(Restart(world, {}, []))
         return self._step.obs
 
@@ -155,13 +157,13 @@ class GymEnv:
         environment raises or answers that it must not; then some worlds have been stepped and some have not.
         """
         spaces.check_action(self.env_id, action, self._action_shape, self.actions.example.dtype)
-        raw = action.cpu().numpy()
+        raw_actions = action.cpu().numpy()
         # a copy: the caller may write into the same tensor again, and a checkpoint replays these
-        logged = raw.tolist() if raw.ndim == 1 else raw.copy()
+        logged = raw_actions.tolist() if raw_actions.ndim == 1 else raw_actions.copy()
         self._terminated.fill(False)
         self._truncated.fill(False)
         playing = [world for world in range(self.num_envs) if world not in self._cut]
-        restarts = self._advance(playing, self.actions.convert(raw), logged)
+        restarts = self._advance(playing, self.actions.convert(raw_actions), logged)
         if self._cut:
             restarts += self._end_cut()
         self._count(restarts)
@@ -174,7 +176,7 @@ class GymEnv:
         with self._blame.during("step") as blame:
             for world in worlds:
                 blame.world = world
-                obs, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
+                observation, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
                 try:
                     rewards[world] = reward  # type: ignore[call-overload]  # a number, or it is refused
                 except TypeError as error:
@@ -185,13 +187,13 @@ class GymEnv:
                         check_flags(terminated, truncated)
                     # both at once: the task ended, there is no future to value
                     (self._terminated if terminated else self._truncated)[world] = True
-                    self._write_final(world, obs)
+                    self._write_final(world, observation)
                     rng = rng_state(self.envs[world].unwrapped)
                     restarts.append(Restart(world, rng, memories(self._remembering[world])))
                     blame.doing = "reset"
-                    obs, _ = self.envs[world].reset()
+                    observation, _ = self.envs[world].reset()
                     blame.doing = "step"
-                write_obs(world, obs)
+                write_obs(world, observation)
         return restarts
 
     def _count(self, restarts: list[Restart]) -> None:
@@ -215,8 +217,8 @@ class GymEnv:
 
     def _copy_to_final(self, world: int) -> None:
         final_tensors = spaces.tensors_of(self._step.final_obs)
-        for final, obs in zip(final_tensors, spaces.tensors_of(self._step.obs), strict=True):
-            final[world] = obs[world]
+        for final, observation in zip(final_tensors, spaces.tensors_of(self._step.obs), strict=True):
+            final[world] = observation[world]
 
     def _begin(self, restart: Restart) -> None:
         world = restart.world
@@ -229,21 +231,21 @@ class GymEnv:
 
     def _end_cut(self) -> list[Restart]:
         """End the episodes no checkpoint could carry over: truncated where they were, by a step that does nothing."""
-        cut = sorted(self._cut)
+        cut_worlds = sorted(self._cut)
         self._cut.clear()
         with self._blame as blame:
-            for world in cut:
+            for world in cut_worlds:
                 blame.world = world
                 self._reward64[world] = self._raw64[world] = 0.0
                 self._lengths[world] -= 1  # this step is none of the episode's
                 self._truncated[world] = True
                 self._copy_to_final(world)
                 self._seeds[world] = self._draw_seeds(1 + self._episodes[world])[world]  # a stream no reset has used
-                obs, _ = self.envs[world].reset(seed=self._seeds[world])
-                self._write_obs(world, obs)
-        return [Restart(world, {}, []) for world in cut]
+                observation, _ = self.envs[world].reset(seed=self._seeds[world])
+                self._write_obs(world, observation)
+        return [Restart(world, {}, []) for world in cut_worlds]
 
-    def state_dict(self) -> Info:
+    def state_dict(self) -> State:
         """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
         if not self._seeds:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -269,7 +271,7 @@ class GymEnv:
             "actions": list(map(torch.from_numpy, actions)),
         }
 
-    def load_state_dict(self, state: Info) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
@@ -287,7 +289,7 @@ class GymEnv:
         self._paid[:] = state["paid"]
         warn_of_cuts(self.env_id, len(self._cut), self.num_envs)
 
-    def _replay(self, world: int, state: Info) -> bool:
+    def _replay(self, world: int, state: State) -> bool:
         """Play a world's saved episode again; whether observation, rewards and generator are those saved."""
         actions = state["actions"][world].numpy()
         restart = Restart(world, state["rng_at_reset"][world], state["memories_at_reset"][world])
@@ -313,12 +315,12 @@ class GymEnv:
         self._blame.close()
 
 
-def _with_raw_reward(step: StepFunction, raw: RawReward, rewards: np.ndarray, world: int) -> StepFunction:
+def _with_raw_reward(step: StepFunction, raw_reward: RawReward, rewards: np.ndarray, world: int) -> StepFunction:
     """`step` of a wrapped world that also notes the reward of the world itself."""
 
     def step_and_note(action: object) -> StepAnswer:
-        answer = step(action)
-        rewards[world] = raw.collect()
-        return answer
+        result = step(action)
+        rewards[world] = raw_reward.collect()
+        return result
 
     return step_and_note

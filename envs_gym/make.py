@@ -14,14 +14,15 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 import gymnasium
 import torch
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium import Env, Space
+from gymnasium.envs.registration import EnvSpec
 
 from stride.config.extras import ENVPOOL, EXTRAS, Extra, extra_of
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing, ours, own_line, registered
 from stride.envs_gym.on_device import OnDevice
 from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
@@ -43,7 +44,7 @@ MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the
 
 GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
 USAGE = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"
-Maker = Callable[..., gymnasium.Env[Any, Any]]
+Maker = Callable[..., Env]
 logger = logging.getLogger("stride")
 _logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
 
@@ -58,8 +59,8 @@ class EnvInfo(NamedTuple):
     reward_threshold: float | None
     max_episode_steps: int | None
     is_image: bool
-    observation_space: gymnasium.Space[Any]  # as the policy sees it
-    action_space: gymnasium.Space[Any]
+    observation_space: Space  # as the policy sees it
+    action_space: Space
 
 
 def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecEnv:
@@ -85,11 +86,11 @@ def env_info(config: Config) -> EnvInfo:
 @contextmanager
 def env_errors(config: Config) -> Iterator[None]:
     """Around making worlds: what is wrong with the id, its extra, its arguments or its spaces becomes one line."""
-    spec = find_spec(config.env_id)
+    env_spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
     try:
         with Blame(config.env_id, doing="__init__"):
-            _check_kwargs(spec, kwargs)
+            _check_kwargs(env_spec, kwargs)
             yield
     except UserError as error:
         raise UserError(f"{config.env_id}: {error}") from error
@@ -97,26 +98,26 @@ def env_errors(config: Config) -> Iterator[None]:
         cause = error.__cause__ or error
         if (isinstance(cause, MemoryError) and not own_line(cause)) or (type(cause) is RuntimeError and ours(cause)):
             raise cause from None  # a lack of room, which is reported elsewhere
-        raise _making_error(config, spec, error, cause) from cause
+        raise _making_error(config, env_spec, error, cause) from cause
 
 
-def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
-    """What to say where an environment cannot be made: of what the person can right, how."""
+def _making_error(config: Config, env_spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
+    """The error to raise where an environment cannot be made, with the cure where the person has one."""
     name, kwargs = config.env_id, dict(config.env_kwargs)
     if isinstance(cause, gymnasium.error.DependencyNotInstalled):
-        return UserError(_missing(spec, one_line(str(cause))))
+        return UserError(_missing(env_spec, one_line(str(cause))))
     if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
     no_file = isinstance(cause, OSError) and cause.errno in (None, errno.ENOENT)
     if kwargs and (no_file or isinstance(cause, (*REFUSALS, gymnasium.error.Error))):
-        return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}{_allowed(spec, kwargs)}")
+        hint = _allowed(env_spec, kwargs)
+        return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}{hint}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
 
 
-def _allowed(spec: EnvSpec, kwargs: dict[str, object]) -> str:
+def _allowed(env_spec: EnvSpec, kwargs: dict[str, object]) -> str:
     """The nearest of the values that the constructor's own types allow, "" where they do not tell."""
-    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    hints = _types_of(creator)  # of a class: of its constructor
+    hints = _types_of(creator_of(env_spec.entry_point))  # of a class: of its constructor
     for name, value in kwargs.items():
         options = [str(option) for option in get_args(hints.get(name)) if get_origin(hints[name]) is Literal]
         if options and str(value) not in options:
@@ -135,16 +136,16 @@ def _types_of(creator: Any) -> dict[str, Any]:
 def find_spec(env_id: str) -> EnvSpec:
     """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
     name = import_module(env_id)
-    if name not in gymnasium.registry and is_given(name):
+    if name in gymnasium.registry:
+        return gymnasium.registry[name]
+    if is_given(name):
         raise UserError(
             f"{name} was made by a function in Python, which no command has; from there it goes on by "
             "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
         )
-    if name not in gymnasium.registry and name.startswith("envpool/"):
+    if name.startswith("envpool/"):
         raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
-    if name not in gymnasium.registry:
-        raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
-    return gymnasium.registry[name]
+    raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
 
 
 def import_module(env_id: str) -> str:
@@ -178,7 +179,7 @@ def import_module(env_id: str) -> str:
 
 
 def _prepare(module: str) -> None:
-    """What is done to a package of environments once it has been imported."""
+    """Prepare a package of environments that has been imported."""
     if module == "dm_control":
         load_wing("dm_control").register()
     elif module == "ale_py":
@@ -187,8 +188,8 @@ def _prepare(module: str) -> None:
 
 def _redirect_mujoco_warnings(env_id: str) -> None:
     """Log MuJoCo's warnings once a process, instead of by every world and into a MUJOCO_LOG.TXT."""
-    spec = gymnasium.registry.get(env_id)
-    if spec and str(spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
+    env_spec = registered(env_id)
+    if env_spec and str(env_spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
         import mujoco
 
         mujoco.set_mju_user_warning(_log_mujoco_warning)
@@ -204,8 +205,8 @@ def _log_mujoco_warning(warning: str) -> None:
 def _newest(env_id: str) -> str:
     """`"; the newest version is X"` where the id's name exists in another version, else `""`."""
     stem = re.sub(r"-v\d+$", "", env_id)
-    versions = [spec for spec in gymnasium.registry.values() if re.sub(r"-v\d+$", "", spec.id) == stem]
-    newest = max(versions, key=lambda spec: spec.version or 0, default=None)
+    versions = [env_spec for env_spec in gymnasium.registry.values() if re.sub(r"-v\d+$", "", env_spec.id) == stem]
+    newest = max(versions, key=lambda env_spec: env_spec.version or 0, default=None)
     return f"; the newest version is {newest.id}" if newest is not None and newest.id != env_id else ""
 
 
@@ -213,32 +214,32 @@ def _needs(env_id: str, extra: Extra) -> str:
     return f"{env_id} needs {extra.title}: {extra.cure}"
 
 
-def _missing(spec: EnvSpec, reason: str) -> str:
+def _missing(env_spec: EnvSpec, reason: str) -> str:
     """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
-    late = (extra for extra in EXTRAS if extra.registers and spec.id.startswith(extra.ids))
-    own = (extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(spec.entry_point))
-    extra = next(late, None) or next(own, None)
-    return _needs(spec.id, extra) if extra else f"{spec.id} needs a package that is not installed: {reason}"
+    registering = [extra for extra in EXTRAS if extra.registers and env_spec.id.startswith(extra.ids)]
+    builtin = [extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(env_spec.entry_point)]
+    for extra in registering + builtin:
+        return _needs(env_spec.id, extra)
+    return f"{env_spec.id} needs a package that is not installed: {reason}"
 
 
-def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
+def _check_kwargs(env_spec: EnvSpec, kwargs: dict[str, object]) -> None:
     """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
     for name in OWN_ARGUMENTS:
         if name in kwargs:
             raise UserError(f"env_kwargs cannot set {name!r}; max_episode_steps is a key of its own")
-    if spec.entry_point is None:
+    if env_spec.entry_point is None:
         return
-    creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
-    parameters = [p for p in inspect.signature(creator).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-    accepted = [parameter.name for parameter in named]
-    for name in kwargs:
-        if name not in accepted and len(named) == len(parameters):
-            names = ", ".join(accepted) or "none"
-            raise UserError(f"env_kwargs has no {name!r}{nearest(name, accepted)}; accepted: {names}")
-    for parameter in named:
-        if parameter.default is parameter.empty and parameter.name not in {**spec.kwargs, **kwargs}:
-            raise UserError(f"env_kwargs must give {parameter.name!r}; accepted: {', '.join(accepted)}")
+    parameters = inspect.signature(creator_of(env_spec.entry_point)).parameters.values()
+    accepted = {p.name: p.default is p.empty for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = ", ".join(accepted) or "none"
+    for argument in kwargs:
+        if argument not in accepted and not open_ended:
+            raise UserError(f"env_kwargs has no {argument!r}{nearest(argument, accepted)}; accepted: {names}")
+    for argument, required in accepted.items():
+        if required and argument not in {**env_spec.kwargs, **kwargs}:
+            raise UserError(f"env_kwargs must give {argument!r}; accepted: {names}")
 
 
 def is_given(env_id: str) -> bool:
@@ -248,11 +249,11 @@ def is_given(env_id: str) -> bool:
 
 def id_of(maker: Maker) -> str:
     """`given/MyEnv`, by the class of a world that is made to ask it, and closed again."""
-    if isinstance(maker, gymnasium.Env) or not callable(maker):
+    if isinstance(maker, Env) or not callable(maker):
         raise UserError(f"{USAGE}; this is {type(maker).__name__}")
     with Blame("env=", doing="__init__"):
         env = maker()
-    if not isinstance(env, gymnasium.Env):
+    if not isinstance(env, Env):
         raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is no gymnasium.Env")
     with Blame("env=", [env], "close"):
         env.close()

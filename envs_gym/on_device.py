@@ -4,14 +4,14 @@ Also the base of this and other vector environments around one.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from gymnasium import spaces
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from stride.envs_fast.buffers import LINE, Kind, carve, size_of
 from stride.envs_fast.vec_env import CPU, Obs, Step, VecEnv
+from stride.envs_gym.answers import State
 from stride.envs_gym.spaces import check_action, copy_obs, step_buffers, tensors_of
 
 
@@ -33,11 +33,11 @@ class VecEnvWrapper:
         """The flag of the worlds."""
         return self.envs.wrong
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The state of the worlds alone."""
         return self.envs.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was taken."""
         self.envs.load_state_dict(state)
 
@@ -61,15 +61,15 @@ class OnDevice(VecEnvWrapper):
         self._step = _step_in(self._arrived, example, kinds)
         final_kinds = len(tensors_of(example.final_obs))
         self._always = size_of(kinds[:-final_kinds]) - LINE  # bytes before the final observations
-        dtype = torch.float32 if isinstance(envs.action_space, spaces.Box) else torch.int64
+        dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
         shape = (envs.num_envs, *(envs.action_space.shape or ()))
         self._action = torch.zeros(shape, dtype=dtype, pin_memory=pinned)
 
     def reset(self, seed: int) -> Obs:
         """Start every world afresh; the observation is a buffer on the device that `step` overwrites."""
-        obs = self.envs.reset(seed)
+        observation = self.envs.reset(seed)
         self._wait()
-        copy_obs(self._host_step.obs, obs)
+        copy_obs(self._host_step.obs, observation)
         self._send(self._always)
         return self._step.obs
 
@@ -81,8 +81,8 @@ class OnDevice(VecEnvWrapper):
         step = self.envs.step(self._action)
         for buffer, tensor in zip(_tensors(self._host_step), _tensors(step), strict=True):
             buffer.copy_(tensor)
-        ended = bool(step.terminated.any() or step.truncated.any())
-        self._send(len(self._host) if ended else self._always)
+        finished = bool(step.terminated.any() or step.truncated.any())
+        self._send(len(self._host) if finished else self._always)
         return self._step
 
     def _wait(self) -> None:
@@ -104,12 +104,12 @@ def _step_in(memory: Tensor, example: Step, kinds: Sequence[Kind]) -> Step:
     """A Step of the same form as the example, its tensors in the memory in the order of `_tensors`."""
     tensors = iter(carve(memory, kinds))
 
-    def part(obs: Obs) -> Obs:
-        return {name: next(tensors) for name in sorted(obs)} if isinstance(obs, dict) else next(tensors)
+    def part(observation: Obs) -> Obs:
+        return {name: next(tensors) for name in sorted(observation)} if isinstance(observation, dict) else next(tensors)
 
-    obs = part(example.obs)
+    observation = part(example.obs)
     reward, terminated, truncated, episode_return, length = (next(tensors) for _ in range(5))
-    return Step(obs, reward, terminated, truncated, part(example.final_obs), episode_return, length)
+    return Step(observation, reward, terminated, truncated, part(example.final_obs), episode_return, length)
 
 
 def _tensors(step: Step) -> list[Tensor]:

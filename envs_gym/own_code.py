@@ -35,9 +35,9 @@ def import_own_modules(*folders: Path) -> None:
 
     For a config that the user wrote or trained, never for one that came from elsewhere.
     """
-    own = use_folders(*folders)
+    modules = use_folders(*folders)
     warn_unused(*folders)
-    for module in own.imports:
+    for module in modules.imports:
         import_module(f"{module}:")
 
 
@@ -50,7 +50,10 @@ def import_code_of(run: RunDir) -> None:
     import_own_modules(*folders)
     if not isinstance(plain, Mapping):
         return
-    gone = "".join(f"; it was trained with {folder}: {why}" for folder in folders if (why := import_refusal(folder)))
+    gone = ""
+    for folder in folders:
+        if problem := import_refusal(folder):
+            gone += f"; it was trained with {folder}: {problem}"
     for module, key in named_modules(plain).items():
         if key != "env_kwargs" and not can_import(module.partition(".")[0]):
             raise UserError(f"{run.id}: {key} names a module, {module!r}, that is not found{gone}{HOW}")
@@ -68,12 +71,13 @@ def remember_code_of(run: RunDir, plain: Mapping[str, object]) -> None:
 
 def remember(run: Path, folders: Sequence[Path]) -> None:
     """Note that this run was trained with modules of these folders; a run goes on where that cannot be written."""
-    name, real = _key(run)
+    name, run_path = _key(run)
     if list(folders) == recall(run):
         return
     try:
-        with _state(make=True) as state, replacing_in(state, name) as file:
-            file.write(json.dumps({"run": real, "folders": [str(folder.resolve()) for folder in folders]}).encode())
+        with _state(make=True) as state, replacing_in(state, name) as stream:
+            resolved = [str(folder.resolve()) for folder in folders]
+            stream.write(json.dumps({"run": run_path, "folders": resolved}).encode())
     except OSError as error:
         problem = f"the folders of its modules are not remembered ({error.strerror or error})"
         log.warning("%s: give --project %s to play it or go on with it", problem, folders[0])
@@ -81,22 +85,22 @@ def remember(run: Path, folders: Sequence[Path]) -> None:
 
 def recall(run: Path) -> list[Path]:
     """The folders that `remember` noted for the run, as absolute paths; [] where there are none."""
-    name, real = _key(run)
+    name, run_path = _key(run)
     with suppress(OSError, ValueError, RecursionError), _state() as state:
         descriptor = os.open(name, FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=state)
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return []
-            match json.loads(file.read(MOST_BYTES)):
-                case {"run": str(path), "folders": [*folders]} if path == real:
+            match json.loads(stream.read(MOST_BYTES)):
+                case {"run": str(path), "folders": [*folders]} if path == run_path:
                     return [Path(folder) for folder in folders if isinstance(folder, str) and os.path.isabs(folder)]
     return []
 
 
 def _key(run: Path) -> tuple[str, str]:
     """The name of the run's file, and the path of the run."""
-    real = str(run.resolve())
-    return f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:32]}.json", real
+    run_path = str(run.resolve())
+    return f"{hashlib.sha256(os.fsencode(run_path)).hexdigest()[:32]}.json", run_path
 
 
 @contextmanager
@@ -118,8 +122,8 @@ def _state(make: bool = False) -> Iterator[int]:
             descriptor = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=parent)
             os.close(parent)
             status = os.fstat(descriptor)
-            if why := of_another(status) or others_may_write(status):
-                raise PermissionError(f"{home}/stride: {why}")
+            if problem := of_another(status) or others_may_write(status):
+                raise PermissionError(f"{home}/stride: {problem}")
         yield descriptor
     finally:
         os.close(descriptor)

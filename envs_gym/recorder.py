@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.answers import State
 from stride.envs_gym.on_device import VecEnvWrapper
 from stride.envs_gym.spaces import has_image
 from stride.utils.durable_file import replacing
@@ -69,23 +70,23 @@ class Recorder(VecEnvWrapper):
 
     def reset(self, seed: int) -> Obs:
         """Start every world afresh, and a recording."""
-        obs = self.envs.reset(seed)
-        self._begin(obs)
-        return obs
+        observation = self.envs.reset(seed)
+        self._begin(observation)
+        return observation
 
     def step(self, action: Tensor) -> Step:
         """Advance every world; waits for the device where they are on one."""
         world = self._world
         world_action = action[world].cpu().numpy().copy()
         step = self.envs.step(action)
-        ended = bool(step.terminated[world] or step.truncated[world])
+        finished = bool(step.terminated[world] or step.truncated[world])
         if self._observations:  # else the episode's beginning was not recorded
             self._actions.append(world_action)
             self._rewards.append(float(step.reward[world]))
-            self._observations.append(_row(step.final_obs if ended else step.obs, world))
-            if ended:
+            self._observations.append(_row(step.final_obs if finished else step.obs, world))
+            if finished:
                 self._receive(self._recording(float(step.episode_return[world]), bool(step.terminated[world])))
-        if ended:
+        if finished:
             self._begin(step.obs)
         return step
 
@@ -95,12 +96,12 @@ class Recorder(VecEnvWrapper):
         rewards = np.array(self._rewards, np.float32)
         return EpisodeRecording(columns, np.stack(self._actions), rewards, episode_return, terminated)
 
-    def _begin(self, obs: Obs) -> None:
-        self._observations = [_row(obs, self._world)]
+    def _begin(self, observation: Obs) -> None:
+        self._observations = [_row(observation, self._world)]
         self._actions = []
         self._rewards = []
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; the episode that runs there is not recorded."""
         super().load_state_dict(state)
         self._observations = []
@@ -113,7 +114,7 @@ def picture(image: np.ndarray) -> np.ndarray:
     return colours.transpose(1, 2, 0).repeat(times, 0).repeat(times, 1)
 
 
-def _row(obs: Obs, world: int) -> dict[str, np.ndarray]:
+def _row(observation: Obs, world: int) -> dict[str, np.ndarray]:
     """One world's observation by name, copied."""
-    named = obs if isinstance(obs, dict) else {"": obs}
+    named = observation if isinstance(observation, dict) else {"": observation}
     return {name: tensor[world].cpu().numpy().copy() for name, tensor in named.items()}

@@ -12,24 +12,25 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.envs_gym import backend_gym
-from stride.envs_gym.answers import check_flags, real
+from stride.envs_gym.answers import Info, check_flags, real
 from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
 from stride.envs_gym.step_watch import make_blame
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from stride.utils.interrupted import by_signal
 from stride.utils.user_error import UserError, describe_error
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER that open no window
 FPS = 30.0  # of environments that do not say
-Info = dict[str, Any]
-Options = dict[str, Any] | None
 
 
 class RenderError(RuntimeError):
@@ -39,7 +40,7 @@ class RenderError(RuntimeError):
 
 
 @contextmanager
-def rendering(env_id: str, envs: Sequence[gymnasium.Env] = ()) -> Iterator[None]:
+def rendering(env_id: str, envs: Sequence[Env] = ()) -> Iterator[None]:
     """Around drawing: whatever a renderer raises is a RenderError."""
     try:
         yield
@@ -57,23 +58,23 @@ def rendering(env_id: str, envs: Sequence[gymnasium.Env] = ()) -> Iterator[None]
         raise render_error from error
 
 
-class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class CheckedEnv(Wrapper):
     """Outermost around a world that is watched: names the code to blame, and takes only answers of the right types."""
 
-    def __init__(self, env: gymnasium.Env, env_id: str, step_timeout: float | None) -> None:
+    def __init__(self, env: Env, env_id: str, step_timeout: float | None) -> None:
         super().__init__(env)
         self._blame = make_blame(env_id, [env], step_timeout)
 
-    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         with self._blame.during("reset"):
-            obs, info = self.env.reset(seed=seed, options=options)
-        return obs, info
+            observation, info = self.env.reset(seed=seed, options=options)
+        return observation, info
 
-    def step(self, action: object) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: object) -> StepAnswer:
         with self._blame.during("step"):
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
             check_flags(terminated, truncated)
-            return obs, real(reward), bool(terminated), bool(truncated), info
+            return observation, real(reward), bool(terminated), bool(truncated), info
 
     def close(self) -> None:
         with self._blame.during("close"):
@@ -81,7 +82,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._blame.close()
 
 
-class SingleWorldEnv(gymnasium.Env[Any, Any]):
+class SingleWorldEnv(Env):
     """The only world of a vector environment as a `gymnasium.Env`, where Gymnasium has no single world of an id.
 
     Its spaces are the policy's, and it cannot be drawn. An episode that is played here is none of those that many
@@ -95,35 +96,35 @@ class SingleWorldEnv(gymnasium.Env[Any, Any]):
         self.spec = EnvSpec(env_id.rpartition(":")[2])
         self.observation_space = envs.observation_space
         self.action_space = envs.action_space
-        self._dtype = torch.float32 if isinstance(envs.action_space, gymnasium.spaces.Box) else torch.int64
+        self._dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
 
-    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
         """Begin the first episode of a seed; without one, of a seed from our own stream."""
         super().reset(seed=seed)
         return self._as_numpy(self.envs.reset(int(self.np_random.integers(1 << 31)) if seed is None else seed)), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def step(self, action: Any) -> StepAnswer:
         """Act as the policy does; at the end of an episode this returns its last observation."""
         step = self.envs.step(torch.as_tensor(np.asarray(action), dtype=self._dtype, device=self.envs.device)[None])
         terminated, truncated = bool(step.terminated), bool(step.truncated)
-        obs = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
-        return obs, float(step.reward), terminated, truncated, {}
+        observation = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
+        return observation, float(step.reward), terminated, truncated, {}
 
-    def _as_numpy(self, obs: Obs) -> Any:
+    def _as_numpy(self, observation: Obs) -> Any:
         """The only world's observation as Gymnasium has it, copied."""
         space = self.observation_space
-        if not isinstance(obs, dict):
-            return _world_value(obs, space)
-        assert isinstance(space, gymnasium.spaces.Dict)
-        return {name: _world_value(tensor, space[name]) for name, tensor in obs.items()}
+        if not isinstance(observation, dict):
+            return _world_value(observation, space)
+        assert isinstance(space, Dict)
+        return {name: _world_value(tensor, space[name]) for name, tensor in observation.items()}
 
     def close(self) -> None:
         """Release the worlds."""
         self.envs.close()
 
 
-def _world_value(tensor: Tensor, space: gymnasium.Space[Any]) -> Any:
-    if isinstance(space, gymnasium.spaces.Discrete):
+def _world_value(tensor: Tensor, space: Space) -> Any:
+    if isinstance(space, Discrete):
         return int(tensor[0])
     return tensor[0].cpu().numpy().astype(space.dtype, copy=True)
 
@@ -135,7 +136,7 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
+def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> Env:
     """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
     env = _make(config, None)
     if render_mode is None:
@@ -153,7 +154,7 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
     return env
 
 
-def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
+def _make(config: Config, render_mode: str | None) -> Env:
     """Make it with the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
     kwargs = world_kwargs(config)
     if render_mode is not None:
@@ -168,7 +169,7 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
         return CheckedEnv(wrap(env, wrappers_of(config)).env, env_id, config.step_timeout)
 
 
-def frame_of(env: gymnasium.Env) -> np.ndarray:
+def frame_of(env: Env) -> np.ndarray:
     """The picture of the present state, uint8 [height, width, 3]; a copy."""
     with rendering(env.spec.id if env.spec else str(env), [env]):
         frame = np.array(env.render())
@@ -177,6 +178,6 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
     return frame
 
 
-def frames_per_second(env: gymnasium.Env) -> float:
+def frames_per_second(env: Env) -> float:
     """The speed at which the environment wants to be watched."""
     return float(env.metadata.get("render_fps") or FPS)

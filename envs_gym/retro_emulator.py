@@ -1,4 +1,4 @@
-"""What runs in the process of one emulator: a file that Python runs by itself, with a pipe to the world it is for.
+"""The program in the process of one emulator: a file that Python runs by itself, with a pipe to the world it is for.
 
 It imports nothing of ours. stable-retro allows one emulator a process, and there are many worlds.
 """
@@ -18,25 +18,27 @@ FILTERED, DISCRETE, IMAGE, RAM = 1, 2, 0, 1  # stable-retro's numbers of Actions
 def serve(pipe: Connection) -> None:
     """Make the game that the first message names, then do what each one says until the pipe closes."""
     try:
-        made = make(*pipe.recv())
-        pipe.send((None, spaces_of(made)))
+        env = make(*pipe.recv())
+        pipe.send((None, spaces_of(env)))
         while True:
             action, frames = pipe.recv()
-            pipe.send((None, begin(made) if action is None else play(made, action, frames)))
+            pipe.send((None, begin(env) if action is None else play(env, action, frames)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the world was closed, or is gone
-    except ERRORS as error:  # the world tells it
+    except ERRORS as error:  # the world reports it
         pipe.send((f"{type(error).__name__}: {error}", isinstance(error, OSError)))
 
 
 def make(game: str, state: str, choices: bool, ram: bool) -> Any:
     """The game, where it begins, with actions as choices or buttons, seen by its memory or its screen."""
     stable_retro: Any = importlib.import_module("stable_retro")
-    start = state or stable_retro.State.DEFAULT
-    actions = stable_retro.Actions(DISCRETE if choices else FILTERED)
-    observed = stable_retro.Observations(RAM if ram else IMAGE)
-    words = {"use_restricted_actions": actions, "obs_type": observed, "render_mode": "rgb_array"}
-    return stable_retro.make(game, start, **words)
+    return stable_retro.make(
+        game,
+        state or stable_retro.State.DEFAULT,
+        use_restricted_actions=stable_retro.Actions(DISCRETE if choices else FILTERED),
+        obs_type=stable_retro.Observations(RAM if ram else IMAGE),
+        render_mode="rgb_array",
+    )
 
 
 def spaces_of(env: Any) -> tuple[tuple[int, ...], int]:
@@ -46,20 +48,20 @@ def spaces_of(env: Any) -> tuple[tuple[int, ...], int]:
 
 def begin(env: Any) -> tuple[np.ndarray, np.ndarray]:
     """The first observation, and the screen."""
-    obs, _ = env.reset()
-    return np.ascontiguousarray(obs), np.ascontiguousarray(env.get_screen(apply_rotation=True))
+    observation, _ = env.reset()
+    return np.ascontiguousarray(observation), np.ascontiguousarray(env.get_screen(apply_rotation=True))
 
 
 def play(env: Any, action: Any, frames: int) -> tuple[np.ndarray, np.ndarray, float, bool, dict[str, Any]]:
     """An action held for some frames: their rewards' sum, and what the last one shows."""
-    total = 0.0
+    total_reward = 0.0
     for _ in range(frames):
-        obs, reward, over, _, info = env.step(action)
-        total += float(reward)
-        if over:
+        observation, reward, terminated, _, info = env.step(action)
+        total_reward += float(reward)
+        if terminated:
             break
     screen = env.get_screen(apply_rotation=True)
-    return np.ascontiguousarray(obs), np.ascontiguousarray(screen), total, bool(over), dict(info)
+    return np.ascontiguousarray(observation), np.ascontiguousarray(screen), total_reward, bool(terminated), dict(info)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ that do remember across episodes are given back the memory they had before that 
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import gymnasium
 import numpy as np
+from gymnasium import Env
 
-from stride.envs_gym.answers import StepFunction
+from stride.envs_gym.answers import State, StepFunction
 from stride.envs_gym.spaces import Batch
 from stride.envs_gym.wrappers.base import MemoryWrapper
 from stride.utils.user_error import UserError
@@ -23,19 +23,19 @@ from stride.utils.user_error import UserError
 SEAM = ("BipedalWalker-", "BipedalWalkerHardcore-")  # whose reset depends on the history of the Box2D world
 ARCADE = "ale_py."  # entry points of worlds with more inside than `np_random`
 MUJOCO = "gymnasium.envs.mujoco."  # entry points of Gymnasium's own worlds with MuJoCo
-MUJOCO_CLASSES: list[type[gymnasium.Env]] = []  # others whose `data` is MuJoCo's; dmc.py adds its worlds
+MUJOCO_CLASSES: list[type[Env]] = []  # others whose `data` is MuJoCo's; dmc.py adds its worlds
 logger = logging.getLogger("stride")
 
 
-def strategy(env: gymnasium.Env) -> Literal["exact", "seam"]:
+def strategy(env: Env) -> Literal["exact", "seam"]:
     """`exact`: replay, verified when loading; `seam`: the current episodes are cut when loading."""
-    spec = env.spec
-    if spec is None or spec.nondeterministic or spec.id.startswith(SEAM) or not rng_state(env.unwrapped):
+    env_spec = env.spec
+    if env_spec is None or env_spec.nondeterministic or env_spec.id.startswith(SEAM) or not rng_state(env.unwrapped):
         return "seam"
     return "exact"
 
 
-def rng_state(env: gymnasium.Env) -> dict[str, Any]:
+def rng_state(env: Env) -> State:
     """An unwrapped environment's generator as plain data, and what else decides its future unseen; {} if unknown.
 
     `emulator` is ALE's state; `physics` a hash of MuJoCo's, which a reset clears: to be compared, not put back.
@@ -55,7 +55,7 @@ def rng_state(env: gymnasium.Env) -> dict[str, Any]:
     return state
 
 
-def set_rng_state(env: gymnasium.Env, state: Mapping[str, object]) -> None:
+def set_rng_state(env: Env, state: State) -> None:
     """Put a state of `rng_state` back, before a reset."""
     world: Any = env
     world.np_random.bit_generator.state = state
@@ -64,7 +64,7 @@ def set_rng_state(env: gymnasium.Env, state: Mapping[str, object]) -> None:
         world.ale.restoreState(ale_state(bytes.fromhex(str(state["emulator"]))))
 
 
-def memories(wrappers: Sequence[MemoryWrapper]) -> list[dict[str, Any]]:
+def memories(wrappers: Sequence[MemoryWrapper]) -> list[State]:
     """The memories of a world's wrappers across episodes; taken before a reset, and given back to `replay`."""
     return [wrapper.state_dict() for wrapper in wrappers]
 
@@ -73,8 +73,8 @@ class EpisodeStart(NamedTuple):
     """From what an episode began: the world's seed, and its generator and its wrappers' memories before the reset."""
 
     seed: int
-    rng: dict[str, Any]  # empty in a world's first episode, which the seed itself began
-    memories: Sequence[dict[str, Any]]
+    rng: State  # empty in a world's first episode, which the seed itself began
+    memories: Sequence[State]
 
 
 class Replayed(NamedTuple):
@@ -86,7 +86,7 @@ class Replayed(NamedTuple):
 
 
 def replay(
-    env: gymnasium.Env,
+    env: Env,
     step: StepFunction,
     remembering: Sequence[MemoryWrapper],
     start: EpisodeStart,
@@ -97,22 +97,22 @@ def replay(
 
     Seeding comes first in any case, for what an environment derives from its seed once.
     """
-    obs, _ = env.reset(seed=start.seed)
+    observation, _ = env.reset(seed=start.seed)
     if start.rng:
         set_rng_state(env.unwrapped, start.rng)
         for wrapper, memory in zip(remembering, start.memories, strict=True):
             wrapper.load_state_dict(memory)
-        obs, _ = env.reset()
+        observation, _ = env.reset()
     rewards = 0.0
     for action in convert(actions):
-        obs, reward, terminated, truncated, _ = step(action)
+        observation, reward, terminated, truncated, _ = step(action)
         rewards += float(reward)
         if terminated or truncated:
-            return Replayed(obs, rewards, True)
-    return Replayed(obs, rewards, False)
+            return Replayed(observation, rewards, True)
+    return Replayed(observation, rewards, False)
 
 
-def check_saved(state: Mapping[str, Any], env_id: str, num_envs: int) -> None:
+def check_saved(state: State, env_id: str, num_envs: int) -> None:
     """UserError for a state of other worlds."""
     saved_id, saved_envs = state["env_id"], state["num_envs"]
     if (saved_id, saved_envs) != (env_id, num_envs):

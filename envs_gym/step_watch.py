@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Self
 
-import gymnasium
+from gymnasium import Env
 
 from stride.envs_gym.blame import Blame, EnvError, of_stack
 
@@ -30,7 +30,7 @@ _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 class WatchedBlame(Blame):
     """Blame that another thread can ask where it is."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env], seconds: float) -> None:
+    def __init__(self, env_id: str, envs: Sequence[Env], seconds: float) -> None:
         super().__init__(env_id, envs)
         self.seconds = seconds
         self.turn = 0
@@ -65,7 +65,7 @@ class WatchedBlame(Blame):
         self._closed.set()
 
 
-def make_blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
+def make_blame(env_id: str, envs: Sequence[Env], seconds: float | None) -> Blame:
     """Blame for these worlds, watched where a limit is given."""
     return Blame(env_id, envs) if seconds is None else WatchedBlame(env_id, envs, seconds)
 
@@ -79,21 +79,21 @@ def _raise_where_hung(number: int, frame: FrameType | None) -> None:
 
 def _watch(reference: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds: float) -> None:
     """Time is counted in looks, so that a process that was stopped for a while has not hung."""
-    tick = min(seconds / 4, 1.0)
-    last: Position | None = None
+    interval = min(seconds / 4, 1.0)
+    previous: Position | None = None
     quiet = 0
     main = threading.main_thread().ident
     assert main is not None  # it runs
-    while not closed.wait(tick):
+    while not closed.wait(interval):
         blame = reference()
         if blame is None:
             return
         position = blame.position()
-        quiet = quiet + 1 if position is not None and position == last else 0
-        last = position
-        if quiet * tick >= seconds + HARD:
+        quiet = quiet + 1 if position is not None and position == previous else 0
+        previous = position
+        if quiet * interval >= seconds + HARD:
             _end(str(blame.error(sys._current_frames().get(main))))
-        elif quiet * tick >= seconds:
+        elif quiet * interval >= seconds:
             blame.hung = position
             signal.pthread_kill(main, WAKE)
 

@@ -9,10 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import torch
+from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym.answers import Info, State
 from stride.envs_gym.batches import BatchActions, EpisodeCounts, observations, policy_space
 from stride.envs_gym.blame import Blame
 from stride.envs_gym.snapshot import check_saved
@@ -37,11 +39,11 @@ class TensorWorlds(Protocol):
 
     num_envs: int
     device: Any
-    single_observation_space: gymnasium.Space[Any]
-    single_action_space: gymnasium.Space[Any]
+    single_observation_space: Space
+    single_action_space: Space
 
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]: ...
-    def step(self, actions: Any) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]: ...
+    def reset(self, *, seed: int | None = None) -> tuple[Any, Info]: ...
+    def step(self, actions: Any) -> tuple[Any, Tensor, Tensor, Tensor, Info]: ...
     def close(self) -> None: ...
 
 
@@ -49,8 +51,8 @@ class TensorWorlds(Protocol):
 class Restorable(Protocol):
     """Worlds that can be put back exactly: plain data and tensors of the CPU out, and in again after a reset."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
 
 
 class BatchBlame(Blame):
@@ -115,9 +117,9 @@ class TensorEnv:
         self._overwritten = True
         self._stepped = False
         with self._blame.during("reset"):
-            obs = self._convert_obs(self.worlds.reset(seed=seed)[0])
-            self._check_obs(obs)
-        return obs
+            observation = self._convert_obs(self.worlds.reset(seed=seed)[0])
+            self._check_obs(observation)
+        return observation
 
     def step(self, action: Tensor) -> Step:
         """Advance every world. A truncated episode is valued where `info` says that it ended; where it does not, at
@@ -129,53 +131,54 @@ class TensorEnv:
             return self._seam()
         final_obs = map_obs(self._obs, Tensor.clone) if self._overwritten else self._obs
         with self._blame.during("step"):
-            raw, reward, terminated, truncated, info = self.worlds.step(self._actions.convert(action))
-            obs = self._convert_obs(raw)
+            raw_observation, reward, terminated, truncated, info = self.worlds.step(self._actions.convert(action))
+            observation = self._convert_obs(raw_observation)
             if not self._checked:
-                self._check(obs, reward, terminated, truncated)
+                self._check(observation, reward, terminated, truncated)
             reported = [info[name] for name in LAST if info.get(name) is not None]
             if reported:
                 final_obs = self._convert_obs(reported[0])
             else:
                 self._unreported += (truncated & ~terminated).sum()
         if self._stepped:
-            self._overwritten = self._overwritten and _share_memory(obs, self._obs)
-        self._obs = obs
+            self._overwritten = self._overwritten and _share_memory(observation, self._obs)
+        self._obs = observation
         self._stepped = True
-        return self._counts.step(obs, reward, terminated, truncated, final_obs)
+        return self._counts.step(observation, reward, terminated, truncated, final_obs)
 
     def _seam(self) -> Step:
         """The first step behind a checkpoint that could not carry the episodes over."""
         assert self._obs is not None
-        last = self._obs
+        previous = self._obs
         self._cut = False
         self._obs = self._begin()
-        return self._counts.cut(self._obs, last)
+        return self._counts.cut(self._obs, previous)
 
-    def _check(self, obs: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
+    def _check(self, observation: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
         """Check the first answer of a step, for all that follow: forms, types and devices."""
-        self._check_obs(obs)
+        self._check_obs(observation)
         for name, column in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             if not isinstance(column, Tensor):
                 raise TypeError(f"{name} is {type(column).__name__}, not a torch tensor")
-            kind = "a float" if name == "reward" else "a bool"
+            expected = "a float" if name == "reward" else "a bool"
             right = column.is_floating_point() if name == "reward" else column.dtype == torch.bool
             if column.shape != (self.num_envs,) or not right or column.device != self.device:
-                form = f"{column.dtype}{list(column.shape)} on {column.device}"
-                raise ValueError(f"{name} is {form}, not {kind} for each of {self.num_envs} worlds on {self.device}")
+                description = f"{column.dtype}{list(column.shape)} on {column.device}"
+                expected += f" for each of {self.num_envs} worlds on {self.device}"
+                raise ValueError(f"{name} is {description}, not {expected}")
         self._checked = True
 
-    def _check_obs(self, obs: Obs) -> None:
-        tensors = obs if isinstance(obs, dict) else {"": obs}
+    def _check_obs(self, observation: Obs) -> None:
+        tensors = observation if isinstance(observation, dict) else {"": observation}
         for name, space in leaf_spaces(self.observation_space):
             tensor = tensors[name]
             shape = (self.num_envs, *(space.shape or ()))
             if tensor.shape != shape or tensor.device != self.device:
                 label = f"observation {name}".rstrip()
-                form = f"{list(tensor.shape)} on {tensor.device}"
-                raise ValueError(f"{label} is {form}, not {list(shape)} on {self.device}")
+                description = f"{list(tensor.shape)} on {tensor.device}"
+                raise ValueError(f"{label} is {description}, not {list(shape)} on {self.device}")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Plain data on the CPU, with the worlds' own state where they have one (`Restorable`)."""
         if self._obs is None:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
@@ -199,7 +202,7 @@ class TensorEnv:
                 state["worlds"] = self.worlds.state_dict()
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where the state was taken; worlds that cannot be put back end their episodes as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
@@ -227,9 +230,9 @@ def checked(env_id: str, worlds: object) -> TensorWorlds:
     """The worlds; UserError for an object that does not keep their contract."""
     if not isinstance(worlds, TensorWorlds):
         lacking = ", ".join(name for name in NEEDED if not hasattr(worlds, name))
-        kind = type(worlds).__name__
-        raise UserError(f"{env_id} is no vector environment that answers tensors: {kind} has no {lacking}")
-    metadata = worlds.metadata if isinstance(worlds, gymnasium.Env | gymnasium.vector.VectorEnv) else {}
+        expected = type(worlds).__name__
+        raise UserError(f"{env_id} is no vector environment that answers tensors: {expected} has no {lacking}")
+    metadata = worlds.metadata if isinstance(worlds, Env | gymnasium.vector.VectorEnv) else {}
     mode = AutoresetMode(metadata.get("autoreset_mode", AutoresetMode.SAME_STEP))
     if mode is not AutoresetMode.SAME_STEP:
         raise UserError(f"{env_id} has autoreset_mode {mode.name}; worlds of tensors reset in the same step, SAME_STEP")

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import torch
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.backends import choose_backend
+from stride.envs_gym.blame import creator_of
 from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.make import is_given
 from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
@@ -55,14 +57,14 @@ def choose_workers(config: Config) -> WorkerChoice:
             problem = f"workers: {config.workers} processes cannot make {config.env_id}: {obstacle}"
             raise UserError(f"{problem}; take workers=0")
         return WorkerChoice(min(config.workers, config.n_envs), "as configured")
-    most = min(cores(), config.n_envs)
-    if obstacle or most < 2:
+    most_workers = min(cores(), config.n_envs)
+    if obstacle or most_workers < 2:
         return WorkerChoice(0, obstacle or ("one world" if config.n_envs == 1 else "one core"))
     if refuses_workers(config):
         return WorkerChoice(0, "the world says that they do not pay")
     seconds = step_cost(config)
     reason = f"a step takes {1000 * seconds:.2g} ms, processes pay from {1000 * PAYS:g} ms on"
-    return WorkerChoice(most if seconds >= PAYS else 0, reason)
+    return WorkerChoice(most_workers if seconds >= PAYS else 0, reason)
 
 
 def workers_of(config: Config) -> WorkerChoice:
@@ -80,31 +82,30 @@ def step_cost(config: Config) -> float:
     if key not in _step_costs:
         timeout = config.step_timeout
         env = GymEnv(config.env_id, 1, kwargs, config.max_episode_steps, wrappers, step_timeout=timeout)
-        obs = env.reset(config.seed)
-        times: list[float] = []
-        while len(times) < STEPS and max(times, default=0.0) < LONG:
-            action = _some_action(env, obs)
-            start = time.perf_counter()
-            obs = env.step(action).obs
-            times.append(time.perf_counter() - start)
+        observation = env.reset(config.seed)
+        durations: list[float] = []
+        while len(durations) < STEPS and max(durations, default=0.0) < LONG:
+            action = _some_action(env, observation)
+            start_time = time.perf_counter()
+            observation = env.step(action).obs
+            durations.append(time.perf_counter() - start_time)
         env.close()
-        _step_costs[key] = min(times[1:] or times)  # the least disturbed one
+        _step_costs[key] = min(durations[1:] or durations)  # the least disturbed one
     return _step_costs[key]
 
 
-def _some_action(env: GymEnv, obs: Obs) -> torch.Tensor:
+def _some_action(env: GymEnv, observation: Obs) -> torch.Tensor:
     """Zeros, or the first legal choice where the world says which are."""
-    if isinstance(obs, dict) and "action_mask" in obs:
-        return obs["action_mask"].int().argmax(-1)
+    if isinstance(observation, dict) and "action_mask" in observation:
+        return observation["action_mask"].int().argmax(-1)
     shape = env.action_space.shape or ()
     return torch.zeros((1, *shape), dtype=torch.float32 if isinstance(env.action_space, Box) else torch.int64)
 
 
 def refuses_workers(config: Config) -> bool:
     """Whether a world's class says in its metadata that workers do not pay: where it is a process itself, say."""
-    entry_point = _spec(config).entry_point
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return inspect.isclass(creator) and issubclass(creator, gymnasium.Env) and creator.metadata.get("workers") == 0
+    creator = creator_of(_spec(config).entry_point)
+    return inspect.isclass(creator) and issubclass(creator, Env) and creator.metadata.get("workers") == 0
 
 
 def obstacle_to_workers(config: Config) -> str:
@@ -124,13 +125,13 @@ def obstacle_to_workers(config: Config) -> str:
 
 def world_origin(config: Config) -> WorldOrigin:
     """Where a process that was just started finds the worlds."""
-    spec = _spec(config)
-    entry_point = spec.entry_point
+    env_spec = _spec(config)
+    entry_point = env_spec.entry_point
     if entry_point is not None and not isinstance(entry_point, str):
         entry_point = _import_path(entry_point)
     modules = [config.env_id.rpartition(":")[0], *map(_module, _creators(config))]
-    spec = replace(spec, entry_point=entry_point, vector_entry_point=None)
-    return WorldOrigin(tuple(dict.fromkeys(filter(None, modules))), spec)
+    env_spec = replace(env_spec, entry_point=entry_point, vector_entry_point=None)
+    return WorldOrigin(tuple(dict.fromkeys(filter(None, modules))), env_spec)
 
 
 def _spec(config: Config) -> EnvSpec:

@@ -1,15 +1,15 @@
 """Constant actions: whether the world answers to what is done at all, to each part of it, and how much they pay."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from stride.envs_gym.answers import real
-from stride.envs_gym.check.finding import EnvFinding, finding
-from stride.envs_gym.check.study import RandomActions, Space, Study, mask_of
+from stride.envs_gym.check.finding import Findings, finding
+from stride.envs_gym.check.study import RandomActions, Study, mask_of
 from stride.envs_gym.check.world import CheckedWorld, flattened
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import plain
@@ -21,7 +21,6 @@ MOST_ACTIONS, MOST_PARTS = 8, 8
 FRACTION, FRACTION_OF_PARTS = 0.2, 0.1  # of the time
 MIDDLE, LOW, HIGH, HALF = "middle", "low", "high", "half of high"
 CLEAR = 2.0  # standard deviations
-Findings = Iterator[EnvFinding]
 
 
 class PlayedEpisode(NamedTuple):
@@ -47,15 +46,15 @@ def check_constant_actions(study: Study) -> Findings:
         if not actions:
             return
         for seeds, random_seeds in SEEDS:
-            steps = study.affordable_steps(FRACTION, len(actions) * seeds + random_seeds, STEPS)
-            if steps >= PART_STEPS:
+            step_count = study.affordable_steps(FRACTION, len(actions) * seeds + random_seeds, STEPS)
+            if step_count >= PART_STEPS:
                 break
-        steps = max(LEAST, steps)
-        random = [play_episode(world, seed, RandomActions(space, seed), steps) for seed in range(random_seeds)]
+        step_count = max(LEAST, step_count)
+        random = [play_episode(world, seed, RandomActions(space, seed), step_count) for seed in range(random_seeds)]
         constant: dict[str, Episodes] = {}
         for name, action in actions.items():
-            constant[name] = [play_episode(world, seed, action, steps) for seed in range(seeds)]
-        study.measurements.return_steps = steps
+            constant[name] = [play_episode(world, seed, action, step_count) for seed in range(seeds)]
+        study.measurements.return_steps = step_count
         yield from _check_returns(study, constant, random)
         if study.repeats:
             yield from _check_effects(study, world, constant, random)
@@ -63,47 +62,47 @@ def check_constant_actions(study: Study) -> Findings:
 
 def constant_actions(space: Space) -> dict[str, Any]:
     """Name -> action; {} for spaces in which no policy of ours acts."""
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         first = int(space.start)
         return {str(action): np.int64(action) for action in range(first, first + min(int(space.n), MOST_ACTIONS))}
-    if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+    if not isinstance(space, MultiDiscrete | MultiBinary | Box):
         return {}
-    low, high = _ends(space)
-    actions = {LOW: low, HIGH: high}
-    if isinstance(space, spaces.Box):
-        middle = (low / 2 + high / 2).astype(space.dtype)
-        half = (middle / 2 + high / 2).astype(space.dtype)
+    lower, upper = _ends(space)
+    actions = {LOW: lower, HIGH: upper}
+    if isinstance(space, Box):
+        middle = (lower / 2 + upper / 2).astype(space.dtype)
+        half = (middle / 2 + upper / 2).astype(space.dtype)
         actions = {MIDDLE: middle, **actions, HALF: half}
     return actions
 
 
 def _ends(space: Space) -> tuple[np.ndarray, np.ndarray]:
     """The lowest and the highest action; -1 and 1 where a box has no bound."""
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         return space.start.copy(), (space.start + space.nvec - 1).astype(space.dtype)
-    if isinstance(space, spaces.Box):
-        low = np.where(np.isfinite(space.low), space.low, -1)
-        high = np.where(np.isfinite(space.high), space.high, 1)
-        return low.astype(space.dtype), high.astype(space.dtype)
+    if isinstance(space, Box):
+        lower = np.where(np.isfinite(space.low), space.low, -1)
+        upper = np.where(np.isfinite(space.high), space.high, 1)
+        return lower.astype(space.dtype), upper.astype(space.dtype)
     shape = space.shape or ()
     return np.zeros(shape, space.dtype), np.ones(shape, space.dtype)
 
 
-def play_episode(world: CheckedWorld, seed: int, action: Any, steps: int) -> PlayedEpisode:
+def play_episode(world: CheckedWorld, seed: int, action: Any, step_count: int) -> PlayedEpisode:
     """Play an episode by one constant action, or by RandomActions."""
     digest = hashlib.blake2b(digest_size=16)
     rewards: list[float] = []
-    ended = False
-    obs, info = world.reset(seed)
-    while not ended and len(rewards) < steps:
-        chosen = action.draw(obs, info) if isinstance(action, RandomActions) else action
-        obs, reward, terminated, truncated, info = world.step(chosen)
+    finished = False
+    observation, info = world.reset(seed)
+    while not finished and len(rewards) < step_count:
+        chosen_action = action.draw(observation, info) if isinstance(action, RandomActions) else action
+        observation, reward, terminated, truncated, info = world.step(chosen_action)
         rewards.append(_value(reward))
-        ended = bool(terminated or truncated)
-        for _, part in flattened(obs):
-            digest.update(np.ascontiguousarray(part).tobytes())
+        finished = bool(terminated or truncated)
+        for _, component in flattened(observation):
+            digest.update(np.ascontiguousarray(component).tobytes())
         digest.update(repr((rewards[-1], bool(terminated), bool(truncated))).encode())
-    return PlayedEpisode(digest.digest(), sum(rewards), len(rewards), ended, min(rewards), max(rewards))
+    return PlayedEpisode(digest.digest(), sum(rewards), len(rewards), finished, min(rewards), max(rewards))
 
 
 def _value(reward: Any) -> float:
@@ -119,30 +118,30 @@ def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes
     """Compare returns of the first STEPS steps at most."""
     measurements = study.measurements
     means = {name: mean_and_deviation([e.total for e in episodes])[0] for name, episodes in constant.items()}
-    mean, deviation = mean_and_deviation([episode.total for episode in random])
+    mean_return, deviation = mean_and_deviation([episode.total for episode in random])
     same_in_play = measurements.random_return_std in (None, 0.0)
     measurements.constant_returns = means
-    measurements.random_return = mean
+    measurements.random_return = mean_return
     measurements.random_return_std = deviation
-    every = sum(constant.values(), random)
-    best = max(means, key=lambda name: means[name])
-    name = f"action {best}" if best.lstrip("-").isdigit() else f"the constant action {best!r}"
-    evidence = f"{name} returns {plain(means[best])}, random ones {plain(mean)} ± {plain(deviation)}"
+    all_episodes = sum(constant.values(), random)
+    best_name = max(means, key=lambda name: means[name])
+    name = f"action {best_name}" if best_name.lstrip("-").isdigit() else f"the constant action {best_name!r}"
+    evidence = f"{name} returns {plain(means[best_name])}, random ones {plain(mean_return)} ± {plain(deviation)}"
     threshold = measurements.reward_threshold
     rewarded = measurements.reward_min or measurements.reward_max
-    if not rewarded and not any(episode.min_reward or episode.max_reward for episode in every):
-        steps = sum(episode.length for episode in every) + measurements.steps
-        yield finding("reward-never-seen", f"every reward was 0 in {steps:,} steps of random and constant actions")
-    elif not _far_enough(every):
+    if not rewarded and not any(episode.min_reward or episode.max_reward for episode in all_episodes):
+        step_count = sum(episode.length for episode in all_episodes) + measurements.steps
+        yield finding("reward-never-seen", f"every reward was 0 in {step_count:,} steps of random and constant actions")
+    elif not _far_enough(all_episodes):
         return
-    elif same_in_play and len(constant) > 1 and len({episode.total for episode in every}) == 1:
-        evidence = f"random or constant, each of {len(every)} episodes returned {every[0].total:g}"
+    elif same_in_play and len(constant) > 1 and len({episode.total for episode in all_episodes}) == 1:
+        evidence = f"random or constant, each of {len(all_episodes)} episodes returned {all_episodes[0].total:g}"
         yield finding("return-never-differs", evidence)
-    elif _cannot_be_beaten(study, constant[best], every):
+    elif _cannot_be_beaten(study, constant[best_name], all_episodes):
         yield finding("constant-action-is-best", f"{evidence}; no step ever paid more, no episode was longer")
-    elif threshold is not None and means[best] >= threshold:
+    elif threshold is not None and means[best_name] >= threshold:
         yield finding("constant-action-is-best", f"{evidence}; {plain(threshold)} counts as solved")
-    elif means[best] - mean > CLEAR * deviation:
+    elif means[best_name] - mean_return > CLEAR * deviation:
         yield finding("constant-action-beats-random", evidence)
 
 
@@ -151,16 +150,16 @@ def _far_enough(episodes: Episodes) -> bool:
     return all(episode.ended or episode.length >= PART_STEPS for episode in episodes)
 
 
-def _cannot_be_beaten(study: Study, best: Episodes, every: Episodes) -> bool:
+def _cannot_be_beaten(study: Study, best_name: Episodes, all_episodes: Episodes) -> bool:
     """Each of its steps was paid the most that any step ever was, and no episode lasted longer."""
     measurements = study.measurements
-    most = max(*(episode.max_reward for episode in every), measurements.reward_max or -np.inf)
-    least = min(episode.min_reward for episode in every)
+    most_reward = max(*(episode.max_reward for episode in all_episodes), measurements.reward_max or -np.inf)
+    least_reward = min(episode.min_reward for episode in all_episodes)
     if measurements.reward_min is not None:
-        least = min(least, measurements.reward_min)
-    longest = max(episode.length for episode in every)
-    unbeaten = all(episode.min_reward == most and episode.length == longest for episode in best)
-    return unbeaten and most > least and most >= 0
+        least_reward = min(least_reward, measurements.reward_min)
+    longest = max(episode.length for episode in all_episodes)
+    unbeaten = all(episode.min_reward == most_reward and episode.length == longest for episode in best_name)
+    return unbeaten and most_reward > least_reward and most_reward >= 0
 
 
 def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episodes], random: Episodes) -> Findings:
@@ -171,13 +170,13 @@ def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episod
     space = world.env.action_space
     if len(constant) > 1 and all(digest == random_digests for digest in digests.values()):
         if _far_enough(random):
-            steps = sum(episode.length for episode in random[:seeds])
-            evidence = f"{len(constant)} constant actions and random ones led to the same {steps} steps"
+            step_count = sum(episode.length for episode in random[:seeds])
+            evidence = f"{len(constant)} constant actions and random ones led to the same {step_count} steps"
             yield finding("actions-ignored", f"{evidence}, number for number")
         else:
             yield finding("not-checked", f"whether actions matter: the first {random[0].length} steps do not tell")
         return
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         values = list(digests.values())
         alike = [name for name in digests if values.count(digests[name]) > 1]
         if alike:
@@ -192,24 +191,24 @@ def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episod
 
 def _check_parts(study: Study, world: CheckedWorld, space: Space) -> Findings:
     """Set each number of an action to its lowest and its highest value, the others to their middle."""
-    low, high = _ends(space)
-    count = min(low.size, MOST_PARTS)
-    if low.size < 2:
+    lower, upper = _ends(space)
+    count = min(lower.size, MOST_PARTS)
+    if lower.size < 2:
         return
-    middle = (low / 2 + high / 2).astype(space.dtype)
-    steps = study.affordable_steps(FRACTION_OF_PARTS, 2 * count, PART_STEPS)
-    if steps < LEAST:
+    middle = (lower / 2 + upper / 2).astype(space.dtype)
+    step_count = study.affordable_steps(FRACTION_OF_PARTS, 2 * count, PART_STEPS)
+    if step_count < LEAST:
         yield finding("not-checked", "whether each part of the action matters: steps take too long")
         return
     ignored = []
     for index in range(count):
         digests = set()
-        for end in (low, high):
+        for end in (lower, upper):
             action = middle.copy()
             action.flat[index] = end.flat[index]
-            digests.add(play_episode(world, 1, action, steps).digest)
+            digests.add(play_episode(world, 1, action, step_count).digest)
         if len(digests) == 1:
             ignored.append(str(index))
     if ignored and len(ignored) < count:
-        evidence = f"nothing depended on action[{', '.join(ignored)}] between its ends, in {steps} steps"
-        yield finding("action-part-ignored", f"{evidence}; {count} of {low.size} were tried")
+        evidence = f"nothing depended on action[{', '.join(ignored)}] between its ends, in {step_count} steps"
+        yield finding("action-part-ignored", f"{evidence}; {count} of {lower.size} were tried")

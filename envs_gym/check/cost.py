@@ -1,14 +1,13 @@
-"""What a step costs: seconds, whether worker processes are worth it, and memory, with the line that keeps it."""
+"""The cost of a step: seconds, whether worker processes are worth it, and memory, with the line that keeps it."""
 
 import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Iterator
 from itertools import pairwise
 
 from stride.envs_gym.blame import is_users, shown
-from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.finding import NOTE, Findings, finding
 from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.resources import cores
@@ -28,7 +27,7 @@ SEED = 31
 FRACTION, TRACED = 0.15, 3.0  # of the time; about how many times as long a traced step takes
 
 
-def check_cost(study: Study) -> Iterator[EnvFinding]:
+def check_cost(study: Study) -> Findings:
     measurements = study.measurements
     step_us = measurements.step_us
     reset_us = measurements.reset_us
@@ -47,8 +46,8 @@ def check_cost(study: Study) -> Iterator[EnvFinding]:
         yield finding("slow-step", evidence, "" if speed < VERY_SLOW else NOTE)
     reset_us_per_step = reset_us * max(1, measurements.episodes) / max(1, measurements.steps)
     if measurements.episodes and reset_us_per_step > RESETS * step_us:
-        fraction = reset_us_per_step / (reset_us_per_step + step_us)
-        yield finding("slow-reset", f"a reset takes {reset_us / 1000:.3g} ms: {fraction:.0%} of all time")
+        time_fraction = reset_us_per_step / (reset_us_per_step + step_us)
+        yield finding("slow-reset", f"a reset takes {reset_us / 1000:.3g} ms: {time_fraction:.0%} of all time")
 
 
 def best_workers(step_us: float, trip_us: float, processors: int) -> tuple[int, float]:
@@ -57,11 +56,11 @@ def best_workers(step_us: float, trip_us: float, processors: int) -> tuple[int, 
     for workers in range(2, min(processors, WORLDS) + 1):
         waves = -(-WORLDS // workers)
         duration_us[workers] = waves * step_us + trip_us * (1 + MESSAGE * (workers - 1))
-    best = min(duration_us, key=lambda workers: duration_us[workers])
-    return best, duration_us[0] / duration_us[best]
+    best_count = min(duration_us, key=lambda workers: duration_us[workers])
+    return best_count, duration_us[0] / duration_us[best_count]
 
 
-def check_memory(study: Study) -> Iterator[EnvFinding]:
+def check_memory(study: Study) -> Findings:
     """Report memory of Python that every round of steps adds to."""
     if study.affordable_steps(FRACTION, 2 * (WARM + ROUNDS), STEPS, slowdown=TRACED) < FEWEST:
         yield finding("not-checked", "whether memory grows: steps take too long")
@@ -71,43 +70,43 @@ def check_memory(study: Study) -> Iterator[EnvFinding]:
         gc.freeze()  # objects that exist by now, a million of torch's alone, are not looked through again
         tracemalloc.start()
         try:
-            steps, held_bytes, line = _play_rounds(world, FRACTION * study.limits.seconds)
+            step_count, held_bytes, line = _play_rounds(world, FRACTION * study.limits.seconds)
         finally:
             tracemalloc.stop()
             gc.unfreeze()
-    growth = [(later - earlier) / steps for earlier, later in pairwise(held_bytes)]
+    growth = [(later - earlier) / step_count for earlier, later in pairwise(held_bytes)]
     if min(growth) > LEAST:
         evidence = f"{statistics.mean(growth):,.0f} bytes more with each step"
-        yield finding("memory-grows", f"{evidence}, over {len(growth)} times {steps} steps and a reset{line}")
+        yield finding("memory-grows", f"{evidence}, over {len(growth)} times {step_count} steps and a reset{line}")
 
 
 def _play_rounds(world: CheckedWorld, seconds: float) -> tuple[int, list[int], str]:
     """Steps of a round, bytes held after each round, and which line holds most of what was added."""
     actions = RandomActions(world.env.action_space, SEED)
-    start = time.monotonic()
+    start_time = time.monotonic()
     world.reset(SEED)
     _play_round(world, actions, FEWEST)
-    step_seconds = (time.monotonic() - start) / FEWEST
-    steps = max(FEWEST, min(STEPS, int(seconds / (WARM + ROUNDS) / step_seconds)))
+    step_seconds = (time.monotonic() - start_time) / FEWEST
+    step_count = max(FEWEST, min(STEPS, int(seconds / (WARM + ROUNDS) / step_seconds)))
     held_bytes = []
     for index in range(WARM + ROUNDS):
-        _play_round(world, actions, steps)
+        _play_round(world, actions, step_count)
         gc.collect()
         if index >= WARM:
             held_bytes.append(tracemalloc.get_traced_memory()[0])
         if index == WARM:
-            before = tracemalloc.take_snapshot()
-    for entry in tracemalloc.take_snapshot().compare_to(before, "lineno")[:10]:  # the largest difference first
+            snapshot = tracemalloc.take_snapshot()
+    for entry in tracemalloc.take_snapshot().compare_to(snapshot, "lineno")[:10]:  # the largest difference first
         origin = entry.traceback[0]
         if entry.size_diff > 0 and is_users(origin.filename):
-            return steps, held_bytes, f", made in {shown(origin.filename, origin.lineno)}"
-    return steps, held_bytes, ""
+            return step_count, held_bytes, f", made in {shown(origin.filename, origin.lineno)}"
+    return step_count, held_bytes, ""
 
 
-def _play_round(world: CheckedWorld, actions: RandomActions, steps: int) -> None:
-    obs, info = world.reset()
-    for _ in range(steps):
-        obs, _, terminated, truncated, info = world.step(actions.draw(obs, info))
+def _play_round(world: CheckedWorld, actions: RandomActions, step_count: int) -> None:
+    observation, info = world.reset()
+    for _ in range(step_count):
+        observation, _, terminated, truncated, info = world.step(actions.draw(observation, info))
         if terminated or truncated:
-            obs, info = world.reset()
+            observation, info = world.reset()
     world.reset()

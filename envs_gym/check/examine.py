@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,7 +17,7 @@ from stride.envs_gym.blame import EnvError
 from stride.envs_gym.check import finding as names
 from stride.envs_gym.check.constants import check_constant_actions
 from stride.envs_gym.check.cost import check_cost, check_memory
-from stride.envs_gym.check.finding import CheckResult, EnvFinding, finding
+from stride.envs_gym.check.finding import CheckResult, EnvFinding, Findings, finding
 from stride.envs_gym.check.form import STOP, check_form
 from stride.envs_gym.check.outside import check_end, check_gymnasium, check_pictures, reported_better
 from stride.envs_gym.check.played import check_random_play
@@ -27,7 +27,7 @@ from stride.envs_gym.check.world import VERBS, Pulse, calling
 from stride.utils.child_process import end_with_parent
 from stride.utils.user_error import UserError
 
-CheckPart = Callable[[Study], Iterator[EnvFinding]]
+CheckPart = Callable[[Study], Findings]
 CHECKS: dict[str, CheckPart] = {
     names.FORM: check_form,
     names.PLAY: check_random_play,
@@ -52,7 +52,7 @@ def examine(
     printed: Callable[[], int] = lambda: 0,
 ) -> CheckResult:
     """Check all parts; UserError for a wrong name. Findings are sent at once: a later part may end the process."""
-    start = time.monotonic()
+    start_time = time.monotonic()
     result = CheckResult(name)
     try:
         with calling(pulse, "import"):
@@ -70,7 +70,7 @@ def examine(
         send(("measurements", study.measurements))
         if result.stopped:
             break
-    result.seconds = time.monotonic() - start
+    result.seconds = time.monotonic() - start_time
     return result
 
 
@@ -109,10 +109,10 @@ def work(
     sys.stdout = sys.stderr = io.TextIOWrapper(output, write_through=True)
 
     def echo() -> float:
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         pipe.send(("echo", None))
         pipe.recv()
-        return time.perf_counter() - start
+        return time.perf_counter() - start_time
 
     try:
         warnings.simplefilter("ignore")

@@ -1,6 +1,7 @@
-"""What check-env reports of an environment: findings, whose fixed texts are in findings.yaml, and measurements."""
+"""The report of check-env on an environment: findings, whose fixed texts are in findings.yaml, and measurements."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,34 +26,27 @@ FORM, PLAY, SEED, CONSTANT, MEMORY, COST, END, GYMNASIUM, PICTURES = PARTS = (  
 )
 
 
-class FindingTexts(NamedTuple):
-    """The fixed part of a finding: its usual level, why it matters, and the cure."""
-
-    level: str
-    why: str
-    cure: str
-
-
-CATALOGUE = {
-    name: FindingTexts(**texts)
-    for name, texts in yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text()).items()
-}
-
-
 class EnvFinding(NamedTuple):
     """One problem of an environment; `name` is a key of the catalogue."""
 
     name: str
     level: str
-    evidence: str  # what was observed, with numbers; "seen" in JSON
     why: str
     cure: str
+    evidence: str = ""  # what was observed, with numbers; "seen" in JSON
+
+
+CATALOGUE = {  # findings without evidence, at their usual level
+    name: EnvFinding(name, **texts)
+    for name, texts in yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text()).items()
+}
+Findings = Iterator[EnvFinding]
 
 
 def finding(name: str, evidence: str, level: str = "") -> EnvFinding:
-    """A finding with the catalogue's texts; `level` where this case is worse or better than usual."""
-    texts = CATALOGUE[name]
-    return EnvFinding(name, level or texts.level, one_line(evidence), texts.why, texts.cure)
+    """The catalogue's finding with this evidence; `level` where this case is worse or better than usual."""
+    usual = CATALOGUE[name]
+    return usual._replace(evidence=one_line(evidence), level=level or usual.level)
 
 
 @dataclass
@@ -121,7 +115,7 @@ class CheckResult:
             **{f"{level}s": self.count(level) for level in LEVELS},
             "findings": [
                 {"name": name, "level": level, "seen": evidence, "why": why, "cure": cure}
-                for name, level, evidence, why, cure in self.sorted()
+                for name, level, why, cure, evidence in self.sorted()
             ],
             "facts": _json_numbers(asdict(self.measurements)),
             "stopped": self.stopped or None,

@@ -4,20 +4,18 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Space, spaces
+from gymnasium.spaces import Box, Dict, Discrete
 
 from stride.envs_gym import spaces as stride_spaces
 from stride.envs_gym.answers import check_flags, real, shown
 from stride.envs_gym.blame import Blame
-from stride.envs_gym.check.finding import FAULT, EnvFinding, finding
-from stride.envs_gym.check.study import Space, StopError, Study
+from stride.envs_gym.check.finding import FAULT, Findings, finding
+from stride.envs_gym.check.study import StopError, Study
 from stride.utils.user_error import UserError
 
 STOP = "fix its form first: whatever else is checked needs it"
-Findings = Iterator[EnvFinding]
-Env = gymnasium.Env[Any, Any]
 
 
 def check_form(study: Study) -> Findings:
@@ -46,7 +44,7 @@ def check_form(study: Study) -> Findings:
 
 
 def _check_base_class(bare: Any) -> Findings:
-    if isinstance(bare, gymnasium.Env):
+    if isinstance(bare, Env):
         return
     bases = [f"{base.__module__}.{base.__name__}" for base in type(bare).__mro__[1:-1]]
     if any(name.startswith("gym.") for name in bases):
@@ -78,19 +76,19 @@ def _check_answers(study: Study, bare: Env) -> Findings:
     """One reset and one step."""
     blame = Blame(study.subject.name, [bare])
     with study.calling("reset"), blame.during("reset"):
-        answer: Any = bare.reset(seed=0)
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
-        yield finding("old-reset", f"its reset answers {shown(answer)}, not (observation, info)")
+        result: Any = bare.reset(seed=0)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        yield finding("old-reset", f"its reset answers {shown(result)}, not (observation, info)")
         return
     bare.action_space.seed(0)
     action = bare.action_space.sample()
     with study.calling("step"), blame.during("step"):
-        answer = bare.step(action)
-    if not isinstance(answer, tuple) or len(answer) != 5:
-        count = f"{len(answer)} values" if isinstance(answer, tuple) else shown(answer)
+        result = bare.step(action)
+    if not isinstance(result, tuple) or len(result) != 5:
+        count = f"{len(result)} values" if isinstance(result, tuple) else shown(result)
         yield finding("old-step", f"its step answers {count}, not (observation, reward, terminated, truncated, info)")
         return
-    _, reward, terminated, truncated, info = answer
+    _, reward, terminated, truncated, info = result
     for name, problem in flag_and_reward_problems(reward, terminated, truncated):
         yield finding(name, problem)
     if not isinstance(info, dict):
@@ -118,36 +116,37 @@ def _check_support(env: Env) -> Findings:
 
 
 def _check_images(space: Space) -> Findings:
-    for name, part in stride_spaces.leaf_spaces(space, "observation"):
-        image = isinstance(part, spaces.Box) and len(part.shape) == 3 and part.shape[-1] in (1, 3, 4)
-        if image and part.dtype != np.uint8:
-            yield finding("float-image", f"{name} looks like an image, {list(part.shape or ())}, of {part.dtype}")
+    for name, component in stride_spaces.leaf_spaces(space, "observation"):
+        image = isinstance(component, Box) and len(component.shape) == 3 and component.shape[-1] in (1, 3, 4)
+        if image and component.dtype != np.uint8:
+            form = f"{list(component.shape or ())}, of {component.dtype}"
+            yield finding("float-image", f"{name} looks like an image, {form}")
 
 
 def _check_action_space(space: Space) -> Findings:
-    if isinstance(space, spaces.Discrete) and space.start != 0:
+    if isinstance(space, Discrete) and space.start != 0:
         yield finding("discrete-start", f"actions count from {space.start} to {space.start + space.n - 1}")
-    if not isinstance(space, spaces.Box):
+    if not isinstance(space, Box):
         return
     bounded = space.bounded_below & space.bounded_above
     if not bounded.all():
         yield finding("action-bounds-infinite", f"{int((~bounded).sum())} of {bounded.size} actions have no bounds")
     scaled = bounded & ((space.low != -1) | (space.high != 1))
     if scaled.any():
-        low = space.low[scaled].min()
-        high = space.high[scaled].max()
-        evidence = f"{int(scaled.sum())} of {scaled.size} actions are in {low:.3g} to {high:.3g}"
+        lower = space.low[scaled].min()
+        upper = space.high[scaled].max()
+        evidence = f"{int(scaled.sum())} of {scaled.size} actions are in {lower:.3g} to {upper:.3g}"
         yield finding("action-not-normalised", evidence)
 
 
 def short(space: Space) -> str:
     """A space in a few words."""
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return f"Discrete {space.n}" + (f" from {space.start}" if space.start else "")
-    if isinstance(space, spaces.Box):
-        low = space.low.min(initial=0)
-        high = space.high.max(initial=0)
-        return f"Box {list(space.shape)} {space.dtype}, {low:.3g} to {high:.3g}"
-    if isinstance(space, spaces.Dict):
-        return "Dict of " + ", ".join(f"{key}: {short(part)}" for key, part in space.spaces.items())
+    if isinstance(space, Box):
+        lower = space.low.min(initial=0)
+        upper = space.high.max(initial=0)
+        return f"Box {list(space.shape)} {space.dtype}, {lower:.3g} to {upper:.3g}"
+    if isinstance(space, Dict):
+        return "Dict of " + ", ".join(f"{key}: {short(component)}" for key, component in space.spaces.items())
     return str(space)

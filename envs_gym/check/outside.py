@@ -1,8 +1,7 @@
-"""What is asked of a world besides playing: pictures, copies, its end, and what Gymnasium's own checker says."""
+"""Checks of a world besides playing: pictures, copies, its end, and Gymnasium's own checker."""
 
 import multiprocessing.reduction
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -11,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from stride.envs_gym.answers import shown
 from stride.envs_gym.blame import Blame, EnvError
-from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.finding import NOTE, EnvFinding, Findings, finding
 from stride.envs_gym.check.study import Study
 from stride.utils.user_error import UserError, one_line
 
@@ -36,7 +35,6 @@ REPORTED_BY = (  # part of a text of Gymnasium, and how our finding of it begins
     ("to be able to be passed `seed`", "reset-without-seed"),
 )
 BOUNDS = "A Box observation space m"  # aximum, or minimum, is infinite
-Findings = Iterator[EnvFinding]
 
 
 def check_end(study: Study) -> Findings:
@@ -117,7 +115,7 @@ def check_gymnasium(study: Study) -> Findings:
 
 def reported_better(text: str, findings: list[EnvFinding]) -> bool:
     """Whether one of our own findings says the same as a text of Gymnasium's checker, or it is no problem."""
-    for part, name in REPORTED_BY:
-        if part in text and (not name or any(finding.name.startswith(name) for finding in findings)):
+    for component, name in REPORTED_BY:
+        if component in text and (not name or any(finding.name.startswith(name) for finding in findings)):
             return True
     return False

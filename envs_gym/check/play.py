@@ -5,11 +5,12 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space
+from gymnasium.spaces import Box, Graph, Sequence, Text
 
 from stride.envs_gym.answers import real
 from stride.envs_gym.check.form import flag_and_reward_problems
-from stride.envs_gym.check.study import RandomActions, Space, Study, leaves
+from stride.envs_gym.check.study import RandomActions, Study, leaves
 from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.resources import memory_used
 
@@ -56,7 +57,7 @@ class PartStatistics:
 
 
 class PlayRecord:
-    """What random play gave."""
+    """The results of random play."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -92,16 +93,16 @@ def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
     watch = ObservationWatch(world.env.observation_space, record)
     printed = study.printed()
     seed: int | None = SEED
-    ended = True
+    finished = True
     while record.steps < study.limits.steps and time.monotonic() < deadline:
-        if ended:
-            obs, info = world.reset(seed)
+        if finished:
+            observation, info = world.reset(seed)
             seed = None  # later episodes continue the world's own generator
             record.reset_seconds.append(world.seconds)
-            watch.begin(obs)
+            watch.begin(observation)
             age = 0
-            total = 0.0
-        obs, reward, terminated, truncated, info = world.step(actions.draw(obs, info))
+            total_reward = 0.0
+        observation, reward, terminated, truncated, info = world.step(actions.draw(observation, info))
         record.steps += 1
         age += 1
         record.step_seconds.append(world.seconds)
@@ -109,15 +110,15 @@ def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
         for name, problem in flag_and_reward_problems(reward, terminated, truncated):
             record.problem(name, f"{problem}, {location}")
         if "reward-not-number" not in record.problems:
-            total += record.reward(reward, location)
-        watch.look(obs, location)
+            total_reward += record.reward(reward, location)
+        watch.look(observation, location)
         if record.steps % 10 == 0:
             record.info_sizes.append(size_of(info))
         if record.steps % 50 == 0:
             record.resident.append((record.steps, memory_used()))
-        ended = bool(terminated or truncated)
-        if ended:
-            record.episodes.append(EpisodeRecord(age, total, bool(terminated), bool(truncated)))
+        finished = bool(terminated or truncated)
+        if finished:
+            record.episodes.append(EpisodeRecord(age, total_reward, bool(terminated), bool(truncated)))
     record.printed = study.printed() - printed
 
 
@@ -132,26 +133,26 @@ class ObservationWatch:
         self._rising: np.ndarray | bool = True  # which of them rose at every step so far
         self._falling: np.ndarray | bool = True
 
-    def begin(self, obs: Any) -> None:
+    def begin(self, observation: Any) -> None:
         """Look at the first observation of an episode."""
         self._last = None
-        self.look(obs, f"in reset {len(self._record.episodes) + 1}")
-        self._last = self._numbers(obs)
+        self.look(observation, f"in reset {len(self._record.episodes) + 1}")
+        self._last = self._numbers(observation)
 
-    def look(self, obs: Any, location: str) -> None:
+    def look(self, observation: Any, location: str) -> None:
         self._count += 1
         try:
-            parts = list(leaves(self._space, obs))
+            parts = list(leaves(self._space, observation))
         except (LookupError, TypeError) as error:
             self._record.problem("observation-form", f"the observation has no part {error} {location}")
             return
         for name, space, value in parts:
             self._look_at_part(name, space, value, location)
-        self._look_for_clock(obs)
+        self._look_for_clock(observation)
 
     def _look_at_part(self, name: str, space: Space, value: Any, location: str) -> None:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiub" or isinstance(space, spaces.Text | spaces.Graph | spaces.Sequence):
+        if array.dtype.kind not in "fiub" or isinstance(space, Text | Graph | Sequence):
             if not space.contains(value):
                 self._record.problem("observation-outside", f"{name} is none of {space} {location}")
             return
@@ -173,7 +174,7 @@ class ObservationWatch:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             index = np.flatnonzero(~np.isfinite(numbers))[0]
             self._record.problem("observation-nan", f"{name}[{index}] is {numbers[index]} {location}")
-        elif isinstance(space, spaces.Box):
+        elif isinstance(space, Box):
             if not np.can_cast(array.dtype, space.dtype):
                 types = f"{name} is {array.dtype}, its space {space.dtype}"
                 self._record.problem("observation-dtype", f"{types}, {location}")
@@ -186,10 +187,10 @@ class ObservationWatch:
         elif not space.contains(array if array.shape else array[()]):
             self._record.problem("observation-outside", f"{name} is {array}, outside {space}, {location}")
 
-    def _numbers(self, obs: Any) -> np.ndarray | None:
+    def _numbers(self, observation: Any) -> np.ndarray | None:
         """All numbers of a small observation in one row; None where it is large or holds something else."""
         try:
-            arrays = [np.asarray(value).reshape(-1) for _, _, value in leaves(self._space, obs)]
+            arrays = [np.asarray(value).reshape(-1) for _, _, value in leaves(self._space, observation)]
         except (LookupError, TypeError):
             return None
         small = sum(array.size for array in arrays) <= LARGE
@@ -197,9 +198,9 @@ class ObservationWatch:
             return None
         return np.concatenate([array.astype(np.float64) for array in arrays])
 
-    def _look_for_clock(self, obs: Any) -> None:
+    def _look_for_clock(self, observation: Any) -> None:
         """A visible clock goes one way at each step of an episode."""
-        numbers = self._numbers(obs)
+        numbers = self._numbers(observation)
         last = self._last
         if numbers is None or last is None or numbers.shape != last.shape:
             return
@@ -218,6 +219,6 @@ def size_of(value: Any, depth: int = 0) -> int:
     if isinstance(value, dict | list | tuple | set) and depth < DEEPEST:
         parts = list(value.values() if isinstance(value, dict) else value)
         sample = parts[:MOST_PARTS]
-        size = sum(size_of(part, depth + 1) for part in sample)
+        size = sum(size_of(component, depth + 1) for component in sample)
         return 16 + size * len(parts) // max(1, len(sample))
     return 8

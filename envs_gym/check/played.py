@@ -1,13 +1,12 @@
 """Findings from random play: about observations, rewards, the ends of episodes, and whatever grows meanwhile."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box
 
-from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, EnvFinding, finding
+from stride.envs_gym.check.finding import CATALOGUE, FAULT, NOTE, WARNING, Findings, finding
 from stride.envs_gym.check.play import PartStatistics, PlayRecord, play
 from stride.envs_gym.check.study import Study
 from stride.utils.statistics import mean_and_deviation
@@ -22,7 +21,6 @@ SPIKE, LEAST_SPIKE = 0.2, 10  # fraction of the episodes that end at the longest
 KIB, MIB = 1 << 10, 1 << 20
 MOST_INFO = 10 * KIB
 LEAK, STEADY = 20 * MIB, 0.4  # growth of memory outside Python; how much of it is in the second half
-Findings = Iterator[EnvFinding]
 
 
 def check_random_play(study: Study) -> Findings:
@@ -34,12 +32,12 @@ def check_random_play(study: Study) -> Findings:
             _measure(study, record)
             yield from _check_problems(record)  # even where it raised in the end
     if record.steps:
-        limit = study.measurements.time_limit
+        time_limit = study.measurements.time_limit
         yield from _check_constant_parts(record)
         yield from _check_scale(record)
         yield from _check_rewards(record)
-        yield from _check_episodes(record, limit)
-        yield from _check_ends(record, limit)
+        yield from _check_episodes(record, time_limit)
+        yield from _check_ends(record, time_limit)
         yield from _check_growth(record)
 
 
@@ -84,13 +82,13 @@ def _check_constant_parts(record: PlayRecord) -> Findings:
     total = 0
     constant = 0
     examples = []
-    for name, part in record.statistics.items():
-        indices = np.flatnonzero(part.low == part.high)
-        total += part.low.size
+    for name, component in record.statistics.items():
+        indices = np.flatnonzero(component.low == component.high)
+        total += component.low.size
         constant += indices.size
         if indices.size:
-            more = " ..." if indices.size > 4 else ""
-            examples.append(f"{name}{indices[:4].tolist()}{more} is {plain(float(part.low[indices[0]]))}")
+            ellipsis = " ..." if indices.size > 4 else ""
+            examples.append(f"{name}{indices[:4].tolist()}{ellipsis} is {plain(float(component.low[indices[0]]))}")
     if total and constant == total:
         yield finding("observation-constant", f"nothing of it has changed in {record.steps:,} random steps")
     elif constant:
@@ -100,28 +98,28 @@ def _check_constant_parts(record: PlayRecord) -> Findings:
 
 def _check_scale(record: PlayRecord) -> Findings:
     """Boxes alone, and no images: what only counts, and images, are encoded before a network reads them."""
-    parts = {name: part for name, part in record.statistics.items() if _is_read_as_number(part)}
+    parts = {name: component for name, component in record.statistics.items() if _is_read_as_number(component)}
     if not parts:
         return
-    sizes = {name: np.maximum(abs(part.low), abs(part.high)) for name, part in parts.items()}
+    sizes = {name: np.maximum(abs(component.low), abs(component.high)) for name, component in parts.items()}
     name = max(sizes, key=lambda name: float(sizes[name].max()))
     index = int(sizes[name].argmax())
-    spreads = np.concatenate([part.spread for part in parts.values()])
+    spreads = np.concatenate([component.spread for component in parts.values()])
     spreads = spreads[spreads > 0]
-    least, median, most = np.quantile(spreads, [0, 0.5, 1]) if spreads.size else (1.0, 1.0, 1.0)
-    if sizes[name][index] > HUGE or most > max(HUGE, APART * median):
-        low = parts[name].low[index]
-        high = parts[name].high[index]
-        yield finding("observation-scale", f"{name}[{index}] is in {low:.4g} to {high:.4g}")
-    elif most > max(10, APART * least):
-        spread = f"one number spreads by {most:.3g}, another by {least:.3g}"
+    smallest, median, largest_spread = np.quantile(spreads, [0, 0.5, 1]) if spreads.size else (1.0, 1.0, 1.0)
+    if sizes[name][index] > HUGE or largest_spread > max(HUGE, APART * median):
+        lowest = parts[name].low[index]
+        highest = parts[name].high[index]
+        yield finding("observation-scale", f"{name}[{index}] is in {lowest:.4g} to {highest:.4g}")
+    elif largest_spread > max(10, APART * smallest):
+        spread = f"one number spreads by {largest_spread:.3g}, another by {smallest:.3g}"
         yield finding("observation-scale", f"{spread}; {name}[{index}] is the largest", NOTE)
-    if most < TINY:
-        yield finding("observation-tiny", f"no number of it has a standard deviation above {most:.2g}")
+    if largest_spread < TINY:
+        yield finding("observation-tiny", f"no number of it has a standard deviation above {largest_spread:.2g}")
 
 
-def _is_read_as_number(part: PartStatistics) -> bool:
-    return isinstance(part.space, spaces.Box) and part.space.dtype != np.uint8
+def _is_read_as_number(component: PartStatistics) -> bool:
+    return isinstance(component.space, Box) and component.space.dtype != np.uint8
 
 
 def _check_rewards(record: PlayRecord) -> Findings:
@@ -140,10 +138,10 @@ def _check_rewards(record: PlayRecord) -> Findings:
         yield finding("reward-tiny", f"rewards are in {rewards.min():.2g} to {rewards.max():.2g}")
 
 
-def _check_episodes(record: PlayRecord, limit: int | None) -> Findings:
+def _check_episodes(record: PlayRecord, time_limit: int | None) -> Findings:
     lengths = [episode.length for episode in record.episodes]
     if not lengths:
-        if limit is None:
+        if time_limit is None:
             evidence = f"no episode ended in {record.steps:,} random steps, and no time limit is declared"
             yield finding("never-ends", evidence)
         return
@@ -159,7 +157,7 @@ def _check_episodes(record: PlayRecord, limit: int | None) -> Findings:
         yield finding("flags-together", evidence)
 
 
-def _check_ends(record: PlayRecord, limit: int | None) -> Findings:
+def _check_ends(record: PlayRecord, time_limit: int | None) -> Findings:
     """Time limits that are reported as terminated, and time limits that are not declared."""
     if not record.episodes:
         return
@@ -183,12 +181,12 @@ def _check_ends(record: PlayRecord, limit: int | None) -> Findings:
     truncated = [
         episode.length
         for episode in record.episodes
-        if episode.truncated and not episode.terminated and episode.length != limit
+        if episode.truncated and not episode.terminated and episode.length != time_limit
     ]
     if truncated:
         first, last = min(truncated), max(truncated)
         steps = f"all at step {first}" if first == last else f"at steps {first} to {last}"
-        declared = "no time limit is declared" if limit is None else f"the declared limit is {limit:,}"
+        declared = "no time limit is declared" if time_limit is None else f"the declared limit is {time_limit:,}"
         yield finding("hidden-time-limit", f"{len(truncated):,} episodes were truncated, {steps}; {declared}")
 
 

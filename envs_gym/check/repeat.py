@@ -2,14 +2,14 @@
 
 import copy
 import random
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env
 
-from stride.envs_gym.check.finding import NOTE, EnvFinding, finding
+from stride.envs_gym.check.finding import NOTE, Findings, finding
 from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld, distance, flattened
 
@@ -17,8 +17,7 @@ SEED, OTHER_SEED = 7, 99
 STEPS, FEW = 150, 30
 STARTS = 6
 TRACES, LEAST = 8, 5  # traces that are made; steps of each, however slow
-NOT_THE_USERS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
-Findings = Iterator[EnvFinding]
+NOT_THE_USERS = (Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
 
 
 class Trace(NamedTuple):
@@ -29,19 +28,19 @@ class Trace(NamedTuple):
 
 
 def check_repeatability(study: Study) -> Findings:
-    steps = max(LEAST, study.affordable_steps(0.25, TRACES, STEPS))
+    step_count = max(LEAST, study.affordable_steps(0.25, TRACES, STEPS))
     with study.world() as first, study.world() as second:
         kind = type(first.env.unwrapped)
         attributes = _class_attributes(kind)
         generators = _global_generators()
-        trace = record_trace(first, SEED, steps)
+        trace = record_trace(first, SEED, step_count)
         moved = [name for name, state in _global_generators().items() if state != generators[name]]
         yield from _check_overwritten(trace)
-        again = difference(trace, record_trace(first, SEED, steps))
-        elsewhere = difference(trace, record_trace(second, SEED, steps))
+        again = difference(trace, record_trace(first, SEED, step_count))
+        elsewhere = difference(trace, record_trace(second, SEED, step_count))
         changed = [name for name, value in _class_attributes(kind).items() if value != attributes.get(name)]
         if moved:
-            yield finding("global-random", f"{' and '.join(moved)} moved in {steps} steps")
+            yield finding("global-random", f"{' and '.join(moved)} moved in {step_count} steps")
         study.repeats = not elsewhere and not again
         yield from _check_repeated(study, elsewhere, again, changed)
         if study.repeats:
@@ -53,7 +52,7 @@ def check_repeatability(study: Study) -> Findings:
 def record_trace(
     world: CheckedWorld,
     seed: int,
-    steps: int,
+    step_count: int,
     other: CheckedWorld | None = None,
     scribble: bool = False,
     action_seed: int | None = None,
@@ -65,24 +64,24 @@ def record_trace(
     """
     actions = RandomActions(world.env.action_space, seed if action_seed is None else action_seed)
     other_actions = RandomActions(world.env.action_space, OTHER_SEED)
-    obs, info = world.reset(seed)
-    returned: list[Any] = [obs]
-    results: list[tuple[Any, Any, Any, Any]] = [(copy.deepcopy(obs), None, None, None)]
+    observation, info = world.reset(seed)
+    returned: list[Any] = [observation]
+    results: list[tuple[Any, Any, Any, Any]] = [(copy.deepcopy(observation), None, None, None)]
     if other is not None:
         other_obs, other_info = other.reset(OTHER_SEED)
-    for _ in range(steps):
-        action = actions.draw(obs, info)
+    for _ in range(step_count):
+        action = actions.draw(observation, info)
         if scribble:
-            _scribble(obs)
+            _scribble(observation)
         if other is not None:
             other_obs, _, terminated, truncated, other_info = other.step(other_actions.draw(other_obs, other_info))
             if terminated or truncated:
                 other_obs, other_info = other.reset()
-        obs, reward, terminated, truncated, info = world.step(action)
-        results.append((copy.deepcopy(obs), reward, bool(terminated), bool(truncated)))
-        returned.append(obs)
+        observation, reward, terminated, truncated, info = world.step(action)
+        results.append((copy.deepcopy(observation), reward, bool(terminated), bool(truncated)))
+        returned.append(observation)
         if terminated or truncated:
-            obs, info = world.reset()
+            observation, info = world.reset()
     return Trace(results, returned)
 
 
@@ -90,10 +89,10 @@ def difference(one: Trace, other: Trace) -> str:
     """Where two traces part, and by how much; "" where they are equal."""
     for step, (result, other_result) in enumerate(zip(one.results, other.results, strict=False)):
         location = f"at step {step}" if step else "at reset"
-        if apart := distance(result[0], other_result[0]):
-            return f"observations part {location} by {apart:.2g}"
-        if step and (apart := distance(result[1], other_result[1])):
-            return f"rewards part {location} by {apart:.2g}"
+        if gap := distance(result[0], other_result[0]):
+            return f"observations part {location} by {gap:.2g}"
+        if step and (gap := distance(result[1], other_result[1])):
+            return f"rewards part {location} by {gap:.2g}"
         if result[2:] != other_result[2:]:
             return f"one episode ends {location}, the other does not"
     return ""
@@ -116,34 +115,34 @@ def _check_disturbed(
     study: Study, first: CheckedWorld, second: CheckedWorld, trace: Trace, changed: list[str]
 ) -> Findings:
     """Disturbed by another instance, or by changed observations; undisturbed it must still do as before."""
-    steps = len(trace.results) - 1
-    beside = difference(trace, record_trace(first, SEED, steps, other=second))
-    scribbled = difference(trace, record_trace(first, SEED, steps, scribble=True))
-    if not beside and not scribbled:
+    step_count = len(trace.results) - 1
+    accompanied = difference(trace, record_trace(first, SEED, step_count, other=second))
+    scribbled = difference(trace, record_trace(first, SEED, step_count, scribble=True))
+    if not accompanied and not scribbled:
         return
-    if undisturbed := difference(trace, record_trace(first, SEED, steps)):
+    if undisturbed := difference(trace, record_trace(first, SEED, step_count)):
         study.repeats = False
         yield from _check_repeated(study, "", undisturbed, changed)
         return
-    if beside:
+    if accompanied:
         name = f" (its class changes {changed[0]})" if changed else ""
-        yield finding("shared-state", f"stepping a second instance changes the first{name}: {beside}")
+        yield finding("shared-state", f"stepping a second instance changes the first{name}: {accompanied}")
     if scribbled:
         yield finding("observation-is-state", f"changing a returned observation changes the world: {scribbled}")
 
 
 def _check_overwritten(trace: Trace) -> Findings:
     for step, (returned, result) in enumerate(zip(trace.returned, trace.results, strict=True)):
-        if apart := distance(result[0], returned):
+        if gap := distance(result[0], returned):
             origin = f"step {step}" if step else "reset"
-            yield finding("observation-overwritten", f"the observation of {origin} has changed by {apart:.2g} since")
+            yield finding("observation-overwritten", f"the observation of {origin} has changed by {gap:.2g} since")
             return
 
 
-def _scribble(obs: Any) -> None:
-    for _, part in flattened(obs):
-        if isinstance(part, np.ndarray) and part.flags.writeable and part.dtype.kind in "fiu":
-            part += np.ones((), part.dtype)
+def _scribble(observation: Any) -> None:
+    for _, component in flattened(observation):
+        if isinstance(component, np.ndarray) and component.flags.writeable and component.dtype.kind in "fiu":
+            component += np.ones((), component.dtype)
 
 
 def _check_starts(study: Study, world: CheckedWorld) -> Findings:
@@ -154,9 +153,9 @@ def _check_starts(study: Study, world: CheckedWorld) -> Findings:
     seeded = [copy.deepcopy(world.reset(seed)[0]) for seed in range(STARTS)]
     world.reset(SEED)
     unseeded = [copy.deepcopy(world.reset()[0]) for _ in range(STARTS)]
-    if any(distance(unseeded[0], obs) for obs in unseeded[1:]):
+    if any(distance(unseeded[0], observation) for observation in unseeded[1:]):
         return
-    if any(distance(seeded[0], obs) for obs in seeded[1:]):
+    if any(distance(seeded[0], observation) for observation in seeded[1:]):
         evidence = f"{STARTS} seeds begin differently, but {STARTS} resets without one all alike"
         yield finding("same-start-every-episode", evidence)
         return

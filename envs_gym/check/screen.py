@@ -57,12 +57,12 @@ def _ends(measured: Measurements) -> str:
 
 
 def _rewards(measured: Measurements) -> str:
-    low, high = measured.reward_min, measured.reward_max
-    if low is None or high is None:
+    lowest, highest = measured.reward_min, measured.reward_max
+    if lowest is None or highest is None:
         return "nothing that is a number"
-    if low == high:
-        return f"{plain(low)} at each of {measured.steps:,} random steps"
-    return f"{number(low, 2)} to {number(high, 2)} a step"
+    if lowest == highest:
+        return f"{plain(lowest)} at each of {measured.steps:,} random steps"
+    return f"{number(lowest, 2)} to {number(highest, 2)} a step"
 
 
 def _returns(measured: Measurements) -> str:

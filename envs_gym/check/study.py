@@ -1,4 +1,4 @@
-"""What the parts of a check share: the environment to check, the limits, and what earlier parts have measured."""
+"""Objects shared by the parts of a check: the environment to check, the limits, and earlier measurements."""
 
 import copy
 import time
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium import Env, Space
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Dict, Discrete, Tuple
 
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing
 from stride.envs_gym.check.finding import Measurements
 from stride.envs_gym.check.world import CheckedWorld, Pulse, calling
 from stride.envs_gym.make import env_errors, find_spec, import_module
@@ -23,7 +24,6 @@ from stride.utils.own_modules import import_named
 from stride.utils.user_error import UserError, nearest
 
 OVERHEAD = 50e-6  # seconds that looking at a step takes
-Space = gymnasium.Space[Any]
 
 
 class Subject(NamedTuple):
@@ -35,16 +35,16 @@ class Subject(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def bare(self) -> Any:
-        """What its own code makes, without Gymnasium's wrappers; it may be anything."""
+        """The object that its own code makes, without Gymnasium's wrappers; it may be anything."""
         registered = self.spec.kwargs if self.spec is not None else {}
         with self._errors():
             return self.creator(**{**registered, **self.kwargs})
 
-    def make(self, **more: Any) -> gymnasium.Env[Any, Any]:
+    def make(self, **more: Any) -> Env:
         """An environment as a training makes it: with its time limit, where one is declared."""
         with self._errors():
             if self.spec is None:
-                env: gymnasium.Env[Any, Any] = self.creator(**self.kwargs, **more)
+                env: Env = self.creator(**self.kwargs, **more)
                 return env
             return gymnasium.make(self.name, disable_env_checker=True, **{**self.kwargs, **more})
 
@@ -85,11 +85,10 @@ def find_subject(name: str, kwargs: Mapping[str, Any]) -> Subject:
                 hint = f"; it has {', '.join(classes[:3])}"
             problem = f"{module_name} registers no {local_name!r} and has no class or function of that name"
             raise UserError(problem + hint)
-    spec = find_spec(name)
-    if spec.entry_point is None:
+    env_spec = find_spec(name)
+    if env_spec.entry_point is None:
         raise UserError(f"{name} makes vectors of worlds only; a single world is needed for a check")
-    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    return Subject(name, spec, creator, kwargs)
+    return Subject(name, env_spec, creator_of(env_spec.entry_point), kwargs)
 
 
 def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
@@ -106,9 +105,7 @@ def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
 
 
 def _is_user_env(value: object) -> bool:
-    return (
-        isinstance(value, type) and issubclass(value, gymnasium.Env) and value.__module__.split(".")[0] != "gymnasium"
-    )
+    return isinstance(value, type) and issubclass(value, Env) and value.__module__.split(".")[0] != "gymnasium"
 
 
 class CheckLimits(NamedTuple):
@@ -182,7 +179,7 @@ class RandomActions:
     def draw(self, obs: Any, info: Any) -> Any:
         """A random action; a legal one where the world says which are."""
         mask = mask_of(obs, info)
-        if mask is not None and isinstance(self._space, spaces.Discrete):
+        if mask is not None and isinstance(self._space, Discrete):
             return self._space.sample(np.asarray(mask, np.int8))
         return self._space.sample()
 
@@ -197,8 +194,8 @@ def mask_of(obs: Any, info: Any) -> Any:
 
 def leaves(space: Space, value: Any, name: str = "observation") -> Iterator[tuple[str, Space, Any]]:
     """(name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks one."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for key, part in space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            yield from leaves(part, value[key], f"{name}.{key}")
+    if isinstance(space, Dict | Tuple):
+        for key, component in space.items() if isinstance(space, Dict) else enumerate(space.spaces):
+            yield from leaves(component, value[key], f"{name}.{key}")
     else:
         yield name, space, value

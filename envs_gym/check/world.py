@@ -5,8 +5,8 @@ from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import Env
 
 from stride.envs_gym.answers import first_observation, shown
 from stride.envs_gym.blame import Blame
@@ -27,7 +27,7 @@ def calling(pulse: Pulse, verb: str) -> Iterator[None]:
 class CheckedWorld:
     """A Gymnasium environment, or something like it; `seconds` is the duration of its last reset or step."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str, pulse: Pulse) -> None:
+    def __init__(self, env: Env, name: str, pulse: Pulse) -> None:
         self.env = env
         self.seconds = 0.0
         self._pulse = pulse
@@ -36,21 +36,21 @@ class CheckedWorld:
     def reset(self, seed: int | None = None) -> tuple[Any, Any]:
         """(observation, info); EnvError for anything else."""
         with calling(self._pulse, "reset"), self._blame.during("reset"):
-            start = time.perf_counter()
-            answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
-            self.seconds = time.perf_counter() - start
-            first_observation(answer)
-        return answer
+            start_time = time.perf_counter()
+            result = self.env.reset() if seed is None else self.env.reset(seed=seed)
+            self.seconds = time.perf_counter() - start_time
+            first_observation(result)
+        return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """(observation, reward, terminated, truncated, info), not looked at any further."""
         with calling(self._pulse, "step"), self._blame.during("step"):
-            start = time.perf_counter()
-            answer = self.env.step(action)
-            self.seconds = time.perf_counter() - start
-            if not isinstance(answer, tuple) or len(answer) != 5:
-                raise TypeError(f"its step answers {shown(answer)}, not five values")
-        return answer
+            start_time = time.perf_counter()
+            result = self.env.step(action)
+            self.seconds = time.perf_counter() - start_time
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise TypeError(f"its step answers {shown(result)}, not five values")
+        return result
 
     def render(self) -> Any:
         with calling(self._pulse, "render"), self._blame.during("render"):
@@ -66,8 +66,8 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict | tuple):
         yield path, value
         return
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from flattened(part, f"{path}.{key}")
+    for key, component in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from flattened(component, f"{path}.{key}")
 
 
 def distance(one: Any, other: Any) -> float:

@@ -1,60 +1,58 @@
-"""What becomes of an action on its way to the world: renamed, repeated by chance, or marked as impossible."""
+"""Wrappers for actions on their way to the world: renamed, repeated by chance, or marked as impossible."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsInt
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Wrapper
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from stride.envs_gym.spaces import MASK
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require, require_discrete_actions
 
 
-class ActionRemapper(gymnasium.Wrapper):
+class ActionRemapper(Wrapper):
     """Action i of the policy is action `actions[i]` of the world; a mask in `info` is renamed with them."""
 
-    def __init__(self, env: gymnasium.Env, actions: Sequence[int]) -> None:
+    def __init__(self, env: Env, actions: Sequence[int]) -> None:
         super().__init__(env)
         self._actions = checked_actions("ActionRemapper", "actions", env, actions, once=False)
-        self.action_space = spaces.Discrete(len(self._actions))
+        self.action_space = Discrete(len(self._actions))
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return obs, self._renamed(info)
+        observation, info = self.env.reset(**kwargs)
+        return observation, self._renamed(info)
 
     def step(self, action: SupportsInt) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
-        return obs, reward, terminated, truncated, self._renamed(info)
+        observation, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
+        return observation, reward, terminated, truncated, self._renamed(info)
 
     def _renamed(self, info: dict[str, object]) -> dict[str, Any]:
         return {**info, MASK: np.asarray(info[MASK])[self._actions]} if MASK in info else info
 
 
-class CarRacingPedals(gymnasium.Wrapper):
+class CarRacingPedals(Wrapper):
     """Steering and one pedal in [-1, 1], forward gas and backward brake: the middle, where a policy starts, is neither.
 
     CarRacing's own three numbers, scaled to [-1, 1], start with half the gas against half the brake.
     """
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         space = env.action_space
-        fitting = (
-            isinstance(space, spaces.Box) and space.low.tolist() == [-1, 0, 0] and space.high.tolist() == [1, 1, 1]
-        )
+        fitting = isinstance(space, Box) and space.low.tolist() == [-1, 0, 0] and space.high.tolist() == [1, 1, 1]
         require(fitting, f"CarRacingPedals needs steering, gas and brake, not {space}")
-        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
 
     def step(self, action: object) -> StepAnswer:
         steering, pedal = np.asarray(action, np.float32)
         return self.env.step(np.array([steering, max(pedal, 0.0), max(-pedal, 0.0)], np.float32))
 
 
-class StickyActions(gymnasium.Wrapper):
+class StickyActions(Wrapper):
     """With this probability the world is given the action it was given before (Machado et al. 2018)."""
 
-    def __init__(self, env: gymnasium.Env, probability: float = 0.25) -> None:
+    def __init__(self, env: Env, probability: float = 0.25) -> None:
         super().__init__(env)
         require(0 <= probability < 1, f"StickyActions: probability must be in [0, 1), not {probability}")
         self.probability = probability
@@ -71,47 +69,47 @@ class StickyActions(gymnasium.Wrapper):
         return self.env.step(action)
 
 
-class ActionMask(gymnasium.Wrapper):
-    """Adds the leaf `action_mask` to the observation: true where an action makes sense.
+class ActionMask(Wrapper):
+    """Adds `action_mask` to the observation: true where an action makes sense.
 
     Always the same mask with `valid_actions`, otherwise what `info["action_mask"]` of each step says.
     """
 
-    def __init__(self, env: gymnasium.Env, valid_actions: Sequence[int] | None = None) -> None:
+    def __init__(self, env: Env, valid_actions: Sequence[int] | None = None) -> None:
         super().__init__(env)
         self._count = require_discrete_actions(env, "ActionMask")
         self._constant: np.ndarray | None = None
         if valid_actions is not None:
-            chosen = checked_actions("ActionMask", "valid_actions", env, valid_actions, once=True)
-            self._constant = np.isin(np.arange(self._count), chosen)
+            valid = checked_actions("ActionMask", "valid_actions", env, valid_actions, once=True)
+            self._constant = np.isin(np.arange(self._count), valid)
         else:
             _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
             has_mask = MASK in info and np.shape(info[MASK]) == (self._count,)
             hint = "give valid_actions, or spec.valid_actions"
-            require(has_mask, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
-        inside = env.observation_space
-        parts = dict(inside.spaces) if isinstance(inside, spaces.Dict) else {"obs": inside}
-        require(MASK not in parts, f"the observation of {env_name(env)} has an {MASK} already")
-        self.observation_space = spaces.Dict({**parts, MASK: spaces.MultiBinary(self._count)})
+            require(has_mask, f"{env_name(env)} gives no {MASK} of {self._count} actions in its info; {hint}")
+        space = env.observation_space
+        components = dict(space.spaces) if isinstance(space, Dict) else {"obs": space}
+        require(MASK not in components, f"the observation of {env_name(env)} has an {MASK} already")
+        self.observation_space = Dict({**components, MASK: MultiBinary(self._count)})
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return self._masked(obs, info, False), info
+        observation, info = self.env.reset(**kwargs)
+        return self._masked(observation, info, False), info
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._masked(obs, info, terminated), reward, terminated, truncated, info
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._masked(observation, info, terminated), reward, terminated, truncated, info
 
-    def _masked(self, obs: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
+    def _masked(self, observation: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
         mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
         if not mask.any():
             if not terminated:
                 raise ValueError(f"{MASK} allows no action at all")
             mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
-        return {**obs, MASK: mask} if isinstance(obs, Mapping) else {"obs": obs, MASK: mask}
+        return {**observation, MASK: mask} if isinstance(observation, Mapping) else {"obs": observation, MASK: mask}
 
 
-def checked_actions(name: str, key: str, env: gymnasium.Env, actions: int | Sequence[int], once: bool) -> list[int]:
+def checked_actions(name: str, key: str, env: Env, actions: int | Sequence[int], once: bool) -> list[int]:
     """The listed actions of the world, each there and, on wish, named once."""
     count = require_discrete_actions(env, name)
     listed: list[Any] = list(actions) if isinstance(actions, list | tuple) else [actions]

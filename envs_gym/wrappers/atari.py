@@ -6,9 +6,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, RewardWrapper, Wrapper
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, layers, require
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
@@ -25,10 +25,11 @@ def hush() -> None:
     ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
-def game_of(env: gymnasium.Env, wrapper: str) -> Any:
+def game_of(env: Env, wrapper: str) -> Any:
     """ale-py's own environment inside; UserError where that is something else."""
-    spec = env.unwrapped.spec
-    require(spec is not None and spec.entry_point == ENTRY, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
+    env_spec = env.unwrapped.spec
+    fitting = env_spec is not None and env_spec.entry_point == ENTRY
+    require(fitting, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
     return env.unwrapped
 
 
@@ -42,7 +43,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
 
     def __init__(
         self,
-        env: gymnasium.Env,
+        env: Env,
         grayscale: bool = True,
         size: int | Sequence[int] | None = SQUARE,
         stack: int = 4,
@@ -64,7 +65,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
         self.size = full_size if size is None else checked_size("AtariScreen", size)
         shape = ((1 if grayscale else 3) * stack, *self.size)
         check_observation("AtariScreen", shape, np.dtype(np.uint8))
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = Box(0, 255, shape, np.uint8)
         self._game = game
         self._shrink = _resizer(self.size) if self.size != full_size else None
         self._last: list[np.ndarray] = []  # the last frame and the one before
@@ -91,15 +92,15 @@ class AtariScreen(FrameSkip, ChannelFirst):
         return self.again(), {**info, "lives": self._game.ale.lives()}
 
     def step(self, action: object) -> StepAnswer:
-        total = 0.0
+        total_reward = 0.0
         for remaining in reversed(range(self.skip)):
             frame, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total_reward += float(reward)
             if terminated or truncated:
                 break  # the frame of an end is not seen, as in ALE's vector environment
             if remaining < 2:
                 self._last[remaining] = frame
-        return self._show(), total, terminated, truncated, info
+        return self._show(), total_reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:
         """The newest screen as an episode's first: repeated."""
@@ -116,34 +117,34 @@ class AtariScreen(FrameSkip, ChannelFirst):
         return self._screens
 
 
-class LifeLoss(gymnasium.Wrapper):
+class LifeLoss(Wrapper):
     """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's.
 
     `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
     world that is played or watched goes on.
     """
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._game = game_of(env, "LifeLoss")
         self._lives = 0
         self.lost = False
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        answer = self.env.reset(**kwargs)
+        reset_result = self.env.reset(**kwargs)
         self._lives = self._game.ale.lives()
         self.lost = False
-        return answer
+        return reset_result
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         lives = self._game.ale.lives()
         self.lost = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
-        return obs, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, info
 
 
-class ClipReward(gymnasium.RewardWrapper):
+class ClipReward(RewardWrapper):
     """Rewards to learn from no larger than 1, no smaller than -1; returns are reported as the world pays."""
 
     def reward(self, reward: Any) -> float:

@@ -1,132 +1,131 @@
-"""What is where in Pong and Breakout, read from the 128 bytes of the console, as a few numbers.
+"""Where things are in Pong and Breakout, read from the 128 bytes of the console, as a few numbers.
 
-Places are those of the screen, 160 wide and 210 high, told in [-1, 1]. Other games keep theirs in bytes that nobody
-here has looked up.
+Positions are those of the screen, 160 wide and 210 high, observed in [-1, 1]. Where other games store theirs is not
+known here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper
+from gymnasium.spaces import Box
 
 from stride.envs_gym.wrappers.atari import game_of
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require
+from stride.envs_gym.wrappers.base import ResetAnswer, require
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 WIDTH, HEIGHT = 160, 210
-FASTEST = 16.0  # pixels that a ball moves in a step of four frames, or more: told as 1
+FASTEST = 16.0  # pixels that a ball moves in a step of four frames, or more: observed as 1
 ROWS, PER_ROW = 6, 6  # of Breakout's bricks, and bytes of each row
 WIDE, WALL = 40, 4  # bits of a row where no brick is gone, and where all are
 
 
-class Place(NamedTuple):
-    """Where the middle of a thing is: a byte of the memory, and pixels from what it says."""
+class Coordinate(NamedTuple):
+    """Where one coordinate of the middle of a thing is stored."""
 
-    byte: int
-    offset: int
-    extent: int  # of the screen in this direction
+    byte: int  # of the console's memory
+    offset: int  # pixels from that byte's value
+    extent: int  # pixels of the screen in this direction
 
 
-class Things(NamedTuple):
+class GameObjects(NamedTuple):
     """A game's ball and paddles; a ball whose y is 0 in memory is not on the screen."""
 
-    ball_x: Place
-    ball_y: Place
-    paddles: Mapping[str, Place]  # one's own first
+    ball_x: Coordinate
+    ball_y: Coordinate
+    paddles: Sequence[Coordinate]  # the player's first
 
 
 GAMES = {
-    "pong": Things(
-        Place(49, -47, WIDTH),
-        Place(54, -13, HEIGHT),
-        {"own y": Place(51, -6, HEIGHT), "other y": Place(50, -7, HEIGHT)},
+    "pong": GameObjects(  # paddles move up and down
+        Coordinate(49, -47, WIDTH),
+        Coordinate(54, -13, HEIGHT),
+        (Coordinate(51, -6, HEIGHT), Coordinate(50, -7, HEIGHT)),
     ),
-    "breakout": Things(Place(99, -47, WIDTH), Place(101, 10, HEIGHT), {"own x": Place(72, -39, WIDTH)}),
+    "breakout": GameObjects(Coordinate(99, -47, WIDTH), Coordinate(101, 10, HEIGHT), (Coordinate(72, -39, WIDTH),)),
 }
 
 
-class Memory:
-    """The places in one world's game, as they are now."""
+class ConsoleMemory:
+    """Reads the positions in one world's game, as they are now."""
 
-    def __init__(self, env: gymnasium.Env, wrapper: str, only: str = "") -> None:
+    def __init__(self, env: Env, wrapper: str, only: str = "") -> None:
         self.game: Any = game_of(env, wrapper)
         name = self.game._game
-        games = (only,) if only else (*GAMES,)
+        games = (only,) if only else tuple(GAMES)
         require(name in games, f"{wrapper} knows where things are in {' and '.join(games)}, not in {name}")
-        self.things = GAMES[name]
+        self.objects = GAMES[name]
 
-    def at(self, place: Place) -> float:
-        """In pixels."""
-        return float(self.game.ale.getRAM()[place.byte]) + place.offset
+    def pixels(self, coordinate: Coordinate) -> float:
+        return float(self.game.ale.getRAM()[coordinate.byte]) + coordinate.offset
 
     def ball(self) -> tuple[float, float] | None:
         """Across and down, in pixels; None where there is none."""
-        if not self.game.ale.getRAM()[self.things.ball_y.byte]:
+        if not self.game.ale.getRAM()[self.objects.ball_y.byte]:
             return None
-        return self.at(self.things.ball_x), self.at(self.things.ball_y)
+        return self.pixels(self.objects.ball_x), self.pixels(self.objects.ball_y)
 
     def paddles(self) -> list[float]:
-        """In pixels, one's own first."""
-        return [self.at(place) for place in self.things.paddles.values()]
+        """In pixels, the player's first."""
+        return list(map(self.pixels, self.objects.paddles))
 
     def bricks(self) -> list[float]:
-        """Which share of Breakout's bricks is left, by rows, the lowest first: each brick is two bits."""
-        bits = np.unpackbits(self.game.ale.getRAM()[: ROWS * PER_ROW].reshape(PER_ROW, ROWS), axis=0).sum(0)
-        return [(int(row) - WALL) / (WIDE - WALL) for row in bits]
+        """The fraction of Breakout's bricks left in each row, the lowest first: each brick is two bits."""
+        bit_counts = np.unpackbits(self.game.ale.getRAM()[: ROWS * PER_ROW].reshape(PER_ROW, ROWS), axis=0).sum(0)
+        return [(int(count) - WALL) / (WIDE - WALL) for count in bit_counts]
 
 
-class AtariObjects(gymnasium.Wrapper):
+class AtariObjects(ObservationWrapper):
     """Where ball and paddles are: ball x, ball y, whether there is a ball, then each paddle. Pong and Breakout."""
 
     only = ""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._memory = Memory(env, type(self).__name__, self.only)
+        self._memory = ConsoleMemory(env, type(self).__name__, self.only)
         self._memory.game._obs_type = "ram"  # nobody sees the screen, so none is made
-        self._before: tuple[float, float] | None = None
-        self.observation_space = spaces.Box(-1, 1, (len(self.look()),), np.float32)
+        self._previous_ball: tuple[float, float] | None = None  # where it was a step ago
+        self.observation_space = Box(-1, 1, (len(self.features()),), np.float32)
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        _, info = self.env.reset(**kwargs)
-        self._before = None
-        return self._told(), info
+        self._previous_ball = None
+        return super().reset(**kwargs)
 
-    def step(self, action: object) -> StepAnswer:
-        _, reward, terminated, truncated, info = self.env.step(action)
-        return self._told(), reward, terminated, truncated, info
+    def observation(self, observation: object) -> np.ndarray:
+        features = np.array(self.features(), np.float32).clip(-1, 1)
+        self._previous_ball = self._memory.ball()
+        return features
 
-    def _told(self) -> np.ndarray:
-        observation = np.array(self.look(), np.float32).clip(-1, 1)
-        self._before = self._memory.ball()
-        return observation
+    def features(self) -> list[float]:
+        """The numbers of this instant, before they are clipped."""
+        ball = self._memory.ball()
+        features = [0.0, 0.0, 0.0]
+        if ball is not None:
+            features = [_scaled(ball[0], WIDTH), _scaled(ball[1], HEIGHT), 1.0]
+        for paddle in self._memory.objects.paddles:
+            features.append(_scaled(self._memory.pixels(paddle), paddle.extent))
+        return features
 
-    def look(self) -> list[float]:
-        """The numbers of this instant; `_before` is where the ball was a step ago."""
-        things, ball = self._memory.things, self._memory.ball()
-        paddles = zip(self._memory.paddles(), things.paddles.values(), strict=True)
-        numbers = [0.0, 0.0, 0.0] if ball is None else [_scaled(ball[0], WIDTH), _scaled(ball[1], HEIGHT), 1.0]
-        return [*numbers, *(_scaled(pixels, place.extent) for pixels, place in paddles)]
-
-    def velocity(self) -> list[float]:
-        """Of the ball, across and down; 0 where there was none a step ago."""
-        now, before = self._memory.ball(), self._before
-        if now is None or before is None:
-            return [0.0, 0.0]
-        return [(now[0] - before[0]) / FASTEST, (now[1] - before[1]) / FASTEST]
+    def ball_features(self, axis: int, extent: int) -> list[float]:
+        """The ball's velocity across and down, 0 where it is new; how far it is from the paddle along an axis."""
+        ball = self._memory.ball()
+        previous = self._previous_ball
+        if ball is None:
+            return [0.0, 0.0, 0.0]
+        velocity = [0.0, 0.0]
+        if previous is not None:
+            velocity = [(ball[0] - previous[0]) / FASTEST, (ball[1] - previous[1]) / FASTEST]
+        return [*velocity, (ball[axis] - self._memory.paddles()[0]) / (extent / 2)]
 
 
 class PongFeatures(AtariObjects):
-    """The objects of Pong, the ball's velocity, and how far below one's own paddle it is."""
+    """The objects of Pong, the ball's velocity, and how far below the player's paddle it is."""
 
     only = "pong"
 
-    def look(self) -> list[float]:
-        ball, own = self._memory.ball(), self._memory.paddles()[0]
-        below = 0.0 if ball is None else (ball[1] - own) / (HEIGHT / 2)
-        return [*super().look(), *self.velocity(), below]
+    def features(self) -> list[float]:
+        return super().features() + self.ball_features(1, HEIGHT)
 
 
 class BreakoutFeatures(AtariObjects):
@@ -134,10 +133,8 @@ class BreakoutFeatures(AtariObjects):
 
     only = "breakout"
 
-    def look(self) -> list[float]:
-        ball, own = self._memory.ball(), self._memory.paddles()[0]
-        right = 0.0 if ball is None else (ball[0] - own) / (WIDTH / 2)
-        return [*super().look(), *self.velocity(), right, *self._memory.bricks()]
+    def features(self) -> list[float]:
+        return super().features() + self.ball_features(0, WIDTH) + self._memory.bricks()
 
 
 def _scaled(pixels: float, extent: int) -> float:
@@ -145,13 +142,13 @@ def _scaled(pixels: float, extent: int) -> float:
 
 
 class PongShaper(PotentialShaper):
-    """Phi from 1 (one's paddle is as high as the ball) down to 0 (far from it, or there is no ball)."""
+    """Phi from 1 (the paddle is as high as the ball) down to 0 (far from it, or there is no ball)."""
 
     REACH = 160.0  # pixels between the walls
 
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 0.1) -> None:
+    def __init__(self, env: Env, gamma: float, scale: float = 0.1) -> None:
         super().__init__(env, gamma, scale)
-        self._memory = Memory(env, "PongShaper", "pong")
+        self._memory = ConsoleMemory(env, "PongShaper", "pong")
 
     def potential(self) -> float:
         ball = self._memory.ball()

@@ -1,4 +1,4 @@
-"""What is done with steps and frames: skipped, stacked, limited."""
+"""Wrappers for steps and frames: skipped, stacked, limited."""
 
 from collections import deque
 from math import ceil
@@ -6,37 +6,40 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Wrapper
+from gymnasium.spaces import Box
 
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require, require_positive
 from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
 
 TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
 
 
-class FrameSkip(gymnasium.Wrapper):
+class FrameSkip(Wrapper):
     """Repeats each action for `skip` frames and adds their rewards up; an episode's end cuts the rest short.
 
     `max_last_two` shows the brighter of the last two frames, for screens that draw objects by turns.
     """
 
-    def __init__(self, env: gymnasium.Env, skip: int, max_last_two: bool = False) -> None:
+    def __init__(self, env: Env, skip: int, max_last_two: bool = False) -> None:
         super().__init__(env)
-        require(isinstance(skip, int) and skip >= 1, f"FrameSkip: skip must be at least 1, not {skip}")
-        box = isinstance(env.observation_space, spaces.Box)
+        require_positive("FrameSkip: skip", skip)
+        box = isinstance(env.observation_space, Box)
         require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
-        self.skip, self.max_last_two = skip, max_last_two
+        self.skip = skip
+        self.max_last_two = max_last_two
 
     def step(self, action: object) -> StepAnswer:
-        total, recent = 0.0, deque[Any](maxlen=2)
+        total_reward = 0.0
+        recent = deque[Any](maxlen=2)
         for _ in range(self.skip):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total_reward += float(reward)
             recent.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
             if terminated or truncated:
                 break
         observation = np.maximum(recent[0], recent[-1]) if self.max_last_two else recent[-1]
-        return observation, total, terminated, truncated, info
+        return observation, total_reward, terminated, truncated, info
 
 
 class FrameStack(ChannelFirst):
@@ -45,26 +48,26 @@ class FrameStack(ChannelFirst):
     An episode starts with its first observation repeated.
     """
 
-    def __init__(self, env: gymnasium.Env, frames: int) -> None:
-        require(isinstance(frames, int) and frames >= 1, f"FrameStack: frames must be at least 1, not {frames}")
+    def __init__(self, env: Env, frames: int) -> None:
+        require_positive("FrameStack: frames", frames)
         super().__init__(channel_first(env))
-        space = self.env.observation_space
-        require(isinstance(space, spaces.Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
-        assert isinstance(space, spaces.Box)
+        space: Any = self.env.observation_space
+        require(isinstance(space, Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
         check_observation("FrameStack", (frames, *space.shape), space.dtype)
-        low, high = (np.concatenate([side] * frames) for side in (space.low, space.high))
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        lower = np.concatenate([space.low] * frames)
+        upper = np.concatenate([space.high] * frames)
+        self.observation_space = Box(lower, upper, dtype=space.dtype.type)
         self._frames: deque[np.ndarray] = deque(maxlen=frames)
         self._stacked = frames
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
+        observation, info = self.env.reset(**kwargs)
+        self._frames.append(np.array(observation))  # a copy: worlds may reuse their buffer
         return self.again(), info
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._frames.append(np.array(obs))
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._frames.append(np.array(observation))
         return np.concatenate(self._frames), reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:
@@ -73,13 +76,13 @@ class FrameStack(ChannelFirst):
         return np.concatenate(self._frames)
 
 
-def step_limit(env: gymnasium.Env) -> int | None:
+def step_limit(env: Env) -> int | None:
     """After how many of the policy's own steps an episode is truncated, where something says so."""
     limit: int | None = None
-    for layer in [*layers(env)][::-1]:  # from the world outwards
+    for layer in reversed(list(layers(env))):  # from the world outwards
         if isinstance(layer, TimeLimit):
-            own = layer._max_episode_steps
-            limit = own if limit is None else min(limit, own)
-        elif isinstance(layer, FrameSkip):
-            limit = None if limit is None else ceil(limit / layer.skip)
+            layer_limit = layer._max_episode_steps
+            limit = layer_limit if limit is None else min(limit, layer_limit)
+        elif isinstance(layer, FrameSkip) and limit is not None:
+            limit = ceil(limit / layer.skip)
     return limit

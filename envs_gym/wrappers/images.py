@@ -4,116 +4,102 @@ Each class does its work on every image of the observation, whether that is one 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper, Space, Wrapper
+from gymnasium.spaces import Box, Dict
 
 from stride.envs_gym.spaces import is_image
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
+from stride.envs_gym.wrappers.base import check_observation, layers, require
 
-Picture = Callable[[np.ndarray], np.ndarray]
+ImageFunction = Callable[[np.ndarray], np.ndarray]
+Shape = tuple[int, ...]
 LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits
 SQUARE = (84, 84)
 
 
-class ChannelFirst(gymnasium.Wrapper):
+class ChannelFirst(Wrapper):
     """Marks a wrapper above which images are [channels, height, width]."""
 
 
-class Change(NamedTuple):
-    """What becomes of an image and of its shape."""
+class ImageObservation(ChannelFirst, ObservationWrapper):
+    """Applies `conversion` to every image of the observation."""
 
-    shape: tuple[int, ...]
-    picture: Picture
-
-
-class ImageObservation(ChannelFirst):
-    """Applies `change` to every image of the observation."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         space = env.observation_space
-        parts = images(space)
-        kind = type(self).__name__
-        require(bool(parts), f"{kind} needs an image (uint8, at least two dimensions) to observe, not {space}")
-        changes = {name: self.change(part.shape) for name, part in parts.items()}
-        self._pictures = {name: change.picture for name, change in changes.items()}
-        image_spaces = {name: spaces.Box(0, 255, change.shape, np.uint8) for name, change in changes.items()}
-        self.observation_space = (
-            spaces.Dict({**space.spaces, **image_spaces}) if isinstance(space, spaces.Dict) else image_spaces[""]
-        )
+        wrapper_name = type(self).__name__
+        self._converters: dict[str, ImageFunction] = {}
+        image_spaces: dict[str, Any] = dict(space.spaces) if isinstance(space, Dict) else {}
+        for name, image_space in images(space).items():
+            shape, self._converters[name] = self.conversion(image_space.shape)
+            image_spaces[name] = Box(0, 255, shape, np.uint8)
+        problem = f"{wrapper_name} needs an image (uint8, at least two dimensions) to observe, not {space}"
+        require(bool(self._converters), problem)
+        self.observation_space = Dict(image_spaces) if isinstance(space, Dict) else image_spaces[""]
 
-    def change(self, shape: tuple[int, ...]) -> Change:
-        """What to do with an image of this shape."""
+    def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
+        """For images of this shape: the shape they are converted to, and the function that converts one."""
         raise NotImplementedError
 
-    def reset(self, **kwargs: Any) -> ResetAnswer:
-        obs, info = self.env.reset(**kwargs)
-        return self._changed(obs), info
-
-    def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._changed(obs), reward, terminated, truncated, info
-
-    def _changed(self, obs: np.ndarray | dict[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:
-        if not isinstance(obs, dict):
-            return self._pictures[""](obs)
-        return {**obs, **{name: picture(obs[name]) for name, picture in self._pictures.items()}}
+    def observation(self, observation: Any) -> Any:
+        if not isinstance(observation, dict):
+            return self._converters[""](observation)
+        return {**observation, **{name: convert(observation[name]) for name, convert in self._converters.items()}}
 
 
 class Transpose(ImageObservation):
     """[height, width] and [height, width, channels] as [channels, height, width]; a view, nothing is copied."""
 
-    def change(self, shape: tuple[int, ...]) -> Change:
+    def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
         if len(shape) == 2:
-            return Change((1, *shape), lambda image: image[None])
+            return (1, *shape), lambda image: image[None]
         if len(shape) == 3 and shape[2] < shape[0]:  # channels are the fewer ones
-            return Change((shape[2], shape[0], shape[1]), lambda image: image.transpose(2, 0, 1))
-        return Change(shape, lambda image: image)
+            return (shape[2], *shape[:2]), lambda image: image.transpose(2, 0, 1)
+        return shape, lambda image: image
 
 
 class GrayscaleObservation(ImageObservation):
     """Red, green and blue as one channel of brightness (BT.601)."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(channel_first(env))
 
-    def change(self, shape: tuple[int, ...]) -> Change:
-        if len(shape) == 3 and shape[0] == 1:
-            return Change(shape, lambda image: image)
-        require(len(shape) == 3 and shape[0] == 3, f"GrayscaleObservation needs red, green and blue, not {list(shape)}")
-        return Change((1, *shape[1:]), gray)
+    def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
+        channels = shape[0] if len(shape) == 3 else 0
+        require(channels in (1, 3), f"GrayscaleObservation needs red, green and blue, not {list(shape)}")
+        return (1, *shape[1:]), gray if channels == 3 else lambda image: image
 
 
 class ResizeObservation(ImageObservation):
-    """Height and width by averaging areas: each new pixel is the mean of the patch it covers, by share."""
+    """Height and width by averaging areas: each new pixel is the mean of the patch it covers, weighted by area."""
 
-    def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
+    def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         self.size = checked_size("ResizeObservation", size)
         super().__init__(channel_first(env))
 
-    def change(self, shape: tuple[int, ...]) -> Change:
+    def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
         require(len(shape) == 3, f"ResizeObservation needs images of three dimensions, not {list(shape)}")
         channels, height, width = shape
         check_observation("ResizeObservation", (channels, *self.size), np.dtype(np.float32))
-        rows, columns = area_weights(height, self.size[0]), area_weights(width, self.size[1]).T.copy()
+        rows = area_weights(height, self.size[0])
+        columns = area_weights(width, self.size[1]).T.copy()
 
         def shrink(image: np.ndarray) -> np.ndarray:
             return (rows @ image.astype(np.float32) @ columns + np.float32(0.5)).astype(np.uint8)
 
-        return Change((channels, *self.size), shrink)
+        return (channels, *self.size), shrink
 
 
-def images(space: gymnasium.Space[object]) -> dict[str, spaces.Box]:
+def images(space: Space) -> dict[str, Box]:
     """The images of an observation by name, "" where it is nothing but an image."""
-    parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    return {name: part for name, part in parts.items() if isinstance(part, spaces.Box) and is_image(part)}
+    components = space.spaces if isinstance(space, Dict) else {"": space}
+    return {name: box for name, box in components.items() if isinstance(box, Box) and is_image(box)}
 
 
-def channel_first(env: gymnasium.Env) -> gymnasium.Env:
-    """The same with all images channels first; no wrapper where there is no image or nothing to turn."""
+def channel_first(env: Env) -> Env:
+    """The environment with all images channels first; itself where there is no image or nothing to turn."""
     if any(isinstance(layer, ChannelFirst) for layer in layers(env)) or not images(env.observation_space):
         return env
     return Transpose(env)
@@ -122,19 +108,19 @@ def channel_first(env: gymnasium.Env) -> gymnasium.Env:
 def checked_size(name: str, size: int | Sequence[int]) -> tuple[int, int]:
     """One number for a square, or height and width."""
     sides: list[Any] = list(size) if isinstance(size, list | tuple) else [size]
-    whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in sides)
-    require(whole and len(sides) in (1, 2), f"{name}: size takes a number of pixels or [height, width], not {size}")
-    return (int(sides[0]), int(sides[-1]))
+    positive = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in sides)
+    require(positive and len(sides) in (1, 2), f"{name}: size takes a number of pixels or [height, width], not {size}")
+    return sides[0], sides[-1]
 
 
 def gray(image: np.ndarray) -> np.ndarray:
     """[3, H, W] -> [1, H, W] uint8, rounded."""
-    red, green, blue = (image[i].astype(np.uint16) * np.uint16(share) for i, share in enumerate(LUMA))
+    red, green, blue = (image[i].astype(np.uint16) * np.uint16(weight) for i, weight in enumerate(LUMA))
     return ((red + green + blue + np.uint16(128)) >> np.uint16(8)).astype(np.uint8)[None]
 
 
 def area_weights(old: int, new: int) -> np.ndarray:
-    """[new, old] float32: which share of each old cell makes a new one, when both lines are equally long."""
+    """[new, old] float32: the fraction of each old cell in each new one, when both lines are equally long."""
     edges = np.linspace(0, old, new + 1)
     cells = np.arange(old)
     overlap = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)

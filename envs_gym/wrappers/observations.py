@@ -1,11 +1,11 @@
-"""What is seen of vectors and numbers: discrete observations encoded, entries left out. Images are in images.py."""
+"""Wrappers for observed vectors and numbers: discrete observations encoded, entries left out; images: images.py."""
 
 from collections.abc import Sequence
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper
+from gymnasium.spaces import Box, Discrete
 
 from stride.envs_gym.wrappers.base import check_observation, require
 from stride.utils.user_error import nearest
@@ -13,17 +13,17 @@ from stride.utils.user_error import nearest
 ENCODINGS = ("onehot", "binary", "array")
 
 
-class DiscreteEncoder(gymnasium.ObservationWrapper):
+class DiscreteEncoder(ObservationWrapper):
     """A discrete observation as numbers: `onehot` [n], `binary` (digits, lowest first) or `array` (itself) [1]."""
 
-    def __init__(self, env: gymnasium.Env, encoding: str = "onehot") -> None:
+    def __init__(self, env: Env, encoding: str = "onehot") -> None:
         super().__init__(env)
-        space = env.observation_space
-        require(isinstance(space, spaces.Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
-        assert isinstance(space, spaces.Discrete)
+        space: Any = env.observation_space
+        require(isinstance(space, Discrete), f"DiscreteEncoder needs a discrete observation, not {space}")
         hint = f"{nearest(str(encoding), ENCODINGS)} (it takes {', '.join(ENCODINGS)})"
         require(encoding in ENCODINGS, f"DiscreteEncoder has no encoding {encoding!r}{hint}")
-        self._start, count = int(space.start), int(space.n)
+        self._start = int(space.start)
+        count = int(space.n)
         index = np.arange(count)
         digits = max(1, (count - 1).bit_length())
         self._codes = {  # one row per observation
@@ -31,32 +31,31 @@ class DiscreteEncoder(gymnasium.ObservationWrapper):
             "binary": index[:, None] >> np.arange(digits) & 1,
             "array": index[:, None] + self._start,
         }[encoding].astype(np.float32)
-        low, high = self._codes.min(0), self._codes.max(0)
+        lower, upper = self._codes.min(0), self._codes.max(0)
         if encoding == "onehot":
-            low = np.zeros_like(high)  # a single state has no other row
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+            lower = np.zeros_like(upper)  # a single state has no other row
+        self.observation_space = Box(lower, upper, dtype=np.float32)
 
     def observation(self, observation: SupportsInt) -> np.ndarray:
         return self._codes[int(observation) - self._start]
 
 
-class SelectObservation(gymnasium.ObservationWrapper):
+class SelectObservation(ObservationWrapper):
     """Only these entries of a vector, in this order; the rest stays hidden."""
 
-    def __init__(self, env: gymnasium.Env, indices: Sequence[int]) -> None:
+    def __init__(self, env: Env, indices: Sequence[int]) -> None:
         super().__init__(env)
-        space = env.observation_space
-        vector = isinstance(space, spaces.Box) and len(space.shape) == 1
+        space: Any = env.observation_space
+        vector = isinstance(space, Box) and len(space.shape) == 1
         require(vector, f"SelectObservation needs a vector, not {space}")
-        assert isinstance(space, spaces.Box)
         size = space.shape[0]
-        wanted = indices if isinstance(indices, list | tuple) else [indices]
-        fitting = bool(wanted) and all(isinstance(i, int) and 0 <= i < size for i in wanted)
+        selected = indices if isinstance(indices, list | tuple) else [indices]
+        fitting = bool(selected) and all(isinstance(i, int) and 0 <= i < size for i in selected)
         require(fitting, f"SelectObservation: indices lists entries from 0 to {size - 1}, not {indices}")
-        check_observation("SelectObservation", (len(wanted),), space.dtype)
-        self._indices = np.array(wanted)
-        low, high = space.low[self._indices], space.high[self._indices]
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        check_observation("SelectObservation", (len(selected),), space.dtype)
+        self._indices = np.array(selected)
+        lower, upper = space.low[self._indices], space.high[self._indices]
+        self.observation_space = Box(lower, upper, dtype=space.dtype.type)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self._indices]

@@ -1,17 +1,17 @@
 """Worlds seen as pictures: CartPole drawn from its state with NumPy, dm_control by MuJoCo; no window is needed.
 
-`obs: pixels` in a config puts PixelObservation around the world; PICTURES says which worlds can be drawn.
+`obs: pixels` in a config puts PixelObservation around the world; RENDERERS says which worlds can be drawn.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, ObservationWrapper
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.spaces import Box
 
-from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, env_name, require
+from stride.envs_gym.wrappers.base import check_observation, env_name, require
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 
 Draw = Callable[[Any], np.ndarray]
@@ -22,27 +22,22 @@ MARGIN = 0.2  # on each side of the longest track
 TALL = 1.5  # units from the cart's underside to the upper edge; height and width are scaled apart
 
 
-class PixelObservation(ChannelFirst):
+class PixelObservation(ChannelFirst, ObservationWrapper):
     """A picture [channels, height, width] in place of the world's own observation; velocities need a FrameStack."""
 
-    def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
+    def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         super().__init__(env)
         height, width = checked_size("PixelObservation", size)
         check_observation("PixelObservation", (height, width), np.dtype(np.float32))
         world = env.unwrapped
-        picture = next((picture for kind, picture in PICTURES.items() if isinstance(world, kind)), None)
-        require(picture is not None, f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can, and dm_control/")
-        assert picture is not None
-        self._draw = picture.make(world, height, width)
-        self.observation_space = spaces.Box(0, 255, (picture.channels, height, width), np.uint8)
+        renderers = [renderer for world_class, renderer in RENDERERS.items() if isinstance(world, world_class)]
+        require(bool(renderers), f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can, and dm_control/")
+        channels, make_draw = renderers[0]
+        self._draw = make_draw(world, height, width)
+        self.observation_space = Box(0, 255, (channels, height, width), np.uint8)
 
-    def reset(self, **kwargs: Any) -> ResetAnswer:
-        _, info = self.env.reset(**kwargs)
-        return self._draw(self.unwrapped), info
-
-    def step(self, action: object) -> StepAnswer:
-        _, reward, terminated, truncated, info = self.env.step(action)
-        return self._draw(self.unwrapped), reward, terminated, truncated, info
+    def observation(self, observation: object) -> np.ndarray:
+        return self._draw(self.unwrapped)
 
 
 def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
@@ -69,12 +64,5 @@ def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
     return draw
 
 
-class Picture(NamedTuple):
-    """How a kind of world is drawn."""
-
-    channels: int
-    make: Callable[[Any, int, int], Draw]  # of the world, height and width
-
-
-# envs_gym/dmc.py adds a row for its worlds
-PICTURES: dict[type[gymnasium.Env], Picture] = {CartPoleEnv: Picture(1, cartpole)}
+# class -> (channels, function of a world, height and width that makes its `Draw`); envs_gym/dmc.py adds its own
+RENDERERS: dict[type[Env], tuple[int, Callable[[Any, int, int], Draw]]] = {CartPoleEnv: (1, cartpole)}

@@ -5,11 +5,11 @@ installed package gives it by an entry point of the group stride.wrappers, or a 
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import gymnasium
+from gymnasium import Env
 
 from stride.config.plugins import find, import_named, is_dotted, registered
 from stride.config.schema import Config
@@ -31,9 +31,9 @@ from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
 BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
-WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
+WrapperConfig = dict[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
-WRAPPERS: dict[str, Callable[..., gymnasium.Env] | None] = {  # None: of a wing, by utils/wings.py
+WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/wings.py
     "ActionMask": ActionMask,
     "ActionRemapper": ActionRemapper,
     "AtariObjects": None,
@@ -74,14 +74,14 @@ class LifeLayers(NamedTuple):
 class WrappedWorld(NamedTuple):
     """One world in its wrappers."""
 
-    env: gymnasium.Env
+    env: Env
     raw: RawReward | None  # None where nothing can change the reward
     remembering: tuple[MemoryWrapper, ...]  # those whose memory a checkpoint has to keep
     time_limit: int | None  # in steps of the policy
     lives: LifeLayers | None = None
 
 
-def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
+def wrappers_of(config: Config) -> tuple[WrapperConfig, ...]:
     """Everything a config asks for, innermost first and checked: skipped frames, `env_wrappers`, images, mask.
 
     A wrapper that takes `gamma` is given the run's own unless the config says otherwise.
@@ -91,7 +91,7 @@ def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
         config = replace(config, grayscale_obs=False, resize_obs=False, frame_stack=1)
     size = SQUARE if config.resize_obs is True else config.resize_obs
     drawn = config.obs == "pixels"  # in the size asked for: drawing more only to shrink it takes twice as long
-    wrappers: list[dict[str, Any]] = []
+    wrappers = []
     if screen is not None:
         wrappers.append(screen)
     if shows_objects(config):
@@ -127,7 +127,7 @@ def is_atari(env_id: str) -> bool:
     return env_id.rpartition(":")[2].startswith("ALE/")
 
 
-def atari_screen(config: Config) -> dict[str, Any] | None:
+def atari_screen(config: Config) -> WrapperConfig | None:
     """The AtariScreen that `grayscale_obs`, `resize_obs` and `frame_stack` ask for; None where another one is needed.
 
     It is in the place of the wrappers that make any image grey and small: ALE has its own greys and pools two frames.
@@ -144,12 +144,12 @@ def atari_screen(config: Config) -> dict[str, Any] | None:
     return {"id": "AtariScreen", "grayscale": grey, "size": size, "stack": config.frame_stack}
 
 
-def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
+def wrap(env: Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
     """The stack around one world, images channels first at last; UserError where a wrapper refuses its arguments."""
     if not wrappers and channel_first(env) is env:
         return WrappedWorld(env, None, (), step_limit(env))
     raw = RawReward(env)
-    stack: gymnasium.Env = raw
+    stack: Env = raw
     for wrapper in wrappers:
         arguments = {key: value for key, value in wrapper.items() if key != "id"}
         try:
@@ -164,19 +164,19 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
     return WrappedWorld(stack, raw, remembering, step_limit(stack), _lives_of(stack))
 
 
-def _lives_of(env: gymnasium.Env) -> LifeLayers | None:
+def _lives_of(env: Env) -> LifeLayers | None:
     losses = [layer for layer in layers(env) if isinstance(layer, LifeLoss)]
-    stacks = [layer for layer in layers(env) if isinstance(layer, AtariScreen | FrameStack)]
     if not losses:
         return None
     observing = [layer for layer in layers(env) if not isinstance(layer, LifeLoss | ClipReward | PotentialShaper)]
-    alone = len(stacks) == 1 and observing[0] is stacks[0]
-    require(not stacks or alone, "LifeLoss: a stack of frames begins anew with a life; nothing may be above it")
+    stacks = [layer for layer in observing if isinstance(layer, AtariScreen | FrameStack)]
+    fitting = not stacks or stacks == observing[:1]
+    require(fitting, "LifeLoss: a stack of frames begins anew with a life; nothing may be above it")
     return LifeLayers(losses[0], stacks[0] if stacks else None)
 
 
-def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
-    """What wraps a world under that name (`module:Name` imports the module first), or the nearest names."""
+def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
+    """The wrapper of that name (`module:Name` imports the module first); UserError with the nearest names."""
     module, _, name = wrapper_id.rpartition(":")
     if is_dotted(wrapper_id):
         import_named(module, "env_wrappers")  # which may put it under its name into the table
@@ -187,24 +187,24 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
     if wrapper is None:
         names = [*WRAPPERS, *registered("wrappers")]
         raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, names)} (known: {', '.join(names)})")
-    if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, gymnasium.Env)):
+    if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, Env)):
         raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")
     return wrapper
 
 
-def _with_gamma(wrapper: dict[str, object], gamma: float) -> dict[str, Any]:
+def _with_gamma(wrapper: WrapperConfig, gamma: float) -> WrapperConfig:
     """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
     name = str(wrapper["id"])
-    parameters = [*inspect.signature(find_wrapper(name)).parameters.values()][1:]  # the first is the world
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    accepted = [p.name for p in named]
+    _, *parameters = inspect.signature(find_wrapper(name)).parameters.values()  # the first is the world
+    accepted = {p.name: p.default is p.empty for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     hint = f"accepted: {', '.join(accepted) or 'none'}"
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in wrapper:
-        if key != "id" and key not in accepted and not open_ended:
-            raise UserError(f"env_wrappers: {name} has no {key!r}{nearest(key, accepted)}; {hint}")
-    filled = {"gamma": gamma, **wrapper} if "gamma" in accepted else wrapper
-    for parameter in named:
-        if parameter.default is parameter.empty and parameter.name not in filled:
-            raise UserError(f"env_wrappers: {name} needs {parameter.name!r}; {hint}")
-    return filled
+    for argument in wrapper:
+        if argument != "id" and argument not in accepted and not open_ended:
+            raise UserError(f"env_wrappers: {name} has no {argument!r}{nearest(argument, accepted)}; {hint}")
+    if "gamma" in accepted:
+        wrapper = {"gamma": gamma, **wrapper}
+    for argument, required in accepted.items():
+        if required and argument not in wrapper:
+            raise UserError(f"env_wrappers: {name} needs {argument!r}; {hint}")
+    return wrapper

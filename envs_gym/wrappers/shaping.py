@@ -6,25 +6,32 @@ Potential-based shaping (Ng, Harada and Russell 1999): F = gamma * Phi(s') - Phi
 from abc import ABC, abstractmethod
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
+from gymnasium import Env, Wrapper
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, env_name, require
+from stride.envs_gym.answers import State
+from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, check_world, require, require_positive
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
 
-class PotentialShaper(gymnasium.Wrapper, ABC):
+class PotentialShaper(Wrapper, ABC):
     """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` has to be the discount the agent learns with."""
 
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
+    world_class: Any = Env  # the environments whose state `potential` reads
+    world_name = ""
+
+    def __init__(self, env: Env, gamma: float, scale: float = 1.0) -> None:
         super().__init__(env)
+        check_world(type(self).__name__, env, self.world_class, self.world_name)
         require(0 <= gamma <= 1, f"{type(self).__name__}: gamma must be in [0, 1], not {gamma}")
-        self.gamma, self.scale = gamma, scale
+        self.gamma = gamma
+        self.scale = scale
+        self._world: Any = env.unwrapped
         self._potential = 0.0
 
     @abstractmethod
@@ -32,26 +39,23 @@ class PotentialShaper(gymnasium.Wrapper, ABC):
         """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        answer = self.env.reset(**kwargs)
+        reset_result = self.env.reset(**kwargs)
         self._potential = self.potential()
-        return answer
+        return reset_result
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        before = self._potential
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        previous = self._potential
         self._potential = 0.0 if terminated else self.potential()
-        shaped = float(reward) + self.scale * (self.gamma * self._potential - before)
-        return obs, shaped, terminated, truncated, info
+        shaped = float(reward) + self.scale * (self.gamma * self._potential - previous)
+        return observation, shaped, terminated, truncated, info
 
 
 class CartPoleShaper(PotentialShaper):
     """Phi from 1 (upright in the middle) to 0 (where an episode ends, by angle or by position)."""
 
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
-        world = env.unwrapped
-        require(isinstance(world, CartPoleEnv), f"CartPoleShaper needs CartPole, not {env_name(env)}")
-        super().__init__(env, gamma, scale)
-        self._world: Any = world
+    world_class = CartPoleEnv
+    world_name = "CartPole"
 
     def potential(self) -> float:
         x, _, theta, _ = self._world.state
@@ -63,19 +67,15 @@ class MountainCarShaper(PotentialShaper):
     """Phi from -1 (at rest in the valley) to 0 (all the energy that standing at the flag takes, or more)."""
 
     GRAVITY = 0.0025  # dv = force - GRAVITY * cos(3 x), hence the potential energy below
-
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
-        world = env.unwrapped
-        require(isinstance(world, MountainCar), f"MountainCarShaper needs MountainCar, not {env_name(env)}")
-        super().__init__(env, gamma, scale)
-        self._world: Any = world
+    world_class = MountainCar
+    world_name = "MountainCar"
 
     def potential(self) -> float:
         position, velocity = self._world.state
-        least = -self.GRAVITY / 3
+        lowest = -self.GRAVITY / 3
         enough = self.GRAVITY / 3 * np.sin(3 * self._world.goal_position)
         energy = velocity**2 / 2 + self.GRAVITY / 3 * np.sin(3 * position)
-        return min(float((energy - enough) / (enough - least)), 0.0)
+        return min(float((energy - enough) / (enough - lowest)), 0.0)
 
 
 class MountainCarCountBonus(MemoryWrapper):
@@ -84,12 +84,13 @@ class MountainCarCountBonus(MemoryWrapper):
     Visits are counted over all episodes of a world, each world for itself.
     """
 
-    def __init__(self, env: gymnasium.Env, bins: int = 20, scale: float = 1.0) -> None:
+    def __init__(self, env: Env, bins: int = 20, scale: float = 1.0) -> None:
         super().__init__(env)
+        check_world("MountainCarCountBonus", env, MountainCar, "MountainCar")
         world: Any = env.unwrapped
-        require(isinstance(world, MountainCar), f"MountainCarCountBonus needs MountainCar, not {env_name(env)}")
-        require(isinstance(bins, int) and bins >= 1, f"MountainCarCountBonus: bins must be at least 1, not {bins}")
-        self.bins, self.scale = bins, scale
+        require_positive("MountainCarCountBonus: bins", bins)
+        self.bins = bins
+        self.scale = scale
         self._world = world
         self._low = np.array([world.min_position, -world.max_speed])
         self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
@@ -101,17 +102,15 @@ class MountainCarCountBonus(MemoryWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: object) -> StepAnswer:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
         row, column = np.clip(cell, 0, self.bins - 1).tolist()
         self.visits[row, column] += 1
         bonus = self.scale / float(self.visits[row, column]) ** 0.5
-        return obs, float(reward) + bonus, terminated, truncated, info
+        return observation, float(reward) + bonus, terminated, truncated, info
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"visits": torch.from_numpy(self.visits.copy())}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        visits = state["visits"]
-        assert isinstance(visits, torch.Tensor)  # as state_dict gave it
-        self.visits[:] = visits.numpy()
+    def load_state_dict(self, state: State) -> None:
+        self.visits[:] = state["visits"].numpy()

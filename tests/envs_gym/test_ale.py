@@ -23,7 +23,7 @@ from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import task_of
 from stride.envs_gym.wrappers.atari import first_draw
-from stride.envs_gym.wrappers.atari_objects import Memory
+from stride.envs_gym.wrappers.atari_objects import ConsoleMemory
 from stride.envs_gym.wrappers.registry import WRAPPERS, wrappers_of
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
@@ -235,7 +235,7 @@ def test_the_objects_are_where_the_screen_shows_them(name):
     pytest.importorskip("ale_py")
     env = gymnasium.make(f"ALE/{name}-v5", disable_env_checker=True)
     env.reset(seed=1)
-    memory, rng, off = Memory(env, "it"), np.random.default_rng(2), []
+    memory, rng, off = ConsoleMemory(env, "it"), np.random.default_rng(2), []
     pong = name == "Pong"
     for _ in range(140):
         env.step(int(rng.integers(env.action_space.n)))

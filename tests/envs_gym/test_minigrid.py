@@ -9,7 +9,7 @@ import torch
 
 from stride.config.schema import Config
 from stride.envs_gym.make import find_spec, import_module, make_envs
-from stride.envs_gym.wrappers.minigrid import Words, one_hot
+from stride.envs_gym.wrappers.minigrid import MissionWords, one_hot
 from stride.utils.user_error import UserError
 
 KEY = "MiniGrid-DoorKey-5x5-v0"
@@ -22,10 +22,10 @@ def worlds(env_id, *wrappers, **keys):
 
 
 def test_a_sentence_is_its_words_place_by_place():
-    words = Words(["go to the red ball", "go to the blue ball", "fetch the blue key now"])
+    words = MissionWords(["go to the red ball", "go to the blue ball", "fetch the blue key now"])
     assert words.size == 2 + 2 + 2 + 3 + 2  # go|fetch, to|the, the|blue, red|blue|key, ball|now
-    words = Words(["get a red key", "get a blue key", "get a blue ball"])
-    assert words.encode("get a blue key").tolist() == [1, 0, 0, 1] and Words(["the only one"]).size == 0
+    words = MissionWords(["get a red key", "get a blue key", "get a blue ball"])
+    assert words.encode("get a blue key").tolist() == [1, 0, 0, 1] and MissionWords(["the only one"]).size == 0
     with pytest.raises(ValueError, match="'get a green key' is none of its mission space"):
         words.encode("get a green key")
 

@@ -55,7 +55,7 @@ def test_wrong_names_and_arguments_are_refused_before_anything_is_made():
         ("CartPole-v1", {"id": "SelectObservation", "indices": [0, 4]}, "entries from 0 to 3, not [0, 4]"),
         ("CartPole-v1", {"id": "ActionRemapper", "actions": [0, 2]}, "actions from 0 to 1, not [0, 2]"),
         ("Pendulum-v1", {"id": "ActionRemapper", "actions": [0]}, "needs discrete actions from 0 on, not Box"),
-        ("CartPole-v1", {"id": "ActionMask"}, "CartPole-v1 tells no action_mask of 2 actions in its info"),
+        ("CartPole-v1", {"id": "ActionMask"}, "CartPole-v1 gives no action_mask of 2 actions in its info"),
         ("CartPole-v1", {"id": "ActionMask", "valid_actions": [1, 1]}, "lists each action once, not [1, 1]"),
         ("CartPole-v1", {"id": "FrameSkip", "skip": 0}, "skip must be at least 1, not 0"),
         ("Taxi-v4", {"id": "FrameStack", "frames": 2}, "FrameStack needs a box, not Discrete(500)"),
