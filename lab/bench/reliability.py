@@ -31,10 +31,7 @@ from stride.utils import entry
 from stride.utils.provenance import git_hash
 
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
-TITLES = {
-    "checkpoints": "What checkpoints cost",
-    "guard": "What the numbers guard costs",
-}
+TITLES = {"checkpoints": "What checkpoints cost", "guard": "What the numbers guard costs"}
 GUARDED = {
     "PPO, fused, 8 x 128": ("CartPole-v1:ppo", "n_steps=128", "n_epochs=4", "batch_size=0.25"),
     "PPO, fused, 256 x 128": ("CartPole-v1:ppo", "n_envs=256", "n_steps=128", "n_epochs=4", "batch_size=0.25"),

@@ -16,10 +16,7 @@ from stride.agents.engines.fused_cpu.play import CompiledWorlds, FusedPlay
 from stride.config.schema import PPOConfig
 
 Places = dict[str, tuple[Place, ...]]
-OUTER: Places = {
-    "engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")),
-    "tick": ((Agent, "training_step"),),
-}
+OUTER: Places = {"engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")), "tick": ((Agent, "training_step"),)}
 ROLLOUT: Places = {"play": ((CompiledWorlds, "play_on"),), "learn": ((Bound, "learn"),)}
 
 

@@ -20,7 +20,7 @@ HEAD = (
 )  # fmt: skip
 WHY_NOT = {  # variants whose budget nobody could wait for yet; figures with their command
     "CarRacing-v3:ppo": "77 env steps/s on one core of an AMD EPYC without any learning "
-    "(`python -m lab.smoke_test_envs --filter CarRacing-v3 --steps 40`): its 4,000,000 would take 14 hours",
+    "(`python -m lab.smoke_test_envs --filter CarRacing-v3 --steps 40`): its 4,000,000 would take 14 hours"
 }
 INTRODUCTION = """\
 # Results
@@ -62,10 +62,7 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
     reasons = {name: f"; {reason}" for name, reason in WHY_NOT.items()}
     parts += _listed("Not measured", (f"{name}: not measured{reasons.get(name, '')}" for name in absent))
     if found:
-        parts += [
-            "## Where and how",
-            table([("variant", "command", "code", "machine", "versions"), *map(_how, found)]),
-        ]
+        parts += ["## Where and how", table([("variant", "command", "code", "machine", "versions"), *map(_how, found)])]
         parts += ["## Learning curves", CURVE]
     for evidence in found:
         image = f"![{evidence.variant}]({folder}/{file_stem(evidence.variant)}.svg)"
