@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from stride.utils.curve import STYLE
+from stride.utils.curve import svg_card
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 230, 90, 56, 44  # room for names, and for what stands on the right
 LINE = 26  # of an environment among many
@@ -39,15 +39,7 @@ def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[st
             f"{row[ours[1]] / row[peer]:,.0f}x</text>",
         ]
         y += LINE
-    size = f'viewBox="0 0 {WIDTH} {height}" role="img" width="{WIDTH}" height="{height}"'
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-        f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}{COLOURS}</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        f'<text class="title" x="16" y="26">{escape(title)}</text>',
-    ]
-    return "\n".join([*head, *body, "</svg>", ""])
+    return svg_card(title, WIDTH, height, 16, body, COLOURS)
 
 
 def _legend(ours: tuple[str, str], peer: str) -> list[str]:
