@@ -12,7 +12,6 @@ from stride.utils.user_error import UserError
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of playing."""
     parser = parser_of(__doc__)
     parser.add_argument("run", nargs="?", default="@last", metavar="RUN", help="its id, or @last")
     parser.add_argument("--episodes", type=int, default=32, metavar="N", help="how many (32)")

@@ -10,7 +10,6 @@ from stride.utils import entry
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of the training."""
     parser = parser_of(__doc__)
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--algo", default="ppo", help="whose general settings: ppo, reinforce, sac, dreamer")

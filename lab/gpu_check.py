@@ -45,7 +45,6 @@ RESULTS = PROJECT / "docs" / "benchmarks"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     asked = arguments(argv)
     if asked.wheels is not None:
         print("\n".join(pack(asked.wheels, PROJECT, asked.python, (*LACKED, *asked.also))))
@@ -57,7 +56,6 @@ def main(argv: list[str]) -> int:
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
-    """What was asked for."""
     parser = parser_of(__doc__)
     parser.add_argument("--part", default=next(iter(PARTS)), choices=PARTS, help="what it is asked (default hashes)")
     parser.add_argument("--only", nargs="+", default=[], metavar="CHECK", help="some checks of the part")
@@ -94,15 +92,12 @@ def measure(asked: argparse.Namespace, machine: Machine = Machine(), load: Calla
     if lacking := missing():
         where = "on a machine with a network: python scripts/gpu_check.py --wheels"
         print(f"not installed: {', '.join(lacking)}; what needs it is not checked. {where} {FOLDER} --also PACKAGE ...")
-    path = asked.json or RESULTS / f"gpu-{slug(name)}-{asked.part}.json"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    path = asked.json or RESULTS / f"gpu-{slug}-{asked.part}.json"
     facts = {
-        "gpu": name,
-        "part": asked.part,
-        "command": called(),
-        "git_hash": git_hash(),
-        "source": source_hash(),
+        "gpu": name, "part": asked.part, "command": called(), "git_hash": git_hash(), "source": source_hash(),
         "not_installed": lacking,
-    }
+    }  # fmt: skip
     record = Record(path, facts, PARTS[asked.part], asked.seconds - (time.monotonic() - began))
     record.run(asked.only, load, machine)
     not_run = [check for check, found in record.checks.items() if found is None]
@@ -123,10 +118,6 @@ def present(machine: Machine) -> str:
     if found.wrong:
         raise UserError(found.wrong[0])
     return found.line
-
-
-def slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 if __name__ == "__main__":

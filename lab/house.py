@@ -72,15 +72,12 @@ sys.exit(code)
 
 
 class Row(NamedTuple):
-    """One line of the table, and where to find what it counts."""
-
     name: str
     value: str
     places: Sequence[str] = ()
 
 
 def measure(root: Path, train: bool = False, wheel: bool = False) -> list[Row]:
-    """Every row of the table."""
     house = read_house(root)
     tests = [read_source(root, path) for path in product_files(root / "tests")]
     lab = [source for source in house.values() if source.path.startswith(LAB)]
@@ -107,18 +104,15 @@ def measure(root: Path, train: bool = False, wheel: bool = False) -> list[Row]:
 
 def code_lines(source: Source) -> int:
     """How many lines are neither blank, nor only a comment, nor part of a text that stands alone."""
-    docs = {
-        line
-        for node in source.nodes
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or 0) + 1)
-    }
+    docs = set[int]()
+    for node in source.nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docs |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
     lines = enumerate(source.text.split("\n"), 1)
     return sum(bool(line.strip()) and not line.strip().startswith("#") and number not in docs for number, line in lines)
 
 
 def _names(product: Sequence[Source]) -> list[Row]:
-    """What variables and classes are called."""
     assigned = Counter[str]()
     places, homes = defaultdict[str, list[str]](list), defaultdict[str, set[str]](set)
     for source in product:
@@ -140,13 +134,13 @@ def _names(product: Sequence[Source]) -> list[Row]:
 
 
 def _long_functions(product: Iterable[Source]) -> list[str]:
-    lengths = [
-        (source, node, (node.end_lineno or node.lineno) - node.lineno + 1)
-        for source in product
-        for node in source.nodes
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return [at(source, node.lineno, f"{node.name}, {size} lines") for source, node, size in lengths if size > LONG]
+    places = []
+    for source in product:
+        for node in source.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                size = (node.end_lineno or node.lineno) - node.lineno + 1
+                places += [at(source, node.lineno, f"{node.name}, {size} lines")] if size > LONG else []
+    return places
 
 
 def entered_by_training(root: Path) -> list[str]:
@@ -187,7 +181,6 @@ def _counted(name: str, places: Iterable[str]) -> Row:
 
 
 def table(heads: Sequence[str], columns: Sequence[Sequence[Row]]) -> str:
-    """The rows of each checkout beside one another."""
     lines = [f"| {' | '.join(['', *heads])} |", f"|---{'|---:' * len(heads)}|"]
     lines += [f"| {' | '.join([rows[0].name, *(row.value for row in rows)])} |" for rows in zip(*columns, strict=True)]
     return "\n".join(lines)

@@ -61,11 +61,8 @@ WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is th
     "export": ("export/",),
 }
 TABLE = "utils/wings.py"  # where the core names wings by strings; nobody else does
-WRITTEN_IN = (
-    "lab/house_rules.py",
-    "scripts/house_rules.py",
-    "tests/test_architecture.py",
-)  # where a checkout says what its storeys are
+# where a checkout says what its storeys are
+WRITTEN_IN = ("lab/house_rules.py", "scripts/house_rules.py", "tests/test_architecture.py")
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules", "src"}
 
 
@@ -118,12 +115,8 @@ def read_source(root: Path, file: Path) -> Source:
 
 def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
     """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
-    hidden = {
-        id(node)
-        for scope in source.nodes
-        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        for node in _imports_within(scope)
-    }
+    scopes = [node for node in source.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    hidden = {id(node) for scope in scopes for node in _imports_within(scope)}
     for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:

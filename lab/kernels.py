@@ -3,14 +3,17 @@
 Registers spilled into memory are an error, and so are more than 128.
 """
 
+import ctypes
+import importlib.util
+import re
 import sys
+from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from gymnasium.spaces import Dict
 
-from lab import nvrtc
-from lab.nvrtc import Used
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
@@ -24,6 +27,7 @@ from stride.envs_fast.registry import WORLDS
 from stride.envs_gym.make import make_envs
 from stride.utils import entry
 from stride.utils.cuda_kernels import OPTIONS, PROJECT, Source, read_source
+from stride.utils.user_error import UserError
 
 PAGE = PROJECT / "docs" / "benchmarks" / "kernels.md"
 FOLDERS = ("agents", "envs_fast", "utils")
@@ -32,6 +36,20 @@ ARCHITECTURES = {  # the oldest and newest that CUDA 13 compiles for, and what i
 }  # fmt: skip
 LOWERED, TENSOR_CORES = ("tf32", "bf16"), ("sm_80", "sm_86", "sm_90", "sm_120")  # precisions, and who multiplies these
 MOST = 128  # registers: four blocks of 128 threads on a multiprocessor
+MISSING = "NVRTC is not installed: pip install nvidia-cuda-nvrtc"
+USED = re.compile(
+    r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+    r".*?Used (\d+) registers",
+    re.DOTALL,
+)
+
+
+class Used(NamedTuple):
+    kernel: str
+    registers: int
+    stack: int  # bytes
+    spilled: int  # bytes stored and loaded because registers did not suffice
+
 
 Table = dict[str, dict[str, Used]]  # by kernel, by architecture
 
@@ -43,7 +61,7 @@ def main(argv: list[str]) -> int:
     if lines := unfit(table):
         print("\n".join(lines), file=sys.stderr)
         return 1
-    PAGE.write_text(markdown(table, nvrtc.version()), encoding="utf-8")
+    PAGE.write_text(markdown(table, nvrtc_version()), encoding="utf-8")
     return 0
 
 
@@ -55,7 +73,6 @@ def everything() -> Table:
 
 
 def sources() -> list[Source]:
-    """Every CUDA source of the project that needs no sizes."""
     files = sorted(chain.from_iterable((PROJECT / folder).rglob("*.cu") for folder in FOLDERS))
     return [read_source(file) for file in files]
 
@@ -79,7 +96,6 @@ def updates() -> list[Source]:
 
 
 def sizes_for(env_id: str, lag: int) -> learn.Defines:
-    """Of its update."""
     config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
     agent = build_agent(config, make_envs(config, 1))
     assert isinstance(agent, PPO)
@@ -94,18 +110,16 @@ def lowered(precision: str, architectures: list[str]) -> Table:
 
 
 def measured(compiled: list[Source], architectures: list[str]) -> Table:
-    """What the kernels of these sources take; of one that is compiled for several sizes the most."""
     table: Table = {}
     for source in compiled:
         for arch in architectures:
-            for used in nvrtc.resources(source, arch):
+            for used in resources(source, arch):
                 row = table.setdefault(used.kernel, {})
                 row[arch] = Used(used.kernel, *map(max, used[1:], row.get(arch, used)[1:]))
     return table
 
 
 def unfit(table: Table) -> list[str]:
-    """A line for each kernel that does not fit into the registers of an architecture."""
     lines = []
     for kernel, row in table.items():
         for arch, used in row.items():
@@ -117,7 +131,6 @@ def unfit(table: Table) -> list[str]:
 
 
 def markdown(table: Table, version: str) -> str:
-    """The page."""
     rows = [
         f"| `{kernel}` | {' | '.join(str(row[arch].registers) if arch in row else '-' for arch in ARCHITECTURES)} "
         f"| {max(used.stack for used in row.values())} |"
@@ -139,6 +152,64 @@ def markdown(table: Table, version: str) -> str:
         *rows,
         "",
     ])  # fmt: skip
+
+
+def library_file() -> Path | None:
+    """The newest that pip has installed; None where it has none."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = map(Path, spec.submodule_search_locations or ()) if spec else ()
+    found = [file for folder in folders for file in folder.glob("*/lib/libnvrtc.so.*")]
+    return max(found, key=lambda file: int(file.name.rpartition(".")[2]), default=None)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    if (file := library_file()) is None:
+        raise UserError(MISSING)
+    return ctypes.CDLL(str(file))
+
+
+def nvrtc_version() -> str:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _demand(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"{major.value}.{minor.value}"
+
+
+def resources(source: Source, arch: str) -> list[Used]:
+    """What the kernels of a source take, compiled for an architecture ("sm_90") as for a training."""
+    log = _compile(source, [*OPTIONS, f"-arch={arch}", "--ptxas-options=-v"])
+    found = []
+    for kernel, *numbers in USED.findall(log):
+        stack, stores, loads, registers = map(int, numbers)
+        found.append(Used(kernel, registers, stack, stores + loads))
+    if not found:
+        raise RuntimeError(f"NVRTC {nvrtc_version()} does not say what {source.name} takes:\n{log}")
+    return found
+
+
+def _compile(source: Source, options: list[str]) -> str:
+    nvrtc, program = library(), ctypes.c_void_p()
+    text, name = source.text.encode(), f"{source.name}.cu".encode()
+    _demand(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+    try:
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
+        size = ctypes.c_size_t()
+        _demand(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        _demand(nvrtc.nvrtcGetProgramLog(program, log))
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    if failed:
+        raise RuntimeError(f"NVRTC refuses {source.name}:\n{log.value.decode()}")
+    return log.value.decode()
+
+
+def _demand(code: int) -> None:
+    if code:
+        say = library().nvrtcGetErrorString
+        say.restype = ctypes.c_char_p
+        raise RuntimeError(f"NVRTC: {say(code).decode()}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ NEEDED = "notebooks need nbclient and ipykernel: pip install 'stride-rl[ci]'"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ORDER)}; all of them by default")
     asked = parser.parse_args(argv)

@@ -26,7 +26,6 @@ DATA = (".cu", ".cuh", ".h", ".js", ".css", ".html", ".yaml", ".json", ".toml", 
 
 
 def main(argv: list[str]) -> int:
-    """Find the touched test files; run them with pytest, or print them."""
     parser = parser_of(__doc__)
     parser.add_argument("base", nargs="?", metavar="COMMIT", help="what to compare the working tree with")
     parser.add_argument("--of", nargs="+", default=[], metavar="FILE", help="these files instead of what git says")

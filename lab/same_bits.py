@@ -31,28 +31,13 @@ from stride.utils.user_error import UserError
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32")
 HOST_GPU = (
-    "n_envs=4",
-    "n_steps=8",
-    "batch_size=16",
-    "n_epochs=2",
-    "hidden_dims=[16,16]",
-    "max_episode_steps=20",
+    "n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2", "hidden_dims=[16,16]", "max_episode_steps=20",
     "max_timesteps=320",
-)
+)  # fmt: skip
 WORLD_MODEL = (
-    "n_envs=4",
-    "train_freq=16",
-    "batch_size=16",
-    "batch_length=6",
-    "train_ratio=4",
-    "buffer_size=1000",
-    "learning_starts=100",
-    "deter=16",
-    "stoch=3",
-    "width=16",
-    "horizon=4",
-    "max_timesteps=640",
-)
+    "n_envs=4", "train_freq=16", "batch_size=16", "batch_length=6", "train_ratio=4", "buffer_size=1000",
+    "learning_starts=100", "deter=16", "stoch=3", "width=16", "horizon=4", "max_timesteps=640",
+)  # fmt: skip
 PICTURES = ("obs=pixels", "resize_obs=36", "frame_stack=2", "policy=cnn", "max_timesteps=320")
 REPLAY = ("train_freq=16", "gradient_steps=2", "batch_size=16", "buffer_size=2000", "learning_starts=100")
 PRIORITISED = ("prioritised=true", "n_step=3", "replay_storage=memmap", "normalize_obs=true", "buffer_size=512")
@@ -108,7 +93,6 @@ SHORT += ("eval_freq_epochs=5", "eval_episodes=4", "eval_warmup_epochs=0", "earl
 
 
 def main(argv: list[str]) -> int:
-    """A line per configuration and number of threads: what was hashed, and whether it is the same."""
     parser = parser_of(__doc__)
     parser.add_argument("before", type=Path, help="the checkout to compare with")
     parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")

@@ -42,8 +42,6 @@ class PromiseError(AssertionError):
 
 
 class Played(NamedTuple):
-    """What random play gave."""
-
     returns: list[float]
     steps_per_second: float
     resume: str
@@ -131,12 +129,8 @@ def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
     mean = f"{sum(played.returns) / len(played.returns):.2f}" if played.returns else "-"
     counts = [f"{len(played.returns)}", mean, f"{played.steps_per_second:,.0f}"]
     return [
-        short(envs.observation_space),
-        short(envs.action_space),
-        f"{envs.time_limit or '-'}",
-        played.resume,
-        *counts,
-    ]
+        short(envs.observation_space), short(envs.action_space), f"{envs.time_limit or '-'}", played.resume, *counts,
+    ]  # fmt: skip
 
 
 def keep(recording: EpisodeRecording, folder: Path, name: str) -> None:

@@ -28,9 +28,7 @@ def main(argv: list[str]) -> int:
     """Exit code: 1 when a variant failed."""
     parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", metavar="TERM", help="only variants that --list-envs TERM shows")
-    parser.add_argument(
-        "--timesteps", type=int, metavar="N", help=f"env steps of each (default: {ITERATIONS} iterations)"
-    )
+    parser.add_argument("--timesteps", type=int, metavar="N", help=f"env steps of each (or {ITERATIONS} iterations)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="variants side by side")
     arguments = parser.parse_args(argv)
 
@@ -41,11 +39,8 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # @last stays whose it is
         for done in run_all(commands, arguments.workers, {"STRIDE_RUNS": runs}):
             lines = done.output_tail.strip().splitlines() or ["(no output)"]
-            word = "FAILED" if done.returncode else "ok"
-            print(
-                f"{word:<7} {time.monotonic() - began:6.1f} s  {variants[done.index]:<32} {result(lines[-1])}",
-                flush=True,
-            )
+            word, seconds = "FAILED" if done.returncode else "ok", time.monotonic() - began
+            print(f"{word:<7} {seconds:6.1f} s  {variants[done.index]:<32} {result(lines[-1])}", flush=True)
             if done.returncode:
                 failed.append(variants[done.index])
                 print("\n".join(f"        | {line}" for line in lines[-TAIL:]), flush=True)
@@ -72,7 +67,6 @@ def command(variant: str, timesteps: int | None) -> list[str]:
 
 
 def result(line: str) -> str:
-    """The closing line of a quiet run, without the folder that is about to vanish."""
     return line.rpartition(". ")[0] or line
 
 

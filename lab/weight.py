@@ -32,8 +32,6 @@ HEAD = """\
 
 
 class Weight(NamedTuple):
-    """Of a room, or the most that it may have."""
-
     lines: int
     nodes: int
     row: str = ""  # of the mission, for which the limits were raised
@@ -96,10 +94,9 @@ def new_limits(weights: Mapping[str, Weight], limits: Mapping[str, Weight], row:
 
 
 def text_of(limits: Mapping[str, Weight]) -> str:
-    rooms = (
-        f'["{room}"]\nlines = {limit.lines:_}\nnodes = {limit.nodes:_}\nfor = "{limit.row}"\n'
-        for room, limit in limits.items()
-    )
+    rooms = []
+    for room, limit in limits.items():
+        rooms.append(f'["{room}"]\nlines = {limit.lines:_}\nnodes = {limit.nodes:_}\nfor = "{limit.row}"\n')
     return HEAD + "\n".join(rooms)
 
 

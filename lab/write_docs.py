@@ -11,7 +11,6 @@ PAGE = PROJECT / "docs" / "config.md"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     page = markdown()

@@ -50,11 +50,11 @@ def judge_dreams(config: Config, agent: Agent, run: RunDir) -> dict[str, float]:
         return {}
     start = agent.stopwatch.begin()
     errors = open_loop(agent.policy, agent.memory.sequences(SEQUENCES, length), STEPS, OBSERVED)
-    names = [quantity.name for quantity in config.spec.observations]
-    if len(names) != len(errors.names):
-        names = [name or "observation" for name in errors.names]
+    metric_names = [quantity.name for quantity in config.spec.observations]
+    if len(metric_names) != len(errors.names):
+        metric_names = [metric_name or "observation" for metric_name in errors.names]
     starts = tuple(int(count) for count in errors.starts.tolist())
-    dreams = Dreams(STEPS, tuple(names), errors.dreamt.tolist(), errors.unchanged.tolist(), starts)
+    dreams = Dreams(STEPS, tuple(metric_names), errors.dreamt.tolist(), errors.unchanged.tolist(), starts)
     write_dreams(run, dreams)
     agent.stopwatch.end("evaluate", start)
     return dreams.metrics()
@@ -68,7 +68,7 @@ def open_loop(policy: ModelPolicy, batch: Sequences, steps: tuple[int, ...], obs
     """
     horizon = max(steps)
     spaces = policy.model.senses.leaves
-    names = [name for name, _ in quantities(batch.obs, spaces)]
+    metric_names = [metric_name for metric_name, _ in quantities(batch.obs, spaces)]
     truth = [numbers.float() for _, numbers in quantities(batch.obs, spaces)]
     spread = torch.stack([x.var((0, 1), unbiased=False).sum() for x in truth])
     squares = torch.zeros(2, len(truth), len(steps), dtype=torch.float64, device=spread.device)  # dreamt, unchanged
@@ -87,7 +87,7 @@ def open_loop(policy: ModelPolicy, batch: Sequences, steps: tuple[int, ...], obs
                 squares[1, j, i] += (x[t] - x[t + step]).square().sum(-1)[counts].sum()
     scale = torch.where(spread > 0, spread, torch.nan)[:, None] * starts
     dreamt_error, unchanged_error = (squares / scale).sqrt()
-    return DreamErrors(names, dreamt_error, unchanged_error, starts)
+    return DreamErrors(metric_names, dreamt_error, unchanged_error, starts)
 
 
 def recognised(policy: ModelPolicy, batch: Sequences) -> Iterator[State]:
@@ -113,10 +113,10 @@ def quantities(obs: Obs, spaces: Spaces) -> Iterator[tuple[str, Tensor]]:
 
     K is 1 for a number, the count of options of a choice, the pixels of an image.
     """
-    for name, space in spaces.items():
-        value = obs[name] if isinstance(obs, dict) else obs
+    for metric_name, space in spaces.items():
+        value = obs[metric_name] if isinstance(obs, dict) else obs
         if is_image(space):
-            yield name, value.flatten(2)
+            yield metric_name, value.flatten(2)
             continue
         if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
             options = space.n if isinstance(space, gym.spaces.Discrete) else max(space.nvec)
@@ -124,4 +124,4 @@ def quantities(obs: Obs, spaces: Spaces) -> Iterator[tuple[str, Tensor]]:
         else:
             numbers = value.flatten(2)[..., None]
         for index, part in enumerate(numbers.unbind(2)):
-            yield f"{name} {index}".strip() if numbers.shape[2] > 1 else name, part
+            yield f"{metric_name} {index}".strip() if numbers.shape[2] > 1 else metric_name, part

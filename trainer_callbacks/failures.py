@@ -46,9 +46,9 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
     def report_hang(line: str) -> str:
         """The process is about to end by force, from another thread: only here the stack can still be written."""
         use_spare()
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        with open_run_log(run.run_log, quiet=True) as log:
-            log.critical(f"{line}\n{''.join(traceback.format_stack(frame))}")
+        stack_frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        with open_run_log(run.run_log, quiet=True) as log_lines:
+            log_lines.critical(f"{line}\n{''.join(traceback.format_stack(stack_frame))}")
         report(run, line)
         return f"{line}; {whereabouts(run, line)}"
 
@@ -97,8 +97,8 @@ def _report_start(config: Config, group: str, again: Resumption | None, error: B
         facts["settings_sha256"] = settings_hash(facts)
         run = RunDir.create(config.env_id, config.variant, config.seed, facts)
         finished = False
-    with open_run_log(run.run_log, quiet=True) as log:
-        log.critical("uncaught exception", exc_info=error)
+    with open_run_log(run.run_log, quiet=True) as log_lines:
+        log_lines.critical("uncaught exception", exc_info=error)
     line = line_of(error)
     if not finished:
         report(run, line)

@@ -65,30 +65,30 @@ class Resumption:
 
     def lines(self, worlds: str, now: Mapping[str, object]) -> list[str]:
         """What a person should know. `worlds`: exact or seam; `now`: what the bits depend on in this process."""
-        where = "before its first checkpoint; it begins anew"
+        position = "before its first checkpoint; it begins anew"
         if self.checkpoint:
-            where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(worlds, now)}"
-        lines = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {where}"]
+            position = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(worlds, now)}"
+        messages = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {position}"]
         if self.edited:
-            lines.append(f"edited by hand in config.json: {', '.join(self.edited)}")
+            messages.append(f"edited by hand in config.json: {', '.join(self.edited)}")
         if self.changed:
-            lines.append(f"changed: {', '.join(map(str, self.changed))}")
-        return lines
+            messages.append(f"changed: {', '.join(map(str, self.changed))}")
+        return messages
 
     def exactness(self, worlds: str, now: Mapping[str, object]) -> str:
         """exact, or what keeps the remainder of the run from being the one it would have been."""
-        then = {**self.sidecar, **self.sidecar.get("versions", {})}
-        present = {**now, **mapping(now["versions"])}
-        del present["versions"]
-        if then.get("device") != present["device"]:  # then the GPU's details say nothing more
-            present = {key: value for key, value in present.items() if key not in GPU}
+        saved_facts = {**self.sidecar, **self.sidecar.get("versions", {})}
+        present_facts = {**now, **mapping(now["versions"])}
+        del present_facts["versions"]
+        if saved_facts.get("device") != present_facts["device"]:  # then the GPU's details say nothing more
+            present_facts = {key: value for key, value in present_facts.items() if key not in GPU}
         reasons = []
-        for key, value in present.items():
-            if then.get(key) != value:
-                reasons.append(f"{key} {_printable(then.get(key, 'unknown'))} then, {_printable(value)} now")
-        keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
-        if keys:
-            reasons.append(f"{', '.join(keys)} changed")
+        for key, value in present_facts.items():
+            if saved_facts.get(key) != value:
+                reasons.append(f"{key} {_printable(saved_facts.get(key, 'unknown'))} then, {_printable(value)} now")
+        changed_keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
+        if changed_keys:
+            reasons.append(f"{', '.join(changed_keys)} changed")
         if self.edited and not self.changed:
             reasons.append("config.json was edited by hand")
         if worlds == "seam":
@@ -127,29 +127,29 @@ def find_resumption(
     edited = tuple(edits(facts, sidecar))
     if edited and not accept_changes:
         raise UserError(
-            f"{run.config_json} was edited by hand: {', '.join(edited)}; undo that and say it as key=value, or give "
-            "--accept-changes"
+            f"{run.config_json} was edited by hand: {', '.join(edited)}; undo that and say it as key=value, or "
+            "give --accept-changes"
         )
     chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
     chosen["workers"] = facts.get("workers")
     trust = trust_in(run, trusted)
     saved = sidecar.get("config", facts["config"])
-    for plain in (saved, facts["config"]):
-        check_names(plain, trust, run.id)
-    before = from_plain(saved, run.id, trust=trust)
-    if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
-        raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
-    after = from_plain(facts["config"], run.id, overrides, trust)
+    for plain_config in (saved, facts["config"]):
+        check_names(plain_config, trust, run.id)
+    saved_config = from_plain(saved, run.id, trust=trust)
+    if any(word.startswith("algo_id=") and word != f"algo_id={saved_config.algo_id}" for word in overrides):
+        raise UserError(f"algo_id {saved_config.algo_id} stays: another algorithm is another run")
+    wanted_config = from_plain(facts["config"], run.id, overrides, trust)
     if run.foreign:
-        check_foreign(after, run.id)
+        check_foreign(wanted_config, run.id)
     if path or "engine" in facts:  # else it failed before anything was chosen
-        before = _as_chosen(before, chosen, run.id)
-        if after.on_cuda != before.on_cuda:  # an engine is of its device
+        saved_config = _as_chosen(saved_config, chosen, run.id)
+        if wanted_config.on_cuda != saved_config.on_cuda:  # an engine is of its device
             chosen["engine"] = "auto"
-        after = _as_chosen(after, chosen, run.id)
+        wanted_config = _as_chosen(wanted_config, chosen, run.id)
     unmoved = not fork and path is not None and sidecar["env_steps"] == mapping(facts.get("parent")).get("env_steps")
-    changed = tuple(changes(before, after, may_differ=("seed",) if fork or unmoved else ()))
-    resume = Resumption(run, path, facts, sidecar, after, changed, notes, fork, edited, unmoved)
+    changed = tuple(changes(saved_config, wanted_config, may_differ=("seed",) if fork or unmoved else ()))
+    resume = Resumption(run, path, facts, sidecar, wanted_config, changed, notes, fork, edited, unmoved)
     if not resume.closing and path and not spent:
         _check_budget(resume, overrides)
     return resume
@@ -157,17 +157,19 @@ def find_resumption(
 
 def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
     """UserError where nothing is left to train: the budget is spent, or the run is over and nobody asked for more."""
-    done = resume.env_steps
+    steps_done = resume.env_steps
     budget = resume.config.max_timesteps
-    iteration = done // max(1, resume.sidecar.get("iterations", 0))  # a budget into which not one more fits is spent
-    more = f"more: --max-timesteps {2 * done}, or any number from {done + iteration} on"
+    iteration = steps_done // max(
+        1, resume.sidecar.get("iterations", 0)
+    )  # a budget into which not one more fits is spent
+    suggestion = f"more: --max-timesteps {2 * steps_done}, or any number from {steps_done + iteration} on"
     outcome = mapping(resume.facts.get("outcome"))
-    finished = resume.facts.get("status") == "finished" and done >= (outcome.get("env_steps") or 0)
+    finished = resume.facts.get("status") == "finished" and steps_done >= (outcome.get("env_steps") or 0)
     if finished and not resume.fork and not overrides:
-        raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {more}")
-    if done + iteration > budget:
-        done_words = f"{resume.source.id} has done {done:,} env steps"
-        raise UserError(f"{done_words}, a budget of {budget:,} is no room for {iteration:,} more; give it {more}")
+        raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {suggestion}")
+    if steps_done + iteration > budget:
+        done_words = f"{resume.source.id} has done {steps_done:,} env steps"
+        raise UserError(f"{done_words}, a budget of {budget:,} is no room for {iteration:,} more; give it {suggestion}")
 
 
 def _checkpoint(run: RunDir, name: str, may_step: bool) -> tuple[Path | None, tuple[str, ...]]:
@@ -203,15 +205,16 @@ def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[st
         unedited = sidecar.get("config_sha256", "") in ("", json_hash(mapping(facts["config"])))
     if unedited:
         return []
-    then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
-    now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
-    edited = [
-        ConfigChange(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)
+    saved_settings = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
+    present_settings = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
+    differing = [
+        key for key in {**saved_settings, **present_settings} if saved_settings.get(key) != present_settings.get(key)
     ]
+    edited = [ConfigChange(key, saved_settings.get(key), present_settings.get(key)) for key in differing]
     if "config" not in sidecar or not edited:
         return ["it no longer has the hash it was written with"]
-    more = [f"and {len(edited) - MOST} more"] if len(edited) > MOST else []
-    return [_printable(change) for change in edited[:MOST]] + more
+    remainder = [f"and {len(edited) - MOST} more"] if len(edited) > MOST else []
+    return [*map(_printable, edited[:MOST]), *remainder]
 
 
 def host_facts(device: torch.device = CPU) -> dict[str, Any]:
@@ -251,13 +254,13 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
 def adopt(run: RunDir, resume: Resumption) -> None:
     """Give a fork its parent's checkpoint, under its name there, and rows."""
     assert resume.checkpoint is not None
-    copy = run.checkpoints / resume.checkpoint.name
-    run_files.copy(resume.checkpoint, copy)
+    checkpoint_copy = run.checkpoints / resume.checkpoint.name
+    run_files.copy(resume.checkpoint, checkpoint_copy)
     segments = run.checkpoints / checkpoint_set.SEGMENTS
     run_files.make_folder(segments)
-    for name in resume.sidecar.get("segments", []):  # of the exact form, as facts_of checked
-        run_files.copy(resume.source.checkpoints / checkpoint_set.SEGMENTS / name, segments / name)
+    for segment_name in resume.sidecar.get("segments", []):  # of the exact form, as facts_of checked
+        run_files.copy(resume.source.checkpoints / checkpoint_set.SEGMENTS / segment_name, segments / segment_name)
     if run_files.exists(resume.source.metrics_csv):
         run_files.copy(resume.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in resume.sidecar.items() if key != "file"}
-    checkpoint_set.seal(copy, facts, ("best", "last"))
+    checkpoint_set.seal(checkpoint_copy, facts, ("best", "last"))

@@ -67,15 +67,15 @@ class AtPlateau(Callback):
         best = "a number" if self.best is None else f"{self.best:g}"
         self.plateaus += 1
         self.waited = 0
-        text = f"plateau at {env_steps:,} env steps, {config.patience} in a row no better than {best}"
-        text += f" in {config.metric}"
+        description = f"plateau at {env_steps:,} env steps, {config.patience} in a row no better than {best}"
+        description += f" in {config.metric}"
         if config.scale and (config.times is None or self.plateaus <= config.times):
             self.factors = {key: self.factors[key] * factor for key, factor in config.scale.items()}
             changes = [f"{key} x {factor:g} from now on" for key, factor in self.factors.items()]
-            log.info(f"{text}: {', '.join(changes)}")
+            log.info(f"{description}: {', '.join(changes)}")
         elif config.then == "stop":
             self.over = True
-            log.info(f"{text}: the training ends")
+            log.info(f"{description}: the training ends")
 
     def _should_be_in(self, row: Mapping[str, float]) -> bool:
         """Rows without an evaluation hold none of its metrics, and before the first update nothing was learnt."""

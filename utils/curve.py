@@ -81,45 +81,43 @@ class Axes(NamedTuple):
 
 def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
     """Episode reward over env steps: training thin, validation strong with its points, the goal dashed."""
-    lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
-    legend = [(line.style, line.style) for line in lines if line.points]
-    return _picture(title, lines, goal, legend, dots=lines[1].points)
+    curve_lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
+    legend = [(line.style, line.style) for line in curve_lines if line.points]
+    return _picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
 
 
 def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point], goal: float | None) -> str:
     """Several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
-    lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
-    lines.append(CurveLine(_thin(mean), "mean", 3.0))
-    return _picture(title, lines, goal, [("seed", "seed"), ("mean", "mean")])
+    curve_lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
+    curve_lines.append(CurveLine(_thin(mean), "mean", 3.0))
+    return _picture(title, curve_lines, goal, [("seed", "seed"), ("mean", "mean")])
 
 
 def group_svg(title: str, seeds: Sequence[Sequence[Point]], band: Band, goal: float | None) -> str:
     """Seeds thin, their median bold in its band, the goal dashed."""
-    lines = [CurveLine(_thin(seed), "thin", 1.0) for seed in seeds]
-    lines.append(CurveLine(band.mean, "mean", 3.0))
+    curve_lines = [CurveLine(_thin(seed), "thin", 1.0) for seed in seeds]
+    curve_lines.append(CurveLine(band.mean, "mean", 3.0))
     bands = {"spread": band} if len(seeds) > 1 else {}
-    return _picture(title, lines, goal, [("thin", "seed"), ("mean", "median, middle half")], bands)
+    return _picture(title, curve_lines, goal, [("thin", "seed"), ("mean", "median, middle half")], bands)
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
     """A line for each band, at most as many as there are CLASSES, the goal dashed."""
     legend = list(zip(CLASSES[: len(bands)], bands, strict=True))
-    lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
-    return _picture(title, lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
+    curve_lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
+    return _picture(title, curve_lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
 
 
 def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:
     """Several curves, each in a colour of its own with its name below the title, the goal dashed."""
-    lines = []
+    curve_lines = []
     labels = []
-    for index, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[index % len(COLOURS)]
-        lines.append(CurveLine(_thin(points), "several", 2.0, colour))
-        y = TOP + 12 + 15 * index
-        labels.append(
-            f'<text x="{WIDTH - RIGHT - 4}" y="{y}" text-anchor="end" style="fill: {colour}">{escape(name)}</text>'
-        )
-    return _picture(title, lines, goal, [], labels=labels)
+    for line_index, (curve_name, points) in enumerate(curves.items()):
+        line_colour = COLOURS[line_index % len(COLOURS)]
+        curve_lines.append(CurveLine(_thin(points), "several", 2.0, line_colour))
+        position = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * line_index}" text-anchor="end"'
+        labels.append(f'<text {position} style="fill: {line_colour}">{escape(curve_name)}</text>')
+    return _picture(title, curve_lines, goal, [], labels=labels)
 
 
 def _picture(
@@ -133,80 +131,77 @@ def _picture(
 ) -> str:
     """The complete SVG."""
     points = [point for line in lines for point in line.points]
-    points += [point for band in bands.values() for edge in band for point in edge]
-    heights = [point.y for point in points] + ([] if goal is None else [goal])
-    y_ticks = ticks(min(heights, default=0.0), max(heights, default=1.0))
+    points += [point for band in bands.values() for band_edge in band for point in band_edge]
+    y_values = [point.y for point in points] + ([] if goal is None else [goal])
+    y_ticks = ticks(min(y_values, default=0.0), max(y_values, default=1.0))
     axes = Axes(max((point.x for point in points), default=1.0) or 1.0, y_ticks[0], y_ticks[-1])
-    body = _grid(axes, y_ticks) + _goal(axes, goal)
-    for style, band in bands.items():
-        body.append(f'<polygon class="{style}" points="{axes.path((*band.low, *band.high[::-1]))}"/>')
+    elements = _grid(axes, y_ticks) + _goal(axes, goal)
+    for line_style, band in bands.items():
+        elements.append(f'<polygon class="{line_style}" points="{axes.path((*band.low, *band.high[::-1]))}"/>')
     for line in lines:
         stroke = f' stroke="{line.colour}"' if line.colour else ""
+        pen = f'fill="none" stroke-width="{line.width}" stroke-linejoin="round"{stroke}'
         if line.points:
-            body.append(
-                f'<polyline class="{line.style}" points="{axes.path(line.points)}" fill="none" '
-                f'stroke-width="{line.width}" stroke-linejoin="round"{stroke}/>'
-            )
+            elements.append(f'<polyline class="{line.style}" points="{axes.path(line.points)}" {pen}/>')
     if len(dots) <= MOST_DOTS:
-        body += [f'<circle class="dot" cx="{axes.x(dot.x)}" cy="{axes.y(dot.y)}" r="3"/>' for dot in dots]
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-            f'width="{WIDTH}" height="{HEIGHT}">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}</style>",
-            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
-            f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
-            *body,
-            *labels,
-            *_legend(legend),
-            "</svg>",
-            "",
-        ]
-    )
+        elements += [f'<circle class="dot" cx="{axes.x(dot.x)}" cy="{axes.y(dot.y)}" r="3"/>' for dot in dots]
+    return svg_card(title, WIDTH, HEIGHT, LEFT, [*elements, *labels, *_legend(legend)])
+
+
+def svg_card(title: str, width: int, height: int, title_x: int, body: Sequence[str], line_style: str = "") -> str:
+    """A complete SVG: a card with its title, and `body` on it; `style` is CSS beside STYLE."""
+    size = f'viewBox="0 0 {width} {height}" role="img" width="{width}" height="{height}"'
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+        f"<title>{escape(title)}</title>",
+        f"<style>{STYLE}{line_style}</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
+        f'<text class="title" x="{title_x}" y="26">{escape(title)}</text>',
+    ]
+    return "\n".join([*head, *body, "</svg>", ""])
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """About `count` round numbers (1, 2 or 5 times a power of ten) that span [low, high]."""
     if high <= low:
-        half = max(abs(low) * 0.1, 1.0)
-        low, high = low - half, high + half
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [index * step for index in range(first, last + 1)]
+        half_range = max(abs(low) * 0.1, 1.0)
+        low, high = low - half_range, high + half_range
+    raw_step = (high - low) / count
+    magnitude = 10.0 ** math.floor(math.log10(raw_step))
+    tick_step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= raw_step * 0.999)
+    first_index, last_index = math.floor(low / tick_step + 1e-9), math.ceil(high / tick_step - 1e-9)
+    return [line_index * tick_step for line_index in range(first_index, last_index + 1)]
 
 
 def _thin(points: Sequence[Point]) -> list[Point]:
     """The finite points; means of neighbours, so that a long run makes no larger file than a short one."""
-    finite = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
-    size = math.ceil(len(finite) / POINTS)
-    if size <= 1:
-        return finite
-    groups = [finite[start : start + size] for start in range(0, len(finite), size)]
+    finite_points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+    group_size = math.ceil(len(finite_points) / POINTS)
+    if group_size <= 1:
+        return finite_points
+    groups = [finite_points[start : start + group_size] for start in range(0, len(finite_points), group_size)]
     return [Point(group[-1].x, sum(point.y for point in group) / len(group)) for group in groups]
 
 
 def _grid(axes: Axes, y_ticks: list[float]) -> list[str]:
     bottom = HEIGHT - BOTTOM
-    lines = []
+    elements = []
     for tick in y_ticks:
         y = axes.y(tick)
-        lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        lines.append(f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{short(tick)}</text>')
+        elements.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        elements.append(f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{short(tick)}</text>')
     for tick in ticks(0.0, axes.x_high):
         if tick <= axes.x_high:
             x = axes.x(tick)
-            lines.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
-            lines.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{short(tick)}</text>')
-    lines.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
-    lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" text-anchor="middle">env steps</text>')
+            elements.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
+            elements.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{short(tick)}</text>')
+    elements.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+    elements.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" text-anchor="middle">env steps</text>')
     middle = (TOP + bottom) / 2
-    lines.append(
+    elements.append(
         f'<text x="18" y="{middle:g}" text-anchor="middle" transform="rotate(-90 18 {middle:g})">episode reward</text>'
     )
-    return lines
+    return elements
 
 
 def _goal(axes: Axes, goal: float | None) -> list[str]:
@@ -223,12 +218,12 @@ def _goal(axes: Axes, goal: float | None) -> list[str]:
 
 def _legend(entries: list[tuple[str, str]]) -> list[str]:
     """(class, name) side by side behind the title, of many one below the other in the plot."""
-    lines = []
-    reach = 26 + 6 * max([5, *(len(name) for _, name in entries)])
-    for index, (style, name) in enumerate(reversed(entries)):
-        x, y = WIDTH - RIGHT - reach - (reach + 20) * index, 22
+    elements = []
+    entry_width = 26 + 6 * max([5, *(len(curve_name) for _, curve_name in entries)])
+    for line_index, (line_style, curve_name) in enumerate(reversed(entries)):
+        x, y = WIDTH - RIGHT - entry_width - (entry_width + 20) * line_index, 22
         if len(entries) > MOST_BESIDE:
-            x, y = LEFT + 12, TOP + 12 + 18 * (len(entries) - 1 - index)
-        lines.append(f'<line class="{style}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
-        lines.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(name)}</text>')
-    return lines
+            x, y = LEFT + 12, TOP + 12 + 18 * (len(entries) - 1 - line_index)
+        elements.append(f'<line class="{line_style}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
+        elements.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(curve_name)}</text>')
+    return elements

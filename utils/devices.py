@@ -24,13 +24,13 @@ def training_device(name: str) -> torch.device:
         return CPU
     if torch.version.cuda is None or not torch.cuda.is_available():
         raise UserError(f"device: {name}: torch finds no CUDA device ({why_no_cuda()}); device: cpu trains here")
-    index = int(name.partition(":")[2] or 0)
-    count = torch.cuda.device_count()
-    if index >= count:
-        raise UserError(f"device: {name}: there {_counted(count)}")
+    device_index = int(name.partition(":")[2] or 0)
+    device_count = torch.cuda.device_count()
+    if device_index >= device_count:
+        raise UserError(f"device: {name}: there {_counted(device_count)}")
     if find_spec("cupy") is None:
         raise UserError("device: cuda needs CuPy: pip install 'stride-rl[gpu]'")
-    return torch.device("cuda", index)
+    return torch.device("cuda", device_index)
 
 
 def why_no_cuda() -> str:
@@ -84,7 +84,7 @@ def driver_version(text: str) -> str:
     return match[1] if match else "unknown"
 
 
-def _counted(count: int) -> str:
-    if count == 1:
+def _counted(device_count: int) -> str:
+    if device_count == 1:
         return "is 1 CUDA device, cuda:0"
-    return f"are {count} CUDA devices, cuda:0 {'and' if count == 2 else 'to'} cuda:{count - 1}"
+    return f"are {device_count} CUDA devices, cuda:0 {'and' if device_count == 2 else 'to'} cuda:{device_count - 1}"

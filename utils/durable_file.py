@@ -102,7 +102,7 @@ def relink(link: Path, target: Path) -> None:
 
 def sweep(folder: Path) -> int:
     """Delete what was being written in the folder by processes that are gone."""
-    swept = 0
+    removed = 0
     for path in folder.iterdir():
         match = TEMPORARY.fullmatch(path.name)
         if not match or int(match[1]) == os.getpid() or not _gone(int(match[1])):
@@ -111,8 +111,8 @@ def sweep(folder: Path) -> int:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        swept += 1
-    return swept
+        removed += 1
+    return removed
 
 
 def check_room(folder: Path, needed: int) -> None:

@@ -48,19 +48,19 @@ def source_hash() -> str:
 def code_hash(module: str) -> str:
     """The hash of an imported module, or of the complete package that it belongs to; "" where it has no files."""
     package = vars(sys.modules[module.split(".")[0]])
-    files = sorted(path for folder in package.get("__path__", ()) for path in Path(folder).rglob("*.py"))
+    source_files = sorted(path for folder in package.get("__path__", ()) for path in Path(folder).rglob("*.py"))
     module_file = vars(sys.modules[module]).get("__file__")
-    if not files and module_file:
-        files = [Path(module_file)]
+    if not source_files and module_file:
+        source_files = [Path(module_file)]
     digest = hashlib.sha256()
-    for path in files:
+    for path in source_files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16] if files else ""
+    return digest.hexdigest()[:16] if source_files else ""
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout
+    completed = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True)
+    return completed.stdout
 
 
 def provenance() -> dict[str, Any]:
@@ -95,16 +95,16 @@ def command() -> str:
 @contextmanager
 def called(name: str, arguments: Sequence[str]) -> Iterator[None]:
     """While a program calls what a person would type as a command."""
-    before = _called.set([*spelled(name), *arguments])
+    previous_command = _called.set([*spelled(name), *arguments])
     try:
         yield
     finally:
-        _called.reset(before)
+        _called.reset(previous_command)
 
 
 def _single(arguments: list[str]) -> list[str]:
     """The arguments for this run alone: a group passes its name to its runs, and keeps them quiet."""
     if "--group" not in arguments:
         return arguments
-    index = arguments.index("--group")
-    return [word for word in (*arguments[:index], *arguments[index + 2 :]) if word != "--quiet"]
+    group_index = arguments.index("--group")
+    return [word for word in (*arguments[:group_index], *arguments[group_index + 2 :]) if word != "--quiet"]

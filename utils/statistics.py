@@ -16,8 +16,8 @@ def iqm(x: ArrayLike) -> float:
     values = np.sort(np.asarray(x, np.float64).reshape(-1))
     if not values.size:
         raise ValueError("the interquartile mean of no values")
-    cut = values.size // 4
-    return float(values[cut : values.size - cut].mean())
+    quarter_count = values.size // 4
+    return float(values[quarter_count : values.size - quarter_count].mean())
 
 
 def interval(
@@ -32,8 +32,8 @@ def interval(
     if not values.size:
         raise ValueError("an interval of no values")
     picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
-    results = [statistic(values[pick]) for pick in picks]
-    low, high = np.quantile(results, [(1 - level) / 2, (1 + level) / 2])
+    resample_values = [statistic(values[pick]) for pick in picks]
+    low, high = np.quantile(resample_values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

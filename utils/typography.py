@@ -44,60 +44,60 @@ def duration(seconds: float) -> str:
 
 def short(value: float) -> str:
     """20k, 1.5M: for the ticks of an axis."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
+    for unit_size, unit_letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit_size:
+            return f"{value / unit_size:.3g}{unit_letter}"
     return f"{value:.3g}"
 
 
 def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
     """The last `width` values as blocks between their own lowest and highest; a gap where one is not a number."""
-    blocks = ASCII_BLOCKS if ascii_only else BLOCKS
-    tail = list(values)[max(0, len(values) - width) :] if width > 0 else []
-    finite = [value for value in tail if math.isfinite(value)]
-    if not finite:
-        return " " * len(tail)
-    low, high = min(finite), max(finite)
+    characters = ASCII_BLOCKS if ascii_only else BLOCKS
+    last_values = list(values)[max(0, len(values) - width) :] if width > 0 else []
+    finite_values = [value for value in last_values if math.isfinite(value)]
+    if not finite_values:
+        return " " * len(last_values)
+    low, high = min(finite_values), max(finite_values)
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # a constant is neither low nor high
-        return "".join(blocks[3] if math.isfinite(value) else " " for value in tail)
-    scale = (len(blocks) - 1) / (high - low)
-    return "".join(blocks[round((value - low) * scale)] if math.isfinite(value) else " " for value in tail)
+        return "".join(characters[3] if math.isfinite(value) else " " for value in last_values)
+    scale = (len(characters) - 1) / (high - low)
+    return "".join(characters[round((value - low) * scale)] if math.isfinite(value) else " " for value in last_values)
 
 
 def bar(fraction: float, width: int, ascii_only: bool = False) -> tuple[str, str]:
     """(done, still to do), `width` characters together."""
-    halves = round(2 * width * min(1.0, max(0.0, fraction)))
-    full, half = divmod(halves, 2)
+    half_blocks = round(2 * width * min(1.0, max(0.0, fraction)))
+    full_blocks, half_block = divmod(half_blocks, 2)
     if ascii_only:
-        return "#" * full, "-" * (width - full)
-    return "━" * full + "╸" * half, "─" * (width - full - half)
+        return "#" * full_blocks, "-" * (width - full_blocks)
+    return "━" * full_blocks + "╸" * half_block, "─" * (width - full_blocks - half_block)
 
 
 def area_chart(xs: Sequence[float], ys: Sequence[float], width: int = 64, height: int = 8) -> str:
     """A filled curve in `height` lines of text with its range on the left; gaps are bridged."""
     columns = _columns(xs, ys, width)
     low, high = min(columns), max(columns)
-    scale = (8 * height - 1) / (high - low) if high > low else 0.0
-    eighths = [1 + round((value - low) * scale) for value in columns]
-    labels = {0: number(high, 1), height - 1: number(low, 1)}
-    margin = max(map(len, labels.values()))
-    lines = []
+    eighths_per_unit = (8 * height - 1) / (high - low) if high > low else 0.0
+    eighths = [1 + round((value - low) * eighths_per_unit) for value in columns]
+    line_labels = {0: number(high, 1), height - 1: number(low, 1)}
+    label_width = max(map(len, line_labels.values()))
+    text_lines = []
     for line in range(height):
-        base = 8 * (height - 1 - line)
-        cells = "".join(" " if top <= base else BLOCKS[min(top - base, 8) - 1] for top in eighths)
-        lines.append(f"{labels.get(line, ''):>{margin}} ┤{cells}".rstrip())
-    foot = f"{plain(xs[0])}{f'{plain(xs[-1])} env steps':>{max(1, width - len(plain(xs[0])))}}"
-    return "\n".join([*lines, f"{'':>{margin}} └{'─' * width}", f"{'':>{margin}}  {foot}"])
+        line_bottom = 8 * (height - 1 - line)
+        line_cells = "".join(" " if top <= line_bottom else BLOCKS[min(top - line_bottom, 8) - 1] for top in eighths)
+        text_lines.append(f"{line_labels.get(line, ''):>{label_width}} ┤{line_cells}".rstrip())
+    axis_labels = f"{plain(xs[0])}{f'{plain(xs[-1])} env steps':>{max(1, width - len(plain(xs[0])))}}"
+    return "\n".join([*text_lines, f"{'':>{label_width}} └{'─' * width}", f"{'':>{label_width}}  {axis_labels}"])
 
 
 def _columns(xs: Sequence[float], ys: Sequence[float], width: int) -> list[float]:
     """`ys` averaged over `width` equal stretches of the ascending `xs`; a line is drawn across empty stretches."""
-    span = (xs[-1] - xs[0]) or 1.0
+    x_span = (xs[-1] - xs[0]) or 1.0
     stretches: dict[int, list[float]] = {}
     for x, y in zip(xs, ys, strict=True):
-        stretches.setdefault(min(int((x - xs[0]) / span * width), width - 1), []).append(y)
-    means = {place: sum(stretch) / len(stretch) for place, stretch in stretches.items()}
-    line = [means[0]]
-    for (left, low), (right, high) in pairwise(means.items()):
-        line += [low + (high - low) / (right - left) * step for step in range(1, right - left)] + [high]
-    return line + line[-1:] * (width - len(line))
+        stretches.setdefault(min(int((x - xs[0]) / x_span * width), width - 1), []).append(y)
+    stretch_means = {column_index: sum(stretch) / len(stretch) for column_index, stretch in stretches.items()}
+    column_values = [stretch_means[0]]
+    for (left, low), (right, high) in pairwise(stretch_means.items()):
+        column_values += [low + (high - low) / (right - left) * step for step in range(1, right - left)] + [high]
+    return column_values + column_values[-1:] * (width - len(column_values))

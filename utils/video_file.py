@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -113,15 +114,13 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
         stream = container.streams.video[0]
         every = max(1, -(-stream.frames // most))
         height = max(1, round(stream.height * width / stream.width))
-        frames = [
-            Image.fromarray(frame.to_ndarray(format="rgb24", width=width, height=height))
-            for number, frame in enumerate(container.decode(stream))
-            if number % every == 0
-        ]
-        shown = max(20, round(1000 * every / float(stream.average_rate)))  # milliseconds; less is taken for slow
-        out = io.BytesIO()
-        frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=shown, loop=0)
-    return Gif(out.getvalue(), height, width)
+        shown = islice(container.decode(stream), 0, None, every)
+        pixels = [frame.to_ndarray(format="rgb24", width=width, height=height) for frame in shown]
+        images = [Image.fromarray(picture) for picture in pixels]
+        milliseconds = max(20, round(1000 * every / float(stream.average_rate)))  # less is taken for slow
+        output = io.BytesIO()
+        images[0].save(output, "GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
+    return Gif(output.getvalue(), height, width)
 
 
 @contextmanager

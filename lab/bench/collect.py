@@ -1,8 +1,6 @@
 """How fast collecting and cutting minibatches are.
 
-    python -m lab.bench.collect --n-envs 8,64
-
-Every figure is the median of repeated timings in this process; a figure from a shared machine is worth its ratio only.
+python -m lab.bench.collect --n-envs 8,64
 """
 
 import itertools
@@ -27,7 +25,6 @@ N_STEPS, REPEATS = 128, 5  # of a rollout; timings per figure
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="any Gymnasium id")
     parser.add_argument("--n-envs", default="8,64", metavar="N[,N...]", help="worlds side by side")

@@ -35,7 +35,6 @@ LIMIT, FRACTION = "memory limit", "fraction of limit"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="fast environments")
     parser.add_argument("--all", action="store_true", help="every fast environment, and 65536 worlds as well")
@@ -75,7 +74,6 @@ def main(argv: list[str]) -> int:
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
-    """A line for each environment, at the most worlds that the slow peer was given."""
     slow = PEERS[-1]
     rows_of = {env_id: [(size, row) for size, row in rows.items() if slow in row] for env_id, rows in figures.items()}
     lines = {f"{env_id}, {rows[-1][0]:,}": rows[-1][1] for env_id, rows in rows_of.items() if rows}
@@ -135,7 +133,6 @@ def sync(env_id: str, size: int) -> Contender | None:
 
 
 def native(env_id: str, size: int) -> Contender | None:
-    """Gymnasium's own vectorized environment, which it has for a few ids."""
     if gymnasium.spec(env_id).vector_entry_point is None:
         return None
     return of_gymnasium(gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point"))
@@ -153,13 +150,12 @@ def copying(env_id: str, size: int) -> Contender:
 
 
 def actions_of(env: VecEnv) -> torch.Tensor:
-    """Random ones [STEPS, N, ...]."""
     return torch.stack([*random_actions(env.action_space, STEPS, env.num_envs)])
 
 
-MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
-    zip((*OURS, *PEERS, LIMIT), (kernel, single, face, native, sync, copying), strict=True)
-)
+MAKERS: dict[str, Callable[[str, int], Contender | None]] = {
+    OURS[0]: kernel, OURS[1]: single, OURS[2]: face, PEERS[0]: native, PEERS[1]: sync, LIMIT: copying,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -54,7 +54,6 @@ class Row(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--record", action="store_true", help="write docs/export.md's table and its figures")
     asked = parser.parse_args(argv)
@@ -71,7 +70,6 @@ def main(argv: list[str]) -> int:
 
 
 def record(rows: list[Row]) -> None:
-    """In the figures and on the page."""
     facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
     write_json(FIGURES, {**facts, "rows": [row._asdict() for row in rows]})
     with replacing(PAGE) as file:
@@ -87,7 +85,6 @@ def trained(words: tuple[str, ...]) -> LoadedRun:
 
 
 def measured(name: str, loaded: LoadedRun) -> Row:
-    """Every kind of file that this policy can be, verified and timed."""
     policy = deployed(loaded)
     known = samples(loaded, policy.face, OBSERVATIONS)
     times: dict[str, float] = {}

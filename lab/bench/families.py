@@ -45,8 +45,6 @@ BY_RULE = "bits and resume decide, no stopwatch"
 
 
 class Family(NamedTuple):
-    """One environment that stands for many."""
-
     env_id: str
     package: str = ""  # without which there is none of them
     extra: str = ""  # that installs it
@@ -70,14 +68,11 @@ class Contender(NamedTuple):
 
     run: Callable[[], object]
     close: Callable[[], object]
-    resume: str = ""
-    """exact or seam, of a backend of ours"""
+    resume: str = ""  # exact or seam, of a backend of ours
     steps: int = 1
 
 
 class Measured(NamedTuple):
-    """Of one family."""
-
     rates: dict[str, float]  # env steps per second, by the contender's name
     resumes: dict[str, str]  # of ours
     refused: dict[str, str]  # why others of ours are not among them
@@ -86,7 +81,6 @@ class Measured(NamedTuple):
 
 
 def families(names: str, worlds: int, seconds: float, repeats: int, json: Path | None) -> int:
-    """Measure and tell each family; exit code."""
     torch.set_num_threads(1)
     print(machine(1))
     print(f"env steps per second of {worlds} worlds, median of {repeats} x {seconds:g} s in turns")
@@ -116,15 +110,10 @@ def chosen(names: str) -> list[str]:
     return wanted
 
 
-def config_of(family: Family, worlds: int) -> Config:
-    """Worlds as `train.py ID:ppo` would have them; UserError, with its cure, where they cannot be had."""
+def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measured:
     if family.package and find_spec(family.package) is None:
         raise UserError(f"it needs {family.package}: pip install 'stride-rl[{family.extra}]'")
-    return replace(load_general(f"{family.env_id}:ppo", (), task_of), n_envs=worlds)
-
-
-def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measured:
-    config, refused = config_of(family, worlds), dict[str, str]()
+    config, refused = replace(load_general(f"{family.env_id}:ppo", (), task_of), n_envs=worlds), dict[str, str]()
     who: dict[str, Contender] = {}
     try:
         who |= ours(config, refused)

@@ -7,7 +7,7 @@ head and two nodes of one CPU, is there before; its workers are each command's o
 import numpy as np
 
 from lab.bench.pairs import measured
-from lab.faults.nodes import cluster
+from lab.faults.pauses import cluster
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.places import PROJECT

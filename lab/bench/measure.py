@@ -41,35 +41,20 @@ C = TypeVar("C", bound=Config)
 def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
     """SB3's defaults in our words, but for the size of a rollout: the same work on both sides."""
     config = PPOConfig(
-        env_id=env_id,
-        variant="bench",
-        algo_id="ppo",
-        n_envs=n_envs,
-        n_steps=n_steps,
-        n_epochs=EPOCHS,
-        batch_size=1 / MINIBATCHES,
-        hidden_dims=(64, 64),
-        optimizer="adam",
-        max_timesteps=n_envs * n_steps,
+        env_id=env_id, variant="bench", algo_id="ppo", n_envs=n_envs, n_steps=n_steps, n_epochs=EPOCHS,
+        batch_size=1 / MINIBATCHES, hidden_dims=(64, 64), optimizer="adam", max_timesteps=n_envs * n_steps,
         log_freq_epochs=5,  # as a run of 1M steps in rollouts of 8 x 128 takes by itself
-        engine="eager",
-        threads=threads,
-        early_stop_on_eval_threshold=False,
-        eval_freq_epochs=None,
-        test_episodes=0,
-    )
+        engine="eager", threads=threads, early_stop_on_eval_threshold=False, eval_freq_epochs=None, test_episodes=0,
+    )  # fmt: skip
     check(config, "bench")
     return config
 
 
 def lasting(config: C, iterations: int) -> C:
-    """The same with a budget of so many."""
     return replace(config, max_timesteps=config.iteration_steps * iterations)
 
 
 class Trained(NamedTuple):
-    """An agent after its run, and how long that took with all that belongs to it."""
-
     agent: Agent
     seconds: float
 
@@ -87,7 +72,6 @@ def trained(config: Config, agent: Agent | None = None) -> Trained:
 
 
 def median_of(values: list[float]) -> Figures:
-    """As it lies in a file of figures, with all it is the median of."""
     return {"median": statistics.median(values), "all": values}
 
 
@@ -104,8 +88,6 @@ def machine(threads: int, *packages: str) -> str:
 
 
 class Span(NamedTuple):
-    """One call, in seconds of the performance counter."""
-
     began: float
     ended: float
 

@@ -36,18 +36,13 @@ ALLOWED = 1.02  # ratio of seconds: less is noise of a shared machine
 
 
 class Cost(NamedTuple):
-    """What one run of the command took, in seconds."""
-
     wall: float
     cpu: float
-    printed: float
-    """the last number it printed, a rate per second"""
-    phases: dict[str, float]
-    """seconds of the training, where it was one"""
+    printed: float  # the last number it printed, a rate per second
+    phases: dict[str, float]  # seconds of the training, where it was one
 
 
 def main(argv: list[str]) -> int:
-    """Alternate, print each pair as it is there, then the verdict."""
     parser = parser_of(__doc__)
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=11, help="how many (default 11)")
@@ -79,7 +74,6 @@ def main(argv: list[str]) -> int:
 
 
 def seeds_of(text: str) -> range:
-    """`1-20`, or one number."""
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
 
@@ -91,7 +85,6 @@ def is_checkout(folder: Path) -> None:
 
 @contextmanager
 def default_runs() -> Iterator[Path]:
-    """A folder for runs that is gone afterwards: nobody's @last moves."""
     before = os.environ.get("STRIDE_RUNS")
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         os.environ["STRIDE_RUNS"] = folder
@@ -123,18 +116,15 @@ def measured(folder: Path, command: Sequence[str], printed: bool = False, **envi
 
 
 def phases_of(config_json: Path) -> dict[str, float]:
-    """The seconds of a training by phase."""
     outcome = read_json(config_json)["outcome"]
     return {phase: outcome["seconds"] * part for phase, part in (outcome.get("phases") or {}).items()}
 
 
 def told(cost: Cost, printed: bool) -> str:
-    """One run in words."""
     return f"{cost.printed:,.6g}" if printed else f"{cost.wall:.2f} s ({cost.cpu:.2f} s CPU)"
 
 
 def shares(costs: Sequence[Cost]) -> str:
-    """Of the time of all these trainings together."""
     total = sum(sum(cost.phases.values()) for cost in costs)
     names = dict.fromkeys(name for cost in costs for name in cost.phases)
     return ", ".join(f"{name} {sum(cost.phases.get(name, 0.0) for cost in costs) / total:.1%}" for name in names)

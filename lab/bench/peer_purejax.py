@@ -34,7 +34,6 @@ def _apply(net: Net, x: Array) -> Array:
 
 
 def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, Array, Array]:
-    """CartPole with a fresh start where an episode ends: state, age, done."""
     x, x_dot, theta, theta_dot = state.T
     force = jnp.where(action == 1, 10.0, -10.0)
     cosine, sine = jnp.cos(theta), jnp.sin(theta)
@@ -49,8 +48,6 @@ def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, A
 
 
 class Training:
-    """The compiled iteration and its state."""
-
     def __init__(self, config: PPOConfig) -> None:
         sizes = (config.n_steps, config.n_epochs, config.minibatch_size)
         n_envs, widths = config.n_envs, config.hidden_dims
@@ -62,7 +59,6 @@ class Training:
         self._iterate = jax.jit(lambda state: _iteration(state, *sizes))
 
     def ready(self, iterations: int) -> Ready:
-        """So many rollouts and their updates more."""
         return Ready(lambda: self._run(iterations), lambda: None)
 
     def _run(self, iterations: int) -> None:

@@ -16,6 +16,7 @@ from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SAC
 
 SB3, SBX = "stable_baselines3", "sbx"  # to import
 PACKAGES = (SB3, SBX, "jax", "ale_py")  # whose versions figures name
+GAMES = "ALE/"
 FRAMES = 4  # of a stack, as the general settings for images have it
 
 
@@ -32,8 +33,6 @@ class Peer(Protocol):
 
 
 class Ready(NamedTuple):
-    """A training that was built, and not yet begun."""
-
     run: Callable[[], object]
     close: Callable[[], object]
 
@@ -47,7 +46,6 @@ def library(config: Config, module: str, iterations: int, threads: int | None = 
 
 
 def sbx_ppo(config: PPOConfig) -> Callable[[int], Ready]:
-    """So many iterations more of one training, whose programs are compiled once."""
     peer = algorithm(config, SBX, worlds_of(config))
 
     def ready(iterations: int) -> Ready:
@@ -92,7 +90,7 @@ def rate(value: float | Schedule) -> float | Callable[[float], float]:
 def worlds_of(config: Config) -> Worlds:
     """Their loop over Python objects; of games their AtariWrapper, where a lost life ends nothing, as with us."""
     vec_env = importlib.import_module(f"{SB3}.common.vec_env")
-    if not _is_game(config.env_id):
+    if not config.env_id.startswith(GAMES):
         plain: Worlds = vec_env.DummyVecEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
         return plain
     wrapper = importlib.import_module(f"{SB3}.common.atari_wrappers").AtariWrapper
@@ -105,12 +103,8 @@ def worlds_of(config: Config) -> Worlds:
     return stacked
 
 
-def _is_game(env_id: str) -> bool:
-    return env_id.startswith("ALE/")
-
-
 def _gymnasium_world(env_id: str) -> gymnasium.Env:
-    if not _is_game(env_id):
+    if not env_id.startswith(GAMES):
         return gymnasium.make(env_id, disable_env_checker=True)
     return FrameStackObservation(AtariPreprocessing(_game(env_id)), FRAMES)
 
@@ -122,8 +116,6 @@ def _game(env_id: str) -> gymnasium.Env:
 
 
 class Nets(nn.Module):
-    """Separate tanh networks, orthogonal weights."""
-
     def __init__(self, size: int, actions: int, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.actor, self.critic = (self._net(size, out, widths) for out in (actions, 1))
@@ -140,8 +132,6 @@ class Nets(nn.Module):
 
 
 class Seeing(nn.Module):
-    """One network of three convolutions for both, bytes of images divided by 255."""
-
     def __init__(self, channels: int, actions: int) -> None:
         super().__init__()
         first, second, third = nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from stride.utils.curve import STYLE
+from stride.utils.curve import svg_card
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 230, 90, 56, 44  # room for names, and for what stands on the right
 LINE = 26  # of an environment among many
@@ -39,33 +39,16 @@ def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[st
             f"{row[ours[1]] / row[peer]:,.0f}x</text>",
         ]
         y += LINE
-    return _card(title, height, body)
+    return svg_card(title, WIDTH, height, 16, body, COLOURS)
 
 
 def _legend(ours: tuple[str, str], peer: str) -> list[str]:
-    """What the dots are, above them, and what the last column is."""
     parts, x = [], LEFT
     for kind, radius, opacity, name in (("peer", 6, 1, peer), ("ours", 6, 1, ours[1]), ("ours", 4.5, 0.5, ours[0])):
         parts.append(f'<circle class="{kind}" cx="{x}" cy="{TOP}" r="{radius}" fill-opacity="{opacity}"/>')
         parts.append(f'<text x="{x + 12}" y="{TOP + 4}">{escape(name)}</text>')
         x += 36 + 7 * len(name)
     return [*parts, f'<text x="{WIDTH - 20}" y="{TOP + 4}" text-anchor="end">faster</text>']
-
-
-def _card(title: str, height: int, body: list[str]) -> str:
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-            f'width="{WIDTH}" height="{height}">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}{COLOURS}</style>",
-            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-            f'<text class="title" x="16" y="26">{escape(title)}</text>',
-            *body,
-            "</svg>",
-            "",
-        ]
-    )
 
 
 def short(rate: float) -> str:

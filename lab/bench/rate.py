@@ -26,7 +26,6 @@ TURNS, TURN = 500, 0.002  # of worlds, and seconds of one
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("what", metavar="ENV:VARIANT or N", help="a shipped variant, or how many worlds")
     parser.add_argument("more", nargs="*", metavar="key=value or ID", help="changes, or a compiled world (CartPole-v1)")
@@ -59,7 +58,6 @@ def iterations(config_id: str, overrides: Sequence[str]) -> float:
 
 
 def env_steps(env_id: str, num_envs: int) -> float:
-    """Resets included."""
     env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
     if isinstance(env.action_space, Discrete):
         actions = list(torch.randint(0, int(env.action_space.n), (64, num_envs), generator=generator))

@@ -31,10 +31,7 @@ from stride.utils import entry
 from stride.utils.provenance import git_hash
 
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
-TITLES = {
-    "checkpoints": "What checkpoints cost",
-    "guard": "What the numbers guard costs",
-}
+TITLES = {"checkpoints": "What checkpoints cost", "guard": "What the numbers guard costs"}
 GUARDED = {
     "PPO, fused, 8 x 128": ("CartPole-v1:ppo", "n_steps=128", "n_epochs=4", "batch_size=0.25"),
     "PPO, fused, 256 x 128": ("CartPole-v1:ppo", "n_envs=256", "n_steps=128", "n_epochs=4", "batch_size=0.25"),
@@ -48,7 +45,6 @@ GUARDED = {
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("what", choices=TITLES)
     parser.add_argument("variants", nargs="*", metavar="ENV:VARIANT or key=value", help="to train, and with what")
@@ -88,10 +84,8 @@ def share(words: tuple[str, ...], seconds: float) -> str:
     lasted, steps = spans["ticks"][-1].ended - spans["ticks"][0].began, run.facts()["outcome"]["env_steps"]
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
     spent, saves = sum(span.seconds for span in spans["all"]), [span.seconds for span in spans["saves"]]
-    return (
-        f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of "
-        f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"
-    )
+    each = f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"
+    return f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of {each}"
 
 
 def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
@@ -119,10 +113,8 @@ def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
             more.append(found[True] - found[False])
     agent.collector.envs.close()
     usual, extra = statistics.median(plain), statistics.median(more)
-    return (
-        f"{title}: {1e6 * usual:,.0f} us an iteration, the guard {1e6 * extra:+,.1f} us: {100 * extra / usual:.2f} % "
-        f"({len(plain):,} pairs)"
-    )
+    part = f"{100 * extra / usual:.2f} % ({len(plain):,} pairs)"
+    return f"{title}: {1e6 * usual:,.0f} us an iteration, the guard {1e6 * extra:+,.1f} us: {part}"
 
 
 if __name__ == "__main__":

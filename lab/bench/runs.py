@@ -52,7 +52,6 @@ def main(argv: list[str]) -> int:
 
 
 def tell(what: str, words: tuple[str, ...], root: Path, repeats: int) -> None:
-    """Median seconds on the clock and of the processor."""
     costs = [measured(PROJECT, words, STRIDE_RUNS=str(root)) for _ in range(repeats)]
     wall, cpu = (statistics.median(seconds) for seconds in zip(*(cost[:2] for cost in costs), strict=True))
     print(f"{what:<40} {wall:7.3f} s, {cpu:7.3f} s of a core", flush=True)
@@ -92,11 +91,8 @@ def make(root: Path, count: int, damaged: int = DAMAGED) -> list[str]:
     """So many runs in `root`, the newest first, the last ones damaged; their ids."""
     draw = random.Random(count)
     ids = [make_run(root, number, draw) for number in range(count)]
-    wrong = {
-        "config.json": "{",
-        "metrics.csv": "nothing,of,ours\n1,2,3\n",
-        "checkpoints/best.json": '{"score": "high"}',
-    }
+    wrong = {"config.json": "{", "metrics.csv": "nothing,of,ours\n1,2,3\n"}
+    wrong["checkpoints/best.json"] = '{"score": "high"}'
     for run_id, (name, text) in zip(reversed(ids), [*wrong.items()][:damaged], strict=False):
         (root / run_id / name).write_text(text)
     return ids
@@ -120,10 +116,8 @@ def make_run(root: Path, number: int, draw: random.Random) -> str:
 
 
 def rows(test: float, draw: random.Random) -> str:
-    """metrics.csv of a run that learns, the closing test in its last row."""
-    lines = [
-        "train/clock/env_steps,train/time/seconds,val/roll/ep_rew/mean," + ",".join((*METRICS, "test/roll/ep_rew/mean"))
-    ]
+    names = ("train/clock/env_steps", "train/time/seconds", "val/roll/ep_rew/mean", *METRICS, "test/roll/ep_rew/mean")
+    lines = [",".join(names)]
     for row in range(1, ROWS + 1):
         numbers = ",".join(f"{draw.random():.7g}" for _ in METRICS)
         lines.append(f"{1000 * row},{row},{test * row / ROWS:.7g},{numbers},{f'{test:.7g}' if row == ROWS else ''}")

@@ -14,8 +14,9 @@ machine only ratios mean something. The limit is what this processor multiplies 
 """
 
 import argparse
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,10 +33,14 @@ from gymnasium import spaces
 
 from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
-from lab.bench.measure import OURS, Figures, lasting, machine, median_of, ratio, setting, trained
+from lab.bench.measure import OURS, Figures, Place, Span, lasting, machine, median_of, ratio, setting, trained
+from lab.bench.measure import timed as calls_timed
 from lab.bench.peers import Ready
-from lab.bench.spans import iterations
+from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
+from stride.agents.engines.fused_cpu.bind import Bound
+from stride.agents.engines.fused_cpu.learn import RolloutLearn
+from stride.agents.engines.fused_cpu.play import CompiledWorlds, FusedPlay
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.commands.usage import parser_of
 from stride.config.general import load_general
@@ -64,12 +69,13 @@ IMAGES += ("ent_coef=0", "normalize_reward=false", "engine=eager", "log_freq_epo
 # multiply-adds of an image: three convolutions and the layer that joins, all of 4 x 84 x 84
 FORWARD = 400 * 256 * 32 + 81 * 512 * 64 + 49 * 576 * 64 + 3136 * 512
 FIRST = 400 * 256 * 32  # whose input has no gradient
+Places = dict[str, tuple[Place, ...]]
+OUTER: Places = {"engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")), "tick": ((Agent, "training_step"),)}
+ROLLOUT: Places = {"play": ((CompiledWorlds, "play_on"),), "learn": ((Bound, "learn"),)}
 Prepare = Callable[[int], Ready]  # a training of so many iterations
 
 
 class Spent(NamedTuple):
-    """Seconds of one training."""
-
     wall: float
     cpu: float
 
@@ -78,24 +84,17 @@ Run = Callable[[int], Spent]
 
 
 class Case(NamedTuple):
-    """One table: a piece of work, and who does it."""
-
     title: str
     config: Config
     contenders: Mapping[str, Prepare]
-    flops: float
-    """multiplications and additions of an env step, or of an update; 0: not known"""
+    flops: float  # multiplications and additions of an env step, or of an update; 0: not known
     of_an_update: bool = False
-    iterations: int = 0
-    """of a timed training; 0: as many as last the seconds that are asked for"""
-    warm: int = 2
-    """iterations before anything is counted"""
-    apart: bool = False
-    """each contender in a process of its own"""
+    iterations: int = 0  # of a timed training; 0: as many as last the seconds that are asked for
+    warm: int = 2  # iterations before anything is counted
+    apart: bool = False  # each contender in a process of its own
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("work", nargs="*", metavar="WORK", help=f"of {', '.join(CASES)} (default ppo)")
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="compiled environments, for ppo")
@@ -138,7 +137,6 @@ def pufferlib_case(asked: argparse.Namespace) -> Iterator[Case]:
 
 
 def bench_setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
-    """The shared work, with as many rows of metrics as any training has."""
     return replace(setting(env_id, n_envs, n_steps, threads), log_freq_epochs=None)
 
 
@@ -169,7 +167,9 @@ def replay_case(algo_id: str, asked: argparse.Namespace) -> Iterator[Case]:
     warm_steps = config.learning_starts + max(WARMING, 2 * config.train_freq)
     whole, first = (-(-count // config.iteration_steps) for count in (steps, warm_steps))
     title = f"{algo_id} on {env_id}, {config.threads} thread(s)"
-    yield Case(title, config, who, replay_flops(config), True, whole, first)
+    hidden_layers = sum(a * b for a, b in pairwise(config.hidden_dims))  # multiply-adds of an update, these alone
+    flops_of_update = 2.0 * PASSES[algo_id] * config.batch_size * hidden_layers
+    yield Case(title, config, who, flops_of_update, True, whole, first)
 
 
 def dreamer_cases(asked: argparse.Namespace) -> Iterator[Case]:
@@ -197,31 +197,24 @@ def pong_case(asked: argparse.Namespace) -> Iterator[Case]:
 
 
 def pong_setting(threads: int) -> PPOConfig:
-    """SB3's defaults in our words, but for the size of a rollout."""
     config = load_general(f"{PONG}:ppo", [*PONG_SIZES, *IMAGES, *PLAIN, f"threads={threads}"], task_of)
     assert isinstance(config, PPOConfig)
     return config
 
 
 CASES: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
-    "ppo": ppo_cases,
-    "pufferlib": pufferlib_case,
-    **{word: partial(replay_case, word) for word in REPLAY},
-    "pong": pong_case,
-    "dreamer": dreamer_cases,
-}
+    "ppo": ppo_cases, "pufferlib": pufferlib_case, **{word: partial(replay_case, word) for word in REPLAY},
+    "pong": pong_case, "dreamer": dreamer_cases,
+}  # fmt: skip
 
 
 def title_of(config: PPOConfig, nets: str) -> str:
     minibatches = config.rollout_size // config.minibatch_size
-    return (
-        f"{config.env_id}, {config.n_envs} worlds x {config.n_steps} steps, {config.n_epochs} epochs x "
-        f"{minibatches} minibatches, {nets}, {config.threads} thread(s)"
-    )
+    work = f"{config.n_envs} worlds x {config.n_steps} steps, {config.n_epochs} epochs x {minibatches} minibatches"
+    return f"{config.env_id}, {work}, {nets}, {config.threads} thread(s)"
 
 
 def our_engines(config: Config) -> dict[str, Prepare]:
-    """Kernels are compiled before any clock runs."""
     warm(make_envs(config, 1), config.algo_id, config.activation)
     return {engine: partial(ours, replace(config, engine=engine)) for engine in OURS}
 
@@ -237,28 +230,22 @@ def ours(config: Config, iterations: int) -> Ready:
 def timed(case: Case, asked: argparse.Namespace) -> Figures:
     """Env steps per second of everybody by both clocks, and where the time of our first one goes."""
     first, left_out = next(iter(case.contenders)), [word for word in asked.without.split(",") if word]
-    chosen = {
-        name: prepare
-        for name, prepare in case.contenders.items()
-        if name == first or not any(word in name for word in left_out)
-    }
+    names = [name for name in case.contenders if name == first or not any(word in name for word in left_out)]
     with ExitStack() as stack:  # a process that does nothing else: what one asks of its memory is none of the others'
         begin = partial(ProcessPoolExecutor, 1, get_context("spawn"), torch.set_num_threads, (asked.threads,))
-        pools = {name: stack.enter_context(begin()) for name in chosen if case.apart}
-        runs: dict[str, Run] = {
-            name: partial(waited_for, pools[name], prepare) if case.apart else partial(spent, prepare)
-            for name, prepare in chosen.items()
-        }
+        runs: dict[str, Run] = {}
+        for name in names:
+            run = partial(spent, case.contenders[name])
+            runs[name] = partial(waited_for, stack.enter_context(begin()), run) if case.apart else run
         table = in_turns(case, runs, asked.seconds, asked.repeats) | {"engines": {}}
     for engine in OURS:
-        if engine in chosen:
+        if engine in names:
             count = round(asked.seconds * table["wall"][engine]["median"] / case.config.iteration_steps)
             table["engines"][engine] = watched(replace(case.config, engine=engine), case.iterations or max(8, count))
     return table
 
 
 def watched(config: Config, count: int) -> Figures:
-    """Where the time of one training of so many iterations goes, and what an update takes."""
     agent, seconds = trained(lasting(config, count))
     shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
     updates = agent.progress["updates"]
@@ -271,12 +258,33 @@ def watched(config: Config, count: int) -> Figures:
     }
 
 
-def waited_for(pool: ProcessPoolExecutor, prepare: Prepare, iterations: int) -> Spent:
-    return pool.submit(spent, prepare, iterations).result()
+def iterations(config: PPOConfig, count: int) -> dict[str, float]:
+    """Microseconds of an iteration of PPO on the fused engine by where they go, from its begin to that of the next.
+
+    Each call is timed from outside; medians leave out the iterations that evaluate, save or write.
+    """
+    with calls_timed(ROLLOUT | OUTER) as spans:
+        trained(lasting(config, count))
+    parts = {name: _of_an_iteration(spans[name], count) for name in ROLLOUT}
+    engine, tick = (_of_an_iteration(spans[name], count) for name in OUTER)
+    whole = statistics.median(b - a for a, b in pairwise(span.began for span in spans["tick"]))
+    parts |= {"engine's Python": engine - sum(parts.values()), "agent": tick - engine}
+    parts["Lightning and callbacks"] = whole - tick
+    return {name: value * 1e6 for name, value in parts.items()}
+
+
+def _of_an_iteration(spans: Sequence[Span], count: int) -> float:
+    """Seconds of an iteration, in which the call is made once or a few times."""
+    per = max(1, round(len(spans) / count))
+    seconds = [span.seconds for span in spans]
+    return statistics.median(sum(seconds[i : i + per]) for i in range(0, len(seconds) - per + 1, per))
+
+
+def waited_for(pool: ProcessPoolExecutor, run: Run, iterations: int) -> Spent:
+    return pool.submit(run, iterations).result()
 
 
 def spent(prepare: Prepare, iterations: int) -> Spent:
-    """Of a training from its first env step to its last update."""
     ready = prepare(iterations)
     wall, cpu = time.perf_counter(), time.process_time()
     ready.run()
@@ -286,11 +294,13 @@ def spent(prepare: Prepare, iterations: int) -> Spent:
 
 
 def in_turns(case: Case, runs: Mapping[str, Run], seconds: float, repeats: int) -> Figures:
-    """Clock -> name -> env steps per second, all turns."""
     counts = {}
     for name, run in runs.items():
         run(case.warm)
-        counts[name] = case.iterations or length_of(run, seconds)
+        counts[name] = case.iterations
+        if not counts[name]:
+            count = max(2, round(seconds * 4 / run(4).wall))
+            counts[name] = max(2, round(seconds * count / run(count).wall))
         print(f"  {name} is ready", flush=True)
     turns: dict[str, list[Spent]] = {name: [] for name in runs}
     for _ in range(repeats):
@@ -301,12 +311,6 @@ def in_turns(case: Case, runs: Mapping[str, Run], seconds: float, repeats: int) 
         clock: {name: median_of([steps[name] / getattr(turn, clock) for turn in all_]) for name, all_ in turns.items()}
         for clock in Spent._fields
     }
-
-
-def length_of(run: Run, seconds: float) -> int:
-    """Iterations of a training of about so many seconds."""
-    count = max(2, round(seconds * 4 / run(4).wall))
-    return max(2, round(seconds * count / run(count).wall))
 
 
 def flops(config: PPOConfig) -> int:
@@ -321,14 +325,7 @@ def flops(config: PPOConfig) -> int:
 
 
 def image_flops(config: PPOConfig) -> int:
-    """The same of images: acting, valuing, and forward and twice back in each epoch."""
     return 2 * (FORWARD * 2 + config.n_epochs * (3 * FORWARD - FIRST))
-
-
-def replay_flops(config: ReplayConfig) -> float:
-    """Of an update, the hidden layers alone."""
-    inside = sum(a * b for a, b in pairwise(config.hidden_dims))
-    return 2.0 * PASSES[config.algo_id] * config.batch_size * inside
 
 
 def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
@@ -342,8 +339,9 @@ def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
     mine = [name for name in walls if name.partition(",")[0] in OURS]
     for peer in (name for name in walls if name not in mine):
         for name in mine:
-            both = [span_of(ratio(clock[name], clock[peer])) for clock in (walls, cpus)]
-            yield f"  {name} has {both[0]} times the rate of {peer}, by the CPU {both[1]}"
+            both = [ratio(clock[name], clock[peer]) for clock in (walls, cpus)]
+            wall, cpu = (f"{each['median']:.2f} ({min(each['all']):.2f} to {max(each['all']):.2f})" for each in both)
+            yield f"  {name} has {wall} times the rate of {peer}, by the CPU {cpu}"
     for name, figures in table["engines"].items():
         rate, updates = walls[name]["median"], figures["updates_an_env_step"]
         where = ", ".join(f"{part} {share:.0%}" for part, share in figures["shares"].items())
@@ -353,10 +351,6 @@ def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
             yield "  us of an iteration: " + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items())
         if case.flops:
             yield f"  {name}: multiplies and adds at {share:.0%} of the limit"
-
-
-def span_of(figures: Figures) -> str:
-    return f"{figures['median']:.2f} ({min(figures['all']):.2f} to {max(figures['all']):.2f})"
 
 
 if __name__ == "__main__":

@@ -19,21 +19,18 @@ RESULTS = PROJECT / "docs" / "results"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser_of(__doc__).parse_args(argv)
     FILE.write_text(text(RESULTS), encoding="utf-8")
     return 0
 
 
 def text(folder: Path) -> str:
-    """The whole file, a line for each variant."""
     found = {name: band for path in sorted(folder.glob("*.json")) for name, band in band_of(path).items()}
     lines = [f"{json.dumps(name)}: {json.dumps(band, separators=(',', ':'))}" for name, band in found.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def band_of(path: Path) -> dict[str, dict[str, Any]]:
-    """Of one file of evidence; nothing of one that measured other settings than the shipped."""
     data = mapping(read_json(path))
     if data.get("overrides"):
         return {}

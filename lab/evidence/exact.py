@@ -34,14 +34,10 @@ Floats = NDArray[np.float64]
 
 
 class TransitionTable(NamedTuple):
-    """S states, A actions."""
-
-    start: Floats
-    """[S] probability that an episode begins there"""
+    start: Floats  # [S] probability that an episode begins there
     follows: Floats
     """[S, A, S] probability of going on there; what is missing to 1 is the probability that the episode ends"""
-    reward: Floats
-    """[S, A] expected reward, that of the ending transitions included"""
+    reward: Floats  # [S, A] expected reward, that of the ending transitions included
 
 
 def read_table(env: gymnasium.Env) -> TransitionTable:
@@ -95,7 +91,6 @@ def exact_value(config: Config, policy: Policy) -> float | None:
 
 
 def blackjack_value(config: Config, policy: Policy) -> float | None:
-    """The same for hands of cards, under the default rules and seen as they are."""
     if config.env_kwargs or wrappers_of(config) or config.max_episode_steps is not None:
         return None
     table, seen = blackjack()
@@ -167,7 +162,6 @@ def blackjack() -> tuple[TransitionTable, NDArray[np.int64]]:
 
 
 def dealt(first: int, second: int) -> Hand:
-    """The player's first two cards."""
     hand = Hand(0, False).take(first).take(second)
     return hand._replace(natural=hand.total == BEST)
 
@@ -180,7 +174,6 @@ def payoff(hand: Hand, ending: int) -> float:
 
 
 def dealers_endings(up: int) -> list[tuple[int, float]]:
-    """(17 to 21, BUST or NATURAL, probability) behind an open card."""
     found = dict.fromkeys([BUST, *range(DEALER_STANDS, NATURAL + 1)], 0.0)
     for hole, chance in CARDS.items():
         hand = dealt(up, hole)

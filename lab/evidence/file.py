@@ -34,8 +34,6 @@ Record = Mapping[str, Any]
 
 @dataclass
 class Evidence:
-    """The file of one variant."""
-
     variant: str  # ENV:VARIANT
     algorithm: str
     config_hash: str
@@ -78,7 +76,6 @@ class Evidence:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] == "finished"]
 
     def codes(self) -> list[str]:
-        """The states of the code that trained its seeds, short."""
         hashes = dict.fromkeys(str(record["git_hash"]) for record in self.finished())
         return [code[:10] + ("+changes" if "+" in code else "") for code in hashes]
 
@@ -110,10 +107,8 @@ def is_solved(reached: Mapping[str, float], goal: float | None) -> bool:
 
 def summary(finished: Sequence[Record]) -> dict[str, Any]:
     """IQM with its 95 % interval, mean and worst of the seeds: of the final weights, the best, and exactly."""
-    found: dict[str, Any] = {
-        "finished": len(finished),
-        "solved": sum(is_solved(record["final"], record["goal"]) for record in finished),
-    }
+    solved = sum(is_solved(record["final"], record["goal"]) for record in finished)
+    found: dict[str, Any] = {"finished": len(finished), "solved": solved}
     for which in ("final", "best"):
         for name, key in ((which, "mean"), (f"{which}_exact", "exact")):
             values = [record[which][key] for record in finished if key in record[which]]
@@ -128,14 +123,12 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def config_hash(config: Config) -> str:
-    """The same for all seeds of a variant, another one as soon as a number of it changes."""
     plain = {key: value for key, value in to_plain(config).items() if key not in WORDS}
     text = json.dumps({**plain, "goal": config.spec.goal}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def named(pattern: str, names: Sequence[str]) -> list[str]:
-    """The one of that name, else those that contain it."""
     folded = pattern.casefold()
     same = [name for name in names if name.casefold() == folded]
     return same or [name for name in names if folded in name.casefold()]
@@ -146,11 +139,9 @@ def file_stem(variant: str) -> str:
 
 
 def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
-    """Every file of the folder, in order of the variants' names."""
     found = [(path, Evidence.read(path)) for path in sorted(folder.glob("*.json"))]
     return sorted(found, key=lambda item: item[1].variant)
 
 
 def machine() -> dict[str, Any]:
-    """What the wall times were measured on."""
     return {"cpu": processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}

@@ -38,18 +38,13 @@ dm_control's tasks are learnt by general settings, which were chosen on other ta
 
 
 class Row(NamedTuple):
-    """One variant, and what is asked of it."""
-
     variant: str
     budget: int
     seeds: int
-    asked: tuple[tuple[int, float], ...]
-    """env steps, and the least mean return there"""
-    enough: int
-    """seeds that must reach all of it"""
+    asked: tuple[tuple[int, float], ...]  # env steps, and the least mean return there
+    enough: int  # seeds that must reach all of it
     changes: tuple[str, ...] = ()
-    beside: str = ""
-    """what others reach there"""
+    beside: str = ""  # what others reach there
 
     @property
     def overrides(self) -> list[str]:
@@ -75,7 +70,6 @@ ROWS = (
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("name", nargs="?", default="", help="rows with this in their name (default: all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: as the row says, 5 or 1)")
@@ -135,7 +129,6 @@ def verdict(row: Row, evidence: Evidence) -> str:
 
 
 def told(row: Row, evidence: Evidence) -> Iterator[str]:
-    """A row's table in lines, a seed each, with every evaluation."""
     finished = evidence.finished()
     steps = sorted({int(x) for record in finished for x, _ in record["curve"]["val"]})
     yield f"### {row.variant}"
@@ -157,7 +150,6 @@ def cells(record: Record, steps: Sequence[int]) -> list[str]:
 
 
 def spent(row: Row, finished: Sequence[Record]) -> str:
-    """Wall time to each evaluation that a goal is asked at, evaluations included."""
     parts = []
     for step in [step for step, _ in row.asked] or [row.budget]:
         seconds = [dict(record["val_seconds"]).get(step) for record in finished]
@@ -168,7 +160,6 @@ def spent(row: Row, finished: Sequence[Record]) -> str:
 
 
 def markdown(found: Mapping[str, Evidence]) -> str:
-    """The whole page, its curves drawn."""
     parts = [INTRODUCTION]
     for row, evidence in ((row, found[row.variant]) for row in ROWS if row.variant in found):
         parts.append("\n".join(told(row, evidence)))

@@ -20,10 +20,10 @@ import torch
 
 from lab.bench import peers
 from lab.bench.pairs import default_runs
-from lab.evidence.comparison import band_of
 from lab.evidence.file import file_stem, machine, named
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
+from lab.evidence.ways import band_of
 from stride.commands import train
 from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import parser_of
@@ -45,21 +45,15 @@ FOLDER = RESULTS / "mujoco"
 FIGURES = FOLDER / "rows.json"
 WHO = ("ours", "sb3")
 ROWS = {  # and how many env steps an evening of two cores allows
-    "InvertedPendulum-v5:ppo": 100_000,
-    "InvertedPendulum-v5:sac": 20_000,
-    "Hopper-v5:ppo": 500_000,
-    "Hopper-v5:sac": 200_000,
-    "HalfCheetah-v5:ppo": 500_000,
-    "HalfCheetah-v5:sac": 200_000,
-}
+    "InvertedPendulum-v5:ppo": 100_000, "InvertedPendulum-v5:sac": 20_000, "Hopper-v5:ppo": 500_000,
+    "Hopper-v5:sac": 200_000, "HalfCheetah-v5:ppo": 500_000, "HalfCheetah-v5:sac": 200_000,
+}  # fmt: skip
 EPISODES, LOOKS = 10, 20  # of an evaluation; how many evaluations
 HEAD = ("environment and algorithm", "who", "seeds", "env steps", "last evaluation", "minutes")
 Points = list[tuple[int, float]]
 
 
 class Curve(NamedTuple):
-    """One training: what its evaluations came to, over env steps."""
-
     words: str
     who: str
     seed: int
@@ -69,7 +63,6 @@ class Curve(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="a part of the names")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from 1 on (default 3)")
@@ -102,7 +95,6 @@ def measure(words: str, budget: int, seeds: Sequence[int], curves: list[Curve]) 
 
 
 def trained(words: str, who: str, seed: int, budget: int) -> Curve:
-    """In a process of its own, as everybody's training is."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(curve_of, words, who, seed, budget).result()
 
@@ -116,7 +108,6 @@ def curve_of(words: str, who: str, seed: int, budget: int) -> Curve:
 
 
 def ours(words: str, overrides: list[str], config: Config) -> Points:
-    """By the command that everybody types."""
     looks = [*often(config), "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
     with default_runs():
         code = train.train(parse_arguments([words, *overrides, *looks, "early_stop_on_eval_threshold=false", "-q"]))
@@ -151,8 +142,6 @@ def theirs(config: Config) -> Points:
     reached: Points = []
 
     class Look(callbacks.BaseCallback):  # type: ignore[name-defined]  # theirs is imported by name
-        """Evaluates where one is due, as soon as a rollout is whole."""
-
         def _on_step(self) -> bool:
             due = (len(reached) + 1) * config.max_timesteps // LOOKS
             if self.num_timesteps >= due and len(reached) < LOOKS:
@@ -165,7 +154,6 @@ def theirs(config: Config) -> Points:
 
 
 def told(curves: Sequence[Curve]) -> str:
-    """Markdown: a line for each way of each row and budget, mean of the seeds and its interval."""
     lines = []
     for words, budget, both in by_row(curves):
         for who, mine in both.items():
@@ -176,7 +164,6 @@ def told(curves: Sequence[Curve]) -> str:
 
 
 def by_row(curves: Sequence[Curve]) -> Iterator[tuple[str, int, dict[str, list[Curve]]]]:
-    """Each row and budget with the trainings of both."""
     for words, budget in dict.fromkeys((curve.words, curve.budget) for curve in sorted(curves)):
         mine = [curve for curve in curves if (curve.words, curve.budget) == (words, budget)]
         yield words, budget, {who: [curve for curve in mine if curve.who == who] for who in WHO}
@@ -191,7 +178,6 @@ def spread(values: Sequence[float]) -> str:
 
 
 def draw(curves: Sequence[Curve]) -> None:
-    """A picture for each row that both have trained, of the seeds and steps that both have."""
     for words, budget, both in by_row(curves):
         lines = {who: [curve.points for curve in mine] for who, mine in both.items()}
         if all(mine and all(mine) for mine in lines.values()):

@@ -20,7 +20,7 @@ HEAD = (
 )  # fmt: skip
 WHY_NOT = {  # variants whose budget nobody could wait for yet; figures with their command
     "CarRacing-v3:ppo": "77 env steps/s on one core of an AMD EPYC without any learning "
-    "(`python -m lab.smoke_test_envs --filter CarRacing-v3 --steps 40`): its 4,000,000 would take 14 hours",
+    "(`python -m lab.smoke_test_envs --filter CarRacing-v3 --steps 40`): its 4,000,000 would take 14 hours"
 }
 INTRODUCTION = """\
 # Results
@@ -39,7 +39,6 @@ CURVE = (
 
 
 def write_results(folder: Path) -> Path:
-    """Draws every curve and writes `<folder>.md`."""
     found = read_all(folder) if folder.is_dir() else []
     for path, evidence in found:
         if evidence.finished():
@@ -51,7 +50,6 @@ def write_results(folder: Path) -> Path:
 
 
 def markdown(folder: str, found: Sequence[Evidence]) -> str:
-    """The whole page."""
     shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
     measured = {evidence.variant for evidence in found if evidence.seeds and not evidence.overrides}
     parts = [INTRODUCTION.format(folder=folder), table([HEAD, *(_row(evidence) for evidence in found)])]
@@ -62,10 +60,7 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
     reasons = {name: f"; {reason}" for name, reason in WHY_NOT.items()}
     parts += _listed("Not measured", (f"{name}: not measured{reasons.get(name, '')}" for name in absent))
     if found:
-        parts += [
-            "## Where and how",
-            table([("variant", "command", "code", "machine", "versions"), *map(_how, found)]),
-        ]
+        parts += ["## Where and how", table([("variant", "command", "code", "machine", "versions"), *map(_how, found)])]
         parts += ["## Learning curves", CURVE]
     for evidence in found:
         image = f"![{evidence.variant}]({folder}/{file_stem(evidence.variant)}.svg)"
@@ -74,7 +69,6 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
 
 
 def not_solved(evidence: Evidence) -> list[str]:
-    """A line for every seed that ended below the goal."""
     lines = []
     for record in evidence.finished():
         if record["goal"] is not None and not is_solved(record["final"], record["goal"]):
@@ -87,10 +81,8 @@ def not_solved(evidence: Evidence) -> list[str]:
 
 def failures(evidence: Evidence) -> list[str]:
     """A line for every seed whose training broke off: it is in no average."""
-    return [
-        f"{evidence.variant} seed {each['seed']}: exit code {each['code']}: {each['line']}"
-        for each in evidence.failed()
-    ]
+    name = evidence.variant
+    return [f"{name} seed {each['seed']}: exit code {each['code']}: {each['line']}" for each in evidence.failed()]
 
 
 def has_changed(evidence: Evidence) -> bool:
@@ -121,7 +113,6 @@ def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
 
 
 def curve(evidence: Evidence) -> str:
-    """Evaluations where every seed has some, else training returns."""
     finished = evidence.finished()
     kind = "val" if all(len(record["curve"]["val"]) > 1 for record in finished) else "train"
     lines = [[Point(x, y) for x, y in record["curve"][kind]] for record in finished]
@@ -146,31 +137,22 @@ def _row(evidence: Evidence) -> tuple[str, ...]:
     name = evidence.variant + (" (**changed**)" if evidence.overrides else "")
     finished, goal = evidence.finished(), _goal(evidence)
     # of all seeds, as one that failed has solved nothing
-    solved = (
-        f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
-        if goal is not None
-        else ""
-    )
-    start = (name, _ranges(evidence.seeds), "" if goal is None else plain(goal), solved)
+    solved = f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
+    start = (name, _ranges(evidence.seeds), *(("", "") if goal is None else (plain(goal), solved)))
     if not finished:
         return (*start, *["none finished"] * (len(HEAD) - len(start)))
     found = summary(finished)
     final, best, exact = found.get("final"), found.get("best"), found.get("final_exact")
     steps = [each["env_steps"] for each in finished]
     return (
-        *start,
-        _iqm(final),
-        _score(final and final["mean"]),
-        _score(final and final["worst"]),
-        f"{exact['iqm']:.4g} ({exact['worst']:.4g})" if exact else "",
-        _iqm(best),
+        *start, _iqm(final), _score(final and final["mean"]), _score(final and final["worst"]),
+        f"{exact['iqm']:.4g} ({exact['worst']:.4g})" if exact else "", _iqm(best),
         f"{statistics.median(steps):,.0f} ({max(steps):,})",
         duration(statistics.median(each["seconds"] for each in finished)),
-    )
+    )  # fmt: skip
 
 
 def _goal(evidence: Evidence) -> float | None:
-    """The run's goal: the environment's own threshold where the config names none."""
     goals: list[float | None] = [record["goal"] for record in evidence.finished()]
     return goals[0] if goals else evidence.goal
 
@@ -212,6 +194,5 @@ def _listed(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Markdown, the first row on top."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -39,7 +39,6 @@ SCORES = {  # record -> metric
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the training; its output passes through."""
     parser = parser_of(__doc__)
     for name in ("variant", "seed", "group", "record"):
         parser.add_argument(name)
@@ -114,7 +113,6 @@ def milliseconds(config: Config, policy: Policy, answers: int = 100) -> float:
 
 
 def play(loaded: LoadedRun) -> dict[str, float]:
-    """100 fresh episodes, in the worlds of the run's own first test."""
     evaluate = Evaluate(replace(loaded.config, test_episodes=100), lambda n: make_envs(loaded.config, n))
     tested = evaluate.test(loaded.agent.policy)
     evaluate.close()
@@ -126,7 +124,6 @@ def scores(row: Row) -> dict[str, float]:
 
 
 def coordinates(rows: list[dict[str, float]], name: str) -> list[list[float]]:
-    """A metric over env steps, short enough for a file that people diff."""
     return [[int(x), float(f"{y:.5g}")] for x, y in points(rows, name)]
 
 

@@ -35,7 +35,6 @@ SEEDS, SHARE = 4, 0.45  # fresh seeds on which a winner must be good, and what f
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a search misses what is asked of it."""
     parser = parser_of(__doc__)
     parser.add_argument("--searches", type=int, default=3, metavar="N", help="how many (default 3)")
     parser.add_argument("--record", action="store_true", help="write the figures down")
@@ -46,10 +45,8 @@ def main(argv: list[str]) -> int:
         plain = {key: value for key, value in shipped.items() if key != "rungs"}
         whole = searched(Path(folder), {**plain, "method": "random", "seeds": [FIRST], "confirm": 0})
     good = sum(value >= GOAL for value in whole["values"])
-    lines = [
-        *map(words, found),
-        f"{good} of {len(whole['values'])} trials drawn at random and trained to the end reach {GOAL:g}",
-    ]
+    lines = [*map(words, found)]
+    lines.append(f"{good} of {len(whole['values'])} trials drawn at random and trained to the end reach {GOAL:g}")
     print("\n".join(lines))
     if asked.record:
         RESULT.parent.mkdir(parents=True, exist_ok=True)

@@ -51,12 +51,9 @@ worlds. The table is as it came out: no seed and no environment was left out, an
 
 
 class Row(NamedTuple):
-    """One training, beside random actions in the same worlds."""
-
     words: str
     seed: int
-    found: str = ""
-    """faults and warnings of check-env"""
+    found: str = ""  # faults and warnings of check-env
     env_steps: int = 0
     random: float | None = None
     trained: float | None = None
@@ -72,7 +69,6 @@ class Row(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a training failed."""
     parser = parser_of(__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="a part of the names")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="how many seeds (default 2)")
@@ -98,7 +94,6 @@ def kept() -> list[Row]:
 
 
 def record(rows: list[Row]) -> None:
-    """The rows in the order of TASKS, and the page that shows them."""
     place = list(TASKS)
     rows = sorted(rows, key=lambda row: (place.index(row.words), row.seed))
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
@@ -109,21 +104,18 @@ def record(rows: list[Row]) -> None:
 
 
 def measured(words: str, seed: int, budget: str) -> Row:
-    """Check, train, then play random episodes in the same worlds."""
     with tempfile.TemporaryDirectory() as runs:
         env = words.rpartition(":")[0]
         _, looked, _ = run("stride.commands.check_env", env, "--json", "--seconds", "10", runs=runs)
         facts = json.loads(looked.splitlines()[-1]) if looked.strip() else {}
         found = f"{facts['faults']} faults, {facts['warnings']} warnings" if facts else ""
         asked = [words, "--seed", str(seed), "--json", f"test_episodes={EPISODES}", *TASKS[words]]
-        code, told, error = run(
-            "stride.commands.train", *asked, *([f"max_timesteps={budget}"] if budget else []), runs=runs
-        )
+        asked += [f"max_timesteps={budget}"] if budget else []
+        code, told, error = run("stride.commands.train", *asked, runs=runs)
         end: dict[str, Any] = json.loads(told.splitlines()[-1]) if told.strip() else {}
         if code:
             return Row(words, seed, found, verdict=f"{FAILED}: {error.removeprefix('error: ')[:120]}")
-        play = ["--random", "--headless", "--json", "--episodes", str(EPISODES)]
-        _, random, _ = run("run_play", *play, runs=runs)
+        _, random, _ = run("run_play", "--random", "--headless", "--json", "--episodes", str(EPISODES), runs=runs)
     mean = json.loads(random.splitlines()[-1])["mean_return"]
     return Row(words, seed, found, end["env_steps"], mean, end["test_mean"], end["result"], end["seconds"])
 

@@ -40,15 +40,12 @@ RESULTS = PROJECT / "docs" / "results"
 
 
 class Job(NamedTuple):
-    """One seed of one variant that is to be trained."""
-
     variant: str
     seed: int
     config: Config
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 when a seed failed."""
     given = parse(argv)
     usual = runs_root() / "evidence" if given.set or is_general(given.pattern) else RESULTS
     folder, failed = given.out or usual, 0
@@ -72,9 +69,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="for the files (default docs/results; page: FOLDER.md)"
-    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the files (default docs/results, FOLDER.md)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
     parser.add_argument("--group", default="", help="of the trainings: what it holds already is gone on with")
     given = parser.parse_args(argv)
@@ -101,29 +96,25 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
     """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
-    jobs = [
-        Job(name, seed, configured(name, files[name].overrides))
-        for name, seed in wanted
-        if (name, seed) not in done  # so who failed is trained again
-    ]
+    missing = [each for each in wanted if each not in done]  # so who failed is trained again
+    jobs = [Job(name, seed, configured(name, files[name].overrides)) for name, seed in missing]
     group = group or f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
     print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
     ended_jobs, failed, began = list[Job](), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
-        program = [sys.executable, "-m", "lab.evidence.seed"]
-        commands = [
-            [*program, job.variant, str(job.seed), group, str(path), *files[job.variant].overrides]
-            for job, path in zip(jobs, paths, strict=True)
-        ]
+        commands = []
+        for job, path in zip(jobs, paths, strict=True):
+            words = [job.variant, str(job.seed), group, str(path), *files[job.variant].overrides]
+            commands.append([sys.executable, "-m", "lab.evidence.seed", *words])
         for ended in run_all(commands, workers):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
             ended_jobs.append(job)
             failed += record["status"] != "finished"
             files[job.variant].seeds[job.seed] = record
             files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
-            print(f"  {job.variant} seed {job.seed}: {words(record)}", flush=True)
+            print(f"  {job.variant} seed {job.seed}: {outcome(record)}", flush=True)
             print(progress(jobs, ended_jobs, time.monotonic() - began), flush=True)
     return failed
 
@@ -136,7 +127,6 @@ def progress(jobs: Sequence[Job], ended: Sequence[Job], seconds: float) -> str:
 
 
 def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
-    """What the seed's process left, or how it failed."""
     if ended.returncode == 0 and record.is_file():
         found: dict[str, Any] = read_json(record)
         return found
@@ -144,7 +134,7 @@ def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
     return {"seed": job.seed, "status": "failed", "code": ended.returncode, "line": lines[-1]}
 
 
-def words(record: dict[str, Any]) -> str:
+def outcome(record: dict[str, Any]) -> str:
     if record["status"] != "finished":
         return f"FAILED: {record['line']}"
     reached = record["final"].get("mean")

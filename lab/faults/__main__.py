@@ -23,8 +23,6 @@ from stride.utils.user_error import UserError, nearest
 
 
 class Scenario(NamedTuple):
-    """One way to go wrong."""
-
     title: str  # of its section in docs/reliability.md
     counts: dict[str, int]  # how often what is planted
     place: str = ""  # module.function of lab/faults, where it is not `run` of the module of its name
@@ -53,7 +51,7 @@ SCENARIOS = {
         {"reads": 1_000_000, "kills": 200, "replacements": 100, "steps": 1_000_000},
     ),
     "nan": Scenario("Numbers that are none", {"runs": 333}),
-    "nodes": Scenario("Nodes of a cluster", {"kills": 20}),
+    "nodes": Scenario("Nodes of a cluster", {"kills": 20}, "pauses.nodes"),
     "pauses": Scenario("Pauses", {"trials": 200}),
     "races": Scenario("Many at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
     "signals": Scenario("SIGTERM, Ctrl-C and SIGHUP", {"trials": 50, "groups": 24}, "kill.signals"),
@@ -70,7 +68,6 @@ def found(name: str) -> tuple[Callable[..., Told], str]:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 0 when all is as it should be."""
     if not argv or argv[0].startswith("-"):
         parser = parser_of((__doc__ or "").format(names=", ".join(SCENARIOS)))
         parser.add_argument("name", metavar="NAME", help="what goes wrong; its own words follow")

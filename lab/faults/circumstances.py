@@ -41,12 +41,9 @@ ESSENCE = ("state", "rows", "increasing", "report")
 
 
 class Change(NamedTuple):
-    """What is another at the resume."""
-
     alter: Callable[[Path], object] = lambda run: None
     words: tuple[str, ...] = ()
-    told: str = ", exact"
-    """what must be said ("exact": and nothing else)"""
+    told: str = ", exact"  # what must be said ("exact": and nothing else)
     code: int = 0
     equal: tuple[str, ...] = ESSENCE
     prepare: Callable[[], object] = lambda: None
@@ -63,7 +60,6 @@ def without_links(run: Path) -> None:
 
 
 def configured(change: Callable[[dict[str, object]], dict[str, object]], run: Path) -> None:
-    """config.json as `change` has it."""
     facts = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**facts, **change(facts)}))
 
@@ -94,27 +90,15 @@ CHANGES = {
     "links gone": Change(without_links),
     "videos gone": Change(lambda run: shutil.rmtree(run / "videos")),
     "metrics.csv deleted": Change(
-        lambda run: (run / "metrics.csv").unlink(), told="metrics.csv is missing: the rows up to", equal=("state",)
-    ),
+        lambda run: (run / "metrics.csv").unlink(), told="metrics.csv is missing: the rows up to", equal=("state",)),
     "metrics.csv emptied": Change(partial(metrics, b""), told=KEPT, equal=("state",)),
     "metrics.csv garbage": Change(partial(metrics, random.Random(0).randbytes(3000)), told=KEPT, equal=("state",)),
     "config.json edited": Change(HALVED, told="was edited by hand: gamma", code=2),
     "config.json's engine": Change(
-        partial(configured, lambda facts: {"engine": "another"}), told="was edited by hand: engine", code=2
-    ),
+        partial(configured, lambda facts: {"engine": "another"}), told="was edited by hand: engine", code=2),
     "edit accepted": Change(HALVED, ("--accept-changes",), "edited by hand in config.json: gamma", equal=()),
     "sidecar garbage": Change(garbled_sidecar, told="has no sidecar that says what it should be"),
-}
-
-
-def prepare_bases(folder: Path, names: list[str]) -> None:
-    """Each once as it ends, and once killed in its middle."""
-    for name in names:
-        rig.straight(BASES[name], folder / f"{name}, straight")
-        ended = rig.finish(
-            BASES[name], folder / f"{name}, killed", partial(rig.at_call, Checkpoint, "save", 5, last_save)
-        )
-        assert ended.code == KILLED, ended.said
+}  # fmt: skip
 
 
 def last_save(save: rig.Call, *arguments: object) -> None:
@@ -127,22 +111,20 @@ def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
     base = [*BASES][case[0] % len(BASES)]
     shutil.copytree(folder / f"{base}, killed", root, symlinks=True)
     children = []
+
+    def speak_into(said: Path) -> None:  # each has a log of its own, and is slow enough to meet the others
+        rig.write_into(said)
+        pause("building", said.with_suffix(".told"), 3.0)
+
     for place in range(3):
         said = folder / f"{root.name}-{place}.said"
         child = rig.start(["--resume", "@last", "-q"], root, partial(speak_into, said))
         children.append(child._replace(log=said))
     ended = sorted((child.wait() for child in children), key=lambda each: each.code)
-    if not all(
-        each.code == 2 and rig.refused_in_a_line(each.said) and "is being trained by" in each.said for each in ended[1:]
-    ):
+    refused = [other.code == 2 and "is being trained by" in other.said for other in ended[1:]]
+    if not all(refused) or not all(rig.refused_in_a_line(other.said) for other in ended[1:]):
         return f"not refused: {ended}"
     return judged(ended[0], rig.last_run(root), folder / f"{base}, straight")
-
-
-def speak_into(said: Path) -> None:
-    """A log of its own, as `start` names one by the root, which is the same for all; and slow enough to meet."""
-    rig.write_into(said)
-    pause("building", said.with_suffix(".told"), 3.0)
 
 
 def resumed(case: tuple[str, str], folder: Path) -> str:
@@ -188,12 +170,9 @@ REFERENCES = {
     "PPO, Blackjack": ("Blackjack-v1:ppo", *(word for word in rig.TINY[1:] if not word.startswith("normalize_obs"))),
 }
 MANNERS = {
-    "again": (),
-    "threads=2": ("threads=2",),
-    "no evaluation": ("eval_freq_epochs=null",),
-    "more evaluation": ("eval_freq_epochs=1",),
-    "in another folder": (),
-}
+    "again": (), "threads=2": ("threads=2",), "no evaluation": ("eval_freq_epochs=null",),
+    "more evaluation": ("eval_freq_epochs=1",), "in another folder": (),
+}  # fmt: skip
 VARIABLES = (
     "PYTHONHASHSEED=0", "PYTHONHASHSEED=4242", "LANG=C LC_ALL=C", "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C",
     "PYTHONOPTIMIZE=1", "OMP_NUM_THREADS=8", "MKL_NUM_THREADS=4", "NUMBA_CACHE_DIR=/proc/nowhere",
@@ -219,10 +198,7 @@ LIMITS = (
 )
 ROOMY = rig.last_words((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))  # for "memory"
 STOPS = 4
-STOPPED = tuple(
-    rig.last_words(CASES[name])
-    for name in ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
-)
+STOPPED = ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
@@ -233,7 +209,10 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     moments = [(place, draw.random()) for place in range(max(counts["stops"], counts["resumes"]))]
     changed = rig.evenly([(base, change) for change in CHANGES for base in BASES], counts["cases"])
     at_once = [*BASES][: counts["resumes"]]
-    prepare_bases(folder, [*dict.fromkeys([*at_once, *(base for base, _ in changed)])])
+    strike = partial(rig.at_call, Checkpoint, "save", 5, last_save)
+    for base in dict.fromkeys([*at_once, *(base for base, _ in changed)]):  # once as it ends, once killed in its middle
+        rig.straight(BASES[base], folder / f"{base}, straight")
+        assert rig.finish(BASES[base], folder / f"{base}, killed", strike).code == KILLED
     classes: dict[str, tuple[list[Any], Callable[..., str]]] = {
         f"references ({'; '.join(references)}): the same final weights and moments by all of {', '.join(MANNERS)}": (
             references, determined),
@@ -346,7 +325,7 @@ def limit_itself(kind: str, amount: int) -> None:
 
 
 def paused(case: tuple[int, float], folder: Path) -> str:
-    words, draw = STOPPED[case[0] % len(STOPPED)], random.Random(case[1])
+    words, draw = rig.last_words(CASES[STOPPED[case[0] % len(STOPPED)]]), random.Random(case[1])
     root = folder / f"paused {case[0]}"
     rig.straight(words, folder / f"{root.name}, straight")
     child = rig.start(words, root)

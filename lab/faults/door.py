@@ -31,8 +31,6 @@ USED = ("/", "/config", "/gradio_api/queue/join", "/gradio_api/queue/data", "/st
 
 
 class Probe(NamedTuple):
-    """One request, and what it is an example of."""
-
     kind: str
     method: str
     path: str
@@ -75,7 +73,6 @@ def stored(scratch: Path) -> set[str]:
 
 
 def files(run: RunDir, secret: Path, scratch: Path, host: str) -> Iterator[Probe]:
-    """Ways people have got at files of such servers."""
     served = next(iter(scratch.glob("stride-inspect-*")), scratch)
     wanted = [secret, run.path.parent / ".env", run.config_json, run.videos / "epoch=9.mp4", run.metrics_csv]
     for file in map(str, [*wanted, run.run_log, "/etc/passwd", "/proc/self/environ"]):
@@ -133,7 +130,6 @@ def ask(host: str, probe: Probe) -> tuple[int, bytes]:
 
 
 def answered(host: str, probe: Probe) -> str:
-    """What is wrong with the answer, "" for nothing."""
     status, body = ask(host, probe)
     if any(word in body for word in TELLING):
         return "it tells what it must not"

@@ -74,10 +74,6 @@ def compute() -> NoReturn:
         pass
 
 
-def die(number: int) -> None:
-    os.kill(os.getpid(), number)
-
-
 def alarm() -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: None)
     signal.setitimer(signal.ITIMER_REAL, 0.001)
@@ -85,7 +81,6 @@ def alarm() -> None:
 
 
 def other(place: int, value: object, answer: Answer) -> Answer:
-    """The answer with another of its five things."""
     return (*answer[:place], value, *answer[place + 1 :])
 
 
@@ -110,7 +105,7 @@ ACTS: dict[str, Callable[[], object]] = {  # what is done in the place of an ans
     "waits for a lock": lambda: multiprocessing.Event().wait(),
     "waits for a word": lambda: os.read(os.pipe()[0], 1),
     **{what: partial(os._exit, code) for what, code in DIES.items() if code >= 0},
-    **{what: partial(die, -code) for what, code in DIES.items() if code < 0},
+    **{what: partial(signal.raise_signal, -code) for what, code in DIES.items() if code < 0},
     "sets an alarm": alarm,
 }
 NUMBERS: dict[str, float] = {"NaN": np.nan, "infinity": np.inf, "-infinity": -np.inf, "1e300": 1e300}
@@ -238,8 +233,6 @@ NAMED = re.compile(rf"^error: .*(world|environment) {WORLD}\b")
 
 
 class Trial(NamedTuple):
-    """One thing that goes wrong in one training."""
-
     agent: str
     what: str
     where: Fault
@@ -260,11 +253,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     parts: dict[str, tuple[Sequence[Any], Callable[..., str], str]] = {
         "in training": (training, partial(trained, wanted), ended),
         "in evaluation and the closing test": (evaluated, partial(trained, wanted), ended),
-        "where worlds are made": (
-            rig.evenly(MAKING, len(chosen)),
-            unmade,
-            "one line, exit code 1 and a run that failed",
-        ),
+        "where worlds are made": (rig.evenly(MAKING, len(chosen)), unmade, "one line, exit code 1, a run that failed"),
         "in playing, filming and publishing": (played, misplayed, "named, exit code 1, no verdict"),
     }
     lines, good = list[str](), True
@@ -288,7 +277,6 @@ def told_of(root: Path) -> Path:
 
 
 def trained(wanted: dict[str, dict[str, object]], trial: Trial, root: Path) -> str:
-    """What is wrong with how a training took it; "" for nothing."""
     child = rig.start((*AGENTS[trial.agent], *trial.words), root, faulty({"what": trial.what, **trial.where}, root))
     interrupted = trial.what in HANGS and not trial.words
     while child.lives() and not (interrupted and told_of(root).exists()):
@@ -306,7 +294,6 @@ def trained(wanted: dict[str, dict[str, object]], trial: Trial, root: Path) -> s
 
 
 def expected(trial: Trial) -> tuple[int, str]:
-    """Exit code and status."""
     if trial.what in DIES:
         return DIES[trial.what] if DIES[trial.what] >= 0 else 128 - DIES[trial.what], "running"
     if trial.what in HARMLESS:
@@ -333,13 +320,11 @@ def unnamed(trial: Trial, said: list[str]) -> str:
         return "not one line"
     if trial.where["world"] == WORLD and not NAMED.match(line):
         return "its world is not named"
-    return (
-        "" if trial.what in UNSOUND or re.search(r"environments\.py:\d+\)", line) else "its file and line are not named"
-    )
+    located = trial.what in UNSOUND or re.search(r"environments\.py:\d+\)", line)
+    return "" if located else "its file and line are not named"
 
 
 def unmade(what: str, root: Path) -> str:
-    """Whether worlds that cannot be made are one line, and a run that says so."""
     ended = rig.finish(WORDS, root, faulty(Fault(what=what, world="every"), root))
     line, run = ended.said.strip(), rig.last_run(root)
     good = re.fullmatch(r"error: .*\(.*environments\.py:\d+\); traceback.*", line) and line.isprintable()
@@ -348,7 +333,6 @@ def unmade(what: str, root: Path) -> str:
 
 
 def misplayed(case: tuple[str, str], root: Path) -> str:
-    """Whether it is named where episodes are counted, and counted by nobody."""
     what, how = case
     main, given = PLAYING[how]
     published = root / "published"

@@ -98,8 +98,6 @@ class Base(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What a command did with a spoilt run."""
-
     code: int
     said: str
     seconds: float
@@ -136,13 +134,11 @@ def attempt(base: Base, spoil: Spoil, command: Command) -> Ended:
 
 
 def shortened() -> None:
-    """In the process of a command."""
     for module, name, short in SHORTER:
         setattr(module, name, short)
 
 
 def snapshot(folder: Path) -> dict[str, object]:
-    """Names, kinds and contents of all that lies in the folder."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -164,7 +160,6 @@ def texts(*folders: Path) -> list[tuple[str, str]]:
 
 
 def wrong(name: str, ended: Ended, base: Base) -> str:
-    """What is wrong with how a command ended, "" where nothing is."""
     if ended.harm:
         return ended.harm
     if ended.seconds >= PATIENCE:
@@ -198,7 +193,6 @@ def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Told
 
 
 def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> Told:
-    """So many of the cases, `each` of the commands on every one."""
     base, spoils, tally, slowest, done = sound_run(folder), cases(), Tally(), 0.0, 0
     chosen = draw.sample(list(spoils), min(number, len(spoils)))
     for case in chosen:

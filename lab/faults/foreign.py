@@ -70,7 +70,6 @@ def cleared(path: Path) -> Path:
 
 
 def listening(path: Path) -> None:
-    """A socket; its name may have 108 characters, so it is moved there."""
     with socket.socket(socket.AF_UNIX) as made:
         made.bind("socket")
     os.rename("socket", path)
@@ -123,8 +122,6 @@ def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> 
 
 
 def in_json(name: str, inside: str = "", **changes: object) -> Spoil:
-    """The keys of a sidecar or of config.json, or of what is `inside` of it, as given."""
-
     def spoil(target: Target) -> None:
         path = target.file(name)
         facts = json.loads(path.read_text())
@@ -135,8 +132,6 @@ def in_json(name: str, inside: str = "", **changes: object) -> Spoil:
 
 
 def in_csv(column: str, cell: str) -> Spoil:
-    """That cell in all rows but the first."""
-
     def spoil(target: Target) -> None:
         head, *rows = target.run.metrics_csv.read_text().splitlines()
         place = head.split(",").index(column)
@@ -209,7 +204,6 @@ JSON = {
 
 
 def cases() -> dict[str, Spoil]:
-    """What is done, in words, and who does it."""
     return dict(_cases())
 
 

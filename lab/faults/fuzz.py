@@ -26,7 +26,7 @@ from unittest import mock
 
 import yaml
 
-from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line
+from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line, together
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.commands.run_arguments import build_play_parser, build_publish_parser
 from stride.commands.train_arguments import Arguments, build_parser, for_debugger
@@ -51,8 +51,6 @@ class Hang(BaseException):
 
 
 class Seen(NamedTuple):
-    """What came of one call."""
-
     code: int | None  # None where it raised
     said: str
     raised: str
@@ -81,15 +79,15 @@ _watching: list["Watch"] = []
 class Watch:
     """Who is allowed to write where, and what must not even be read."""
 
+    hooked = False
+
     def __init__(self, writable: tuple[Path, ...], secret: Path) -> None:
         self.writable = tuple(f"{os.path.realpath(path)}{os.sep}" for path in (*writable, Path("/dev")))
         self.secret = f"{os.path.realpath(secret)}{os.sep}"
         self.touched: list[str] = []
-        if not getattr(Watch, "hooked", False):
+        if not Watch.hooked:
             sys.addaudithook(_hook)
             Watch.hooked = True
-
-    hooked = False
 
     def call(self, command: Callable[[], int | None]) -> Seen:
         said, raised, code = io.StringIO(), "", None
@@ -167,12 +165,8 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     folder.joinpath("here").mkdir()
     os.chdir(folder / "here")  # where a canary would appear
-    parts = [
-        commands(counts["commands"], folder / "runs"),
-        hostile_ids(counts["ids"], folder / "runs"),
-        words(counts["words"], draw, folder),
-    ]
-    return [line for line, _ in parts], all(good for _, good in parts)
+    wrong, ids = commands(counts["commands"], folder / "runs"), hostile_ids(counts["ids"], folder / "runs")
+    return together(wrong, ids, words(counts["words"], draw, folder))
 
 
 def commands(number: int, root: Path) -> tuple[str, bool]:
@@ -185,11 +179,8 @@ def commands(number: int, root: Path) -> tuple[str, bool]:
         good = ended.code == 2 and refused_in_a_line(ended.said) and named in ended.said
         tally.add(override, "" if good else f"{ended.code} {ended.said[-500:]}")
     folders = [path for path in root.iterdir() if path.is_dir()]
-    line = (
-        f"{tally} wrong configs on the command line: exit code 2, one line that names the key (and the nearest right "
-        f"one), no traceback; {len(folders)} run folders made"
-    )
-    return line, tally.good and not folders
+    line = f"{tally} wrong configs on the command line: exit code 2, one line that names the key (and the nearest "
+    return f"{line}right one), no traceback; {len(folders)} run folders made", tally.good and not folders
 
 
 def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
@@ -242,14 +233,12 @@ def config_only(arguments: Arguments, events: object = None) -> int:
 @contextlib.contextmanager
 def no_work() -> Iterator[None]:
     """The commands end where a run would be loaded, made or served."""
-    with (
-        mock.patch.object(train, "train", config_only),
-        mock.patch.object(train, "train_group", config_only),
-        mock.patch.object(run_play, "load_run", accepted),
-        mock.patch.object(run_publish, "load_run", accepted),
-        mock.patch.object(run_publish, "who_am_i", accepted),
-        mock.patch.object(run_inspect, "free_port", accepted),
-    ):
+    ends = ((run_play, "load_run"), (run_publish, "load_run"), (run_publish, "who_am_i"), (run_inspect, "free_port"))
+    with contextlib.ExitStack() as stack:
+        for name in ("train", "train_group"):
+            stack.enter_context(mock.patch.object(train, name, config_only))
+        for module, name in ends:
+            stack.enter_context(mock.patch.object(module, name, accepted))
         yield
 
 
@@ -292,7 +281,6 @@ def right_or_not(name: str, given: list[str]) -> int:
 
 
 def any_text(draw: random.Random) -> str:
-    """A value: a number, a text, brackets, or noise."""
     kind = draw.randrange(5)
     if kind < 3:
         return draw.choice((NUMBERS, TEXTS, WHOLES)[kind])
@@ -318,9 +306,8 @@ def any_words(draw: random.Random) -> tuple[str, list[str]]:
         for _ in range(draw.randint(0, 3)):
             found += any_override(draw)
     for _ in range(draw.randint(0, 2)):
-        flag = draw.choice(
-            [each for each in FLAGS[name] if each not in ("--list-envs", "-h", "--help") or draw.random() < 0.1]
-        )
+        ends = ("--list-envs", "-h", "--help")
+        flag = draw.choice([flag for flag in FLAGS[name] if flag not in ends or draw.random() < 0.1])
         found += draw.choice(([flag], [flag, any_text(draw)], [f"{flag}={any_text(draw)}"]))
     if draw.random() < 0.1:
         draw.shuffle(found)
@@ -332,11 +319,9 @@ def any_yaml(draw: random.Random) -> bytes:
     tops = ["max_timesteps: 1e5", "n_envs: 8", "spec: {goal: 475, returns: [0, 500], actions: [left, right]}"]
     tops += ["ppo: {n_steps: 32, batch_size: 0.25, policy_lr: lin_0.001}", "reinforce: {_inherit_: ppo, n_steps: 64}"]
     for _ in range(draw.randint(1, 4)):
-        tag = f"{draw.choice(TAGS)} " if draw.random() < 0.3 else ""
-        value = f"{tag}{any_text(draw)}"
-        key = draw.choice(
-            [*known_keys("ppo"), *known_keys("dqn"), "ppo", "dqn", "_base", "_x", "_inherit_", "<<", any_text(draw)]
-        )
+        value = (f"{draw.choice(TAGS)} " if draw.random() < 0.3 else "") + any_text(draw)
+        keys = [*known_keys("ppo"), *known_keys("dqn"), "ppo", "dqn", "_base", "_x", "_inherit_", "<<", any_text(draw)]
+        key = draw.choice(keys)
         match draw.randrange(5):
             case 0:
                 tops.insert(draw.randrange(len(tops) + 1), f"{key}: {value}")

@@ -88,11 +88,8 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
         return out.getvalue()
 
     def extra(name: str | zipfile.ZipInfo, data: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
-        kept = zipfile.ZIP_STORED
-        first = "data.pkl"
-        return rewritten(
-            whole, lambda n, d: [(n, d, kept), *([(name, data, compression)] if n.endswith(first) else [])]
-        )
+        more: list[Entry] = [(name, data, compression)]
+        return rewritten(whole, lambda n, d: [(n, d, zipfile.ZIP_STORED), *(more if n.endswith("data.pkl") else [])])
 
     endless = torch.zeros(1).expand(1 << 40)  # 4 bytes in the file, 4 TiB to who copies it
     tar = io.BytesIO()
@@ -150,7 +147,6 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def vouched_for(whole: RunDir, data: bytes, root: Path) -> RunDir:
-    """A copy of the run whose checkpoints are all that file."""
     shutil.rmtree(root, ignore_errors=True)
     run = RunDir(shutil.copytree(whole.path, root / whole.id, symlinks=True))
     for path in run.checkpoints.glob("*=*.ckpt"):

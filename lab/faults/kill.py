@@ -34,14 +34,10 @@ from stride.trainer_callbacks.video import Video
 from stride.utils.resources import CORES_VARIABLE, cores
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
-    "building": (Agent, "setup", 1),
-    "collecting": (Agent, "collect", 9),
-    "updating": (Agent, "learn_from", 9),
-    "evaluating": (Evaluate, "_play", 4),
-    "recording": (Video, "film", 2),
-    "saving": (AtomicIO, "save_checkpoint", 4),
+    "building": (Agent, "setup", 1), "collecting": (Agent, "collect", 9), "updating": (Agent, "learn_from", 9),
+    "evaluating": (Evaluate, "_play", 4), "recording": (Video, "film", 2), "saving": (AtomicIO, "save_checkpoint", 4),
     "closing test": (Evaluate, "test", 1),
-}
+}  # fmt: skip
 MANNERS = {"quick": 0.3, "long": 20.0, "twice": 20.0}  # seconds that the phase lasts
 WORDS = (*rig.TINY, "video_freq_epochs=4", "video_max_steps=40")
 WITHIN = 5.0
@@ -107,30 +103,27 @@ def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Pat
 
 
 def judged(ended: rig.Ended, seconds: float, number: int, root: Path, wanted: dict[str, object]) -> str:
-    """What is wrong, "" for nothing."""
     if ended.code != 128 + number or seconds > WITHIN or "Traceback" in ended.said:
         return f"exit code {ended.code} after {seconds:.1f} s: {ended.said[-600:]}"
     return rig.resumed(root, wanted) if rig.last_run(root) else ""  # it was stopped before there was a run
 
 
 def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> Told:
-    """So many seed groups, the signals in turn."""
     if not count:
         return [], True
     os.environ.pop(CORES_VARIABLE, None)  # tests run beside others, but a group of one at a time would say little
     rig.straight((*GROUP, "--seed", ",".join(SEEDS)), folder / "group")
-    wanted = of_seeds(folder / "group")
+    amounts = {run.facts()["seed"]: rig.amounts_to(run) for run in runs_of(folder / "group")}
+    alike = ("state", "rows", "increasing")  # not the files, as a stop leaves one more
+    wanted = {seed: {name: amount[name] for name in alike} for seed, amount in amounts.items()}
     tallies = {number: rig.Tally() for number in leaders[:count]}
     for trial in range(count):
         number, root = leaders[trial % len(leaders)], folder / f"group-{trial}"
         tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
         shutil.rmtree(root, ignore_errors=True)
-    ended = (
-        f"times all its trainings ended within {WITHIN:g} s, and the group was resumed to the bits of one never stopped"
-    )
-    lines = [
-        f"who leads a group of {len(SEEDS)} seeds gets {each.name}: {tally} {ended}" for each, tally in tallies.items()
-    ]
+    ended = f"times all its trainings ended within {WITHIN:g} s; the group was resumed to the bits of one never stopped"
+    who = f"who leads a group of {len(SEEDS)} seeds gets"
+    lines = [f"{who} {number.name}: {tally} {ended}" for number, tally in tallies.items()]
     return lines, all(tally.good for tally in tallies.values())
 
 
@@ -171,14 +164,7 @@ def runs_of(root: Path) -> list[RunDir]:
     return [RunDir(path.parent) for path in root.glob("*/config.json") if not path.parent.is_symlink()]
 
 
-def of_seeds(root: Path) -> Amounts:
-    """What each seed's run amounts to; files are left out, as a stop leaves one more."""
-    amounts = {run.facts()["seed"]: rig.amounts_to(run) for run in runs_of(root)}
-    return {seed: {name: amount[name] for name in ("state", "rows", "increasing")} for seed, amount in amounts.items()}
-
-
 def pids(root: Path) -> list[int]:
-    """Who trains under a root just now."""
     return [owner["pid"] for run in runs_of(root) if (owner := run_lock.owner(run.path))]
 
 

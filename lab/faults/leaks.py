@@ -21,7 +21,7 @@ from stride.config.loader import environment_files, load_config, to_plain
 from stride.config.raw import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
 from stride.publishing.folder import check_nothing_left
-from stride.publishing.own_secrets import Secret, find_own
+from stride.publishing.own_secrets import find_own
 from stride.publishing.scanner import scan
 from stride.utils.provenance import PROJECT
 from stride.utils.user_error import UserError
@@ -62,20 +62,18 @@ def filled(form: str, draw: random.Random) -> str:
 
 
 def passed(form: str, draw: random.Random, fills: int) -> tuple[int, list[str]]:
-    """How often a form was tried, and the texts in which nothing was found."""
     texts = [sentence.format(filled(form, draw)) for _ in range(fills) for sentence in SENTENCES]
     return len(texts), [text for text in texts if not scan("description", text, ())]
 
 
 def passed_variables(variables: Mapping[str, str]) -> list[str]:
-    """Names whose value is not found in a text, wherever it stands there."""
     own = find_own(environment=variables)
     secrets = {name: value.split(":")[2].split("@")[0] if "@" in value else value for name, value in variables.items()}
-    return [name for name, value in secrets.items() if not mine(f"with {value} in it", own)]
-
-
-def mine(text: str, own: list[Secret]) -> bool:
-    return any(found.kind.startswith("the value of $") for found in scan("description", text, own))
+    kinds = {
+        name: [found.kind for found in scan("description", f"with {value} in it", own)]
+        for name, value in secrets.items()
+    }
+    return [name for name in kinds if not any(kind.startswith("the value of $") for kind in kinds[name])]
 
 
 def passed_doors() -> Iterable[str]:
@@ -91,7 +89,6 @@ def passed_doors() -> Iterable[str]:
 
 
 def refused_variants() -> tuple[int, list[str]]:
-    """How many shipped variants there are, and what is found in their texts."""
     own, count, found = find_own(environment={}), 0, []
     for env_id, path in environment_files().items():
         for variant in EnvironmentFile.read(path).variants:

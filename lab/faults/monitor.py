@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.faults.rig import Tally, Told, forked, last_run, leftovers, plant, start, wait_until
+from lab.faults.rig import Tally, Told, forked, last_run, leftovers, plant, start, together, wait_until
 from lab.faults.trackers import clocked
 from stride.commands import train
 from stride.report.metrics_sinks import MetricsMmap
@@ -44,13 +44,9 @@ TRAINING = (
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    results = [
-        read_while_written(counts["reads"], folder),
-        killed(counts["kills"], draw, folder),
-        replaced(counts["replacements"], folder),
-        cost(counts["steps"], folder),
-    ]
-    return [line for line, _ in results], all(good for _, good in results)
+    reads, kills, replacements, steps = counts.values()
+    under_writers = read_while_written(reads, folder), killed(kills, draw, folder), replaced(replacements, folder)
+    return together(*under_writers, cost(steps, folder))
 
 
 class Mine:
@@ -91,11 +87,9 @@ def opened(path: Path, run: str = "writer") -> MetricsReader:
 
 
 def torn(told: Snapshot) -> bool:
-    """Whether it is of more than one row."""
     step = told.env_steps
-    return told.rows != step or [told.values[name] for name in METRICS] != [
-        (16 * step + place, step, step) for place in range(len(METRICS))
-    ]
+    expected = [(16 * step + place, step, step) for place in range(len(METRICS))]
+    return told.rows != step or [told.values[name] for name in METRICS] != expected
 
 
 def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
@@ -110,18 +104,15 @@ def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
         wrong, older, last = wrong + torn(told), older + (told.sequence < last), told.sequence
     rate = (told.rows - first) / (time.monotonic() - began)
     end(pid)
-    line = (
-        f"{count:,} reads beside {rate:,.0f} rows a second of {len(METRICS)} metrics: **{wrong} torn**, {older} older"
-    )
-    return f"{line} than one before", not wrong and not older
+    line = f"{count:,} reads beside {rate:,.0f} rows a second of {len(METRICS)} metrics: **{wrong} torn**, "
+    return f"{line}{older} older than one before", not wrong and not older
 
 
 def killed(count: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
     tally, inside = Tally(), 0
     for number in range(count):
-        problem, odd = left_by_one(
-            folder / f"killed-{number}", draw.uniform(0, 0.02), number % 2 and draw.randint(20, 400)
-        )
+        seconds, record = draw.uniform(0, 0.02), number % 2 and draw.randint(20, 400)
+        problem, odd = left_by_one(folder / f"killed-{number}", seconds, record)
         tally.add(f"writer {number}", problem)
         inside += odd
     line = f"writers killed at random instants, {inside} of them inside a record: {tally} files whole and in order, and"
@@ -175,7 +166,6 @@ def replaced(count: int, folder: Path) -> tuple[str, bool]:
 
 
 def cost(steps: int, folder: Path) -> tuple[str, bool]:
-    """What the sink took of a training on the fused engine."""
     note = folder / "cost"
     child = start((*TRAINING, f"max_timesteps={steps}"), folder / "runs", main=partial(timed, note))
     ended, run = child.wait(), last_run(folder / "runs")
@@ -220,7 +210,6 @@ def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def window(monitors: Sequence[int]) -> float:
-    """The part of a core that each of them takes."""
     machines = [Machine() for _ in monitors]
     for machine, pid in zip(machines, monitors, strict=True):
         machine.look(pid)
@@ -233,7 +222,6 @@ def window(monitors: Sequence[int]) -> float:
 
 @contextmanager
 def looking(run: Path, root: Path, count: int) -> Iterator[list[int]]:
-    """The processes of so many monitors, whose screens somebody reads."""
     words = [sys.executable, "-m", "stride.commands.monitor", str(run)]
     environment = {**os.environ, "STRIDE_RUNS": str(root), "TERM": "xterm-256color"}
     children = []
@@ -261,7 +249,6 @@ def _read(master: int) -> None:
 
 
 def _file_of(root: Path) -> Path:
-    """As soon as the training is under way."""
     paths: list[Path] = []
 
     def begun() -> bool:
@@ -301,7 +288,6 @@ def endurance(counts: dict[str, int], draw: random.Random, folder: Path) -> Told
 
 
 def endured(name: str, words: tuple[str, ...], seconds: int, root: Path) -> tuple[str, bool]:
-    """A line of what it held early and late, and whether that is the same."""
     child = start(words, root)
     wait_until(lambda: not child.lives() or ((run := last_run(root)) and run.metrics_csv.exists()))
     run = last_run(root)

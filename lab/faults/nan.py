@@ -157,7 +157,6 @@ def plant_fused(place: str, value: float) -> None:
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """Each in a process of its own: what is planted stays in its class for good."""
     tally = Tally()
     for agent, place, name in evenly(ROUND, counts["runs"]):
         problem = judged(AGENTS[agent][0], place, VALUES[name], folder / f"{tally.total}")
@@ -171,7 +170,6 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
-    """What is wrong, "" for nothing."""
     planted = plant_fused if "engine=fused_cpu" in words else plant
     ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()

@@ -23,13 +23,9 @@ from stride.utils.durable_file import relink
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     os.environ["STRIDE_RUNS"] = str(folder / "ids")
-    parts = [
-        one_id(counts["processes"], folder),
-        one_lock(counts["processes"], folder),
-        one_link(counts["lookups"], folder),
-        one_folder(counts["trainings"], folder),
-    ]
-    return [line for line, _ in parts], all(good for _, good in parts)
+    processes, lookups, trainings = counts.values()
+    same_id, same_lock = one_id(processes, folder), one_lock(processes, folder)
+    return rig.together(same_id, same_lock, one_link(lookups, folder), one_folder(trainings, folder))
 
 
 def at_once(number: int, work: Callable[[int], str], folder: Path) -> list[str]:
@@ -178,7 +174,6 @@ def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
-    """How often both had the run, and how many locks stayed."""
     both = left = 0
     for trial in range(number):
         target = folder / f"run {trial}"
@@ -208,13 +203,11 @@ def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
 
 
 def stale(number: int, root: Path) -> str:
-    """What went wrong; "" where nothing did."""
     words, shared = (*LONG, f"seed={number}"), root / "shared"
     wanted = rig.amounts_to(rig.straight(words, root / "straight"))
     child = rig.start(words, shared, elsewhere("cut off", "boot a"))
-    rig.wait_until(
-        lambda: not child.lives() or ((run := rig.last_run(shared)) and (run.checkpoints / "last.ckpt").exists())
-    )
+    saved = lambda: (run := rig.last_run(shared)) and (run.checkpoints / "last.ckpt").exists()  # noqa: E731
+    rig.wait_until(lambda: not child.lives() or saved())
     run = rig.last_run(shared)
     if run is None or not child.lives():
         return "ended before it was halted"

@@ -45,6 +45,7 @@ REPLAY = (
     "replay_storage=memmap", "normalize_obs=true",
 )  # fmt: skip
 T = TypeVar("T")
+Part = tuple[str, bool]  # of a scenario: its line, and whether all was as it should be
 Call = Callable[..., object]
 SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
 
@@ -58,8 +59,6 @@ class Ended(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A process under way."""
-
     pid: int
     began: float
     log: Path
@@ -85,14 +84,11 @@ def last_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Tally:
-    """How many trials were right; what was wrong with another is printed at once, and kept."""
-
     def __init__(self) -> None:
         self.right = self.total = 0
         self.problems: list[str] = []
 
     def add(self, name: object, problem: str) -> None:
-        """One trial more; "" is no problem."""
         self.total += 1
         self.right += not problem
         if problem:
@@ -107,8 +103,11 @@ class Tally:
         return f"**{self.right:,} of {self.total:,}**"
 
 
+def together(*parts: Part) -> Told:
+    return [line for line, _ in parts], all(good for _, good in parts)
+
+
 def evenly(cases: Sequence[T], count: int) -> list[T]:
-    """So many of them, from all over the list."""
     count = min(count, len(cases))
     return [cases[place * len(cases) // count] for place in range(count)]
 
@@ -181,7 +180,6 @@ def write_into(log: Path) -> None:
 
 
 def finish(words: Sequence[str], root: Path, prepare: Callable[[], object] = lambda: None) -> Ended:
-    """start, and wait for the end."""
     return start(words, root, prepare).wait()
 
 
@@ -246,7 +244,6 @@ def at_call(owner: object, name: str, number: int, change: Call) -> None:
 
 
 def told(said: str) -> list[str]:
-    """The lines of it, but for the one that is made for grep."""
     return [line for line in said.strip().split("\n") if not line.startswith("result=")]
 
 
@@ -268,13 +265,10 @@ def amounts_to(run: RunDir) -> dict[str, object]:
     steps = [row["train/clock/env_steps"] for row in read_csv(run.metrics_csv) if "train/clock/iterations" in row]
     links = {link: checkpoint_set.target(run.checkpoints / f"{link}.ckpt") for link in checkpoint_set.LINKS}
     return {
-        "state": fingerprint(state_of(run)),
-        "rows": fingerprint(rows),
-        "increasing": steps == sorted(set(steps)),
-        "links": links,
-        "files": sorted(path.name for path in run.checkpoints.iterdir()),
+        "state": fingerprint(state_of(run)), "rows": fingerprint(rows), "increasing": steps == sorted(set(steps)),
+        "links": links, "files": sorted(path.name for path in run.checkpoints.iterdir()),
         "report": run.report.is_file(),
-    }
+    }  # fmt: skip
 
 
 def state_of(run: RunDir) -> dict[str, object]:
@@ -288,21 +282,18 @@ def leftovers(root: Path) -> list[str]:
     """Files nobody will ever want again: temporaries, halves of sets, locks of the dead."""
     found = [path for path in root.rglob("*") if re.search(r"\.tmp$|^\.(?!lock)|^\.lock$", path.name)]
     for folder in (path for path in root.glob("*/checkpoints") if not path.parent.is_symlink()):
-        halves = [
-            (path, path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")) for path in folder.glob("*=*")
-        ]
-        found += [path for path, other in halves if not other.exists()]
+        for path in folder.glob("*=*"):
+            other = path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")
+            found += [] if other.exists() else [path]
         named = {name for path in folder.glob("*.json") for name in checkpoint_set.facts_of(path).get("segments", [])}
         found += [path for path in (folder / checkpoint_set.SEGMENTS).glob("*.rows") if path.name not in named]
     return [str(path.relative_to(root)) for path in found]
 
 
 def faults(run: RunDir) -> list[str]:
-    """Checkpoints, segments of a replay memory and links that cannot be trusted."""
     folder = run.checkpoints
-    broken = [
-        stem for stem in checkpoint_set.names(folder) if checkpoint_set.fault(folder / f"{stem}.ckpt", remembering=True)
-    ]
+    stems = checkpoint_set.names(folder)
+    broken = [stem for stem in stems if checkpoint_set.fault(folder / f"{stem}.ckpt", remembering=True)]
     return broken + [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
 
 
@@ -314,7 +305,6 @@ def looked_at(argv: list[str]) -> int:
 
 
 def heard(command: Callable[[str], int], word: str) -> tuple[int, str]:
-    """Exit code of a command in this process, and what it said."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
         code = command(word)

@@ -42,22 +42,19 @@ class WandbServer(ThreadingHTTPServer):
     def __init__(self, mode: Mode) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.mode = mode
-        self.asked: list[str] = []
-        """What was called: names of GraphQL's operations, and paths."""
+        self.asked: list[str] = []  # What was called: names of GraphQL's operations, and paths.
         self.rows: list[dict[str, Any]] = []
         self.views: dict[str, dict[str, Any]] = {}
         self.runs: list[str] = []
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of the environment, for a client that is to come here."""
         return {"WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}", "WANDB_API_KEY": KEY}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is none of our business."""
 
     def answer(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """What GraphQL's operation of this name returns."""
         project = {"id": "UA==", "name": variables.get("project") or "p", "entity": {"id": "RQ==", "name": "me"}}
         if operation == "UpsertBucket":
             self.runs.append(str(variables.get("name")))
@@ -75,15 +72,8 @@ class WandbServer(ThreadingHTTPServer):
             return {"project": {"allViews": {"edges": found}}}
         if operation == "CreateRunFiles":
             return {"createRunFiles": {"runID": "QQ==", "uploadHeaders": [], "files": []}}
-        viewer: dict[str, Any] = {
-            "id": "VQ==",
-            "entity": "me",
-            "username": "me",
-            "email": "me@localhost",
-            "flags": "{}",
-        }
-        viewer["teams"] = {"edges": []}
-        return {"viewer": viewer, "serverInfo": {"features": []}, "model": None}
+        viewer = {"id": "VQ==", "entity": "me", "username": "me", "email": "me@localhost", "flags": "{}"}
+        return {"viewer": {**viewer, "teams": {"edges": []}}, "serverInfo": {"features": []}, "model": None}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -135,7 +125,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(mode: Mode = "answers") -> Iterator[WandbServer]:
-    """A server until the end of the block."""
     with WandbServer(mode) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -150,8 +139,6 @@ CALLS = ("begin", "row", "media", "alert", "end", "_deliver")
 
 
 class Trained(NamedTuple):
-    """What a training was."""
-
     seconds: float  # of the command, from its first word to its last
     taken: float  # of those, the processor's in calls and thread of the tracker
     rows: list[dict[str, float]]  # without what tells of time

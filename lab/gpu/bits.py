@@ -50,7 +50,6 @@ def inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def maths_there(compile: Compile, device: torch.device) -> dict[str, Tensor]:
-    """By kernels."""
     kernels = compile(read_source(Path(__file__).with_name("maths.cu")), device)
     x, small, turns = (each.to(device) for each in inputs())
     doubles = torch.empty(len(DOUBLES), NUMBERS, dtype=torch.float64, device=device)
@@ -63,7 +62,6 @@ def maths_there(compile: Compile, device: torch.device) -> dict[str, Tensor]:
 
 
 def maths_here() -> dict[str, Tensor]:
-    """By Numba."""
     x, small, turns = (each.numpy() for each in inputs())
     doubles, singles = np.empty((len(DOUBLES), NUMBERS)), np.empty((len(SINGLES), NUMBERS), np.float32)
     _doubles(x, small, turns, doubles)
@@ -108,7 +106,6 @@ Make = Callable[..., Any]  # (env_id, num_envs, max_episode_steps=None): worlds 
 
 
 def hashes(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Group by group; what differs is named with the stretch of steps and the field."""
     golden, wrong, count = read_json(FILE), list[str](), 0
     for name, group in groups(machine):
         try:
@@ -139,13 +136,11 @@ def groups(machine: Machine | None) -> Iterator[tuple[str, Callable[[], Hashes]]
 
 
 def differing(name: str, golden: Mapping[str, str], found: Hashes) -> list[str]:
-    """A line of what is not the same, "" where all is."""
     apart = [key for key in sorted({*golden, *found}) if golden.get(key) != found.get(key)]
     return [f"{name}: {', '.join(apart)}"] if apart else []
 
 
 def world(make: Make, env_id: str) -> Hashes:
-    """All of one world."""
     found: Hashes = {}
     many = make(env_id, RESETS)
     for seed in SEEDS:
@@ -176,7 +171,6 @@ def actions(env: Any, begin: int, end: int) -> Tensor:
 
 
 def trajectory(told: Trajectory) -> Hashes:
-    """Of every field; what is rubbish where no episode ended counts as 0."""
     ended = told.terminated | told.truncated
     last = [torch.where(ended.view(*ended.shape, *[1] * (leaf.dim() - 2)), leaf, 0) for leaf in leaves(told.final_obs)]
     numbers = {"episode_return": told.episode_return, "episode_length": told.episode_length}
@@ -189,7 +183,6 @@ def trajectory(told: Trajectory) -> Hashes:
 
 
 def draws(device: torch.device) -> dict[str, Tensor]:
-    """Tables, as everything that learns draws them."""
     return {
         "uniforms": uniforms(Key(5, ACT, 0, 9), (33, 77, 3), device),
         "a large seed": uniforms(Key((1 << 62) + 1, ACT, 1, 1 << 31), (1001,), device),
@@ -214,7 +207,6 @@ CUT_WORLDS, CUT = 333, 128
 
 
 def halves(machine: Machine, seconds: float) -> Iterator[Found]:
-    """World by world."""
     wrong = list[str]()
     for number, env_id in enumerate(registry.WORLDS, 1):
         whole = played(machine, env_id, [CUT])
@@ -225,7 +217,6 @@ def halves(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def played(machine: Machine, env_id: str, cut: list[int]) -> str:
-    """The hash of all that was told of every step, and of what a checkpoint would hold."""
     env = worlds(machine, env_id, CUT_WORLDS)
     env.reset(3)
     given, begin, told = actions(env, 0, CUT), 0, list[list[Any]]()

@@ -39,17 +39,14 @@ class Watched:
 
 
 def watched(machine: Machine, watch: Watch) -> Machine:
-    """The same, whose launches are watched."""
     return machine._replace(compile=lambda source, device: Watched(compiler(machine)(source, device), watch))
 
 
 def worlds(machine: Machine, env_id: str, num_envs: int, max_episode_steps: int | None = None) -> CudaEnv:
-    """The device's, which tests play on the CPU."""
     return CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, torch.device(machine.device), compiler(machine))
 
 
 def ppo(machine: Machine, engine: str, n_envs: int, n_steps: int = 128, **changes: Any) -> PPOConfig:
-    """The work that all benchmarks of PPO share: two 64 x 64 nets, 4 epochs of 4 minibatches."""
     config = setting(ENV, n_envs, n_steps, threads=1)
     same: dict[str, Any] = {"engine": engine, "device": machine.device, "log_freq_epochs": None}
     return replace(config, **same | changes)
@@ -85,7 +82,6 @@ def settle(device: torch.device) -> None:
 
 
 def waited_for(device: torch.device, work: Callable[[], object]) -> float:
-    """The seconds that it takes."""
     settle(device)
     began = time.perf_counter()
     work()

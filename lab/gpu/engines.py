@@ -47,12 +47,10 @@ def runs_folder() -> Iterator[Path]:
 
 
 def trained(machine: Machine, engine: str, iterations: int, *changes: str) -> RunDir:
-    """A new run of so many iterations."""
     return _run([CONFIG, *SHORT, *ROLLOUT, *changes], machine, engine, iterations)
 
 
 def resumed(run: RunDir, machine: Machine, engine: str, iterations: int) -> RunDir:
-    """The run gone on with, to so many iterations in all."""
     return _run(["--resume", run.id], machine, engine, iterations)
 
 
@@ -79,7 +77,6 @@ LIKE = {"graphed": "eager", "fused_gpu": ALONE}  # whose rollouts and weights an
 
 
 def replays(machine: Machine, seconds: float) -> Iterator[Found]:
-    """The draws, then the weights."""
     width, captured = 64 if machine.small else 1024, [engine for engine in machine.engines if engine in LIKE]
     names = [*dict.fromkeys(name for engine in captured for name in (LIKE[engine], engine))]
     played = {name: played_rollouts(machine, name, width) for name in names}
@@ -99,7 +96,6 @@ def replays(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def agent_for(machine: Machine, name: str, width: int, rate: float) -> Agent:
-    """By one of these names, which may be an engine's."""
     agent = agent_of(machine, ppo(machine, "fused_gpu" if name == ALONE else name, width, policy_lr=rate))
     if name == ALONE:
         agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
@@ -107,7 +103,6 @@ def agent_for(machine: Machine, name: str, width: int, rate: float) -> Agent:
 
 
 def played_rollouts(machine: Machine, name: str, width: int) -> list[str]:
-    """The hash of what was done in each of some iterations that all begin in the same worlds."""
     agent, found = agent_for(machine, name, width, STILL), list[str]()
     collector = agent.collector
     worlds, obs = collector.envs.state_dict(), tree_map(torch.clone, collector.obs)
@@ -121,7 +116,6 @@ def played_rollouts(machine: Machine, name: str, width: int) -> list[str]:
 
 
 def weights(machine: Machine, name: str, width: int) -> Tensor:
-    """All of them after some iterations that move them."""
     agent = agent_for(machine, name, width, 1e-3)
     for _ in range(LEARNT):
         tick(agent)
@@ -176,7 +170,6 @@ MOST = 5  # lines of what differs
 
 
 def resume(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Engine by engine; then one against the other."""
     wrong, figures, scheduled = list[str](), dict[str, object](iterations=2 * HALF), {}
     first, *others = machine.engines
     for engine in machine.engines:
@@ -203,7 +196,6 @@ SIZE, STEPS, BEGUN, EPISODES = 100, 64, 4, 5
 
 
 def crossing(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Worlds first, then runs, there and back."""
     wrong, figures = list[str](), dict[str, object](worlds=list(CROSSED))
     for env_id in CROSSED:
         there, here = (make(env_id, SIZE) for make in (partial(worlds, machine), registry.make))
@@ -236,7 +228,6 @@ def same_rest(begun: Any, goes_on: Any) -> bool:
 
 
 def mean_return(run: RunDir) -> float:
-    """Of some episodes of its last weights, loaded as a person would to watch them: on the CPU."""
     loaded = load_run(str(run.path), "last")
     config = replace(loaded.config, test_episodes=EPISODES)
     evaluate = Evaluate(config, lambda number: make_envs(config, number))

@@ -38,21 +38,16 @@ def facts(machine: Machine, seconds: float) -> Iterator[Found]:
         "host": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "python": platform.python_version(),
         "versions": {name: installed(name) for name in PACKAGES},
-        "cuda": torch.version.cuda,
-        "gpu": None,
-        "nvidia_smi": None,
+        **{"cuda": torch.version.cuda, "gpu": None, "nvidia_smi": None},
     }
     line = f"Python {figures['python']}, torch {torch.__version__}"
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(device)
         figures["gpu"] = {
-            "name": about.name,
-            "capability": f"{about.major}.{about.minor}",
-            "multiprocessors": about.multi_processor_count,
-            "memory_gib": round(about.total_memory / 2**30, 1),
+            "name": about.name, "capability": f"{about.major}.{about.minor}", "count": torch.cuda.device_count(),
+            "multiprocessors": about.multi_processor_count, "memory_gib": round(about.total_memory / 2**30, 1),
             "l2_mib": round(about.L2_cache_size / 2**20, 1),
-            "count": torch.cuda.device_count(),
-        }
+        }  # fmt: skip
         figures["nvidia_smi"] = asked(str(about.uuid))
         line = f"{about.name}, sm_{about.major}{about.minor}, {figures['gpu']['memory_gib']} GiB, {line}"
     yield Found(line, figures)

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.evidence.comparison import Comparison, difference, iqm_text
-from lab.evidence.comparison import Found as Read
-from lab.evidence.ways import WAYS
+from lab.evidence.ways import WAYS, Comparison, difference, iqm_text
+from lab.evidence.ways import Found as Read
 from lab.gpu.engines import runs_folder
 from lab.gpu.parts import Found, Machine
 from stride.runstore.run_dir import RunDir
@@ -42,7 +41,6 @@ def solving(machine: Machine, seconds: float) -> Iterator[Found]:
 def trained(
     machine: Machine, seeds: Sequence[int], at_once: int, folder: Path, until: float
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each seed that ends in time, and what came of it."""
     waiting, running = [*seeds], dict[int, Training]()
     while (waiting or running) and time.monotonic() < until:
         while waiting and len(running) < at_once:
@@ -57,8 +55,6 @@ def trained(
 
 
 class Training:
-    """A command that is under way."""
-
     def __init__(self, machine: Machine, seed: int, folder: Path) -> None:
         self.folder, self.began = folder, time.monotonic()
         engine = "auto" if machine.small else machine.engines[-1]
@@ -107,7 +103,6 @@ WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # the engine of each way
 
 
 def learning(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Variant by variant, those that learn soonest first."""
     seeds, failed = range(1, DEVICES.seeds + 1), 0
     for variant, changes in DEVICES.variants.items():
         with runs_folder():
@@ -122,13 +117,11 @@ def learning(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def told_of(found: Comparison) -> dict[str, Any]:
-    """As people and files take it."""
     both = {"fused_cpu": iqm_text(found.first), "fused_gpu": iqm_text(found.second)}
     return {**both, "fused_gpu - fused_cpu": difference(found), "seeds": len(found.first), "same": found.same}
 
 
 def differences(compared: dict[tuple[str, str], Comparison], read: Read) -> list[str]:
-    """What is different, and what other engines have learnt."""
     lines = [f"{variant} {measure} is different" for (variant, measure), each in compared.items() if not each.same]
     taken = {(name, way, record["engine"]) for name, files in read.items()
              for way in WANTED for record in files[way].finished()}  # fmt: skip

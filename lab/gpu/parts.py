@@ -21,19 +21,12 @@ from stride.utils.user_error import describe_error
 
 PARTS: dict[str, dict[str, float]] = {  # at most so many seconds, as long as the whole part has any left
     "hashes": {
-        "facts": 15,
-        "hashes": 50,
-        "rollouts": 80,
-        "returns": 10,
-        "replays": 60,
-        "halves": 20,
-        "waits": 40,
-        "resume": 120,
-        "crossing": 120,
+        "facts": 15, "hashes": 50, "rollouts": 80, "returns": 10, "replays": 60, "halves": 20, "waits": 40,
+        "resume": 120, "crossing": 120,
     },
     "learn": {"facts": 15, "solving": 125, "learning": 385},
     "speed": {"facts": 15, "speed": 360, "kernels": 150},
-}
+}  # fmt: skip
 ROUNDING = 1e-3  # of weights: sums in another order stay within; a number that a graph has frozen leads further
 
 
@@ -52,12 +45,9 @@ class Machine(NamedTuple):
 class Found(NamedTuple):
     """What a check knows so far: each replaces the one before."""
 
-    line: str
-    """for people"""
-    figures: Mapping[str, Any]
-    """for the file"""
-    wrong: Sequence[str] | None = None
-    """a line for whatever is not as it must be; None where nothing can be wrong"""
+    line: str  # for people
+    figures: Mapping[str, Any]  # for the file
+    wrong: Sequence[str] | None = None  # a line for whatever is not as it must be; None where nothing can be wrong
 
 
 Check = Callable[[Machine, float], Iterator[Found]]  # on this machine, in so many seconds
@@ -70,7 +60,6 @@ MODULES = {  # where those checks are that have no module of their name
 
 
 def load(name: str) -> Check:
-    """What stands behind a check's name."""
     check: Check = getattr(import_module(f"lab.gpu.{MODULES.get(name, name)}"), name)
     return check
 
@@ -97,8 +86,9 @@ def apart(work: Work, seconds: float) -> Iterator[Found]:
                 said = reader.recv()
             except EOFError:
                 child.join(max(0.0, until - time.monotonic()))
-                if child.exitcode:
-                    raise ApartError(_death(child.exitcode)) from None
+                if code := child.exitcode:
+                    how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+                    raise ApartError(f"its process {how}") from None
                 return
             if isinstance(said, str):
                 raise ApartError(said)
@@ -110,7 +100,6 @@ def apart(work: Work, seconds: float) -> Iterator[Found]:
 
 
 def _say(work: Work, writer: Connection) -> None:
-    """The child's life."""
     os.setsid()  # what it starts is ended with it
     try:
         for found in work():
@@ -129,10 +118,6 @@ def _end(child: BaseProcess) -> None:
     child.join()
 
 
-def _death(code: int) -> str:
-    return f"its process died by {signal.Signals(-code).name}" if code < 0 else f"its process ended with code {code}"
-
-
 LEAST = 3.0  # seconds: with less left a check is not begun
 
 
@@ -147,7 +132,6 @@ class Record:
 
     @property
     def left(self) -> float:
-        """Seconds of the whole."""
         return self.began + self.seconds - time.monotonic()
 
     def write(self) -> None:

@@ -35,7 +35,6 @@ Trace = dict[str, np.ndarray]  # "007 gradient 15": what the eighth launch left 
 
 
 def tracing(machine: Machine, trace: Trace) -> Machine:
-    """The same, by which `trace` is told what each launch has changed."""
     launches = iter(range(1000))
 
     def watch(kernel: str, arguments: Sequence[Tensor | np.generic], launch: Callable[[], None]) -> None:
@@ -99,7 +98,6 @@ LEARNT = {  # without statistics of observations: torch sums these up
 
 
 def rollouts(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Case by case; what differs is named with how many rollouts there were before."""
     golden, wrong, count = read_json(FILE), list[str](), 0
     for name in (*CASES, *LEARNT):
         hashes = computed(machine, name)
@@ -118,14 +116,12 @@ def apart_at(machine: Machine, name: str) -> str:
 
 
 def traced(machine: Machine, name: str) -> Trace:
-    """All launches of an iteration, small."""
     found: Trace = {}
     tick(agent_of(tracing(machine, found), name, *TRACED, beside=None))
     return found
 
 
 def computed(machine: Machine, name: str) -> Hashes:
-    """All of one case."""
     agent, found = agent_of(machine, name, *HASHED), Hashes()
     for number in range(1, max(AFTER) + 1):
         tick(agent) if name in LEARNT else agent.collect(STEPS)
@@ -135,7 +131,6 @@ def computed(machine: Machine, name: str) -> Hashes:
 
 
 def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None = Beside) -> Agent:
-    """Of a case, on worlds that have just begun."""
     env_id, variant, *own = (CASES | LEARNT)[name]
     config = load_config(env_id, variant, ["max_timesteps=1e6", *SHARED, *own, *sizes])
     agent = build_agent(replace(config, device=machine.device), worlds(machine, env_id, config.n_envs, LIMIT))
@@ -148,9 +143,7 @@ def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None
 def fill(agent: Agent) -> None:
     """Weights within a quarter, means within a half, variances from a half to one and a half."""
     norms = [module for module in agent.policy.modules() if isinstance(module, RunningNorm)]
-    drawn: list[tuple[torch.Tensor, float, float]] = [
-        (parameter, 0.5, -0.25) for parameter in agent.policy.parameters()
-    ]
+    drawn: list[tuple[Tensor, float, float]] = [(each, 0.5, -0.25) for each in agent.policy.parameters()]
     drawn += [each for norm in norms for each in ((norm.mean, 1.0, -0.5), (norm.var, 1.0, 0.5))]
     for index, (tensor, factor, least) in enumerate(drawn):  # powers of two, so that nothing is fused or rounded
         tensor.copy_(uniforms(Key(index, EXPLORE), tuple(tensor.shape), tensor.device) * factor + least)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lab.bench.measure import EPOCHS, MINIBATCHES
 from lab.bench.train import flops
@@ -30,7 +29,6 @@ from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.engines.plan.on_policy import OnPolicy
-from stride.agents.experience.nouns import Final
 from stride.agents.sockets import Learner
 from stride.config.schema import PPOConfig
 from stride.envs_fast.registry import WORLDS
@@ -68,7 +66,6 @@ def fma_peak(device: torch.device, compile: Compile, small: bool) -> float:
 
 
 def seconds_of(device: torch.device, work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """The median of some calls, each waited for, after some that warm up."""
     for _ in range(WARM_CALLS):
         work()
     return statistics.median(waited_for(device, work) for _ in range(repeats))
@@ -79,6 +76,10 @@ WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the one that 
 BY_OTHERS = WIDTHS[::4]  # where eager and graphed are timed, too
 WARM, LEAST, TIMED, PHASED = 3, 5, 1.0, 3  # iterations; seconds of iterations that are timed; iterations for phases
 MARGIN = 6.0  # seconds: with less left no setting is begun
+SETTING = {
+    "env_id": ENV, "n_steps": STEPS, "n_epochs": EPOCHS, "minibatches": MINIBATCHES, "hidden_dims": [64, 64],
+    "share_trunk": False, "activation": "tanh", "optimizer": "adam",
+}  # fmt: skip
 PUFFER: dict[str, dict[str, Any]] = {
     "4096 x 64, 1 pass, minibatch 32,768, one layer of 128": {
         "n_envs": 4096, "n_steps": 64, "n_epochs": 1, "batch_size": 32_768, "hidden_dims": (128,), "share_trunk": True,
@@ -98,7 +99,6 @@ class Row(NamedTuple):
     shape: str = ""
 
     def __str__(self) -> str:
-        """As it is called in the file."""
         own = [] if self.shape else [f"{key} {value}" for key, value in self.changes.items()]
         return ", ".join([self.engine, self.shape or f"{self.width} worlds", *own])
 
@@ -127,7 +127,7 @@ def speed(machine: Machine, seconds: float) -> Iterator[Found]:
     asked, widths = {str(row): row for row in rows(machine)}, SMALL_WIDTHS[:1] if machine.small else WIDTHS
     ppos: dict[str, Any] = dict.fromkeys(asked)
     alones: dict[str, dict[str, Any]] = {env_id: dict.fromkeys(map(str, widths)) for env_id in WORLDS}
-    figures = {"ceilings": limits, "setting": setting_told(), "worlds": alones, "ppo": ppos}
+    figures = {"ceilings": limits, "setting": SETTING, "worlds": alones, "ppo": ppos}
     for env_id in WORLDS:
         for width in widths:
             if time.monotonic() < until:
@@ -151,7 +151,6 @@ def told(measure: Any, *arguments: Any) -> dict[str, Any]:
 
 
 def trained(machine: Machine, row: Row, limits: dict[str, Any]) -> dict[str, Any]:
-    """Of one row of PPO."""
     device, config = torch.device(machine.device), row.config(machine)
     agent = agent_of(machine, config)
     for _ in range(WARM):
@@ -172,7 +171,6 @@ def trained(machine: Machine, row: Row, limits: dict[str, Any]) -> dict[str, Any
 
 
 def phases(agent: Agent, device: torch.device, env_steps: int) -> dict[str, float]:
-    """Milliseconds of an iteration's two heavy verbs, and env steps per second of each alone."""
     collecting, learning = Timed(device, agent.engine.play), Timed(device, agent.engine.learn)
     agent.engine = agent.engine._replace(play=collecting, learn=learning)
     for _ in range(PHASED):
@@ -183,8 +181,6 @@ def phases(agent: Agent, device: torch.device, env_steps: int) -> dict[str, floa
 
 
 class Timed:
-    """A socket in front of another, which is waited for."""
-
     def __init__(self, device: torch.device, own: Any) -> None:
         self.device, self.own, self.name, self.seconds = device, own, own.name, list[float]()
 
@@ -207,13 +203,7 @@ def alone(machine: Machine, env_id: str, width: int, limits: dict[str, Any]) -> 
     return {"env_steps_per_second": steps / seconds, "copy_share": moved / seconds / limits["copy_bytes_per_second"]}
 
 
-def setting_told() -> dict[str, Any]:
-    nets = {"hidden_dims": [64, 64], "share_trunk": False, "activation": "tanh", "optimizer": "adam"}
-    return {"env_id": ENV, "n_steps": STEPS, "n_epochs": EPOCHS, "minibatches": MINIBATCHES, **nets}
-
-
 def best(found: dict[str, Any]) -> str:
-    """The fastest so far."""
     rates = {name: each["env_steps_per_second"] for name, each in found.items() if each and "error" not in each}
     if not rates:
         return "nothing measured"
@@ -226,7 +216,6 @@ WARM_TICKS, TICKS = 2, 5
 
 
 def clocked(machine: Machine, seconds: dict[str, float]) -> Machine:
-    """The same, whose launches are waited for and counted, by name."""
     device = torch.device(machine.device)
 
     def watch(kernel: str, arguments: Sequence[object], launch: Callable[[], None]) -> None:
@@ -245,44 +234,31 @@ def clocked(machine: Machine, seconds: dict[str, float]) -> Machine:
 
 
 def kernels(machine: Machine, seconds: float) -> Iterator[Found]:
-    """The kernels, then the precisions."""
     device = torch.device(machine.device)
     prepare(device, 32)
     peak, spent = fma_peak(device, compiler(machine), machine.small), defaultdict[str, float](float)
-    agent, turns = launched(clocked(machine, spent), 32), list[dict[str, float]]()
+    agent, turns = launched(clocked(machine, spent)), list[dict[str, float]]()
     for _ in range(WARM_TICKS + TICKS):
         spent.clear()
         tick(agent)
         turns.append({**spent})
-    flops = flops_of(recipe_of(agent))
-    found = {
-        name: {"milliseconds": statistics.median(turn[name] for turn in turns[WARM_TICKS:]) * 1e3} for name in turns[-1]
-    }
-    for name, each in found.items():
+    learn = agent.engine.learn
+    assert isinstance(learn, FusedLearn)
+    flops = flops_of(learn.updates_of(agent).recipe)
+    found = dict[str, dict[str, float]]()
+    for name in turns[-1]:
+        found[name] = each = {"milliseconds": statistics.median(turn[name] for turn in turns[WARM_TICKS:]) * 1e3}
         kind = "rollout" if name.endswith("_rollout") else name
         each |= {"flop": flops[kind], "share": flops[kind] / each["milliseconds"] * 1e3 / peak} if kind in flops else {}
     figures: dict[str, Any] = {"fma_flop_per_second": peak, "worlds": agent.memory.num_envs, "kernels": found}
     whole = sum(each["milliseconds"] for each in found.values())
-    line = f"{len(found)} kernels, {whole:.2f} ms an iteration, {peak / 1e12:.1f} TFLOP/s at most"
-    yield Found(line, figures)
-    exact, errors = gradient(machine, 32), dict[str, Any]()
-    for precision in PRECISIONS:
-        if precision != "32":
-            errors[precision] = error_of(machine, precision, exact)
-    yield Found(f"{line}; errors of the gradient: {errors}", {**figures, "gradient_errors": errors})
+    yield Found(f"{len(found)} kernels, {whole:.2f} ms an iteration, {peak / 1e12:.1f} TFLOP/s at most", figures)
 
 
-def launched(machine: Machine, precision: str | int) -> Agent:
-    """Played and taught by kernels, each launched for itself."""
-    agent = agent_of(machine, ppo(machine, "eager", *(SMALL_SIZES if machine.small else SIZES), precision=precision))
+def launched(machine: Machine) -> Agent:
+    agent = agent_of(machine, ppo(machine, "eager", *(SMALL_SIZES if machine.small else SIZES)))
     agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
     return agent
-
-
-def recipe_of(agent: Agent) -> OnPolicy:
-    learn = agent.engine.learn
-    assert isinstance(learn, FusedLearn)
-    return learn.updates_of(agent).recipe
 
 
 def flops_of(recipe: OnPolicy) -> dict[str, int]:
@@ -296,24 +272,3 @@ def flops_of(recipe: OnPolicy) -> dict[str, int]:
         "judge": recipe.rows * layout.flops(*every) + valued,
         "gradient": recipe.agent.config.n_epochs * recipe.rows * (3 * layout.flops(*every) - first),
     }
-
-
-def gradient(machine: Machine, precision: str | int) -> Tensor:
-    """Of the first minibatch of the first rollout, which is the same in every precision."""
-    agent = launched(machine, precision)
-    agent.collect(agent.memory.rows)
-    learn = agent.engine.learn
-    assert isinstance(learn, FusedLearn)
-    updates = learn.updates_of(agent)
-    updates.prepare()
-    updates.judge(updates.recipe.reward(agent.memory.rollout((), Final(agent.collector.obs, ()))))
-    updates.update(0)
-    return updates.gradient.double()
-
-
-def error_of(machine: Machine, precision: str, exact: Tensor) -> float | str:
-    """The largest difference to the gradient in float32, of its largest number; or why there is none."""
-    try:
-        return float((gradient(machine, precision) - exact).abs().max() / exact.abs().max())
-    except (RuntimeError, ValueError) as error:
-        return describe_error(error)

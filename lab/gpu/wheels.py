@@ -36,7 +36,6 @@ def pack(folder: Path, root: Path, python: str, names: tuple[str, ...]) -> list[
 
 
 def unpack(folder: Path, target: Path) -> None:
-    """Install them where PYTHONPATH will find them; no network."""
     wheels = sorted(map(str, folder.glob("*.whl")))
     if not wheels:
         raise UserError(f"{folder} holds no wheels; python scripts/gpu_check.py --wheels {folder} packs them")

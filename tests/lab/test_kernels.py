@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from lab import kernels, nvrtc
+from lab import kernels
 from stride.utils.cuda_kernels import Source, read_source
 
-pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(nvrtc.library_file() is None, reason=nvrtc.MISSING)]
+pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(kernels.library_file() is None, reason=kernels.MISSING)]
 
 WRITTEN_BY = re.compile(r"NVRTC (\d+\.\d+)")
 ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)  # a kernel of the page
@@ -50,7 +50,7 @@ def test_every_kernel_fits_into_the_oldest_gpu_as_the_page_says():
     table = kernels.measured([*kernels.sources(), *kernels.rollouts(), *kernels.updates()], [oldest])
     assert kernels.unfit(table) == []
     page = kernels.PAGE.read_text()
-    if WRITTEN_BY.findall(page) == [nvrtc.version()]:
+    if WRITTEN_BY.findall(page) == [kernels.nvrtc_version()]:
         first = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
         assert first == {kernel: str(row[oldest].registers) for kernel, row in table.items()}
 
@@ -58,8 +58,8 @@ def test_every_kernel_fits_into_the_oldest_gpu_as_the_page_says():
 @pytest.mark.soak
 @pytest.mark.slow
 def test_the_page_is_what_nvrtc_says_for_every_architecture():
-    page, wanted = kernels.PAGE.read_text(), kernels.markdown(kernels.everything(), nvrtc.version())
-    assert page == wanted or WRITTEN_BY.findall(page) != [nvrtc.version()]
+    page, wanted = kernels.PAGE.read_text(), kernels.markdown(kernels.everything(), kernels.nvrtc_version())
+    assert page == wanted or WRITTEN_BY.findall(page) != [kernels.nvrtc_version()]
     assert ROW.findall(page) == ROW.findall(wanted)
 
 
@@ -77,6 +77,6 @@ def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
 def test_nvrtc_names_the_file_and_the_line_that_it_refuses(tmp_path):
     (tmp_path / "wrong.cu").write_text('\n#include "utils/device_math.cuh"\nWrods words;\n')
     with pytest.raises(RuntimeError, match=r'(?s)NVRTC refuses wrong:.*wrong\.cu\(3\).*"Wrods" is undefined'):
-        nvrtc.resources(read_source(tmp_path / "wrong.cu"), "sm_90")
+        kernels.resources(read_source(tmp_path / "wrong.cu"), "sm_90")
     with pytest.raises(RuntimeError, match="does not say what nothing takes"):
-        nvrtc.resources(Source("nothing", "__device__ int x;"), "sm_90")
+        kernels.resources(Source("nothing", "__device__ int x;"), "sm_90")

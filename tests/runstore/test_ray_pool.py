@@ -11,7 +11,7 @@ from subprocess import PIPE
 
 import pytest
 
-from lab.faults.nodes import cluster as a_cluster
+from lab.faults.pauses import cluster as a_cluster
 from lab.faults.rig import TINY
 from stride.commands import train
 from stride.commands.train_arguments import parse_arguments

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from lab.evidence.comparison import comparison, reached
-from lab.evidence.ways import ENGINES
+from lab.evidence.ways import ENGINES, comparison, reached
 from stride.utils.curve import Band, Point, bands_svg
 from stride.utils.user_error import UserError
 

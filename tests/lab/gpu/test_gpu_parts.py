@@ -14,9 +14,8 @@ from host_kernels import compile_host
 from tape import Tape, taped
 
 from lab import gpu_check
-from lab.evidence import comparison
-from lab.evidence.comparison import Ways
-from lab.evidence.ways import ENGINES
+from lab.evidence import ways
+from lab.evidence.ways import ENGINES, Ways
 from lab.gpu import bits, driven, engines, facts, learn, speed
 from lab.gpu.parts import PARTS, Machine, load
 from lab.gpu.speed import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
@@ -261,14 +260,12 @@ def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
     assert found["kernels"]["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
     shared = {name for name, each in found["kernels"].items() if "share" in each}
     assert shared == {"cartpole_rollout", "judge", "gradient"}
-    errors = found["gradient_errors"]
-    assert 0 < errors["tf32"] < 1e-2 and 4 * errors["tf32"] < errors["bf16"] < 1e-1
 
 
 def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch, tmp_path):
     """The committed trainings in the place of those of a GPU; then with one that learnt less, and by another engine."""
-    shutil.copytree(comparison.RESULTS / "engines", tmp_path / "engines")
-    monkeypatch.setattr(comparison, "RESULTS", tmp_path)
+    shutil.copytree(ways.RESULTS / "engines", tmp_path / "engines")
+    monkeypatch.setattr(ways, "RESULTS", tmp_path)
     trained = []
     monkeypatch.setattr(Ways, "train_missing", lambda self, seeds, workers: trained.append(*self.variants) or 0)
     variant = "Pendulum-v1:ppo"
