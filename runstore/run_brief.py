@@ -44,6 +44,10 @@ class Labels(NamedTuple):
     tags: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def tag_text(self) -> str:
+        return " ".join(self.tags)
+
 
 def check_tag(tag: str) -> str:
     if not TAG.fullmatch(tag):
@@ -118,6 +122,11 @@ class Brief(NamedTuple):
     def verdict(self) -> str:
         """The result as people see it: `solved (5 episodes)` where its test had fewer than 100."""
         return verdict_words(self.result, self.episodes)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since it was started."""
+        return None if self.started is None else time.time() - self.started
 
     @property
     def took(self) -> float | None:
@@ -243,7 +252,7 @@ def cells_of(line: Brief) -> list[Any]:
     steps, best, last, fault, seconds, evaluated, rate = line.tail
     last_cell = NAN if last is not None and math.isnan(last) else last
     of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
-    labels = " ".join(line.labels.tags), line.labels.note
+    labels = line.labels.tag_text, line.labels.note
     return [line.status, line.variant, *of_tail, *line[4:-4], *labels, line.episodes, line.budget, line.standing]
 
 
