@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -75,7 +76,7 @@ class OwnSqlite:
         file = sqlite3.connect(self.path, timeout=PATIENCE)
         try:
             file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-            file.text_factory = _decoded
+            file.text_factory = partial(str, encoding="utf-8", errors="replace")
             until = time.monotonic() + seconds
             file.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS)
             file.execute("PRAGMA trusted_schema = OFF")
@@ -99,9 +100,9 @@ class OwnSqlite:
         return True
 
     def discard(self) -> None:
-        for side in ("", JOURNAL, *FOREIGN):
+        for suffix in ("", JOURNAL, *FOREIGN):
             with suppress(OSError):
-                os.unlink(f"{self.path}{side}")
+                os.unlink(f"{self.path}{suffix}")
 
     def _make(self, file: sqlite3.Connection) -> None:
         for text in self._tables.values():
@@ -109,13 +110,13 @@ class OwnSqlite:
 
     def _check_place(self) -> int:
         """Bytes of what SQLite will open: it would wait for ever at a FIFO, and follow links."""
-        main, journal, *foreign = (_look(f"{self.path}{side}") for side in ("", JOURNAL, *FOREIGN))
+        main, journal, *foreign = (_look(f"{self.path}{suffix}") for suffix in ("", JOURNAL, *FOREIGN))
         if main and not stat.S_ISREG(main.st_mode):
             raise UserError(f"{self.path} is not a file")
         if any(foreign) or (journal and not stat.S_ISREG(journal.st_mode)):
             raise sqlite3.DatabaseError("files beside it that are never written here")
         size = max(status.st_size if status else 0 for status in (main, journal))
-        if size > ALWAYS and size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
+        if size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
             raise sqlite3.DatabaseError("larger than any that is written here")
         return size
 
@@ -136,10 +137,6 @@ def _look(path: str) -> os.stat_result | None:
         return None
 
 
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="replace")
-
-
 class Shelf:
     """The file under one root."""
 
@@ -157,8 +154,8 @@ class Shelf:
             file.execute("ATTACH ':memory:' AS copy")
             file.execute("BEGIN")
             data = _checked(file)
-            [texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
-            if not (texts or "").isprintable():
+            [shown_texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
+            if not (shown_texts or "").isprintable():
                 raise ValueError("a text is none of ours")
             return data
 
@@ -179,8 +176,10 @@ class Shelf:
         return all(self._write(rows[first : first + SLICE], names) for first in range(0, len(rows), SLICE))
 
     def _write(self, rows: Sequence[Row], known: str) -> bool:
-        details = [(*row[:2], json.dumps(_merged(details_of(self._root / row[0])))) for row in rows]
-        details = [(*row, _checksum_of(*row)) for row in details]
+        details = []
+        for run_id, mark, *_ in rows:
+            contents = json.dumps(_merged(details_of(self._root / run_id)))
+            details.append((run_id, mark, contents, _checksum_of(run_id, mark, contents)))
         for _ in range(2):  # the second time into a file of our own
             try:
                 with self._file.opened(READING + WRITING_ROW * len(rows)) as file, file:
@@ -191,8 +190,8 @@ class Shelf:
                         _checked(file)  # what somebody has changed there is not taken for ours
                     for table, fresh in (("runs", rows), ("details", details)):
                         file.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT value FROM json_each(?))", [known])
-                        places = ", ".join("?" * len(fresh[0]))
-                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", fresh)
+                        placeholders = ", ".join("?" * len(fresh[0]))
+                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({placeholders})", fresh)
                     file.execute("DELETE FROM checksums")
                     file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file, "result")[HEAD:])])
                 return True
@@ -242,9 +241,9 @@ def details_of(folder: Path) -> Details:
         config = mapping(mapping(read_json(folder / "config.json", LARGEST_DETAIL)).get("config"))
     except UserError:
         config = {}
-    last = MetricsTable(folder / "metrics.csv").last()
-    final = {key: value for key, value in last.items() if math.isfinite(value)}
-    return {key: _plain(value) for key, value in config.items()}, final
+    last_values = MetricsTable(folder / "metrics.csv").last()
+    finite_values = {key: value for key, value in last_values.items() if math.isfinite(value)}
+    return {key: _plain(value) for key, value in config.items()}, finite_values
 
 
 def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
@@ -255,11 +254,12 @@ def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
 
 def _picked_from(contents: str, keys: Iterable[str]) -> dict[str, Value]:
     """Values of these keys in a run's stored row, of which only they are decoded; ValueError where it is not ours."""
-    decoder, values = json.JSONDecoder(), dict[str, Value]()
+    decoder = json.JSONDecoder()
+    values: dict[str, Value] = {}
     for key in keys:
-        mark = f'"{key}": '
-        place = contents.find(mark)
-        values[key] = decoder.raw_decode(contents, place + len(mark))[0] if place >= 0 else None
+        prefix = f'"{key}": '
+        position = contents.find(prefix)
+        values[key] = decoder.raw_decode(contents, position + len(prefix))[0] if position >= 0 else None
         if not _is_value(values[key]):
             raise ValueError(f"{key} is neither a number nor a text")
     return values
@@ -273,10 +273,10 @@ def _is_value(value: object) -> bool:
 
 def _merged(details: Details) -> dict[str, Value]:
     """By what can be asked for; a name with a slash is a metric's."""
-    config, final = details
-    of_config = {key: value for key, value in config.items() if "/" not in key and value is not None}
-    of_metrics = {key: value for key, value in final.items() if "/" in key}
-    return {key: value for key, value in {**of_config, **of_metrics}.items() if KEY.fullmatch(key)}
+    config, metrics = details
+    merged: dict[str, Value] = {key: value for key, value in config.items() if "/" not in key and value is not None}
+    merged |= {key: value for key, value in metrics.items() if "/" in key}
+    return {key: value for key, value in merged.items() if KEY.fullmatch(key)}
 
 
 def _plain(value: object) -> Value:

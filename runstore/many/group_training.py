@@ -89,7 +89,7 @@ def resume_seeds(
     if changes and plan.parts:
         parts = []
         for part in plan.parts:
-            new = tuple(keys.get((part.words, seed), old) for seed, old in part.each())
+            new = tuple(keys.get((part.words, seed), old) for seed, old in part.pairs())
             parts.append(SeedPart(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
         write_plan(group, plan._replace(parts=tuple(parts)))
     return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
