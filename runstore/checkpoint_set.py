@@ -61,41 +61,41 @@ def digest(path: Path) -> dict[str, Any]:
 def facts_of(path: Path) -> dict[str, Any]:
     """A checkpoint's sidecar; {} where there is none that could be one."""
     try:
-        facts = run_files.read_json(path.with_suffix(".json"))
+        sidecar = run_files.read_json(path.with_suffix(".json"))
     except UserError:
         return {}
-    return facts if isinstance(facts, dict) and _sound(facts) else {}
+    return sidecar if isinstance(sidecar, dict) and _sound(sidecar) else {}
 
 
-def _sound(facts: dict[str, object]) -> bool:
+def _sound(sidecar: dict[str, object]) -> bool:
     """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
-    segments, sha256 = facts.get("segments", []), facts.get("sha256")
+    segments, sha256 = sidecar.get("segments", []), sidecar.get("sha256")
     return (
         isinstance(sha256, str)
         and SHA256.fullmatch(sha256) is not None
-        and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
+        and all(whole(sidecar.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
         and isinstance(segments, list)
         and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
-        and all(isinstance(facts.get(key, {}), dict) for key in ("config", "versions"))
+        and all(isinstance(sidecar.get(key, {}), dict) for key in ("config", "versions"))
     )
 
 
 def fault(path: Path, remembering: bool = False) -> str:
     """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
-    facts = facts_of(path)
+    sidecar = facts_of(path)
     try:
         file_status = run_files.status(path)
     except UserError:
         return "is not a file of this run"
     if file_status is None:
         return "is not there"
-    if not facts:
+    if not sidecar:
         return "has no sidecar that says what it should be"
-    if file_status.st_size != facts["size"]:
-        return f"is damaged: {file_status.st_size:,} bytes instead of {facts['size']:,}"
-    if digest(path)["sha256"] != facts["sha256"]:
+    if file_status.st_size != sidecar["size"]:
+        return f"is damaged: {file_status.st_size:,} bytes instead of {sidecar['size']:,}"
+    if digest(path)["sha256"] != sidecar["sha256"]:
         return "is damaged: its bytes do not have the hash they had"
-    for name in facts.get("segments", []) if remembering else ():
+    for name in sidecar.get("segments", []) if remembering else ():
         if not _complete(path.parent / SEGMENTS / name):
             return f"lacks a part of its replay memory: {name} is missing or damaged"
     return ""
@@ -111,7 +111,7 @@ def _complete(segment: Path) -> bool:
 def known(folder: Path) -> dict[str, dict[str, Any]]:
     """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
     sidecars = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
-    complete = {stem: facts for stem, facts in sidecars.items() if facts}
+    complete = {stem: sidecar for stem, sidecar in sidecars.items() if sidecar}
     return dict(sorted(complete.items(), key=lambda item: (item[1]["iterations"], item[0])))
 
 
@@ -122,14 +122,14 @@ def names(folder: Path) -> list[str]:
 
 def _stems(folder: Path, suffix: str) -> list[str]:
     """The names of all files of this kind, in no order that means anything."""
-    stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
-    return [stem for stem in stems if NAME.fullmatch(stem)]
+    file_stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
+    return [stem for stem in file_stems if NAME.fullmatch(stem)]
 
 
 def epochs(folder: Path) -> list[str]:
     """`epoch=NN` of every file that could be such a checkpoint, in order."""
-    stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
-    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+    file_stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
+    return sorted(file_stems, key=lambda stem: int(stem.removeprefix("epoch=")))
 
 
 def target(link: Path) -> str:
@@ -180,8 +180,8 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
 def _exactly(folder: Path, name: str, owner: str, remembering: bool) -> Path:
     """The checkpoint of this name, of an epoch with any number of leading zeros; UserError where it is unusable."""
     numbers = {int(stem.removeprefix("epoch=")): stem for stem in epochs(folder)[::-1]}
-    match = EPOCH.fullmatch(name)
-    stem = numbers.get(int(match[1]), name) if match else name
+    epoch_match = EPOCH.fullmatch(name)
+    stem = numbers.get(int(epoch_match[1]), name) if epoch_match else name
     checkpoints = names(folder)
     if stem not in _stems(folder, ".ckpt"):
         raise UserError(f"{owner} has no checkpoint {name}; it has {', '.join(checkpoints) or 'none'}")
@@ -196,9 +196,9 @@ def score_of(path: Path) -> float:
     return _score(path.parent, facts_of(path))
 
 
-def _score(folder: Path, facts: dict[str, Any]) -> float:
-    score = whole_score(facts, folder.parent)
-    return -math.inf if score is None else score
+def _score(folder: Path, sidecar: dict[str, Any]) -> float:
+    mean_score = whole_score(sidecar, folder.parent)
+    return -math.inf if mean_score is None else mean_score
 
 
 def _by_worth(folder: Path, sidecars: dict[str, dict[str, Any]]) -> list[str]:
@@ -222,16 +222,16 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
     for stem in sidecars.keys() - remaining:
         run_files.remove(folder / f"{stem}.json")
         run_files.remove(folder / f"{stem}.ckpt")
-    return {stem: facts for stem, facts in sidecars.items() if stem in remaining}
+    return {stem: sidecar for stem, sidecar in sidecars.items() if stem in remaining}
 
 
 def sweep_orphans(folder: Path) -> int:
     """Delete halves of sets: what a process left that died between a checkpoint and its sidecar."""
-    halves = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
-    for stem in halves:
+    half_sets = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
+    for stem in half_sets:
         run_files.remove(folder / f"{stem}.ckpt")
         run_files.remove(folder / f"{stem}.json")
-    return len(halves)
+    return len(half_sets)
 
 
 PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
@@ -239,21 +239,21 @@ PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_epis
 
 def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
     """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
-    score = finite(sidecar.get("score"))
-    if score is None or "score_episodes" in sidecar:
-        return score
+    mean_score = finite(sidecar.get("score"))
+    if mean_score is None or "score_episodes" in sidecar:
+        return mean_score
     config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
-    played = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
+    episode_counts = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
     for metric, key in PLAYED.items():
-        if metric in played:
-            return score if played[metric] >= (finite(config.get(key)) or 0) else None
-    return score
+        if metric in episode_counts:
+            return mean_score if episode_counts[metric] >= (finite(config.get(key)) or 0) else None
+    return mean_score
 
 
 def _played_at(path: Path, steps: float) -> Row:
     """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
-    played: Row = {}
+    episode_counts: Row = {}
     for row in MetricsTable(path, (STEPS, *PLAYED)).end():
         if row.get(STEPS) == steps:
-            played |= row
-    return played
+            episode_counts |= row
+    return episode_counts

@@ -147,7 +147,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     facts = read_facts(folder)
     level: list[Any] = [facts]
     for _ in range(DEEPEST):
-        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
         if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
         level = [item for item in level if isinstance(item, dict | list)]

@@ -87,8 +87,8 @@ def _resolved(folder: int, path: Path) -> tuple[str, os.stat_result | None]:
 
 def _target(folder: int, path: Path) -> str:
     link_target = os.readlink(path.name, dir_fd=folder)
-    stem, dot, suffix = link_target.rpartition(".")
-    if not CHECKPOINT.fullmatch(stem) or dot + suffix != path.suffix:
+    target_stem, dot, suffix = link_target.rpartition(".")
+    if not CHECKPOINT.fullmatch(target_stem) or dot + suffix != path.suffix:
         raise UserError(f"{shown(path)} points at {link_target[:80]!r}, which is not a checkpoint of this run")
     return link_target
 
@@ -305,8 +305,8 @@ def sweep(folder: Path) -> int:
     """Delete what other processes left half-written in a folder of a run; for who holds its lock."""
     removed_count = 0
     for name in list_names(folder):
-        match = TEMPORARY.fullmatch(name)
-        if match and int(match[1]) != os.getpid():
+        name_match = TEMPORARY.fullmatch(name)
+        if name_match and int(name_match[1]) != os.getpid():
             with _opened(folder, *below(folder)) as descriptor, suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(name, dir_fd=descriptor)
                 removed_count += 1
@@ -323,5 +323,5 @@ def check_folder(run: Path) -> None:
     """UserError if anything in a run's folder, where this program would write, is not what its name says."""
     for folder in ("", *FOLDERS):
         for name in list_names(run / folder):
-            if any(form.name.fullmatch(name) and "/".join(form.folders) == folder for form in FORMS):
+            if any(file_form.name.fullmatch(name) and "/".join(file_form.folders) == folder for file_form in FORMS):
                 status(run / folder / name)

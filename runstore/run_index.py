@@ -68,10 +68,10 @@ class Listing:
             earlier_ids = self._ids if root == self._root else {}
             self._root, self._stamp = root, stamp if time.time_ns() - stamp > SETTLED else 0
             self._scan(earlier_ids)
-        grown = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
-        if grown:
-            self._others = [name for name in self._others if name not in grown]
-            self._ids = _newest_first([*self._ids, *grown])
+        new_run_ids = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
+        if new_run_ids:
+            self._others = [name for name in self._others if name not in new_run_ids]
+            self._ids = _newest_first([*self._ids, *new_run_ids])
         return self._ids
 
     def _scan(self, earlier_ids: dict[str, None]) -> None:
@@ -154,8 +154,8 @@ class RunIndex:
         has changed. `report(done, of)` while that takes long."""
         run_ids = self.ids()
         report = _seldom(report) if report else None
-        gone = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
-        self._table.executemany("DELETE FROM runs WHERE id = ?", gone)
+        missing_rows = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
+        self._table.executemany("DELETE FROM runs WHERE id = ?", missing_rows)
         changed = self._changed(run_ids, report)
         for count, run_id in enumerate(changed, 1):
             self.brief(run_id)
@@ -164,12 +164,12 @@ class RunIndex:
 
     def _changed(self, run_ids: Collection[str], report: Report | None) -> list[str]:
         """Ids of the runs to be read again. This loop is most of the work for ten thousand runs."""
-        ended = dict(self._table.execute(f"SELECT id, seen FROM runs WHERE NOT ({MAY_CHANGE})"))
+        ended_marks = dict(self._table.execute(f"SELECT id, seen FROM runs WHERE NOT ({MAY_CHANGE})"))
         changed = []
         for count, run_id in enumerate(run_ids):
             folder = f"{self._root}/{run_id}"
             mark = mark_of(_stat(folder), _stat(f"{folder}/config.json"))
-            if not mark or mark != ended.get(run_id):
+            if not mark or mark != ended_marks.get(run_id):
                 changed.append(run_id)
             if report and not count % REPORT_OF:
                 report(count, len(run_ids))
@@ -184,8 +184,8 @@ class RunIndex:
         self, where: str = "1", values: Sequence[object] = (), order: str = NEWEST_FIRST, limit: int = 0
     ) -> list[Brief]:
         """The lines that a condition of SQL lets through, as they are in the table."""
-        text = f"SELECT {LINE_NAMES} FROM runs WHERE {where} ORDER BY {order} LIMIT ?"
-        return [line_of(row) for row in self._table.execute(text, [*values, limit or -1])]
+        query = f"SELECT {LINE_NAMES} FROM runs WHERE {where} ORDER BY {order} LIMIT ?"
+        return [line_of(row) for row in self._table.execute(query, [*values, limit or -1])]
 
     def ended(self) -> set[str]:
         """The runs that had ended when they were looked at."""
@@ -287,9 +287,9 @@ def _read(entry: IndexEntry, folder: Path, stamps: Sequence[str]) -> IndexEntry:
     old_stamps = entry.stamps
     entry = entry._replace(folder=stamps[0], config=stamps[1], metrics=stamps[2], checkpoints=stamps[3])
     if stamps[1] != old_stamps[1] or not stamps[1]:
-        head = head_of(folder)
-        entry = entry._replace(own=head.status, head_fault=head.fault.replace(prefix, ""))
-        line = head._replace(tail=line.tail, score=line.score, labels=line.labels)
+        config_line = head_of(folder)
+        entry = entry._replace(own=config_line.status, head_fault=config_line.fault.replace(prefix, ""))
+        line = config_line._replace(tail=line.tail, score=line.score, labels=line.labels)
     if stamps[2] != old_stamps[2]:
         tail = MetricsTable(folder / "metrics.csv").tail() if stamps[2] else Tail()
         line = line._replace(tail=tail._replace(fault=tail.fault.replace(prefix, "")))
@@ -329,8 +329,8 @@ def _opened(data: bytes) -> sqlite3.Connection:
 
 
 def _entry_of(row: Sequence[object]) -> IndexEntry:
-    behind = 1 + len(BEHIND)
-    return IndexEntry._make((*row[:behind], line_of((row[0], *row[behind:]))))
+    entry_fields = 1 + len(BEHIND)
+    return IndexEntry._make((*row[:entry_fields], line_of((row[0], *row[entry_fields:]))))
 
 
 def _stat(path: str) -> os.stat_result | None:

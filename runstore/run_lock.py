@@ -58,18 +58,18 @@ def locked(folder: Path) -> Iterator[None]:
         claim = _claim(path, folder.name)
     except OSError as error:
         raise UserError(f"cannot write in {folder}: {error.strerror}") from error
-    held = _held[folder] = _Held(path, claim, period)
+    held_lock = _held[folder] = _Held(path, claim, period)
     try:
         yield
     finally:
-        held.let_go()
-        if _held.get(folder) is held:
+        held_lock.let_go()
+        if _held.get(folder) is held_lock:
             del _held[folder]
 
 
 def check(folder: Path) -> None:
     """LockLostError if the run was locked by this process and is another's now; OSError where that cannot be read."""
-    if (held := _held.get(folder)) and not held.is_ours():
+    if (held_lock := _held.get(folder)) and not held_lock.is_ours():
         raise LockLostError(
             f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
             "writes nothing more"
@@ -78,7 +78,7 @@ def check(folder: Path) -> None:
 
 def check_now_and_then(folder: Path) -> None:
     """Like `check`, but the file is read at most once in a while: for callers that ask thousands of times a second."""
-    if (held := _held.get(folder)) and held.is_doubtful():
+    if (held_lock := _held.get(folder)) and held_lock.is_doubtful():
         check(folder)
 
 
@@ -95,8 +95,8 @@ def owner(folder: Path) -> dict[str, Any] | None:
 def is_here(claim: dict[str, Any]) -> bool:
     """Whether a lock's owner is a process of this machine and container, which can be looked at by its number."""
     machine = _place()
-    name = "space" if machine["boot"] else "host"
-    return claim.get("boot") == machine["boot"] and claim.get(name, machine[name]) == machine[name]
+    field_name = "space" if machine["boot"] else "host"
+    return claim.get("boot") == machine["boot"] and claim.get(field_name, machine[field_name]) == machine[field_name]
 
 
 def lease() -> float:
@@ -163,8 +163,8 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _same(file.fileno(), path):  # its owner has just let go of it
                 continue
-            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
-                raise RunInTrainingError(f"{run_id} is being trained by {_who(other)}")
+            if living_claim := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
+                raise RunInTrainingError(f"{run_id} is being trained by {_who(living_claim)}")
             own_claim = identity(os.getpid()) | _place()
             file.seek(0)
             file.truncate(0)
@@ -190,20 +190,20 @@ def _age(clock: Path, lock: BinaryIO) -> float:
     with run_files.open_to_write(clock) as file:
         file.write(b".")
         os.fsync(file.fileno())
-        now = os.fstat(file.fileno()).st_mtime
+        current_time = os.fstat(file.fileno()).st_mtime
     run_files.remove(clock)
-    age = now - os.fstat(lock.fileno()).st_mtime
-    if age < 0:
+    seconds_ago = current_time - os.fstat(lock.fileno()).st_mtime
+    if seconds_ago < 0:
         os.utime(lock.fileno())
-    return age
+    return seconds_ago
 
 
 def _silence(path: Path) -> float:
     """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
     lock_status = run_files.status(path)
     renewed = lock_status.st_mtime if lock_status else 0.0
-    if (age := time.time() - renewed) >= 0:
-        return age
+    if (seconds_ago := time.time() - renewed) >= 0:
+        return seconds_ago
     if path not in _watched or _watched[path][0] != renewed:
         _watched[path] = renewed, _now()
     return _now() - _watched[path][1]
@@ -212,10 +212,10 @@ def _silence(path: Path) -> float:
 def _place() -> dict[str, str]:
     """Where this process runs: boot, container and the machine's name."""
     try:
-        space = os.readlink(SPACE)
+        namespace = os.readlink(SPACE)
     except OSError:
-        space = ""
-    return {"boot": _boot(), "space": space, "host": socket.gethostname()}
+        namespace = ""
+    return {"boot": _boot(), "space": namespace, "host": socket.gethostname()}
 
 
 def _boot() -> str:
@@ -227,7 +227,7 @@ def _same(descriptor: int, path: Path) -> bool:
     return path_status is not None and os.path.samestat(os.fstat(descriptor), path_status)
 
 
-def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
+def _living(text: bytes, seconds_ago: Callable[[], float]) -> dict[str, Any] | None:
     """The process that a lock names, if that very process still lives; a torn or empty lock names none.
 
     `age`: seconds since it was renewed, which is asked only of one elsewhere.
@@ -239,7 +239,7 @@ def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
     if not isinstance(claim, dict) or type(claim.get("pid")) is not int or claim["pid"] <= 0:
         return None
     if not is_here(claim):
-        return claim if age() < lease() else None
+        return claim if seconds_ago() < lease() else None
     process = identity(claim["pid"])
     return claim if process and process == {key: claim.get(key) for key in process} else None
 

@@ -110,25 +110,25 @@ def in_order(keyed: Sequence[tuple[Value, T]], descending: bool) -> list[T]:
 
 
 def parse(text: str) -> Query:
-    query = Query()
+    parsed_query = Query()
     conditions = []
     for word in text[:MOST_WORDS].casefold().split():
         key, operator, value = _split(word)
         sort_field = value.lstrip("-")
         if key == "sort" and sort_field in FIELDS:
-            query = query._replace(sort=sort_field, descending=value.startswith("-"))
+            parsed_query = parsed_query._replace(sort=sort_field, descending=value.startswith("-"))
         elif word == "by:run":
-            query = query._replace(grouped=False)
+            parsed_query = parsed_query._replace(grouped=False)
         elif word not in FILLERS:
             condition = _condition(key, operator, value) if key in FIELDS else None
             conditions.append(condition or _has(word))
-    return query._replace(conditions=tuple(conditions))
+    return parsed_query._replace(conditions=tuple(conditions))
 
 
 def _split(word: str) -> Sequence[str]:
     """(key, operator, value), all "" for a word that is looked for."""
-    term = TERM.fullmatch(word)
-    return term.groups() if term else ("", "", "")
+    term_match = TERM.fullmatch(word)
+    return term_match.groups() if term_match else ("", "", "")
 
 
 def terms(text: str) -> list[tuple[str, ...]]:
@@ -147,9 +147,9 @@ def terms(text: str) -> list[tuple[str, ...]]:
 
 def further(text: str, sort: str = "") -> list[str]:
     """Names in a filter and an order that are no fields of a line: keys of configs, names of metrics."""
-    names = [key for _, key, _, _ in terms(text)]
-    names.append(sort.lstrip("-"))
-    return [*dict.fromkeys(name for name in names if name and name not in FIELDS)]
+    field_names = [key for _, key, _, _ in terms(text)]
+    field_names.append(sort.lstrip("-"))
+    return [*dict.fromkeys(name for name in field_names if name and name not in FIELDS)]
 
 
 def asked(text: str, more: Collection[str]) -> Condition:
@@ -216,8 +216,8 @@ def _condition(key: str, operator: str, value: str) -> Condition | None:
         if not (limits := _range(choice)):
             return None if key in FIELDS else _one_of(field, choices, exact=True)
         bounds.extend(limits)
-    within = " OR ".join([f"{field} BETWEEN ? AND ?"] * len(choices))
-    return Condition(f"{is_number} AND ({within})", tuple(bounds))
+    range_condition = " OR ".join([f"{field} BETWEEN ? AND ?"] * len(choices))
+    return Condition(f"{is_number} AND ({range_condition})", tuple(bounds))
 
 
 def _one_of(field: str, choices: Sequence[str], exact: bool) -> Condition:
@@ -230,19 +230,19 @@ def _one_of(field: str, choices: Sequence[str], exact: bool) -> Condition:
 
 def _range(text: str) -> tuple[float, float] | None:
     """`3`, `1-5`, or a day."""
-    day = _day(text)
-    if day is not None:
-        return day, day + 86399.0
-    low, _, high = text.partition("-")
-    minimum = _number(low)
-    maximum = _number(high or low)
+    day_start = _day(text)
+    if day_start is not None:
+        return day_start, day_start + 86399.0
+    low_text, _, high_text = text.partition("-")
+    minimum = _number(low_text)
+    maximum = _number(high_text or low_text)
     return None if minimum is None or maximum is None else (minimum, maximum)
 
 
 def _number(text: str) -> float | None:
     """`400`, `1e6`, `20k`, `10m` (minutes), `2d`, `2026-11-22`."""
-    match = NUMBER.fullmatch(text)
-    return float(match[1]) * UNITS[match[2].lower()] if match else _day(text)
+    number_match = NUMBER.fullmatch(text)
+    return float(number_match[1]) * UNITS[number_match[2].lower()] if number_match else _day(text)
 
 
 def _day(text: str) -> float | None:

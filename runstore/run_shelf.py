@@ -63,10 +63,10 @@ class OwnSqlite:
 
     def __init__(self, path: Path, tables: Mapping[str, str]) -> None:
         self.path, self._tables = path, tables
-        with sqlite3.connect(":memory:") as fresh:
-            self._make(fresh)
-            self._schema = {*_schema_of(fresh)}
-        fresh.close()
+        with sqlite3.connect(":memory:") as table_rows:
+            self._make(table_rows)
+            self._schema = {*_schema_of(table_rows)}
+        table_rows.close()
 
     @contextmanager
     def opened(self, seconds: float) -> Iterator[sqlite3.Connection]:
@@ -77,8 +77,8 @@ class OwnSqlite:
         try:
             file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
             file.text_factory = partial(str, encoding="utf-8", errors="replace")
-            until = time.monotonic() + seconds
-            file.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS)
+            deadline = time.monotonic() + seconds
+            file.set_progress_handler(lambda: time.monotonic() > deadline, OPERATIONS)
             file.execute("PRAGMA trusted_schema = OFF")
             file.execute("PRAGMA synchronous = OFF")  # what a power cut spoils is made anew
             yield file
@@ -110,12 +110,12 @@ class OwnSqlite:
 
     def _check_place(self) -> int:
         """Bytes of what SQLite will open: it would wait for ever at a FIFO, and follow links."""
-        main, journal, *foreign = (_look(f"{self.path}{suffix}") for suffix in ("", JOURNAL, *FOREIGN))
-        if main and not stat.S_ISREG(main.st_mode):
+        main_status, journal, *foreign = (_look(f"{self.path}{suffix}") for suffix in ("", JOURNAL, *FOREIGN))
+        if main_status and not stat.S_ISREG(main_status.st_mode):
             raise UserError(f"{self.path} is not a file")
         if any(foreign) or (journal and not stat.S_ISREG(journal.st_mode)):
             raise sqlite3.DatabaseError("files beside it that are never written here")
-        size = max(status.st_size if status else 0 for status in (main, journal))
+        size = max(status.st_size if status else 0 for status in (main_status, journal))
         if size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
             raise sqlite3.DatabaseError("larger than any that is written here")
         return size
@@ -153,11 +153,11 @@ class Shelf:
         def read(file: sqlite3.Connection) -> bytes:
             file.execute("ATTACH ':memory:' AS copy")
             file.execute("BEGIN")
-            data = _checked(file)
+            table_bytes = _checked(file)
             [shown_texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
             if not (shown_texts or "").isprintable():
                 raise ValueError("a text is none of ours")
-            return data
+            return table_bytes
 
         return self._ask(read, b"")
 
@@ -172,8 +172,8 @@ class Shelf:
 
     def write(self, rows: Sequence[Row], known: Collection[str]) -> bool:
         """Keep these rows (id and `seen` first), and none of a run that is gone; whether that was possible."""
-        names = json.dumps([*known])
-        return all(self._write(rows[first : first + SLICE], names) for first in range(0, len(rows), SLICE))
+        run_ids_json = json.dumps([*known])
+        return all(self._write(rows[first : first + SLICE], run_ids_json) for first in range(0, len(rows), SLICE))
 
     def _write(self, rows: Sequence[Row], known: str) -> bool:
         details = []
@@ -188,10 +188,10 @@ class Shelf:
                     file.execute("BEGIN IMMEDIATE")
                     if not self._file.make(file):
                         _checked(file)  # what somebody has changed there is not taken for ours
-                    for table, fresh in (("runs", rows), ("details", details)):
+                    for table, table_rows in (("runs", rows), ("details", details)):
                         file.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT value FROM json_each(?))", [known])
-                        placeholders = ", ".join("?" * len(fresh[0]))
-                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({placeholders})", fresh)
+                        placeholders = ", ".join("?" * len(table_rows[0]))
+                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({placeholders})", table_rows)
                     file.execute("DELETE FROM checksums")
                     file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file, "result")[HEAD:])])
                 return True
@@ -225,10 +225,10 @@ def _copied(file: sqlite3.Connection, to: str) -> bytes:
 
 def _checked(file: sqlite3.Connection) -> bytes:
     """The bytes without their checksum; ValueError where it does not match."""
-    data = _copied(file, "copy")
-    if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
+    table_bytes = _copied(file, "copy")
+    if [(crc32(table_bytes[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
         raise ValueError("a row is damaged")
-    return data
+    return table_bytes
 
 
 def _checksum_of(run_id: str, seen: int, contents: str) -> int:
@@ -283,7 +283,7 @@ def _plain(value: object) -> Value:
     """As a cell holds it."""
     if isinstance(value, str):  # JSON can say what no file can hold: half a character
         return value if value.isprintable() else value.encode(errors="replace").decode()
-    number = finite(value)
-    if number is None:
+    finite_number = finite(value)
+    if finite_number is None:
         return None if value is None else json.dumps(value)
-    return value if abs(number) < MOST_WHOLE else number  # type: ignore[return-value]
+    return value if abs(finite_number) < MOST_WHOLE else finite_number  # type: ignore[return-value]

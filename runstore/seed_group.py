@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from stride.runstore.run_facts import mapping
-from stride.runstore.run_files import exists, list_names, make_folder, put, read_bytes, read_json, write_json
+from stride.runstore.run_files import exists, list_names, make_folder, put, read_json, write_json
 from stride.runstore.run_names import CLAIM, GROUP, TIMED, check_id
 from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
@@ -41,8 +42,8 @@ class GroupPlan(NamedTuple):
     @property
     def labels(self) -> list[str]:
         """The arguments of each part that the others do not have; "" of a single one."""
-        common: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
-        return [" ".join(word for word in part.words if word not in common) for part in self.parts]
+        common_words: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
+        return [" ".join(word for word in part.words if word not in common_words) for part in self.parts]
 
     @property
     def keyed(self) -> bool:
@@ -172,15 +173,15 @@ def standings(group: str) -> list[Standing]:
             planned.append(Standing(seed, run, facts, label, key, part.words))
     planned_ids = {standing.run.id for standing in planned if standing.run}
     planned_seeds = set() if plan.keyed else {standing.seed for standing in planned}
-    others = [
+    other_standings = [
         Standing(_seed(member), member.run, member.facts, f"{member.facts.get('env_id')}:{member.facts.get('variant')}")
         for member in group_members
         if member.run.id not in planned_ids and _seed(member) not in planned_seeds
     ]
-    others.sort(key=lambda standing: standing.seed)
-    if not planned and len({standing.label for standing in others}) == 1:
-        others = [standing._replace(label="") for standing in others]
-    return planned + others
+    other_standings.sort(key=lambda standing: standing.seed)
+    if not planned and len({standing.label for standing in other_standings}) == 1:
+        other_standings = [standing._replace(label="") for standing in other_standings]
+    return planned + other_standings
 
 
 def _seed(member: Member) -> int:
@@ -191,8 +192,8 @@ def _seed(member: Member) -> int:
 def needs_of(group: str) -> tuple[int, int]:
     """Threads and GPUs that one of its runs may take."""
     configs = [mapping(member.facts.get("config")) for member in members(group)]
-    counts = [config.get("threads") for config in configs]
-    threads = max((count for count in counts if isinstance(count, int)), default=1)
+    thread_counts = [config.get("threads") for config in configs]
+    threads = max((count for count in thread_counts if isinstance(count, int)), default=1)
     return max(1, threads), int(any(str(config.get("device", "")).startswith("cuda") for config in configs))
 
 
@@ -232,10 +233,10 @@ def read_plan(group: str) -> GroupPlan:
 
 
 def _part(content: object, path: Path) -> SeedPart:
-    lists = [content.get(name, []) for name in ("words", "seeds", "keys")] if isinstance(content, dict) else [None]
-    if not all(isinstance(values, list) for values in lists):
+    fields = content if isinstance(content, dict) else {"words": None}
+    words, seeds, keys = (fields.get(name, []) for name in ("words", "seeds", "keys"))
+    if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
         raise UserError(f"{path} does not say what the group is to train")
-    words, seeds, keys = lists
     valid_seeds = tuple(seed for seed in seeds if type(seed) is int)
     is_keyed = len(keys) == len(valid_seeds) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
     return SeedPart(tuple(map(str, words)), valid_seeds, tuple(keys) if is_keyed else ())
@@ -288,4 +289,4 @@ def _path(group: str, key: str) -> Path:
 
 
 def _read(path: Path) -> str:
-    return check_id(read_bytes(path).decode(errors="replace").strip())
+    return check_id(run_files.read_bytes(path).decode(errors="replace").strip())

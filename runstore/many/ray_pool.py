@@ -84,16 +84,16 @@ class RayPool:
         died, and after exit codes of runs that were saved and are to go on; never after another."""
         environment = {**_carried(), **(env or {}), CORES_VARIABLE: str(self._cpus)}
         waiting: list[int] = []
-        tries: dict[int, int] = {}  # by index of the command
+        try_counts: dict[int, int] = {}  # by index of the command
         running: dict[Any, int] = {}  # by reference of the task, the index of its command
         capacity = 0
         checked_at, deadline = float("-inf"), 0.0
         last_capacity_at = time.monotonic()  # when there was space for a command
         try:
-            while waiting or running or (len(tries) < len(commands) and not deadline):
-                while len(tries) < len(commands) and not deadline:
-                    waiting.insert(0, len(tries))
-                    tries[len(tries)] = 0
+            while waiting or running or (len(try_counts) < len(commands) and not deadline):
+                while len(try_counts) < len(commands) and not deadline:
+                    waiting.insert(0, len(try_counts))
+                    try_counts[len(try_counts)] = 0
                 if time.monotonic() - checked_at > LOOK:
                     capacity = self.workers
                     checked_at = time.monotonic()
@@ -105,17 +105,17 @@ class RayPool:
                     index = waiting.pop()
                     task = [*commands[index]], [*program], environment, os.getcwd(), self._contract
                     running[self._remote.remote(*task)] = index
-                    tries[index] += 1
-                    if tries[index] == 1:
+                    try_counts[index] += 1
+                    if try_counts[index] == 1:
                         began(index)
                 finished = self._ray.wait([*running], timeout=POLL)[0] if running else []
                 for reference in finished:
                     index = running.pop(reference)
-                    code, output = self._result(reference)
-                    if code in AGAIN and tries[index] < TRIES and not deadline:
+                    exit_code, output_tail = self._result(reference)
+                    if exit_code in AGAIN and try_counts[index] < TRIES and not deadline:
                         waiting.append(index)
                     else:
-                        yield Finished(index, code, output)
+                        yield Finished(index, exit_code, output_tail)
                 if not deadline and stop():
                     deadline = time.monotonic() + 2 * GRACE
                     waiting = []
@@ -134,7 +134,7 @@ class RayPool:
     def _result(self, reference: Any) -> tuple[int, str]:
         errors = self._ray.exceptions
         try:
-            code, output = self._ray.get(reference)
+            exit_code, output_tail = self._ray.get(reference)
         except errors.TaskCancelledError:
             return STOPPED, "stopped"
         except errors.RayTaskError as error:
@@ -143,7 +143,7 @@ class RayPool:
             raise  # ours to mend
         except errors.RayError as error:  # its worker or its node is gone
             return STOPPED, f"its node died: {type(error).__name__}"
-        return code, output
+        return exit_code, output_tail
 
     def _cancel(self, references: list[Any], force: bool) -> None:
         for reference in references:
@@ -153,9 +153,9 @@ class RayPool:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
         if _awaited:  # Ray gives what follows to the worker that was idle last, and would else boot another
             self._ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
-        nodes = _call_on_all(self._ray, "differing", *self._contract)
-        silent_nodes = self._ray.wait([*nodes], num_returns=len(nodes), timeout=CHECK)[1]
-        for reference, node in nodes.items():
+        nodes_by_task = _call_on_all(self._ray, "differing", *self._contract)
+        silent_nodes = self._ray.wait([*nodes_by_task], num_returns=len(nodes_by_task), timeout=CHECK)[1]
+        for reference, node in nodes_by_task.items():
             address = node["NodeManagerAddress"]
             if reference in silent_nodes:
                 raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
@@ -177,9 +177,9 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
     UserError where there is none, or one of its nodes differs.
     """
     ray = _reached(where)
-    root = runs_root()
-    root.mkdir(parents=True, exist_ok=True)
-    shared_file = root / f".ray-{secrets.token_hex(8)}"
+    runs_folder = runs_root()
+    runs_folder.mkdir(parents=True, exist_ok=True)
+    shared_file = runs_folder / f".ray-{secrets.token_hex(8)}"
     token = secrets.token_hex(8)
     try:
         shared_file.write_text(token)
@@ -297,7 +297,7 @@ def perform(
     command: list[str], program: list[str], env: dict[str, str], cwd: str, contract: tuple[str, str, dict[str, str]]
 ) -> tuple[int, str]:
     """In a worker: run this command; what ends this worker ends it, too."""
-    child = None
+    child_process = None
     if contract[0] not in _checked:
         if difference := differing(*contract):
             return 1, f"error: this node {difference}"
@@ -305,15 +305,15 @@ def perform(
     start = load(program, command[len(program) :], cwd, env)
     try:
         settled(start)
-        child = start(command, _environment(env))
-        while child.process.poll() is None:
+        child_process = start(command, _environment(env))
+        while child_process.process.poll() is None:
             time.sleep(REAP)
     except KeyboardInterrupt:  # so Ray cancels a task
-        if child is None:
+        if child_process is None:
             return STOPPED, "stopped"
-        end_all([child], keep=True)
-    code = child.code if child.code >= 0 else 128 - child.code  # as a shell has it
-    return code, tail_of(child.output)
+        end_all([child_process], keep=True)
+    exit_code = child_process.code if child_process.code >= 0 else 128 - child_process.code  # as a shell has it
+    return exit_code, tail_of(child_process.output)
 
 
 def _carried() -> dict[str, str]:
@@ -339,10 +339,10 @@ def _home() -> str:
 def _on_node(name: str) -> Callable[..., Any]:
     """A function that calls this one of this module, imported from this checkout: a function in a function travels
     as a value, with nothing imported; its arguments and results are plain data."""
-    home = _home()
+    project_root = _home()
 
     def run(*arguments: Any) -> Any:
-        sys.path[:0] = [home] if home not in sys.path else []
+        sys.path[:0] = [project_root] if project_root not in sys.path else []
         from stride.runstore.many import ray_pool
 
         return vars(ray_pool)[name](*arguments)
