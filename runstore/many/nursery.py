@@ -142,7 +142,7 @@ def nursery_of(program: Sequence[str], words: Sequence[str], env: Mapping[str, s
 def words_of(
     argv: list[str], load: Callable[[list[str]], object], early: Callable[[list[str]], Sequence[str]] = lambda argv: ()
 ) -> list[str]:
-    """What this process is to do: `argv`, or, of a nursery, in each of its forks the words of that fork's command.
+    """The task of this process: `argv`, or, of a nursery, in each of its forks the words of that fork's command.
 
     `load` is told the words of one of them before the first fork; what it loads, none of them loads again. `early`: the
     program that this process is about to run several times, which then is forked from what is imported here.

@@ -40,7 +40,7 @@ class Child(NamedTuple):
 
     @property
     def code(self) -> int:
-        """Of one that has ended."""
+        """Exit code of a child that has ended."""
         return_code = self.process.returncode
         assert return_code is not None
         return return_code
