@@ -112,10 +112,10 @@ class OfDreamer(Decider):
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         policy = self.policy
-        now = policy.recognise(obs, Carry(*state), is_first, None)
-        p = policy.choices(now.features)
+        model_state = policy.recognise(obs, Carry(*state), is_first, None)
+        p = policy.choices(model_state.features)
         action = policy.head.mode(p)
-        return Decision(action, of_choices(policy.head.distribution(p)), (*now, policy.actions(action)))
+        return Decision(action, of_choices(policy.head.distribution(p)), (*model_state, policy.actions(action)))
 
 
 KINDS: dict[Callable[..., object], type[Decider]] = {
@@ -130,12 +130,14 @@ KINDS: dict[Callable[..., object], type[Decider]] = {
 
 def decider(policy: Policy) -> Decider:
     """The greedy choice of a policy, with weights of its own; UserError where it is of no known kind."""
-    kind = KINDS.get(type(policy).act)
-    if kind is None:
-        how = "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in a way of its own"
+    decider_type = KINDS.get(type(policy).act)
+    if decider_type is None:
+        explanation = (
+            "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in a way of its own"
+        )
         exportable = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
-        raise UserError(f"{type(policy).__name__} {how}, which no file can hold; {exportable}")
-    return kind(portable(policy)).eval().requires_grad_(False)
+        raise UserError(f"{type(policy).__name__} {explanation}, which no file can hold; {exportable}")
+    return decider_type(portable(policy)).eval().requires_grad_(False)
 
 
 def of_choices(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -145,12 +147,12 @@ def of_choices(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def portable(policy: Policy) -> Policy:
     """A copy whose layers are torch's own where ours are faster, or others while learning."""
-    mine = deepcopy(policy).cpu()
-    for parent in list(mine.modules()):
-        for name, child in parent.named_children():
-            if type(child) in PLAIN:
-                setattr(parent, name, PLAIN[type(child)](child))
-    return mine
+    portable_policy = deepcopy(policy).cpu()
+    for parent_module in list(portable_policy.modules()):
+        for name, child_module in parent_module.named_children():
+            if type(child_module) in PLAIN:
+                setattr(parent_module, name, PLAIN[type(child_module)](child_module))
+    return portable_policy
 
 
 def _plain_dense(layer: Any) -> nn.Module:
@@ -160,9 +162,9 @@ def _plain_dense(layer: Any) -> nn.Module:
 
 
 def _plain_norm(layer: Any) -> nn.Module:
-    norm = nn.LayerNorm(layer.normalized_shape, layer.eps)
-    norm.weight, norm.bias = layer.weight, layer.bias
-    return norm
+    layer_norm = nn.LayerNorm(layer.normalized_shape, layer.eps)
+    layer_norm.weight, layer_norm.bias = layer.weight, layer.bias
+    return layer_norm
 
 
 class WholeImage(nn.Module):

@@ -58,7 +58,7 @@ def facts_of(loaded: LoadedRun, policy: Deployed) -> dict[str, Any]:
     """Where the file comes from and how it is called, as plain data inside it."""
     config = loaded.config
     env = loaded.make_env()
-    observed, acted = str(env.observation_space), str(env.action_space)
+    observation_space, action_space = str(env.observation_space), str(env.action_space)
     env.close()
     return {
         "run": loaded.run.id,
@@ -68,8 +68,8 @@ def facts_of(loaded: LoadedRun, policy: Deployed) -> dict[str, Any]:
         "variant": config.variant,
         "algorithm": config.algo_id,
         "seed": config.seed,
-        "observation_space": observed,
-        "action_space": acted,
+        "observation_space": observation_space,
+        "action_space": action_space,
         "inputs": [port._asdict() for port in policy.face.inputs],
         "outputs": [port._asdict() for port in policy.face.outputs],
         "versions": {"stride": own_version(), "torch": torch.__version__},
@@ -86,24 +86,26 @@ def own_version() -> str:
 
 def speeds(run: Run, policy: Deployed, known: list[Sample]) -> str:
     """How long a call takes, in words."""
-    mine, torchs = milliseconds(run, policy, known)
-    return f"a call     {mine:.3f} ms, torch {torchs:.3f} ms (one observation, one thread, from Python)"
+    file_time, torch_time = milliseconds(run, policy, known)
+    return f"a call     {file_time:.3f} ms, torch {torch_time:.3f} ms (one observation, one thread, from Python)"
 
 
 def milliseconds(run: Run, policy: Deployed, known: list[Sample]) -> tuple[float, float]:
     """The file's and torch's: medians of single calls for one observation, one thread each, the same Python around."""
-    given = [policy.face.fed(sample.obs, policy.face.empty(), sample.is_first) for sample in known[:TIMED]]
+    inputs_list = [policy.face.fed(sample.obs, policy.face.empty(), sample.is_first) for sample in known[:TIMED]]
 
     def by_torch(inputs: Mapping[str, Any]) -> object:
         return policy.module(*arguments(policy.face, inputs))
 
     with torch.inference_mode():
-        mine, torchs = (1e3 * median(seconds(call, inputs) for inputs in given) for call in (run, by_torch))
-    return mine, torchs
+        file_time, torch_time = (
+            1e3 * median(seconds(function, inputs) for inputs in inputs_list) for function in (run, by_torch)
+        )
+    return file_time, torch_time
 
 
-def seconds(call: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:
+def seconds(function: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:
     """Seconds of one call."""
     started_at = time.perf_counter()
-    call(inputs)
+    function(inputs)
     return time.perf_counter() - started_at

@@ -42,8 +42,8 @@ class Reflex(nn.Module):
             decide,
         )
 
-    def decision(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
-        decision: Decision = self.decide(self.reading(obs), state, is_first)
+    def decision(self, obs: Obs, state_ports: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        decision: Decision = self.decide(self.reading(obs), state_ports, is_first)
         return decision._replace(action=self.acting(decision.action))
 
     def forward(self, obs: Obs) -> dict[str, Any]:
@@ -55,9 +55,9 @@ class Remembering(Reflex):
     """A policy with a state, which comes back as `state` and is empty where `is_first`."""
 
     def forward(  # type: ignore[override]
-        self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor
+        self, obs: Obs, state_ports: tuple[Tensor, ...], is_first: Tensor
     ) -> dict[str, Any]:
-        decision = self.decision(obs, state, is_first)
+        decision = self.decision(obs, state_ports, is_first)
         return {ACTION: decision.action, **decision.scores, "state": decision.state}
 
 
@@ -80,23 +80,25 @@ def deployed(loaded: LoadedRun) -> Deployed:
     env.close()
     decide = decider(loaded.agent.policy)
     initial = decide.initial()
-    kind = Remembering if initial else Reflex
-    module = kind(observation_space, action_space, decide).eval()
+    module_type = Remembering if initial else Reflex
+    module = module_type(observation_space, action_space, decide).eval()
     observation_leaves = tuple(leaves(observation_space))
-    state = tuple(Port(f"state_{place}", "float32", tuple(x.shape[1:])) for place, x in enumerate(initial))
-    return Deployed(module, Face(observation_leaves, state, outputs(module, observation_leaves, initial, state)))
+    state_ports = tuple(Port(f"state_{index}", "float32", tuple(x.shape[1:])) for index, x in enumerate(initial))
+    return Deployed(
+        module, Face(observation_leaves, state_ports, outputs(module, observation_leaves, initial, state_ports))
+    )
 
 
 def outputs(
-    module: Reflex, known: tuple[ObservationLeaf, ...], initial: list[Tensor], state: tuple[Port, ...]
+    module: Reflex, known: tuple[ObservationLeaf, ...], initial: list[Tensor], state_ports: tuple[Port, ...]
 ) -> tuple[Port, ...]:
     """By asking it once."""
     with torch.inference_mode():
         answer = module(*example(known, initial, 1))
-    acted = answer[ACTION]
+    environment_action = answer[ACTION]
     scores = [Port(name, "float32", tuple(x.shape[1:])) for name, x in answer.items() if name in ("probability", "q")]
-    action = Port(ACTION, str(acted.dtype).removeprefix("torch."), tuple(acted.shape[1:]))
-    return (action, *scores, *(port._replace(name=following(port.name)) for port in state))
+    action = Port(ACTION, str(environment_action.dtype).removeprefix("torch."), tuple(environment_action.shape[1:]))
+    return (action, *scores, *(port._replace(name=following(port.name)) for port in state_ports))
 
 
 def example(known: tuple[ObservationLeaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
@@ -110,10 +112,10 @@ def example(known: tuple[ObservationLeaf, ...], initial: list[Tensor], rows: int
 
 def arguments(face: Face, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
     """Inputs by name as the arguments of the module, traced or not."""
-    given = {name: torch.from_numpy(value) for name, value in inputs.items()}
-    observations: Any = {leaf.name: given[leaf.port] for leaf in face.leaves}
-    obs = observations if face.leaves[0].path else given[face.leaves[0].port]
-    return (obs, tuple(given[port.name] for port in face.state), given[IS_FIRST]) if face.state else (obs,)
+    tensors = {name: torch.from_numpy(value) for name, value in inputs.items()}
+    observations: Any = {leaf.name: tensors[leaf.port] for leaf in face.leaves}
+    obs = observations if face.leaves[0].path else tensors[face.leaves[0].port]
+    return (obs, tuple(tensors[port.name] for port in face.state), tensors[IS_FIRST]) if face.state else (obs,)
 
 
 def _lowest(leaf: ObservationLeaf) -> Tensor:
@@ -123,19 +125,19 @@ def _lowest(leaf: ObservationLeaf) -> Tensor:
 def traced(policy: Deployed) -> ExportedProgram:
     """As a graph of torch's own operations, with `batch` worlds."""
     initial = [torch.zeros(1, *port.shape) for port in policy.face.state]
-    given = example(policy.face.leaves, initial, EXAMPLES)
-    batch = Dim(BATCH)
+    tensors = example(policy.face.leaves, initial, EXAMPLES)
+    batch_dimension = Dim(BATCH)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about itself
-        program = torch.export.export(policy.module, given, dynamic_shapes=rows_are(batch, given))
+        program = torch.export.export(policy.module, tensors, dynamic_shapes=rows_are(batch_dimension, tensors))
     program.graph.eliminate_dead_code()
     return program
 
 
-def rows_are(batch: Any, tree: Any) -> Any:
+def rows_are(batch_dimension: Any, tree: Any) -> Any:
     """A copy of the tree with `batch` for the first dimension of every tensor."""
     if isinstance(tree, Tensor):
-        return {0: batch}
+        return {0: batch_dimension}
     if isinstance(tree, dict):
-        return {key: rows_are(batch, branch) for key, branch in tree.items()}
-    return tuple(rows_are(batch, branch) for branch in tree)
+        return {key: rows_are(batch_dimension, branch) for key, branch in tree.items()}
+    return tuple(rows_are(batch_dimension, branch) for branch in tree)

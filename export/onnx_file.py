@@ -17,44 +17,46 @@ def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
     """The graph with its facts as the property `stride`, JSON."""
     import onnx
 
-    face = policy.face
-    names = [port.name for port in face.inputs], [port.name for port in face.outputs]
+    policy_face = policy.face
+    port_names = ([port.name for port in policy_face.inputs], [port.name for port in policy_face.outputs])
     with quiet():
         exported = torch.onnx.export(
-            traced(policy), dynamo=True, input_names=names[0], output_names=names[1], verbose=False
+            traced(policy), dynamo=True, input_names=port_names[0], output_names=port_names[1], verbose=False
         )
     assert exported is not None
-    model = exported.model_proto
-    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        for dimension in value.type.tensor_type.shape.dim:  # the only one that is not a number, under a made-up name
+    onnx_model = exported.model_proto
+    for graph_value in (*onnx_model.graph.input, *onnx_model.graph.output, *onnx_model.graph.value_info):
+        for (
+            dimension
+        ) in graph_value.type.tensor_type.shape.dim:  # the only one that is not a number, under a made-up name
             if dimension.dim_param:
                 dimension.dim_param = BATCH
-    onnx.helper.set_model_props(model, {"stride": json.dumps(facts)})
-    onnx.checker.check_model(model, full_check=True)
-    data: bytes = model.SerializeToString()
+    onnx.helper.set_model_props(onnx_model, {"stride": json.dumps(facts)})
+    onnx.checker.check_model(onnx_model, full_check=True)
+    data: bytes = onnx_model.SerializeToString()
     return data
 
 
-def runner(data: bytes, face: Face) -> Run:
+def runner(data: bytes, policy_face: Face) -> Run:
     """The file as onnxruntime runs it, on one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    names = [port.name for port in face.outputs]
-    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    port_names = [port.name for port in policy_face.outputs]
+    return lambda inputs: dict(zip(port_names, session.run(port_names, dict(inputs)), strict=True))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what the exporter says of packages that nobody asked for; its errors are raised, not printed."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    exporter_log = logging.getLogger("torch.onnx")
+    previous_level = exporter_log.level
+    exporter_log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        exporter_log.setLevel(previous_level)

@@ -53,9 +53,9 @@ class ObservationLeaf(NamedTuple):
 def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[ObservationLeaf]:
     """In the order and by the names that the policy knows them by."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, child in parts:
-            yield from leaves(child, (*path, key))
+        subspaces = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, child_space in subspaces:
+            yield from leaves(child_space, (*path, key))
     else:
         yield ObservationLeaf(".".join(map(str, path)), path, space)
 
@@ -72,19 +72,19 @@ class ObservationEncoder(nn.Module):
     def __init__(self, space: Space[Any]) -> None:
         super().__init__()
         self.leaves = tuple(leaves(space))
-        for place, leaf in enumerate(self.leaves):
+        for index, leaf in enumerate(self.leaves):
             if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
-                self.register_buffer(f"start{place}", torch.from_numpy(start(leaf.space)))
+                self.register_buffer(f"start{index}", torch.from_numpy(start(leaf.space)))
 
     def forward(self, obs: Obs) -> Obs:
         if not isinstance(obs, dict):
             return self._seen(0, obs)
-        return {leaf.name: self._seen(place, obs[leaf.name]) for place, leaf in enumerate(self.leaves)}
+        return {leaf.name: self._seen(index, obs[leaf.name]) for index, leaf in enumerate(self.leaves)}
 
-    def _seen(self, place: int, x: Tensor) -> Tensor:
-        space = self.leaves[place].space
+    def _seen(self, index: int, x: Tensor) -> Tensor:
+        space = self.leaves[index].space
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-            x = x - self.get_buffer(f"start{place}")
+            x = x - self.get_buffer(f"start{index}")
             return x if isinstance(space, spaces.Discrete) else x.flatten(1)
         return x if space.shape else x[:, None]  # a box of one number is a vector to the policy
 
@@ -106,10 +106,13 @@ class ActionDecoder(nn.Module):
         if isinstance(space, spaces.Box):
             bounded = space.bounded_below & space.bounded_above
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-            bottom, top = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+            finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
             # in double precision and by halves, as worlds do it: so nothing is rounded otherwise
-            for name, value in (("centre", bottom / 2 + top / 2), ("reach", top / 2 - bottom / 2)):
-                self.register_buffer(name, torch.from_numpy(value))
+            for name, parameter in (
+                ("centre", finite_low / 2 + finite_high / 2),
+                ("reach", finite_high / 2 - finite_low / 2),
+            ):
+                self.register_buffer(name, torch.from_numpy(parameter))
             self.register_buffer("low", torch.from_numpy(low))
             self.register_buffer("high", torch.from_numpy(high))
         else:
@@ -119,8 +122,8 @@ class ActionDecoder(nn.Module):
         action = action.reshape(-1, *self.shape)
         if not self.numbers:
             return (action + self.start).to(self.dtype)
-        scaled = (self.centre + self.reach * action.double()).maximum(self.low).minimum(self.high)
-        return (scaled.round() if self.integral else scaled).to(self.dtype)
+        scaled_action = (self.centre + self.reach * action.double()).maximum(self.low).minimum(self.high)
+        return (scaled_action.round() if self.integral else scaled_action).to(self.dtype)
 
 
 class Port(NamedTuple):

@@ -22,12 +22,12 @@ def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
 
 def runner(data: bytes, face: Face) -> Run:
     """The file as torch alone runs it."""
-    module = torch.export.load(io.BytesIO(data)).module()
+    torch_module = torch.export.load(io.BytesIO(data)).module()
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         with torch.inference_mode():
-            answer = module(*arguments(face, inputs))
-        after = dict(zip((following(port.name) for port in face.state), answer.pop("state", ()), strict=True))
-        return {name: value.numpy() for name, value in {**answer, **after}.items()}
+            answer = torch_module(*arguments(face, inputs))
+        next_state = dict(zip((following(port.name) for port in face.state), answer.pop("state", ()), strict=True))
+        return {name: value.numpy() for name, value in {**answer, **next_state}.items()}
 
     return run

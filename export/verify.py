@@ -41,13 +41,13 @@ class Likeness(NamedTuple):
 
 def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, seed: int = SEED) -> list[Sample]:
     """The first observations of greedy episodes 0, 1, .. of a seed."""
-    scores = [port.name for port in face.outputs if port.name in ("probability", "q")]
+    score_names = [port.name for port in face.outputs if port.name in ("probability", "q")]
     env = loaded.make_env()
     collected: list[Sample] = []
     try:
-        for number in count():
-            for moment in episode_steps(env, loaded.agent, start_of(seed, number), "greedy"):
-                score_values = {name: moment.opinion.distribution[name] for name in scores}
+        for episode_index in count():
+            for moment in episode_steps(env, loaded.agent, start_of(seed, episode_index), "greedy"):
+                score_values = {name: moment.opinion.distribution[name] for name in score_names}
                 collected.append(
                     Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **score_values})
                 )
@@ -62,7 +62,7 @@ def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
     """How far the file is from the player; DifferenceError, with the observation, where it is too far."""
     state, worst = face.empty(), 0.0
     chosen = known[0].answer[ACTION].dtype.kind in "iub"
-    for place, sample in enumerate(known):
+    for sample_index, sample in enumerate(known):
         answer = run(face.fed(sample.obs, state, sample.is_first))
         state = face.handed_on(answer)
         for name, wanted in sample.answer.items():
@@ -70,7 +70,7 @@ def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
             allowed = 0 if chosen and name == ACTION else TOLERANCE
             if not distance <= allowed:
                 raise DifferenceError(
-                    f"at observation {place + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
+                    f"at observation {sample_index + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
                     f"policy's {shown(wanted)}: {distance:.2g} apart, at most {allowed:g} is allowed"
                 )
             worst = max(worst, distance)
@@ -87,5 +87,5 @@ def difference(mine: np.ndarray, wanted: np.ndarray) -> float:
 
 def shown(numbers: np.ndarray) -> str:
     """The first few."""
-    flat = np.asarray(numbers).ravel()
-    return f"[{', '.join(f'{x:.7g}' for x in flat[:4])}{', ..' if len(flat) > 4 else ''}]"
+    flat_values = np.asarray(numbers).ravel()
+    return f"[{', '.join(f'{x:.7g}' for x in flat_values[:4])}{', ..' if len(flat_values) > 4 else ''}]"

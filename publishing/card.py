@@ -28,13 +28,15 @@ def write_card(
     """The whole README.md of `repo`, which will hold `files`; `refused` is why nobody can load it from there."""
     config, env_id = mapping(facts["config"]), str(facts["env_id"])
     score = f"{result.mean_reward:.2f} +/- {result.std_reward:.2f}"
-    replay = f'<video src="https://huggingface.co/{repo}/resolve/main/{REPLAY}" controls autoplay loop muted></video>'
-    parts = [
+    replay_html = (
+        f'<video src="https://huggingface.co/{repo}/resolve/main/{REPLAY}" controls autoplay loop muted></video>'
+    )
+    sections = [
         f"---\n{metadata(config['algo_id'], env_id, score, result)}---",
         f"# {config['algo_id']} on {env_id}",
         _cell(str(config.get("description", ""))),
         f"A policy for {env_id}, trained with {_stride()}, a reinforcement-learning framework on PyTorch Lightning.",
-        replay if REPLAY in files else "",
+        replay_html if REPLAY in files else "",
         "## Results",
         _table(("what", "value"), results(finite(facts["goal"]), result)),
         f"![Episode reward over env steps]({CURVE})" if CURVE in files else "",
@@ -49,14 +51,14 @@ def write_card(
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"  # a part without a text has no place
+    return "\n\n".join(part for part in sections if part) + "\n"  # a part without a text has no place
 
 
 def metadata(algo_id: str, env_id: str, score: str, result: TestResult) -> str:
     """The YAML head; leaderboards take mean_reward as "mean +/- std" with two digits each."""
     numbers = {"mean_reward": score, "n_eval_episodes": result.n_eval_episodes, "env_steps": result.env_steps}
     metrics = [{"type": name, "value": value, "name": name, "verified": False} for name, value in numbers.items()]
-    entry = {
+    model_entry = {
         "task": {"type": TASK, "name": TASK},
         "dataset": {"name": env_id, "type": env_id},
         "metrics": metrics,
@@ -65,18 +67,18 @@ def metadata(algo_id: str, env_id: str, score: str, result: TestResult) -> str:
         "library_name": LIBRARY,
         "pipeline_tag": TASK,
         "tags": [env_id, algo_id, "deep-reinforcement-learning", TASK, LIBRARY],
-        "model-index": [{"name": algo_id, "results": [entry]}],
+        "model-index": [{"name": algo_id, "results": [model_entry]}],
     }
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
 
 
 def results(goal: float | None, result: TestResult) -> list[tuple[str, str]]:
-    mean = result.mean_reward
-    met = f"met{few([result.n_eval_episodes])}" if goal is not None and mean >= goal else "not met"
-    verdict = "" if goal is None else f"{goal:g}, {met}"
+    mean_reward = result.mean_reward
+    goal_result = f"met{few([result.n_eval_episodes])}" if goal is not None and mean_reward >= goal else "not met"
+    verdict = "" if goal is None else f"{goal:g}, {goal_result}"
     episodes = f"{result.n_eval_episodes}, seed {result.seed}, most likely action"
     rows = [
-        ("mean reward", f"**{mean:.2f} +/- {result.std_reward:.2f}**"),
+        ("mean reward", f"**{mean_reward:.2f} +/- {result.std_reward:.2f}**"),
         ("interquartile mean", f"{iqm(result.returns):.2f}"),
         ("lowest, highest", f"{min(result.returns):.2f}, {max(result.returns):.2f}"),
         ("episodes", episodes),
@@ -109,10 +111,10 @@ def usage(repo: str) -> str:
 def _stride() -> str:
     """The framework's name, linked to where pyproject.toml says that it lives."""
     try:
-        homes = metadata_of(LIBRARY).get_all("Project-URL") or []
+        urls = metadata_of(LIBRARY).get_all("Project-URL") or []
     except PackageNotFoundError:  # a checkout that was never installed
-        homes = []
-    return next((f"[Stride]({home.partition(', ')[2]})" for home in homes), "Stride")
+        urls = []
+    return next((f"[Stride]({url.partition(', ')[2]})" for url in urls), "Stride")
 
 
 def no_use(refused: str) -> str:
@@ -125,14 +127,16 @@ def no_use(refused: str) -> str:
 
 def _repeat(config: Config) -> str:
     """The command whose config is this one; where the variant is not a shipped one, the file that makes it."""
-    words = command_of(config)
-    if words:
-        return f"```sh\n{TRAIN} {words}\n```"
+    command_text = command_of(config)
+    if command_text:
+        return f"```sh\n{TRAIN} {command_text}\n```"
     changed = {key: _plain(value) for key, value in differing(to_plain(config)).items()}
     block = {"algo_id": config.algo_id, **changed, "spec": {"goal": config.spec.goal}}
-    file = yaml.safe_dump({"env_id": config.env_id, config.variant: block}, sort_keys=False, default_flow_style=None)
+    yaml_text = yaml.safe_dump(
+        {"env_id": config.env_id, config.variant: block}, sort_keys=False, default_flow_style=None
+    )
     return (
-        f"Its environment is not among those shipped with Stride. As `mine.yaml`:\n\n```yaml\n{file}```\n\n"
+        f"Its environment is not among those shipped with Stride. As `mine.yaml`:\n\n```yaml\n{yaml_text}```\n\n"
         f"```sh\n{TRAIN} --config mine.yaml\n```"
     )
 
@@ -144,7 +148,7 @@ def _plain(value: object) -> object:
 
 def origin(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = [("seed", str(facts["seed"])), ("git", str(facts.get("git_hash") or "unknown"))]
-    return rows + [(name, str(number)) for name, number in mapping(facts.get("versions")).items()]
+    return rows + [(name, str(version_text)) for name, version_text in mapping(facts.get("versions")).items()]
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -80,8 +80,10 @@ def refuse(found: Sequence[SecretFinding]) -> None:
     """UserError with the first places; nothing if there are none."""
     if found:
         more = f"; and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
-        named = "; ".join(str(finding) for finding in found[:NAMED_MOST])
-        raise UserError(f"nothing was published: {named}{more}; --allow-text publishes texts that you have read")
+        finding_texts = "; ".join(str(finding) for finding in found[:NAMED_MOST])
+        raise UserError(
+            f"nothing was published: {finding_texts}{more}; --allow-text publishes texts that you have read"
+        )
 
 
 def shown(texts: Sequence[WrittenText]) -> list[str]:
@@ -96,14 +98,14 @@ def shown(texts: Sequence[WrittenText]) -> list[str]:
 
 def known_names(config: Names) -> dict[str, set[str]]:
     """Place -> the names that may stand there because they are ours or Gymnasium's."""
-    ours, env_id = shipped_files(), str(config["env_id"])
-    file = ours.get(env_id.replace("/", "-"))
-    theirs = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
-    worlds = theirs | ({env_id} if file else set())
+    shipped_names, env_id = shipped_files(), str(config["env_id"])
+    file = shipped_names.get(env_id.replace("/", "-"))
+    gym_names = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
+    env_names = gym_names | ({env_id} if file else set())
     variants = {*(EnvironmentFile.read(file).variants if file else ()), *ALGORITHMS}
     return {
-        "env_id": worlds, "config.env_id": worlds, "variant": variants, "config.variant": variants,
-        "config.algo_id": {*ALGORITHMS}, "config.policy": {*POLICIES}, "config.project_id": worlds,
+        "env_id": env_names, "config.env_id": env_names, "variant": variants, "config.variant": variants,
+        "config.algo_id": {*ALGORITHMS}, "config.policy": {*POLICIES}, "config.project_id": env_names,
         "config.env_wrappers.id": {*WRAPPERS},
     }  # fmt: skip
 
@@ -111,15 +113,15 @@ def known_names(config: Names) -> dict[str, set[str]]:
 def _texts(place: str, name: str, value: object) -> Iterator[WrittenText]:
     """Texts with what they are called, and the names of whatever a person may have named."""
     if isinstance(value, dict):
-        free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE))
+        is_free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE))
         for key, item in value.items():
-            below = f"{place}.{key}" if place else key
-            if free and not _is_plain(key):
+            subplace = f"{place}.{key}" if place else key
+            if is_free and not _is_plain(key):
                 yield WrittenText(f"a name in {place}", key)
-            yield from _texts(place if free and not _is_plain(key) else below, key if free else "", item)
+            yield from _texts(place if is_free and not _is_plain(key) else subplace, key if is_free else "", item)
     elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _texts(f"{place}[{number}]", name, item)
+        for index, item in enumerate(value):
+            yield from _texts(f"{place}[{index}]", name, item)
     elif isinstance(value, str) or (name and not isinstance(value, bool)):
         yield WrittenText(place, f"{name}: {value}" if name else str(value), isinstance(value, str))
 
@@ -134,11 +136,11 @@ def _is_known(each: WrittenText, config: Names, known: Mapping[str, set[str]]) -
     value = each.text.removeprefix("id: ") if place == "config.env_wrappers.id" else each.text
     if place in known:
         return value in known[place]
-    form = FORMS.get(place.split(".")[0])
-    if form:
-        return re.fullmatch(form, value) is not None
-    head, field, *rest = (*place.split("."), "")
-    return head == "config" and _is_named(field, rest, value, hints(ALGORITHMS[config["algo_id"]]))
+    pattern = FORMS.get(place.split(".")[0])
+    if pattern:
+        return re.fullmatch(pattern, value) is not None
+    first_part, field, *rest = (*place.split("."), "")
+    return first_part == "config" and _is_named(field, rest, value, hints(ALGORITHMS[config["algo_id"]]))
 
 
 def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
@@ -152,5 +154,5 @@ def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
 
 def _words(hint: object) -> set[Any]:
     """The words a field takes."""
-    parts = get_args(hint)
-    return {*parts} if get_origin(hint) is Literal else {word for part in parts for word in _words(part)}
+    choices = get_args(hint)
+    return {*choices} if get_origin(hint) is Literal else {word for argument in choices for word in _words(argument)}

@@ -45,18 +45,14 @@ def build_files(
     refused = refusal(facts, len(weights))
     if refused:
         say(f"from the Hub it cannot be loaded as it is: {refused}")
-    files = {
-        WEIGHTS: weights,
-        FACTS: _json(facts),
-        "results.json": _json(vars(result)),
-    }
+    files = {WEIGHTS: weights, FACTS: _json(facts), "results.json": _json(vars(result))}
     if rows:
-        title = f"{loaded.config.env_id}:{loaded.config.variant}, seed {loaded.config.seed}"
+        curve_title = f"{loaded.config.env_id}:{loaded.config.variant}, seed {loaded.config.seed}"
         files["metrics.csv"] = write_metrics(rows)
-        files[CURVE] = curve_svg(title, points(rows, TRAIN), points(rows, VAL), loaded.goal).encode()
-    video = film(loaded, say)
-    if video:
-        files[REPLAY] = video
+        files[CURVE] = curve_svg(curve_title, points(rows, TRAIN), points(rows, VAL), loaded.goal).encode()
+    video_bytes = film(loaded, say)
+    if video_bytes:
+        files[REPLAY] = video_bytes
     # last, because the card shows only what is there
     files["README.md"] = write_card(repo, facts, result, frozenset(files), refused).encode()
     return files
@@ -64,29 +60,29 @@ def build_files(
 
 def check_nothing_left(files: dict[str, bytes], own: list[Secret]) -> None:
     """The last door: UserError if a secret of this machine is in a file after all, in any spelling."""
-    for name, data in files.items():
-        text = data.decode("latin-1" if name in BINARY else "utf-8", "replace")
+    for file_name, file_bytes in files.items():
+        text = file_bytes.decode("latin-1" if file_name in BINARY else "utf-8", "replace")
         for secret in own:
             if secret.certain and held(text, secret):
-                raise UserError(f"{name} holds {secret.kind}; nothing was published")
+                raise UserError(f"{file_name} holds {secret.kind}; nothing was published")
 
 
 def evaluate(loaded: LoadedRun, episodes: int) -> TestResult:
     """Greedy episodes of their own seed, which neither training nor its evaluation has seen."""
-    played = list(play_episodes(loaded, episodes, SEED))
-    returns = [episode.episode_return for episode in played]
-    mean, deviation = mean_and_deviation(returns)
+    played_episodes = list(play_episodes(loaded, episodes, SEED))
+    returns = [episode.episode_return for episode in played_episodes]
+    mean_return, deviation = mean_and_deviation(returns)
     return TestResult(
         env_id=loaded.config.env_id,
         env_steps=loaded.progress["env_steps"],
         checkpoint=loaded.checkpoint,
-        mean_reward=mean,
+        mean_reward=mean_return,
         std_reward=deviation,
         n_eval_episodes=episodes,
         is_deterministic=True,
         seed=SEED,
         returns=returns,
-        lengths=[episode.length for episode in played],
+        lengths=[episode.length for episode in played_episodes],
     )
 
 
@@ -105,11 +101,11 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
         path = Path(folder) / REPLAY
         try:
             env = make_rendered(loaded.config, "rgb_array")
-            fps = frames_per_second(env)
+            frame_rate = frames_per_second(env)
             env.close()
             for steps in VIDEO_STEPS:
-                with VideoFile(path, fps) as video:
-                    record_episode(loaded, SEED, max_steps=steps, frames=video.add)
+                with VideoFile(path, frame_rate) as video_bytes:
+                    record_episode(loaded, SEED, max_steps=steps, frames=video_bytes.add)
                 if path.stat().st_size <= VIDEO_BYTES:
                     return path.read_bytes()
             say(f"no video: even {VIDEO_STEPS[-1]} steps are larger than {VIDEO_BYTES:,} bytes")
@@ -118,5 +114,5 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
     return b""
 
 
-def _json(data: object) -> bytes:
-    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
+def _json(file_bytes: object) -> bytes:
+    return (json.dumps(file_bytes, indent=2, allow_nan=False) + "\n").encode()

@@ -38,22 +38,24 @@ def push(repo: str, files: dict[str, bytes], private: bool, message: str) -> Pus
 
 
 def _push_once(api: Api, repo: str, files: dict[str, bytes], private: bool, message: str) -> Pushed:
-    info = api.repo_info(repo)
-    if private and not info.private:
+    repository_info = api.repo_info(repo)
+    if private and not repository_info.private:
         raise UserError(f"{repo} exists and is public: nothing was sent; make it private there or give another --repo")
-    there = {name: item for name, item in list_files(api, repo).items() if item}
-    foreign = sorted(there.keys() - PUBLISHED - BESIDES)
-    if foreign and not NEEDED.keys() <= there.keys():
+    remote_files = {name: listed_file for name, listed_file in list_files(api, repo).items() if listed_file}
+    foreign_names = sorted(remote_files.keys() - PUBLISHED - BESIDES)
+    if foreign_names and not NEEDED.keys() <= remote_files.keys():
         raise UserError(
-            f"{repo} holds something else ({', '.join(foreign[:3])}): nothing was sent; give another --repo"
+            f"{repo} holds something else ({', '.join(foreign_names[:3])}): nothing was sent; give another --repo"
         )
-    added = tuple(name for name in sorted(files) if name not in there or not there[name].fits(files[name]))
-    if REPLAY in there and not {*added} & NEEDED.keys():  # the same policy: encoders need not repeat every byte
+    added = tuple(
+        name for name in sorted(files) if name not in remote_files or not remote_files[name].fits(files[name])
+    )
+    if REPLAY in remote_files and not {*added} & NEEDED.keys():  # the same policy: encoders need not repeat every byte
         added = tuple(name for name in added if name != REPLAY)
-    deleted = tuple(sorted(there.keys() - files.keys() - BESIDES))
+    deleted = tuple(sorted(remote_files.keys() - files.keys() - BESIDES))
     if not added and not deleted:
-        return Pushed(f"{endpoint()}/{repo}", str(info.sha), (), ())
-    add, delete = hub().CommitOperationAdd, hub().CommitOperationDelete
-    operations = [add(name, files[name]) for name in added] + [delete(name) for name in deleted]
-    done = api.create_commit(repo, operations, commit_message=message, parent_commit=info.sha)
-    return Pushed(f"{endpoint()}/{repo}", str(done.oid), added, deleted)
+        return Pushed(f"{endpoint()}/{repo}", str(repository_info.sha), (), ())
+    additions, deletions = hub().CommitOperationAdd, hub().CommitOperationDelete
+    operations = [additions(name, files[name]) for name in added] + [deletions(name) for name in deleted]
+    commit_info = api.create_commit(repo, operations, commit_message=message, parent_commit=repository_info.sha)
+    return Pushed(f"{endpoint()}/{repo}", str(commit_info.oid), added, deleted)

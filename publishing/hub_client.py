@@ -83,7 +83,7 @@ def retried(action: Callable[[], T]) -> T:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 
-    for wait in WAITS:
+    for wait_seconds in WAITS:
         try:
             return action()
         except HfHubHTTPError as error:
@@ -91,7 +91,7 @@ def retried(action: Callable[[], T]) -> T:
                 raise
         except httpx.TransportError:
             pass
-        time.sleep(wait)
+        time.sleep(wait_seconds)
     return action()
 
 
@@ -136,8 +136,8 @@ def _status(code: int, line: str, repo: str) -> str:
 
 def _line(error: BaseException) -> str:
     """An error's text on one short line."""
-    text = "".join(c if c.isprintable() else " " for c in str(error))
-    return " ".join(text.split())[:200] or type(error).__name__
+    printable_text = "".join(c if c.isprintable() else " " for c in str(error))
+    return " ".join(printable_text.split())[:200] or type(error).__name__
 
 
 def list_files(api: Api, repo: str) -> dict[str, Listed | None]:
@@ -145,8 +145,8 @@ def list_files(api: Api, repo: str) -> dict[str, Listed | None]:
     from huggingface_hub.hf_api import RepoFile
 
     tree = api.list_repo_tree(repo, recursive=True)
-    files = {str(item.path): item if isinstance(item, RepoFile) else None for item in tree}
+    files = {str(entry.path): entry if isinstance(entry, RepoFile) else None for entry in tree}
     return {
-        path: Listed(item.size, item.blob_id, item.lfs.sha256 if item.lfs else "") if item else None
-        for path, item in files.items()
+        file_path: Listed(entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else "") if entry else None
+        for file_path, entry in files.items()
     }

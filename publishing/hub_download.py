@@ -22,8 +22,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 def find_commit(repo: str, revision: str) -> str:
     """The commit a revision stands for."""
-    about = _json(f"{endpoint()}/api/models/{repo}/revision/{quote(revision, safe='')}", repo)
-    commit = about.get("sha") if isinstance(about, dict) else None
+    revision_info = _json(f"{endpoint()}/api/models/{repo}/revision/{quote(revision, safe='')}", repo)
+    commit = revision_info.get("sha") if isinstance(revision_info, dict) else None
     if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         raise UserError(f"{repo}: {str(commit)[:60]!r} is not a commit hash")
     return commit
@@ -51,8 +51,12 @@ def read_file(repo: str, commit: str, name: str, listed: Listed, most: int) -> b
 def _listed(entry: Mapping[str, object], repo: str) -> Listed | None:
     if entry.get("type") == "directory":
         return None
-    large = entry.get("lfs") or {}
-    size, sha1, sha256 = entry.get("size"), entry.get("oid"), large.get("oid") if isinstance(large, dict) else None
+    lfs_entry = entry.get("lfs") or {}
+    size, sha1, sha256 = (
+        entry.get("size"),
+        entry.get("oid"),
+        lfs_entry.get("oid") if isinstance(lfs_entry, dict) else None,
+    )
     if type(size) is not int or size < 0 or not isinstance(sha1, str) or not isinstance(sha256, str | None):
         raise UserError(f"{repo}: the list of its files is not one")
     return Listed(size, sha1, sha256 or "")
@@ -74,16 +78,16 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
 
     # identity: a compressed answer could unpack to more than `most` before anybody counts
     headers = {**build_hf_headers(token=find_token() or False), "Accept-Encoding": "identity"}
-    first: Mapping[str, str] | None = None
-    until = time.monotonic() + SECONDS
+    first_headers: Mapping[str, str] | None = None
+    deadline = time.monotonic() + SECONDS
     for _ in range(REDIRECTS):
         with get_session().stream("GET", url, headers=headers, follow_redirects=False, timeout=30) as response:
-            first = response.headers if first is None else first
+            first_headers = response.headers if first_headers is None else first_headers
             target = response.headers.get("Location") if 300 <= response.status_code < 400 else None
             if target is None:
-                failed = response.status_code >= 300
-                data = _read(response.iter_bytes(1 << 20), LISTING if failed else most, until, what)
-                if failed:  # the library's own error of an answer, given no more of it than was read
+                is_error = response.status_code >= 300
+                data = _read(response.iter_bytes(1 << 20), LISTING if is_error else most, deadline, what)
+                if is_error:  # the library's own error of an answer, given no more of it than was read
                     hub_headers = {
                         name: value for name, value in response.headers.items() if name.lower().startswith("x-")
                     }
@@ -92,7 +96,7 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
                         httpx.Response(response.status_code, headers=hub_headers, content=data, request=request)
                     )
                     raise UserError(f"{_host(str(response.url))} answers {response.status_code}")
-                return data, first
+                return data, first_headers
         target = urljoin(url, target)
         if not same_hub(url, target):
             raise UserError(f"{what}: {_host(url)} sends on to {_host(target)}, no host of the Hub: nothing was loaded")
@@ -104,21 +108,21 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
 
 def same_hub(url: str, target: str) -> bool:
     """Whether a redirect stays with the same server, below its name, or with the public Hub; never out of https."""
-    old, new = urlsplit(url), urlsplit(target)
-    if new.scheme not in ("http", "https") or (old.scheme, new.scheme) == ("https", "http"):
+    source_url, target_url = urlsplit(url), urlsplit(target)
+    if target_url.scheme not in ("http", "https") or (source_url.scheme, target_url.scheme) == ("https", "http"):
         return False
-    host = new.hostname or ""
-    public = new.scheme == "https" and any(host == name or host.endswith(f".{name}") for name in HOSTS)
-    return old.netloc == new.netloc or host.endswith(f".{old.hostname}") or public
+    host = target_url.hostname or ""
+    is_public = target_url.scheme == "https" and any(host == name or host.endswith(f".{name}") for name in HOSTS)
+    return source_url.netloc == target_url.netloc or host.endswith(f".{source_url.hostname}") or is_public
 
 
-def _read(chunks: Iterable[bytes], most: int, until: float, what: str) -> bytes:
+def _read(chunks: Iterable[bytes], most: int, deadline: float, what: str) -> bytes:
     data = bytearray()
-    for chunk in chunks:
-        data += chunk
+    for chunk_bytes in chunks:
+        data += chunk_bytes
         if len(data) > most:
             raise UserError(f"{what} has more bytes than the {most:,} it may have: nothing was loaded")
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise UserError(f"{what} takes longer than {SECONDS} seconds: nothing was loaded")
     return bytes(data)
 

@@ -68,11 +68,11 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
         commit = retried(lambda: find_commit(repo, revision))
         if COMMIT.fullmatch(revision) and commit != revision:
             raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
-        files = retried(lambda: list_commit(repo, commit))
+        listed_files = retried(lambda: list_commit(repo, commit))
     where = f"{HUB_PREFIX}{repo}@{commit[:7]}"
-    _check_names({name: item.size if item else None for name, item in files.items()}, where)
+    _check_names({name: list_item.size if list_item else None for name, list_item in listed_files.items()}, where)
     with hub_errors(repo):
-        data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}
+        data = {name: _read(repo, commit, name, listed_files[name], byte_limit) for name, byte_limit in NEEDED.items()}
     facts = _facts(data[FACTS], f"{where}/{FACTS}")
     weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
     config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}", trust)
@@ -81,19 +81,19 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
 
 def _check_names(sizes: dict[str, int | None], where: str) -> None:
     """Only files that publishing writes, and no larger than is sane; None is a folder."""
-    for name, size in sizes.items():
-        if name not in PUBLISHED | BESIDES or size is None:
+    for name, file_size in sizes.items():
+        if name not in PUBLISHED | BESIDES or file_size is None:
             raise UserError(f"{where} holds {name[:80]!r}, which run_publish.py does not write: nothing was loaded")
-    for name, limit in NEEDED.items():
+    for name, byte_limit in NEEDED.items():
         if name not in sizes:
             raise UserError(f"{where} has no {name}: it is not a published run")
-        if (sizes[name] or 0) > limit:
-            raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the {limit:,} that are loaded")
+        if (sizes[name] or 0) > byte_limit:
+            raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the {byte_limit:,} that are loaded")
 
 
-def _read(repo: str, commit: str, name: str, listed: Listed | None, limit: int) -> bytes:
+def _read(repo: str, commit: str, name: str, listed: Listed | None, byte_limit: int) -> bytes:
     assert listed is not None
-    return retried(lambda: read_file(repo, commit, name, listed, limit))
+    return retried(lambda: read_file(repo, commit, name, listed, byte_limit))
 
 
 def _facts(data: bytes, where: str) -> dict[str, Any]:
@@ -123,15 +123,15 @@ def _check_plain(value: object, where: str, depth: int) -> None:
             if key.startswith("_"):
                 raise UserError(f"{where}: {key[:40]!r} is not a key of a config; names of code are never followed")
             _check_plain(key, where, depth + 1)
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_plain(item, where, depth + 1)
+    for list_item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_plain(list_item, where, depth + 1)
     if isinstance(value, str) and not value.replace("\n", "").replace("\t", "").isprintable():
         raise UserError(f"{where} holds a text with control characters")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{where} holds a number that is not finite")
 
 
-def config_of(facts: Mapping[str, object], size: int, where: str, trust: Trust = NOBODY) -> Config:
+def config_of(facts: Mapping[str, object], file_size: int, where: str, trust: Trust = NOBODY) -> Config:
     """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
     check_names(facts["config"], trust, where)
     config = from_plain(facts["config"], where, trust=trust)
@@ -148,17 +148,17 @@ def config_of(facts: Mapping[str, object], size: int, where: str, trust: Trust =
         if PLACE.search(text):
             raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
     check_foreign(config, where)
-    widths = config.hidden_dims
-    numbers = sum(a * b for a, b in itertools.pairwise(widths)) + sum(widths)
-    if len(widths) > 64 or 4 * numbers > size:
-        raise UserError(f"{where}: hidden_dims {str(list(widths))[:60]} are more than {WEIGHTS} holds")
+    layer_widths = config.hidden_dims
+    numbers = sum(a * b for a, b in itertools.pairwise(layer_widths)) + sum(layer_widths)
+    if len(layer_widths) > 64 or 4 * numbers > file_size:
+        raise UserError(f"{where}: hidden_dims {str(list(layer_widths))[:60]} are more than {WEIGHTS} holds")
     return config
 
 
 def _texts(value: object, name: str = "") -> list[tuple[str, str]]:
     """(name, text) of every text inside."""
     if isinstance(value, dict):
-        return [inner_text for key, item in value.items() for inner_text in _texts(item, str(key))]
+        return [inner_text for key, list_item in value.items() for inner_text in _texts(list_item, str(key))]
     if isinstance(value, list | tuple):
-        return [inner_text for item in value for inner_text in _texts(item, name)]
+        return [inner_text for list_item in value for inner_text in _texts(list_item, name)]
     return [(name, value)] if isinstance(value, str) else []

@@ -15,9 +15,11 @@ def read_metrics(run: RunDir) -> Rows:
         return []
     table = MetricsTable(run.metrics_csv)
     rows = table.rows()
-    for number, name in enumerate(table.columns, 1):
+    for column_number, name in enumerate(table.columns, 1):
         if name not in load_metrics():
-            raise UserError(f"{run.id}: column {number} of metrics.csv is not a declared metric; nothing was published")
+            raise UserError(
+                f"{run.id}: column {column_number} of metrics.csv is not a declared metric; nothing was published"
+            )
     return rows
 
 

@@ -67,8 +67,8 @@ def held(text: str, own: Secret) -> bool:
     """Whether the text holds the value in any spelling; a short one as a word of its own."""
     if len(own.value) < LONG or own.kind == NAME:
         return re.search(rf"(?<![A-Za-z0-9]){re.escape(own.value)}(?![A-Za-z0-9])", text, re.IGNORECASE) is not None
-    folded = text.casefold()
-    return any(spelling.casefold() in folded for spelling in spellings(own.value))
+    folded_text = text.casefold()
+    return any(spelling.casefold() in folded_text for spelling in spellings(own.value))
 
 
 def spellings(value: str) -> set[str]:
@@ -82,10 +82,10 @@ def spellings(value: str) -> set[str]:
         quote(value, safe="", errors="replace"),
     }
     variants |= {data.hex(), repr(value)[1:-1]}
-    for shift in range(3):  # base64 of a text that begins anywhere in front
-        whole = base64.b64encode(b"\0" * shift + data).decode()
-        inner = whole[(0, 2, 3)[shift] : len(whole) - (0 if (shift + len(data)) % 3 == 0 else 4)]
-        variants |= {inner, inner.replace("+", "-").replace("/", "_")}
+    for offset in range(3):  # base64 of a text that begins anywhere in front
+        encoded = base64.b64encode(b"\0" * offset + data).decode()
+        stable_part = encoded[(0, 2, 3)[offset] : len(encoded) - (0 if (offset + len(data)) % 3 == 0 else 4)]
+        variants |= {stable_part, stable_part.replace("+", "-").replace("/", "_")}
     return {spelling for spelling in variants if len(spelling) >= LONG}
 
 

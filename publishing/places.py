@@ -6,7 +6,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 URL = re.compile(r"\bhttps?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?(?:/[\w.~%/+@-]*)?")
 ROOTS = r"home|Users|root|usr|var|etc|opt|mnt|media|tmp|srv|proc|private|Volumes|Library|cygdrive|scratch|nfs|gpfs"
-AT, DOT = (rf"(?:\s*[\[({{<]\s*{word}\s*[\])}}>]\s*|\s+{word}\s+)" for word in ("at", "dot"))
+AT, DOT = (rf"(?:\s*[\[({{<]\s*{separator}\s*[\])}}>]\s*|\s+{separator}\s+)" for separator in ("at", "dot"))
 FORMS: tuple[tuple[str, str], ...] = (
     ("path", rf"[/\\](?:{ROOTS})(?:[/\\]|\b(?![\w-]))"),
     ("path", r"(?<![\w)\]>.~</])/{1,2}[A-Za-z_.][\w.@+-]+"),
@@ -24,7 +24,7 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("hardware address", r"(?<![\w-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?!\w)"),
     ("login on a host", r"(?i)\b(?:ssh|scp|sftp|rsync|mosh)\s+(?:-\S+\s+)*[\w.-]+@[\w.-]+"),
 )  # fmt: skip
-COMPILED = tuple((kind, re.compile(form)) for kind, form in FORMS)
+COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in FORMS)
 NUMBERS = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
 GROUPS = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(?!\w)")
 GROUP_DIGITS = 5  # of an address that is more than a slice in Python
@@ -32,9 +32,9 @@ GROUP_DIGITS = 5  # of an address that is more than a slice in Python
 
 def places(text: str) -> Iterator[tuple[str, str]]:
     """(kind, what was found) of everything that tells where or who."""
-    bare = URL.sub(" ", text)  # a page on the web is a place that everybody knows
-    for kind, form in COMPILED:
-        address = form.search(bare)
+    text_without_urls = URL.sub(" ", text)  # a page on the web is a place that everybody knows
+    for kind, pattern in COMPILED:
+        address = pattern.search(text_without_urls)
         if address:
             yield kind, address[0]
     yield from (("network address", address) for address in NUMBERS.findall(text) if _holds(IPv4Address, address))

@@ -29,6 +29,6 @@ def is_random(run: str) -> bool:
         return False
     pairs = [(a, b) for a, b in zip(run.lower(), run.lower()[1:], strict=False) if a.isalnum() and b.isalnum()]
     pairs = [(a, b) for a, b in pairs if not (a.isdigit() and b.isdigit()) and ord(b) - ord(a) not in (0, 1)]
-    odd = sum(b not in FOLLOWING.get(a, "") for a, b in pairs)
-    share = SOLID_SHARE if len(letters) == len(run) >= SOLID else SHARE
-    return len(pairs) >= LEAST // 2 and odd >= share * len(pairs)
+    unusual_count = sum(b not in FOLLOWING.get(a, "") for a, b in pairs)
+    threshold = SOLID_SHARE if len(letters) == len(run) >= SOLID else SHARE
+    return len(pairs) >= LEAST // 2 and unusual_count >= threshold * len(pairs)

@@ -27,9 +27,9 @@ class SecretFinding(NamedTuple):
     def __str__(self) -> str:
         if not self.text:
             return f"{self.place} holds {self.kind}"
-        head = self.text[: min(SHOWN, len(self.text) // 4)]
-        head = "".join(c if c.isprintable() else "?" for c in head)
-        return f"{self.place} holds what looks like a {self.kind}: {head}... ({len(self.text)} characters)"
+        beginning = self.text[: min(SHOWN, len(self.text) // 4)]
+        beginning = "".join(c if c.isprintable() else "?" for c in beginning)
+        return f"{self.place} holds what looks like a {self.kind}: {beginning}... ({len(self.text)} characters)"
 
 
 def scan(place: str, text: str, own: Sequence[Secret]) -> list[SecretFinding]:
@@ -40,8 +40,12 @@ def scan(place: str, text: str, own: Sequence[Secret]) -> list[SecretFinding]:
 
 def views(text: str) -> list[str]:
     """The text, and what it is without the letters nobody sees, without escapes, and undone as HTML."""
-    plain = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
-    return list(dict.fromkeys((text, plain, unquote(plain), html.unescape(plain), plain.replace("\\/", "/"))))
+    plain_text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return list(
+        dict.fromkeys(
+            (text, plain_text, unquote(plain_text), html.unescape(plain_text), plain_text.replace("\\/", "/"))
+        )
+    )
 
 
 def _scan(place: str, text: str, own: Sequence[Secret]) -> Iterator[SecretFinding]:

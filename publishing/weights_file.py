@@ -20,7 +20,7 @@ MISSING = "the Hugging Face Hub needs two packages: pip install 'stride-rl[hub]'
 
 def write_weights(tensors: Mapping[str, Tensor]) -> bytes:
     """The file's bytes; equal tensors give equal bytes."""
-    return library().save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+    return library().save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
 
 
 def read_weights(data: bytes, where: str) -> dict[str, Tensor]:
@@ -50,18 +50,22 @@ def check_header(data: bytes, where: str) -> None:
         raise UserError(f"{where} is no safetensors file: its header is not JSON") from error
     if not isinstance(header, dict) or len(header) > TENSORS:
         raise UserError(f"{where} is no safetensors file: its header is no table of at most {TENSORS:,} tensors")
-    body, end = len(data) - 8 - size, 0
+    body_size, position = len(data) - 8 - size, 0
     tensors = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
-    for number, (_, entry) in enumerate(sorted(tensors, key=lambda item: _place(item[1], where))):
-        begin, end_there = _place(entry, where)
+    for tensor_index, (_, entry) in enumerate(sorted(tensors, key=lambda item: _place(item[1], where))):
+        begin, end_offset = _place(entry, where)
         kind, shape = entry.get("dtype"), entry.get("shape")
-        whole = isinstance(shape, list) and len(shape) <= 8 and all(type(side) is int and side >= 0 for side in shape)
+        is_shape = (
+            isinstance(shape, list) and len(shape) <= 8 and all(type(side) is int and side >= 0 for side in shape)
+        )
         is_dtype = isinstance(kind, str) and kind in BYTES
-        if not is_dtype or not whole or begin != end or end_there - begin != math.prod(shape) * BYTES[kind]:
-            raise UserError(f"{where}: the header's tensor {number} does not fit the {body:,} bytes that follow")
-        end = end_there
-    if end != body:
-        raise UserError(f"{where}: the header claims {end:,} bytes of numbers, the file holds {body:,}")
+        if not is_dtype or not is_shape or begin != position or end_offset - begin != math.prod(shape) * BYTES[kind]:
+            raise UserError(
+                f"{where}: the header's tensor {tensor_index} does not fit the {body_size:,} bytes that follow"
+            )
+        position = end_offset
+    if position != body_size:
+        raise UserError(f"{where}: the header claims {position:,} bytes of numbers, the file holds {body_size:,}")
 
 
 def _place(entry: object, where: str) -> tuple[int, int]:

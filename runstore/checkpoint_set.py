@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.runstore import run_files, run_names
-from stride.runstore.metrics_table import STEPS, MetricsTable
+from stride.runstore.metrics_table import STEPS, MetricsTable, Row
 from stride.runstore.run_facts import finite, mapping, whole
 from stride.utils.user_error import UserError, nearest
 
@@ -61,46 +61,47 @@ def digest(path: Path) -> dict[str, Any]:
 def facts_of(path: Path) -> dict[str, Any]:
     """A checkpoint's sidecar; {} where there is none that could be one."""
     try:
-        facts = run_files.read_json(path.with_suffix(".json"))
+        sidecar = run_files.read_json(path.with_suffix(".json"))
     except UserError:
         return {}
-    return facts if isinstance(facts, dict) and _sound(facts) else {}
+    return sidecar if isinstance(sidecar, dict) and _sound(sidecar) else {}
 
 
-def _sound(facts: dict[str, object]) -> bool:
+def _sound(sidecar: dict[str, object]) -> bool:
     """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
-    segments, sha256 = facts.get("segments", []), facts.get("sha256")
+    segments, sha256 = sidecar.get("segments", []), sidecar.get("sha256")
     return (
         isinstance(sha256, str)
         and SHA256.fullmatch(sha256) is not None
-        and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
+        and all(whole(sidecar.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
         and isinstance(segments, list)
         and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
-        and all(isinstance(facts.get(key, {}), dict) for key in ("config", "versions"))
+        and all(isinstance(sidecar.get(key, {}), dict) for key in ("config", "versions"))
     )
 
 
 def fault(path: Path, remembering: bool = False) -> str:
     """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
-    facts = facts_of(path)
+    sidecar = facts_of(path)
     try:
         file_status = run_files.status(path)
     except UserError:
         return "is not a file of this run"
     if file_status is None:
         return "is not there"
-    if not facts:
+    if not sidecar:
         return "has no sidecar that says what it should be"
-    if file_status.st_size != facts["size"]:
-        return f"is damaged: {file_status.st_size:,} bytes instead of {facts['size']:,}"
-    if digest(path)["sha256"] != facts["sha256"]:
+    if file_status.st_size != sidecar["size"]:
+        return f"is damaged: {file_status.st_size:,} bytes instead of {sidecar['size']:,}"
+    if digest(path)["sha256"] != sidecar["sha256"]:
         return "is damaged: its bytes do not have the hash they had"
-    rows = [path.parent / SEGMENTS / name for name in dict.fromkeys(facts.get("segments", []))] if remembering else []
-    lost = next((segment.name for segment in rows if not _whole(segment)), "")
-    return f"lacks a part of its replay memory: {lost} is missing or damaged" if lost else ""
+    for name in sidecar.get("segments", []) if remembering else ():
+        if not _complete(path.parent / SEGMENTS / name):
+            return f"lacks a part of its replay memory: {name} is missing or damaged"
+    return ""
 
 
-def _whole(segment: Path) -> bool:
+def _complete(segment: Path) -> bool:
     try:
         return str(digest(segment)["sha256"])[:16] == segment.stem.rpartition("-")[2]
     except UserError:
@@ -110,8 +111,8 @@ def _whole(segment: Path) -> bool:
 def known(folder: Path) -> dict[str, dict[str, Any]]:
     """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
     sidecars = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
-    there = [(stem, facts) for stem, facts in sidecars.items() if facts]
-    return dict(sorted(there, key=lambda each: (each[1]["iterations"], each[0])))
+    complete = {stem: sidecar for stem, sidecar in sidecars.items() if sidecar}
+    return dict(sorted(complete.items(), key=lambda item: (item[1]["iterations"], item[0])))
 
 
 def names(folder: Path) -> list[str]:
@@ -121,14 +122,14 @@ def names(folder: Path) -> list[str]:
 
 def _stems(folder: Path, suffix: str) -> list[str]:
     """The names of all files of this kind, in no order that means anything."""
-    stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
-    return [stem for stem in stems if NAME.fullmatch(stem)]
+    file_stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
+    return [stem for stem in file_stems if NAME.fullmatch(stem)]
 
 
 def epochs(folder: Path) -> list[str]:
     """`epoch=NN` of every file that could be such a checkpoint, in order."""
-    stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
-    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+    file_stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
+    return sorted(file_stems, key=lambda stem: int(stem.removeprefix("epoch=")))
 
 
 def target(link: Path) -> str:
@@ -136,7 +137,7 @@ def target(link: Path) -> str:
     return run_files.read_link(link).removesuffix(".ckpt")
 
 
-def select(folder: Path, name: str, whose: str, remembering: bool = False, may_step: bool = False) -> Chosen:
+def select(folder: Path, name: str, owner: str, remembering: bool = False, may_step: bool = False) -> Chosen:
     """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
 
     `may_step`: step=N, too, of which a run keeps but the newest.
@@ -145,50 +146,48 @@ def select(folder: Path, name: str, whose: str, remembering: bool = False, may_s
     asked for by its number is taken or refused. Its bytes had the hash of its sidecar a moment ago; a run in training
     may thin it out the next moment, and whether it fits a config is for its reader to say.
     """
-    match = EPOCH.fullmatch(name)
-    if may_step and NAME.fullmatch(name) and not match:
-        return Chosen(_exactly(folder, name, name, whose, remembering), ())
-    if not match and name not in LINKS:
+    if EPOCH.fullmatch(name) or (may_step and NAME.fullmatch(name)):
+        return Chosen(_exactly(folder, name, owner, remembering), ())
+    if name not in LINKS:
         raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
-    if match:
-        return Chosen(_epoch(folder, int(match[1]), name, whose, remembering), ())
     notes: list[str] = []
-    wanted = target(folder / f"{name}.ckpt")
-    there = known(folder)
+    linked = target(folder / f"{name}.ckpt")
+    sidecars = known(folder)
     # what the link names comes first; behind it the highest scores, or the newest
-    candidates = _by_worth(folder, there) if name == "best" else list(there)[::-1]
+    candidates = _by_worth(folder, sidecars) if name == "best" else list(sidecars)[::-1]
     if name == "best":
-        scored = [stem for stem in candidates if _score(folder, there[stem]) > -math.inf]
-        if not wanted or not scored:
-            what = "best checkpoint" if not wanted else "evaluation of which every episode ended"
-            notes.append(f"{whose} has no {what}: taking last")
-            wanted = target(folder / "last.ckpt") or wanted
-        elif wanted in there and wanted not in scored:  # linked by an older version
-            notes.append(f"{whose}: not every episode of the evaluation of {wanted} ended")
-            wanted = scored[0]
-    if wanted:
-        candidates = [wanted, *(stem for stem in candidates if stem != wanted)]
+        scored = [stem for stem in candidates if _score(folder, sidecars[stem]) > -math.inf]
+        if not linked or not scored:
+            missing = "evaluation of which every episode ended" if linked else "best checkpoint"
+            notes.append(f"{owner} has no {missing}: taking last")
+            linked = target(folder / "last.ckpt") or linked
+        elif linked in sidecars and linked not in scored:  # linked by an older version
+            notes.append(f"{owner}: not every episode of the evaluation of {linked} ended")
+            linked = scored[0]
+    if linked:
+        candidates = [linked, *(stem for stem in candidates if stem != linked)]
     for stem in candidates:
-        what = fault(folder / f"{stem}.ckpt", remembering)
-        if not what:
-            taking = [f"taking {stem}"] if notes and not notes[-1].endswith("last") else []
-            return Chosen(folder / f"{stem}.ckpt", tuple(notes + taking))
-        notes.append(f"{whose}: {stem} {what}")
-    raise UserError(f"{whose} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
+        path = folder / f"{stem}.ckpt"
+        problem = fault(path, remembering)
+        if not problem:
+            if notes and not notes[-1].endswith("last"):
+                notes.append(f"taking {stem}")
+            return Chosen(path, tuple(notes))
+        notes.append(f"{owner}: {stem} {problem}")
+    raise UserError(f"{owner} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
 
 
-def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) -> Path:
-    stem = next((stem for stem in epochs(folder) if int(stem.removeprefix("epoch=")) == number), name)
-    return _exactly(folder, stem, name, whose, remembering)
-
-
-def _exactly(folder: Path, stem: str, name: str, whose: str, remembering: bool) -> Path:
-    there = names(folder)
+def _exactly(folder: Path, name: str, owner: str, remembering: bool) -> Path:
+    """The checkpoint of this name, of an epoch with any number of leading zeros; UserError where it is unusable."""
+    numbers = {int(stem.removeprefix("epoch=")): stem for stem in epochs(folder)[::-1]}
+    epoch_match = EPOCH.fullmatch(name)
+    stem = numbers.get(int(epoch_match[1]), name) if epoch_match else name
+    checkpoints = names(folder)
     if stem not in _stems(folder, ".ckpt"):
-        raise UserError(f"{whose} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
-    if what := fault(folder / f"{stem}.ckpt", remembering):
-        others = [other for other in there if other != stem]
-        raise UserError(f"{whose}: {stem} {what}; it also has {', '.join(others) or 'none'}")
+        raise UserError(f"{owner} has no checkpoint {name}; it has {', '.join(checkpoints) or 'none'}")
+    if problem := fault(folder / f"{stem}.ckpt", remembering):
+        others = [other for other in checkpoints if other != stem]
+        raise UserError(f"{owner}: {stem} {problem}; it also has {', '.join(others) or 'none'}")
     return folder / f"{stem}.ckpt"
 
 
@@ -197,14 +196,14 @@ def score_of(path: Path) -> float:
     return _score(path.parent, facts_of(path))
 
 
-def _score(folder: Path, facts: dict[str, Any]) -> float:
-    score = whole_score(facts, folder.parent)
-    return -math.inf if score is None else score
+def _score(folder: Path, sidecar: dict[str, Any]) -> float:
+    mean_score = whole_score(sidecar, folder.parent)
+    return -math.inf if mean_score is None else mean_score
 
 
-def _by_worth(folder: Path, there: dict[str, dict[str, Any]]) -> list[str]:
+def _by_worth(folder: Path, sidecars: dict[str, dict[str, Any]]) -> list[str]:
     """Names, the best evaluated first, the newer before the older."""
-    return sorted(list(there)[::-1], key=lambda stem: -_score(folder, there[stem]))
+    return sorted(list(sidecars)[::-1], key=lambda stem: -_score(folder, sidecars[stem]))
 
 
 def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict[str, Any]]:
@@ -212,28 +211,27 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
 
     -> the sidecars of those that stay, by name.
     """
-    there = known(folder)
+    sidecars = known(folder)
     remaining = {target(folder / f"{link}.ckpt") for link in LINKS}
-    epochs = [stem for stem in there if stem.startswith("epoch=")]
+    epoch_stems = [stem for stem in sidecars if stem.startswith("epoch=")]
     if keep_last is None:
-        remaining.update(epochs)
+        remaining.update(epoch_stems)
     else:
-        worthy = [stem for stem in _by_worth(folder, there) if _score(folder, there[stem]) > -math.inf]
-        remaining.update(epochs[-keep_last:], worthy[:keep_best])
-    for stem in there:
-        if stem not in remaining:
-            run_files.remove(folder / f"{stem}.json")
-            run_files.remove(folder / f"{stem}.ckpt")
-    return {stem: facts for stem, facts in there.items() if stem in remaining}
+        scored = [stem for stem in _by_worth(folder, sidecars) if _score(folder, sidecars[stem]) > -math.inf]
+        remaining.update(epoch_stems[-keep_last:], scored[:keep_best])
+    for stem in sidecars.keys() - remaining:
+        run_files.remove(folder / f"{stem}.json")
+        run_files.remove(folder / f"{stem}.ckpt")
+    return {stem: sidecar for stem, sidecar in sidecars.items() if stem in remaining}
 
 
 def sweep_orphans(folder: Path) -> int:
     """Delete halves of sets: what a process left that died between a checkpoint and its sidecar."""
-    halves = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
-    for stem in halves:
+    half_sets = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
+    for stem in half_sets:
         run_files.remove(folder / f"{stem}.ckpt")
         run_files.remove(folder / f"{stem}.json")
-    return len(halves)
+    return len(half_sets)
 
 
 PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
@@ -241,21 +239,21 @@ PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_epis
 
 def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
     """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
-    score = finite(sidecar.get("score"))
-    if score is None or "score_episodes" in sidecar:
-        return score
+    mean_score = finite(sidecar.get("score"))
+    if mean_score is None or "score_episodes" in sidecar:
+        return mean_score
     config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
-    played = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
+    episode_counts = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
     for metric, key in PLAYED.items():
-        if metric in played:
-            return score if played[metric] >= (finite(config.get(key)) or 0) else None
-    return score
+        if metric in episode_counts:
+            return mean_score if episode_counts[metric] >= (finite(config.get(key)) or 0) else None
+    return mean_score
 
 
-def _played_at(path: Path, steps: float) -> dict[str, float]:
+def _played_at(path: Path, steps: float) -> Row:
     """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
-    played: dict[str, float] = {}
+    episode_counts: Row = {}
     for row in MetricsTable(path, (STEPS, *PLAYED)).end():
         if row.get(STEPS) == steps:
-            played |= {name: number for name, number in row.items() if name in PLAYED}
-    return played
+            episode_counts |= row
+    return episode_counts

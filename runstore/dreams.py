@@ -32,18 +32,21 @@ class Dreams(NamedTuple):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Its head, and a line of each observation."""
         kinds = ("dreamt", "unchanged")
-        head = ["observation", *(f"{kind} +{step}" for kind in kinds for step in self.steps)]
-        both = zip(self.names, self.dreamt, self.unchanged, strict=True)
-        lines = [[name, *map(shown, (*dreamt, *unchanged))] for name, dreamt, unchanged in both]
+        column_names = ["observation", *(f"{kind} +{step}" for kind in kinds for step in self.steps)]
+        rows_of_all = zip(self.names, self.dreamt, self.unchanged, strict=True)
+        lines = [[name, *map(shown, (*dreamt, *unchanged))] for name, dreamt, unchanged in rows_of_all]
         dreamt, unchanged = self.means()
-        return head, [*lines, *([["all of them", *map(shown, (*dreamt, *unchanged))]] if len(lines) > 1 else [])]
+        return column_names, [
+            *lines,
+            *([["all of them", *map(shown, (*dreamt, *unchanged))]] if len(lines) > 1 else []),
+        ]
 
     def metrics(self) -> dict[str, float]:
         """By their names in metrics.yaml; an error that there is not is left out."""
-        both = zip(("error", "unchanged"), self.means(), strict=True)
+        rows_of_all = zip(("error", "unchanged"), self.means(), strict=True)
         return {
             f"{PREFIX}{kind}/{step}": value
-            for kind, values in both
+            for kind, values in rows_of_all
             for step, value in zip(self.steps, values, strict=True)
             if math.isfinite(value)
         }
@@ -51,7 +54,9 @@ class Dreams(NamedTuple):
 
 def mean_rows(rows: Sequence[Sequence[float]], count: int) -> list[float]:
     """The mean of each column over what is finite in it."""
-    columns = [[row[place] for row in rows if math.isfinite(row[place])] for place in range(count)]
+    columns = [
+        [row[column_number] for row in rows if math.isfinite(row[column_number])] for column_number in range(count)
+    ]
     return [sum(column) / len(column) if column else math.nan for column in columns]
 
 
@@ -68,8 +73,8 @@ def words(metrics: Mapping[str, float]) -> str:
         " / ".join(f"{metrics.get(f'{PREFIX}{kind}/{step}', math.nan):.2f}" for step in steps)
         for kind in ("error", "unchanged")
     )
-    after = " / ".join(map(str, steps))
-    return f"{dreamt} deviations off after {after} steps; had nothing changed {unchanged}"
+    steps_text = " / ".join(map(str, steps))
+    return f"{dreamt} deviations off after {steps_text} steps; had nothing changed {unchanged}"
 
 
 MEANING = (
@@ -84,8 +89,8 @@ def write_dreams(run: RunDir, dreams: Dreams) -> None:
         {"name": name, "dreamt": plain(dreamt), "unchanged": plain(unchanged)}
         for name, dreamt, unchanged in list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))[:MOST]
     ]
-    facts = {"unit": "deviations of each observation", "steps": dreams.steps, "starts": dreams.starts}
-    run_files.write_json(run.dreams, {**facts, "observations": observations})
+    contents = {"unit": "deviations of each observation", "steps": dreams.steps, "starts": dreams.starts}
+    run_files.write_json(run.dreams, {**contents, "observations": observations})
 
 
 def plain(values: Sequence[float]) -> list[float | None]:
@@ -97,9 +102,9 @@ def read_dreams(run: RunDir) -> Dreams | None:
     """None where there is no such file; UserError, one line, where it is another one than `write_dreams` makes."""
     if not run_files.exists(run.dreams):
         return None
-    facts = mapping(run_files.read_json(run.dreams))
-    steps, starts = whole_numbers(facts.get("steps")), whole_numbers(facts.get("starts"))
-    rows = facts.get("observations")
+    contents = mapping(run_files.read_json(run.dreams))
+    steps, starts = whole_numbers(contents.get("steps")), whole_numbers(contents.get("starts"))
+    rows = contents.get("observations")
     if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MOST):
         raise UserError(f"{run.dreams} does not tell how far dreams stray")
     rows = [mapping(row) for row in rows]

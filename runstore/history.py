@@ -50,8 +50,8 @@ class Alert:
         return self.name, self.bound
 
     def sentence(self) -> str:
-        count = f"in {self.rows:,} rows" if self.rows > 1 else "in 1 row"
-        return f"{self.title} {self.bound} {count} from {self.first:,} steps on (worst {self.worst_words})"
+        rows_text = f"in {self.rows:,} rows" if self.rows > 1 else "in 1 row"
+        return f"{self.title} {self.bound} {rows_text} from {self.first:,} steps on (worst {self.worst_words})"
 
 
 class Event(NamedTuple):
@@ -64,8 +64,8 @@ class Event(NamedTuple):
     """the metric's, in words"""
 
     def sentence(self) -> str:
-        words = "!" if self.begins else "over:"
-        return f"{words} {self.alert.title} {self.value}, {'' if self.begins else 'no longer '}{self.alert.bound}"
+        prefix = "!" if self.begins else "over:"
+        return f"{prefix} {self.alert.title} {self.value}, {'' if self.begins else 'no longer '}{self.alert.bound}"
 
 
 def counted(alerts: Iterable[Alert]) -> str:
@@ -102,10 +102,10 @@ class Score:
 
     def toward(self, goal: float) -> float:
         """The part of the way covered, from the first score (or zero) to the goal; goals may be negative."""
-        start = min(self.first, 0.0) if goal > 0 else self.first
+        start_score = min(self.first, 0.0) if goal > 0 else self.first
         if self.last >= goal:
             return 1.0
-        return max(0.0, (self.last - start) / (goal - start)) if start < goal else 0.0
+        return max(0.0, (self.last - start_score) / (goal - start_score)) if start_score < goal else 0.0
 
 
 class History:
@@ -151,5 +151,5 @@ class History:
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
         """At the average speed of this process so far; NaN before the first step."""
-        done = self.env_steps - self.first_step
-        return max(0, max_timesteps - self.env_steps) * elapsed / done if done > 0 else math.nan
+        steps_done = self.env_steps - self.first_step
+        return max(0, max_timesteps - self.env_steps) * elapsed / steps_done if steps_done > 0 else math.nan

@@ -67,8 +67,8 @@ class Layout(NamedTuple):
     @property
     def offsets(self) -> tuple[int, ...]:
         """As the header tells them."""
-        places = (NAMES, self.records, self.rings)
-        return (self.size, self.metrics, self.points, NAME_BYTES, self.record_bytes, *places)
+        section_offsets = (NAMES, self.records, self.rings)
+        return (self.size, self.metrics, self.points, NAME_BYTES, self.record_bytes, *section_offsets)
 
 
 def text_bytes(text: str, most: int) -> bytes:

@@ -87,8 +87,8 @@ class MetricsReader:
         self._follow()
         for attempt in range(TRIES):
             start, length = self._layout.records, self._layout.record_bytes
-            both = self._bytes(start, 2 * length)
-            complete = [record for record in (_record(both[:length]), _record(both[length:])) if record]
+            both_records = self._bytes(start, 2 * length)
+            complete = [record for record in (_record(both_records[:length]), _record(both_records[length:])) if record]
             if complete:
                 return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
@@ -105,8 +105,8 @@ class MetricsReader:
         ring_points = []
         for offset in range(0, len(ring), at.POINT_BYTES):
             step, value, number = at.POINT.unpack_from(ring, offset)
-            (check,) = at.CRC.unpack_from(ring, offset + at.POINT.size)
-            if check == crc32(ring[offset : offset + at.POINT.size]):  # else it is being written, or never was
+            (checksum,) = at.CRC.unpack_from(ring, offset + at.POINT.size)
+            if checksum == crc32(ring[offset : offset + at.POINT.size]):  # else it is being written, or never was
                 ring_points.append((number, step, value))
         newest = max((number for number, _, _ in ring_points), default=0)
         ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
@@ -116,8 +116,8 @@ class MetricsReader:
         """Seconds since the writing process last gave a sign of life; infinite before a reboot."""
         if self.origin.boot != _boot():
             return float("inf")
-        beat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
-        return max(0.0, time.monotonic() - beat * NANO)
+        heartbeat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
+        return max(0.0, time.monotonic() - heartbeat * NANO)
 
     def lives(self) -> bool:
         """Whether the very process that writes it is still there."""
@@ -146,26 +146,17 @@ class MetricsReader:
         return data
 
     def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
-        count, _, written, steps, budget, iterations, updates, rows, *rest = at.RECORD.unpack_from(record, at.CHECKED)
-        state, alerts_open, alerts, doing, result, line = rest
+        count, _, written, *clock, state, alerts_open, alerts, doing, result, line = at.RECORD.unpack_from(
+            record, at.CHECKED
+        )
+        env_steps, max_timesteps, iterations, updates, rows = clock
         self._learn(count)
         values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + count * at.VALUE.size])
+        latest = {name: Latest(*value) for name, value in zip(self._names[:count], values, strict=True)}
         return Snapshot(
-            sequence=sequence,
-            written=written * NANO,
-            env_steps=steps,
-            max_timesteps=budget,
-            iterations=iterations,
-            updates=updates,
-            rows=rows,
-            state=at.STATES.get(state, "unknown"),
-            alerts_open=alerts_open,
-            alerts=alerts,
-            doing=_text(doing),
-            result=_text(result),
-            line=_text(line),
-            values={name: Latest(*value) for name, value in zip(self._names[:count], values, strict=True)},
-        )
+            sequence, written * NANO, env_steps, max_timesteps, iterations, updates, rows,
+            at.STATES.get(state, "unknown"), alerts_open, alerts, _text(doing), _text(result), _text(line), latest,
+        )  # fmt: skip
 
     def _learn(self, count: int) -> None:
         """The names a record counts: they were there before it, and stay."""
@@ -192,13 +183,15 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
     data = os.pread(descriptor, at.HEADER_BYTES, 0)
     if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
         raise UserError(f"{path} is no file of metrics")
-    _, version, check = at.PREFIX.unpack_from(data)
+    _, version, checksum = at.PREFIX.unpack_from(data)
     if version != at.VERSION:
         raise UserError(f"{path} is of version {version}, and version {at.VERSION} is read here")
     size, metrics, points, *rest = at.HEADER.unpack_from(data, at.PREFIX.size)
     layout = at.Layout(metrics, points)
     *offsets, pid, started, boot, run, wall, monotonic, length = rest
-    sound = check == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
+    sound = (
+        checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
+    )
     if not sound or (size, metrics, points, *offsets) != layout.offsets or os.fstat(descriptor).st_size != size:
         raise UserError(f"{path} is damaged: its header is not whole")
     try:
@@ -211,10 +204,10 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
 def _record(data: bytes) -> tuple[int, bytes] | None:
     """A record that is whole, and its sequence."""
     (sequence,) = at.SEQUENCE.unpack_from(data)
-    (check,) = at.CRC.unpack_from(data, at.SEQUENCE.size)
-    names, again, *_ = at.RECORD.unpack_from(data, at.CHECKED)
-    used = at.VALUES + names * at.VALUE.size
-    if not sequence or sequence != again or used > len(data) or check != crc32(data[at.CHECKED : used]):
+    (checksum,) = at.CRC.unpack_from(data, at.SEQUENCE.size)
+    name_count_read, second_sequence, *_ = at.RECORD.unpack_from(data, at.CHECKED)
+    used = at.VALUES + name_count_read * at.VALUE.size
+    if not sequence or sequence != second_sequence or used > len(data) or checksum != crc32(data[at.CHECKED : used]):
         return None
     return sequence, data
 

@@ -8,7 +8,6 @@ than `rows` gets none whose clock no training can have shown, and reads a bounde
 import math
 import os
 import sys
-from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -67,22 +66,22 @@ class Curve:
     """The points of one metric: every n-th of many, and the last."""
 
     def __init__(self) -> None:
-        self._xs, self._ys = array("d"), array("d")
+        self._points: list[Point] = []
         self._last = Point(0.0, math.nan)
-        self._count, self._every = 0, 1
+        self._count = 0
+        self._every = 1
 
     def add(self, x: float, y: float) -> None:
         self._last = Point(x, y)
         if self._count % self._every == 0:
-            self._xs.append(x)
-            self._ys.append(y)
-            if len(self._xs) > POINTS:
-                self._xs, self._ys, self._every = self._xs[::2], self._ys[::2], 2 * self._every
+            self._points.append(self._last)
+            if len(self._points) > POINTS:
+                self._points = self._points[::2]
+                self._every *= 2
         self._count += 1
 
     def points(self) -> list[Point]:
-        points = [*map(Point, self._xs, self._ys)]
-        return points if points and points[-1] == self._last else [*points, self._last]
+        return self._points + [self._last] * (self._points[-1:] != [self._last])
 
 
 class MetricsTable:
@@ -149,10 +148,8 @@ class MetricsTable:
         try:
             with open_file(self.path) as file:
                 return _tail_of(file)
-        except UserError as error:
-            return Tail(fault=str(error))
-        except OSError as error:
-            return Tail(fault=f"cannot read {self.path}: {error.strerror}")
+        except (UserError, OSError) as error:
+            return Tail(fault=self._fault_of(error))
 
     def points(self, name: str) -> list[Point]:
         """(env steps, value) of what `refresh` read; [] where it was never measured."""
@@ -162,48 +159,48 @@ class MetricsTable:
         """Read what was appended since, or a file that is another one anew; `fault` says what is wrong."""
         try:
             self._look()
-            return
-        except UserError as error:
-            fault = str(error)
-        except OSError as error:
-            fault = f"cannot read {self.path}: {error.strerror}"
-        if fault != self.fault:
-            self._forget()
-            self.fault = fault
+        except (UserError, OSError) as error:
+            fault = self._fault_of(error)
+            if fault != self.fault:
+                self._forget()
+                self.fault = fault
+
+    def _fault_of(self, error: UserError | OSError) -> str:
+        return str(error) if isinstance(error, UserError) else f"cannot read {self.path}: {error.strerror}"
 
     def _look(self) -> None:
-        there = status(self.path)
-        if there is None:
+        file_status = status(self.path)
+        if file_status is None:
             if self._stamp[0] or self.fault:
                 self._forget()
             return
-        if _stamp_of(there) == self._stamp:
+        if _stamp_of(file_status) == self._stamp:
             return
         with open_file(self.path) as file:
-            now, line = os.fstat(file.fileno()), _first_line(file)
-            if not self._has_grown(file, now, line):
-                columns = _with_clock(_names_of(line))  # else it stays unread, and is looked at again
+            file_status = os.fstat(file.fileno())
+            header = _first_line(file)
+            if not self._has_grown(file, file_status, header):
+                columns = _with_clock(_names_of(header))  # else it stays unread, and is looked at again
                 self._forget(columns)
-                self._header = self._before = line
+                self._header = self._before = header
                 self._end = file.tell()
-            self._stamp = _stamp_of(now)
+            self._stamp = _stamp_of(file_status)
             self.version += 1
             if self.columns:
-                self._read(file, now.st_size)
+                self._read(file, file_status.st_size)
 
-    def _has_grown(self, file: BinaryIO, now: os.stat_result, line: bytes) -> bool:
+    def _has_grown(self, file: BinaryIO, file_status: os.stat_result, header: bytes) -> bool:
         """Whether it is the file of the last look, and more; a new one may have the number of one that was deleted."""
-        begin = file.tell()
+        header_end = file.tell()
         file.seek(self._end - len(self._before))
-        same = file.read(len(self._before)) == self._before and line == self._header
-        file.seek(begin)
-        return same and now.st_ino == self._stamp[0] and now.st_size > self._stamp[1]
+        is_same = file.read(len(self._before)) == self._before and header == self._header
+        file.seek(header_end)
+        return is_same and file_status.st_ino == self._stamp[0] and file_status.st_size > self._stamp[1]
 
     def _read(self, file: BinaryIO, size: int) -> None:
-        names = self.columns[:MOST_COLUMNS]
-        wanted = [name for name in names if not self._names or name in self._names]
+        read_columns = [name for name in self.columns[:MOST_COLUMNS] if not self._names or name in self._names]
         for lines in self._pieces(file, size):
-            for row in rows_of(lines, self.columns, wanted):
+            for row in rows_of(lines, self.columns, read_columns):
                 self._add(row)
 
     def _pieces(self, file: BinaryIO, size: int) -> Iterator[list[bytes]]:
@@ -211,21 +208,22 @@ class MetricsTable:
         start = self._end
         if self._spread and size - start > WHOLE:
             self.sampled = size
-            piece = max(PIECE, 8 * len(self._header))  # lines are about as long as the first
-            count = WHOLE // piece
-            last = size - 4 * piece
-            for number in range(count):
-                at = file.seek(start + (last - start) * number // count)
-                lines = file.read(piece).split(b"\n")
-                yield lines[:-1] if at == start else lines[1:-1]
-            start = _next_line(file, last)
+            piece_size = max(PIECE, 8 * len(self._header))  # lines are about as long as the first
+            piece_count = WHOLE // piece_size
+            last_piece = size - 4 * piece_size
+            for number in range(piece_count):
+                offset = file.seek(start + (last_piece - start) * number // piece_count)
+                lines = file.read(piece_size).split(b"\n")
+                yield lines[:-1] if offset == start else lines[1:-1]
+            start = _next_line(file, last_piece)
         elif not self._spread and size - start > SPANS[-1]:
             start = _next_line(file, size - SPANS[-1])
         file.seek(start)
-        text = file.read(max(0, size - start))
-        whole = text.rfind(b"\n") + 1
-        self._end, self._before = start + whole, text[max(0, whole - MARK) : whole]
-        yield text[:whole].split(b"\n")[:-1]
+        contents = file.read(max(0, size - start))
+        length = contents.rfind(b"\n") + 1  # of the complete lines
+        self._end = start + length
+        self._before = contents[max(0, length - MARK) : length]
+        yield contents[:length].split(b"\n")[:-1]
 
     def _add(self, row: Row) -> None:
         try:
@@ -251,17 +249,17 @@ def steps_of(value: float) -> int:
 
 def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[str] = ()) -> Iterator[Row]:
     """Rows of the lines, only with these names (all, where none are given); a damaged line is left out."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(columns):
+    indices: dict[str, int] = {}
+    for index, name in enumerate(columns):
         if not names or name in names:
-            places.setdefault(name, place)
-    commas, depth = len(columns) - 1, max(places.values(), default=-1) + 1
+            indices.setdefault(name, index)
+    last_index = max(indices.values(), default=-1)
     for line in lines:
-        if line.count(b",") != commas:
+        if line.count(b",") != len(columns) - 1:
             continue
-        cells = line.split(b",", depth)
+        cells = line.split(b",", last_index + 1)
         try:
-            row = {name: float(cells[place]) for name, place in places.items() if cells[place]}
+            row = {name: float(cells[index]) for name, index in indices.items() if cells[index]}
         except ValueError:  # a power cut can leave zero bytes in the middle of a file
             continue
         if row:
@@ -311,34 +309,39 @@ def _tail_of(file: BinaryIO) -> Tail:
     columns = _with_clock(_names_of(_first_line(file)))
     if not columns:
         return Tail()
-    begin, size = file.tell(), os.fstat(file.fileno()).st_size
-    wanted = VAL if VAL in columns else TRAIN
+    begin = file.tell()
+    file_size = os.fstat(file.fileno()).st_size
+    metric = VAL if VAL in columns else TRAIN
     lines: list[bytes] = []
     values: dict[str, list[float]] = {}
-    whole = False
+    is_complete = False
     for span in SPANS:
-        lines, values, whole = _lines_from(file, begin, span), {}, size - span <= begin
+        lines = _lines_from(file, begin, span)
+        is_complete = file_size - span <= begin
+        values = {name: [] for name in OF_TAIL}
         for row in rows_of(lines, columns, OF_TAIL):
             for name, value in row.items():
-                values.setdefault(name, []).append(value)
-        if whole or wanted in values:
+                values[name].append(value)
+        if is_complete or values[metric]:
             break
-    if not values and (lines or not whole):
+    if not any(values.values()) and (lines or not is_complete):
         raise UserError("metrics.csv is damaged: none of its rows can be read")
-    return _judged(values, whole)
+    return _judged(values, is_complete)
 
 
-def _judged(values: dict[str, list[float]], whole: bool) -> Tail:
-    """`values`: by name, top to bottom; `whole`: whether they are all that the file has."""
-    steps = max(map(steps_of, values.get(STEPS, ())), default=0)
-    name, record = (VAL, VAL_BEST) if VAL in values else (TRAIN, TRAIN_BEST)
-    records = [value for value in values.get(record, ()) if math.isfinite(value)]
-    returns = [value for value in values.get(name, ()) if math.isfinite(value)]
-    best = max([*records, *returns], default=None) if whole or records else None
-    last = values[name][-1] if name in values else None
-    seconds = next((value for value in reversed(values.get(SECONDS, ())) if 0 <= value < LARGEST), None)
-    rate = next((value for value in reversed(values.get(RATE, ())) if math.isfinite(value)), None)
-    return Tail(steps, best, last, "", seconds, name == VAL, rate)
+def _judged(values: dict[str, list[float]], is_complete: bool) -> Tail:
+    """`values`: by name, top to bottom; `is_complete`: whether they are all that the file has."""
+    steps = max(map(steps_of, values[STEPS]), default=0)
+    evaluated = bool(values[VAL])
+    returns = values[VAL if evaluated else TRAIN]
+    records = [value for value in values[VAL_BEST if evaluated else TRAIN_BEST] if math.isfinite(value)]
+    best = None
+    if is_complete or records:
+        best = max(records + [value for value in returns if math.isfinite(value)], default=None)
+    last = returns[-1] if returns else None
+    seconds = next((value for value in reversed(values[SECONDS]) if 0 <= value < LARGEST), None)
+    rate = next((value for value in reversed(values[RATE]) if math.isfinite(value)), None)
+    return Tail(steps, best, last, "", seconds, evaluated, rate)
 
 
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
@@ -357,7 +360,8 @@ def read_csv(path: Path | str) -> list[Row]:
 
 def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
     """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
-    curve_points, steps = [], 0.0
+    curve_points = []
+    steps = 0.0
     for row in rows:
         steps = row.get(STEPS, steps)
         if name in row:
@@ -373,5 +377,5 @@ def parse(columns: list[str], cells: list[str]) -> Row:
 def read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
     text = run_files.read_bytes(path).decode("utf-8", errors="replace")
-    whole = text.split("\n")[:-1]
-    return (whole[0].split(","), [line.split(",") for line in whole[1:]]) if whole else ([], [])
+    cells = [line.split(",") for line in text.split("\n")[:-1]]
+    return (cells[0], cells[1:]) if cells else ([], [])

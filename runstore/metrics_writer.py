@@ -104,8 +104,8 @@ class MetricsWriter:
         )
         at.HEADER.pack_into(data, at.PREFIX.size, *self._layout.offsets, *writer_values, len(facts_json))
         data[at.FACTS : at.FACTS + len(facts_json)] = facts_json
-        check = crc32(memoryview(data)[at.PREFIX.size : at.HEADER_BYTES])
-        at.PREFIX.pack_into(data, 0, at.MAGIC, at.VERSION, check)
+        checksum = crc32(memoryview(data)[at.PREFIX.size : at.HEADER_BYTES])
+        at.PREFIX.pack_into(data, 0, at.MAGIC, at.VERSION, checksum)
         sequence = self._fill()
         start = self._layout.record(sequence)
         data[start : start + len(self._record)] = self._record
@@ -113,41 +113,41 @@ class MetricsWriter:
         at.SEQUENCE.pack_into(data, at.HEARTBEAT, time.monotonic_ns())
         return data
 
-    def _add(self, name: str) -> int:
+    def _add(self, metric_name: str) -> int:
         """A place for a metric: written before the record that counts it. -1 where all are taken."""
-        index = len(self._counts)
-        text = name.encode()
-        if index == self._layout.metrics or len(text) > at.NAME_TEXT:
-            log.warning(f"{at.NAME} has no room for {name}: monitors will not show it")
-            self._places[name] = -1
+        metric_index = len(self._counts)
+        name_bytes = metric_name.encode()
+        if metric_index == self._layout.metrics or len(name_bytes) > at.NAME_TEXT:
+            log.warning(f"{at.NAME} has no room for {metric_name}: monitors will not show it")
+            self._places[metric_name] = -1
             return -1
-        text = text.ljust(at.NAME_TEXT, b"\0")
-        start = at.NAMES + index * at.NAME_BYTES
-        self._map[start : start + at.NAME_TEXT + at.CRC.size] = text + at.CRC.pack(crc32(text))
-        self._places[name] = index
+        name_bytes = name_bytes.ljust(at.NAME_TEXT, b"\0")
+        start = at.NAMES + metric_index * at.NAME_BYTES
+        self._map[start : start + at.NAME_TEXT + at.CRC.size] = name_bytes + at.CRC.pack(crc32(name_bytes))
+        self._places[metric_name] = metric_index
         self._counts.append(0)
-        return index
+        return metric_index
 
     def _write(self, step: float, values: Mapping[str, float]) -> None:
         """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
-        indices, counts, ring, points = self._places, self._counts, self._layout.points, at.POINT.pack
-        first, length, newest, check = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
-        for name, value in values.items():
-            index = indices[name] if name in indices else self._add(name)
-            if index < 0:
+        indices, counts, ring_size, points = self._places, self._counts, self._layout.points, at.POINT.pack
+        first, length, newest, checksum = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
+        for metric_name, value in values.items():
+            metric_index = indices[metric_name] if metric_name in indices else self._add(metric_name)
+            if metric_index < 0:
                 continue
-            count = counts[index] = counts[index] + 1
-            point = points(step, value, count & 0xFFFFFFFF)
-            start = first + (index * ring + (count - 1) % ring) * length
-            self._map[start : start + length] = point + check(crc32(point))
-            newest(self._record, at.VALUES + index * at.VALUE.size, value, step, count)
+            value_count = counts[metric_index] = counts[metric_index] + 1
+            point = points(step, value, value_count & 0xFFFFFFFF)
+            start = first + (metric_index * ring_size + (value_count - 1) % ring_size) * length
+            self._map[start : start + length] = point + checksum(crc32(point))
+            newest(self._record, at.VALUES + metric_index * at.VALUE.size, value, step, value_count)
 
     def _fill(self) -> int:
         """The record as it is now, all but its first word, which is returned."""
         self._sequence += 2
         numbers = (self.env_steps, self.max_timesteps, self.iterations, self.updates, self.rows)
-        head = (len(self._counts), self._sequence, time.monotonic_ns(), *numbers, self._state, *self._alerts)
-        at.RECORD.pack_into(self._record, at.CHECKED, *head, *self._texts)
+        head_values = (len(self._counts), self._sequence, time.monotonic_ns(), *numbers, self._state, *self._alerts)
+        at.RECORD.pack_into(self._record, at.CHECKED, *head_values, *self._texts)
         used = at.VALUES + at.VALUE.size * len(self._counts)
         at.CRC.pack_into(self._record, at.SEQUENCE.size, crc32(memoryview(self._record)[at.CHECKED : used]))
         return self._sequence

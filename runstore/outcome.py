@@ -97,7 +97,7 @@ class Outcome:
 
         The run is the last of them, so that its path may hold blanks.
         """
-        facts = {
+        line_fields = {
             "result": self.result,
             "test_mean": self.test_mean,
             "test_std": self.test_std,
@@ -109,22 +109,22 @@ class Outcome:
             "alerts": len(self.alerts),
             "run": self.run_path,
         }
-        return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
+        return " ".join(f"{key}={_machine_word(value)}" for key, value in line_fields.items())
 
     def test_words(self) -> str:
         """The test score in words, or why there is none; "" when nothing was tested."""
         if self.test_mean is None:
             return part_test(vars(self))
-        spread = "" if self.test_std is None else f" ± {score(self.test_std)}"
-        which = f" (test {self.tests} of this run)" if self.tests > 1 else ""
-        return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes{which}"
+        deviation = "" if self.test_std is None else f" ± {score(self.test_std)}"
+        test_note = f" (test {self.tests} of this run)" if self.tests > 1 else ""
+        return f"{score(self.test_mean)}{deviation} over {self.test_episodes} episodes{test_note}"
 
     def sentence(self) -> str:
         """One line: verdict, reason, scores, what it took."""
-        ending, tested = ending_words(vars(self)), self.test_words()
-        parts = [ending[:1].upper() + ending[1:]]
-        if tested:
-            parts.append(tested if self.test_mean is None else f"test {tested}")
+        ending_text, test_text = ending_words(vars(self)), self.test_words()
+        parts = [ending_text[:1].upper() + ending_text[1:]]
+        if test_text:
+            parts.append(test_text if self.test_mean is None else f"test {test_text}")
         if self.val_best is not None:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:
@@ -140,25 +140,30 @@ def _machine_word(value: object) -> str:
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     """Commands that may follow, with an interpreter that has the needed packages."""
-    train, play = typed("train"), typed("run_play")
-    resume = f"{train} --resume {Path(outcome.run_path).name}"
+    train_command, play_command = typed("train"), typed("run_play")
+    resume_command = f"{train_command} --resume {Path(outcome.run_path).name}"
     if outcome.reason in UNENDED:
-        return [resume]
-    more = f"{resume} --max-timesteps {2 * outcome.env_steps}"
+        return [resume_command]
+    more = f"{resume_command} --max-timesteps {2 * outcome.env_steps}"
     if outcome.verdict == "not solved":
         return [more]
     if outcome.verdict == "not tested":
-        return [f"{play} --run-id @last --headless --episodes 100", more]
-    seeds = f"{train} {config_id} --seed 1,2,3,4,5"
-    return [f"{play} --run-id @last", f"less {outcome.run_path}/report.md", seeds, f"{train} --list-envs"]
+        return [f"{play_command} --run-id @last --headless --episodes 100", more]
+    seeds = f"{train_command} {config_id} --seed 1,2,3,4,5"
+    return [
+        f"{play_command} --run-id @last",
+        f"less {outcome.run_path}/report.md",
+        seeds,
+        f"{train_command} --list-envs",
+    ]
 
 
 def typed(command: str) -> str:
     """How one may type it here: with the paths of a checkout and of an environment that one does not stand in."""
-    program, *words = spelled(command)
+    program, *arguments = spelled(command)
     if not os.environ.get("VIRTUAL_ENV"):
         program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
-    return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in words)])
+    return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in arguments)])
 
 
 PHASES = ("collect", "learn", "evaluate", "save", "other")  # every second is in one of them
@@ -167,8 +172,8 @@ PREFIX = "train/time/"  # of a row: the share of each in the time since the row 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
     """The fraction of each phase in all seconds; {} where none has passed."""
-    total = sum(seconds.values())
-    return {phase: seconds[phase] / total for phase in PHASES} if total > 0 else {}
+    total_seconds = sum(seconds.values())
+    return {phase: seconds[phase] / total_seconds for phase in PHASES} if total_seconds > 0 else {}
 
 
 def phases_text(parts: Mapping[str, float]) -> str:

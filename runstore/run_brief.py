@@ -44,6 +44,10 @@ class Labels(NamedTuple):
     tags: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def tag_text(self) -> str:
+        return " ".join(self.tags)
+
 
 def check_tag(tag: str) -> str:
     if not TAG.fullmatch(tag):
@@ -120,6 +124,11 @@ class Brief(NamedTuple):
         return verdict_words(self.result, self.episodes)
 
     @property
+    def age(self) -> float | None:
+        """Seconds since it was started."""
+        return None if self.started is None else time.time() - self.started
+
+    @property
     def took(self) -> float | None:
         """Seconds of training so far."""
         return self.spent if self.tail.seconds is None else self.tail.seconds
@@ -138,7 +147,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     facts = read_facts(folder)
     level: list[Any] = [facts]
     for _ in range(DEEPEST):
-        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
         if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
         level = [item for item in level if isinstance(item, dict | list)]
@@ -243,7 +252,7 @@ def cells_of(line: Brief) -> list[Any]:
     steps, best, last, fault, seconds, evaluated, rate = line.tail
     last_cell = NAN if last is not None and math.isnan(last) else last
     of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
-    labels = " ".join(line.labels.tags), line.labels.note
+    labels = line.labels.tag_text, line.labels.note
     return [line.status, line.variant, *of_tail, *line[4:-4], *labels, line.episodes, line.budget, line.standing]
 
 

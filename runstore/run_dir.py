@@ -89,13 +89,7 @@ class RunDir:
 
     @classmethod
     def create(
-        cls,
-        env_id: str,
-        variant: str,
-        seed: int,
-        facts: Facts = None,
-        run_id: str = "",
-        fill: Fill = lambda run: None,
+        cls, env_id: str, variant: str, seed: int, facts: Facts = None, run_id: str = "", fill: Fill = lambda run: None
     ) -> "RunDir":
         """Make a new folder with its subfolders, its config.json and what `fill` puts there, whole from the start;
         `@last` points at it.
@@ -109,8 +103,8 @@ class RunDir:
         try:
             root.mkdir(parents=True, exist_ok=True)
             sweep(root)
-            made = _make(root, check_id(run_id), facts, fill) if run_id else _make_unique(root, name, facts, fill)
-            run = cls(made)
+            run_path = _make(root, check_id(run_id), facts, fill) if run_id else _make_unique(root, name, facts, fill)
+            run = cls(run_path)
             relink(root / LAST, run.path)
             sync_folder(root)
         except FileExistsError:
@@ -140,24 +134,24 @@ class RunDir:
         UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
         lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
         """
-        kind, name, detail = parse_selector(selector)
-        if kind == "group":
+        selector_kind, name, detail = parse_selector(selector)
+        if selector_kind == "group":
             raise _group(f"{GROUP_PREFIX}{name}")
-        if kind in ("path", "hub"):
+        if selector_kind in ("path", "hub"):
             return cls(_folder(selector))
-        if kind == "best":
+        if selector_kind == "best":
             return _best(name, detail)
-        if kind == "last":
+        if selector_kind == "last":
             return cls(_last())
         check_id(selector)
-        ids = [run.id for run in list_runs()]
-        matches = [selector] if selector in ids else [run_id for run_id in ids if run_id.startswith(selector)]
+        run_ids = [run.id for run in list_runs()]
+        matches = [selector] if selector in run_ids else [run_id for run_id in run_ids if run_id.startswith(selector)]
         if len(matches) > 1:
             raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
         if not matches and _is_group(root_of_groups() / selector):
             raise _group(f"group:{selector}")
         if not matches:
-            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *ids])}")
+            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *run_ids])}")
         return cls(runs_root() / matches[0])
 
 
@@ -200,16 +194,16 @@ def _make_unique(root: Path, name: str, facts: Facts, fill: Fill) -> Path:
 
 def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
     path = root / run_id
-    hidden = temporary(path)
+    hidden_path = temporary(path)
     for folder in ("checkpoints", "logs", "videos"):
-        (hidden / folder).mkdir(parents=True)
+        (hidden_path / folder).mkdir(parents=True)
     if facts is not None:
-        write_json(hidden / "config.json", dict(facts))
+        write_json(hidden_path / "config.json", dict(facts))
     try:
-        fill(RunDir(hidden))
-        hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
+        fill(RunDir(hidden_path))
+        hidden_path.rename(path)  # refused where a run of that name is there, as its folder is never empty
     except BaseException as error:
-        shutil.rmtree(hidden, ignore_errors=True)
+        shutil.rmtree(hidden_path, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise FileExistsError(errno.EEXIST, "there is one already", str(path)) from error
         raise
@@ -263,11 +257,11 @@ def run_lines() -> list[Brief]:
     with _looking:
         lines = _index.all()
         _index.save()
-        faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
-        for run_id, entry in faulty.items():
+        faulty_entries = {line.id: _index.entry(line.id) for line in lines if line.fault}
+        for run_id, entry in faulty_entries.items():
             if fault := (entry.head_fault if entry.config else "") or entry.best_fault:  # else it is being made
                 log.warning("left out: %s: %s", run_id, fault)
-        return [line for line in lines if line.id not in faulty or not faulty[line.id].head_fault]
+        return [line for line in lines if line.id not in faulty_entries or not faulty_entries[line.id].head_fault]
 
 
 def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
@@ -292,13 +286,17 @@ def _best(env_id: str, variant: str) -> RunDir:
     )
     if not env_id:
         raise UserError(f"no evaluated run yet under {runs_root()}")
-    wanted = f"{env_id}:{variant}"
-    candidates = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
+    config_id = f"{env_id}:{variant}"
+    candidates = [line for line in lines if line.env == env_id and (not variant or line.variant == config_id)]
     if not candidates:
-        others = {line.env for line in lines} - {env_id}
-        raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
-    scored = [line for line in candidates if line.score is not None]
-    if not scored:
-        log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
+        other_env_ids = {line.env for line in lines} - {env_id}
+        raise UserError(
+            f"no evaluated run of {config_id.rstrip(':')} under {runs_root()}{nearest(env_id, other_env_ids)}"
+        )
+    scored_lines = [line for line in candidates if line.score is not None]
+    if not scored_lines:
+        log.warning(
+            "no run of %s has an evaluation of which every episode ended: taking the last", config_id.rstrip(":")
+        )
         return RunDir(runs_root() / candidates[0].id)
-    return RunDir(runs_root() / max(scored, key=lambda line: (line.score or 0.0, line.id)).id)
+    return RunDir(runs_root() / max(scored_lines, key=lambda line: (line.score or 0.0, line.id)).id)

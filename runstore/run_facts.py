@@ -29,9 +29,9 @@ def checked(facts: object, path: Path) -> dict[str, Any]:
     """The facts that were read from `path`, checked in the same way."""
     if not isinstance(facts, dict):
         raise UserError(f"{path} does not hold a JSON object")
-    wrong = _wrong(facts)
-    if wrong:
-        raise UserError(f"{path} is damaged: {wrong}")
+    problem = _wrong(facts)
+    if problem:
+        raise UserError(f"{path} is damaged: {problem}")
     return _without_part_tests(facts)
 
 
@@ -41,12 +41,14 @@ def _without_part_tests(facts: dict[str, Any]) -> dict[str, Any]:
     Short episodes end first, so the mean of those that ended is not the mean of all.
     """
     outcome, config = mapping(facts.get("outcome")), mapping(facts.get("config"))
-    wanted = config["test_episodes"] if whole(config.get("test_episodes")) else 0  # older configs have no such key
-    if not outcome or outcome["test_episodes"] >= max(1, wanted):
+    wanted_count = (
+        config["test_episodes"] if whole(config.get("test_episodes")) else 0
+    )  # older configs have no such key
+    if not outcome or outcome["test_episodes"] >= max(1, wanted_count):
         return facts
     if not outcome["solved"] and outcome.get("test_mean") is None:
         return facts
-    nothing = {"solved": False, "test_mean": None, "test_std": None, "test_wanted": wanted}
+    nothing = {"solved": False, "test_mean": None, "test_std": None, "test_wanted": wanted_count}
     return {**facts, "outcome": {**outcome, **nothing}}
 
 
@@ -66,44 +68,44 @@ def verdict(outcome: Mapping[str, object]) -> str:
 
 def few(episodes: Collection[int]) -> str:
     """A remark for solved tests with fewer than 100 episodes: ` (5 episodes)`; "" for others."""
-    words = _few(episodes)
-    return f" ({words})" if words else ""
+    episode_count = _few(episodes)
+    return f" ({episode_count})" if episode_count else ""
 
 
 def _few(episodes: Collection[int]) -> str:
-    least = min(episodes, default=ENOUGH)
-    if least >= ENOUGH:
+    minimum = min(episodes, default=ENOUGH)
+    if minimum >= ENOUGH:
         return ""
-    more = " or more" if max(episodes) > least else ""
-    return f"{least}{more} episode{'' if least == 1 and not more else 's'}"
+    suffix = " or more" if max(episodes) > minimum else ""
+    return f"{minimum}{suffix} episode{'' if minimum == 1 and not suffix else 's'}"
 
 
-def verdict_words(word: str, episodes: int) -> str:
+def verdict_words(verdict_word: str, episodes: int) -> str:
     """A verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
-    return word + (few([episodes]) if word == "solved" else "")
+    return verdict_word + (few([episodes]) if verdict_word == "solved" else "")
 
 
 def ending_words(outcome: Mapping[str, object]) -> str:
     """Verdict and reason: `solved (5 episodes; goal reached)`; the reason only where the verdict does not say it."""
-    word, reason = verdict(outcome), str(outcome.get("reason", ""))
-    tested = _few([episodes_of(outcome)]) if word == "solved" else ""
-    inner = "; ".join(filter(None, (tested, "" if reason == word else reason)))
-    return f"{word} ({inner})" if inner else word
+    verdict_word, reason = verdict(outcome), str(outcome.get("reason", ""))
+    test_remark = _few([episodes_of(outcome)]) if verdict_word == "solved" else ""
+    remarks = "; ".join(filter(None, (test_remark, "" if reason == verdict_word else reason)))
+    return f"{verdict_word} ({remarks})" if remarks else verdict_word
 
 
 def episodes_of(outcome: Mapping[str, object]) -> int:
     """Episodes of its test that ended."""
-    number = outcome.get("test_episodes")
-    return number if type(number) is int else 0
+    float_value = outcome.get("test_episodes")
+    return float_value if type(float_value) is int else 0
 
 
 def part_test(outcome: Mapping[str, object]) -> str:
     """Why a test decides nothing: `9 of 100 test episodes ended within eval_max_steps`; "" of one that does."""
-    wanted, ended = outcome.get("test_wanted"), episodes_of(outcome)
-    if not wanted or outcome.get("test_mean") is not None or outcome.get("reason") in UNENDED:
+    wanted_count, ended_count = outcome.get("test_wanted"), episodes_of(outcome)
+    if not wanted_count or outcome.get("test_mean") is not None or outcome.get("reason") in UNENDED:
         return ""
-    how = "ended within eval_max_steps" if ended else "counted: run.log says why"
-    return f"{ended} of {wanted} test episodes {how}"
+    explanation = "ended within eval_max_steps" if ended_count else "counted: run.log says why"
+    return f"{ended_count} of {wanted_count} test episodes {explanation}"
 
 
 def failure(facts: Mapping[str, object]) -> str:
@@ -116,10 +118,10 @@ def finite(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        number = float(value)
+        float_value = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return float_value if math.isfinite(float_value) else None
 
 
 def mapping(value: object) -> dict[str, Any]:

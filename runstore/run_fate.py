@@ -15,28 +15,34 @@ def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
     if state_of(run.path, facts) != DEAD:
         return ""
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
-    where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
-    return f"its process ended without a word {where}"
+    progress = (
+        f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
+    )
+    return f"its process ended without a word {progress}"
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
     """The sentence about a run that did not end as it should; "" of any other."""
-    if why := failure(facts):
-        return f"{run.id} failed: {why}"
-    why = silent_end(run, facts)
-    return why and f"{run.id} died: {why}"
+    if reason := failure(facts):
+        return f"{run.id} failed: {reason}"
+    reason = silent_end(run, facts)
+    return reason and f"{run.id} died: {reason}"
 
 
 def continuation(run: RunDir) -> str:
     """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
     command = f"{TRAIN} --resume {run.id}"
-    saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
-    return f"continue: {command}" if saved else f"no checkpoint yet, from the beginning: {command}"
+    sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
+    return f"continue: {command}" if sidecar else f"no checkpoint yet, from the beginning: {command}"
 
 
 def conclusion(outcome: Mapping[str, object]) -> str:
     """The summary of a run's end, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
-    goal, mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
-    tested = part_test(outcome) if mean is None else f"{mean:.1f} over {outcome.get('test_episodes')} fresh episodes"
+    goal, test_mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
+    test_text = (
+        part_test(outcome)
+        if test_mean is None
+        else f"{test_mean:.1f} over {outcome.get('test_episodes')} fresh episodes"
+    )
     aim = f", goal {goal:g}" if goal is not None else ""
-    return f"{ending_words(outcome)}{f', {tested}' if tested else ''}{aim}"
+    return f"{ending_words(outcome)}{f', {test_text}' if test_text else ''}{aim}"

@@ -41,7 +41,6 @@ NEWEST_FIRST = f"id GLOB '{'[0-9]' * 8}-{'[0-9]' * 6}-*' DESC, id DESC"
 MAY_CHANGE = "own = 'running' OR status = 'damaged'"  # runs that are looked into each time
 PUT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"
 Report = Callable[[int, int], None]
-SETTLED = 1_000_000_000  # ns: a folder that changed just now may change again at the same reading of the disk's clock
 LOOKED_AT = 200  # folders that are no runs yet, looked into each time
 
 
@@ -49,13 +48,13 @@ class Listing:
     """The ids under the runs root: a folder's time tells whether names came or went."""
 
     def __init__(self) -> None:
-        self._root, self._stamp = Path(), 0
-        self._ids: dict[str, None] = {}
-        self._others: list[str] = []
+        self.expect(Path(), [])
 
     def expect(self, root: Path, run_ids: Iterable[str]) -> None:
         """Names that were runs when somebody last looked: of these that are there, nothing else is asked."""
-        self._root, self._stamp, self._ids, self._others = root, 0, dict.fromkeys(run_ids), []
+        self._root, self._stamp = root, 0
+        self._ids = dict.fromkeys(run_ids)
+        self._others: list[str] = []
 
     def ids(self) -> dict[str, None]:
         """All runs in the order in which they are shown."""
@@ -63,33 +62,29 @@ class Listing:
         try:
             stamp = os.stat(root).st_mtime_ns
         except OSError:
-            self._root, self._stamp, self._ids, self._others = root, 0, {}, []
-            return {}
+            self.expect(root, [])
+            return self._ids
         if (root, stamp) != (self._root, self._stamp):
             earlier_ids = self._ids if root == self._root else {}
             self._root, self._stamp = root, stamp if time.time_ns() - stamp > SETTLED else 0
             self._scan(earlier_ids)
-        grown = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
-        if grown:
-            self._others = [name for name in self._others if name not in grown]
-            self._ids = _newest_first([*self._ids, *grown])
+        new_run_ids = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
+        if new_run_ids:
+            self._others = [name for name in self._others if name not in new_run_ids]
+            self._ids = _newest_first([*self._ids, *new_run_ids])
         return self._ids
 
     def _scan(self, earlier_ids: dict[str, None]) -> None:
         with os.scandir(self._root) as entries:
-            names = [
-                entry.name
-                for entry in entries
-                if (entry.name in earlier_ids or ID.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+            folders = [
+                entry.name for entry in entries if ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
-        new = [name for name in names if name not in earlier_ids]
-        self._others = [name for name in new if not self._is_run(name)]
-        others = set(self._others)
-        self._ids = _newest_first([name for name in names if name not in others])
+        self._others = [name for name in folders if name not in earlier_ids and not self._is_run(name)]
+        self._ids = _newest_first([*{*folders}.difference(self._others)])
 
     def _is_run(self, name: str) -> bool:
         """Whether anything in the folder is called as in a run's; what it is shows when it is read."""
-        return any(os.path.lexists(f"{self._root}/{name}/{inside}") for inside in ("config.json", "checkpoints"))
+        return any(os.path.lexists(self._root / name / entry) for entry in ("config.json", "checkpoints"))
 
 
 def _newest_first(names: list[str]) -> dict[str, None]:
@@ -159,24 +154,22 @@ class RunIndex:
         has changed. `report(done, of)` while that takes long."""
         run_ids = self.ids()
         report = _seldom(report) if report else None
-        gone = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
-        self._table.executemany("DELETE FROM runs WHERE id = ?", gone)
+        missing_rows = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
+        self._table.executemany("DELETE FROM runs WHERE id = ?", missing_rows)
         changed = self._changed(run_ids, report)
-        for place, run_id in enumerate(changed, 1):
+        for count, run_id in enumerate(changed, 1):
             self.brief(run_id)
             if report:
-                report(place, len(changed))
+                report(count, len(changed))
 
     def _changed(self, run_ids: Collection[str], report: Report | None) -> list[str]:
         """Ids of the runs to be read again. This loop is most of the work for ten thousand runs."""
-        ended = dict(self._table.execute(f"SELECT id, seen FROM runs WHERE NOT ({MAY_CHANGE})"))
-        changed, lstat, root = [], os.lstat, f"{self._root}/"
+        ended_marks = dict(self._table.execute(f"SELECT id, seen FROM runs WHERE NOT ({MAY_CHANGE})"))
+        changed = []
         for count, run_id in enumerate(run_ids):
-            try:
-                same = seen(lstat(root + run_id), lstat(f"{root}{run_id}/config.json")) == ended.get(run_id)
-            except OSError:
-                same = False
-            if not same:
+            folder = f"{self._root}/{run_id}"
+            mark = mark_of(_stat(folder), _stat(f"{folder}/config.json"))
+            if not mark or mark != ended_marks.get(run_id):
                 changed.append(run_id)
             if report and not count % REPORT_OF:
                 report(count, len(run_ids))
@@ -191,8 +184,8 @@ class RunIndex:
         self, where: str = "1", values: Sequence[object] = (), order: str = NEWEST_FIRST, limit: int = 0
     ) -> list[Brief]:
         """The lines that a condition of SQL lets through, as they are in the table."""
-        text = f"SELECT {LINE_NAMES} FROM runs WHERE {where} ORDER BY {order} LIMIT ?"
-        return [line_of(row) for row in self._table.execute(text, [*values, limit or -1])]
+        query = f"SELECT {LINE_NAMES} FROM runs WHERE {where} ORDER BY {order} LIMIT ?"
+        return [line_of(row) for row in self._table.execute(query, [*values, limit or -1])]
 
     def ended(self) -> set[str]:
         """The runs that had ended when they were looked at."""
@@ -205,17 +198,18 @@ class RunIndex:
 
     def brief(self, run_id: str) -> Brief:
         """The line of a run, every file of it looked at."""
-        before, folder, looked_at = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
-        entry = before
+        folder = Path(self._root, run_id)
+        looked_at = time.time_ns()
+        old_entry = entry = self.entry(run_id)
         stats = [_stat(f"{folder}{name}") for name in FILES]
         stamps = [_stamp(stat) for stat in stats]
-        if stamps != [*before.stamps] or not before.config:
-            entry = _read(before, Path(folder), stamps)
-            changed = max((stat.st_ctime_ns for stat in stats if stat), default=0)
-            entry = entry._replace(mark=seen(*stats[:2]), rest=looked_at - changed, is_saved=0)
-        is_known_dead = before.line.reason == GONE and entry is before
-        entry = entry._replace(line=judged(entry, Path(folder), is_known_dead))
-        if entry != before:
+        if stamps != [*old_entry.stamps] or not old_entry.config:
+            entry = _read(old_entry, folder, stamps)
+            changed_at = max((stat.st_ctime_ns for stat in stats if stat), default=0)
+            entry = entry._replace(mark=mark_of(*stats[:2]), rest=looked_at - changed_at, is_saved=0)
+        is_known_dead = old_entry.line.reason == GONE and entry is old_entry
+        entry = entry._replace(line=judged(entry, folder, is_known_dead))
+        if entry != old_entry:
             self._table.execute(PUT, entry.row)
         return entry.line
 
@@ -225,12 +219,14 @@ class RunIndex:
         `cells` of the table holds them from here on, for conditions of `select`."""
         stored = self._shelf.values(keys) if self._shelf and self._shelf.there else {}
         values: dict[str, dict[str, Value]] = {key: {} for key in keys}
-        for run_id, mark, is_kept in self._table.execute("SELECT id, seen, kept FROM runs").fetchall():
-            stored_values = stored.get((run_id, mark)) if is_kept else None
+        cells = []
+        for run_id, mark, is_stored in self._table.execute("SELECT id, seen, kept FROM runs").fetchall():
+            stored_values = stored.get((run_id, mark)) if is_stored else None
             for key, value in (stored_values or picked(Path(self._root, run_id), keys)).items():
                 values[key][run_id] = value
+                if value is not None:
+                    cells.append((key, run_id, value))
         self._table.execute("DELETE FROM cells")
-        cells = [(key, *pair) for key, of_key in values.items() for pair in of_key.items() if pair[1] is not None]
         self._table.executemany("INSERT INTO cells VALUES (?, ?, ?)", cells)
         return values
 
@@ -239,12 +235,13 @@ class RunIndex:
         run_ids = self._listing.ids()
         if self._shelf is None or len(run_ids) < FEWEST:
             return
-        rows = self._table.execute(f"SELECT {NAMES} FROM runs WHERE kept = 0")
-        fresh = [_entry_of(row) for row in rows.fetchall()]
-        settled = [entry for entry in fresh if entry.rest > _rest_of(entry)]
-        saved = [entry._replace(is_saved=1, line=by_own_account(entry)).row for entry in settled]
-        if saved and self._shelf.write(saved, run_ids):
-            self._table.executemany("UPDATE runs SET kept = 1 WHERE id = ?", [[entry.id] for entry in settled])
+        rows: list[list[object]] = []
+        for row in self._table.execute(f"SELECT {NAMES} FROM runs WHERE kept = 0"):
+            entry = _entry_of(row)
+            if entry.rest > (max(SETTLED, QUIET) if entry.own == "running" else SETTLED):
+                rows.append(entry._replace(is_saved=1, line=by_own_account(entry)).row)
+        if rows and self._shelf.write(rows, run_ids):
+            self._table.executemany("UPDATE runs SET kept = 1 WHERE id = ?", [row[:1] for row in rows])
 
 
 def folded(value: object) -> str:
@@ -279,38 +276,42 @@ def judged(entry: IndexEntry, folder: Path, is_known_dead: bool = False) -> Brie
     state = DEAD if is_known_dead and still_dead(folder) else state_of(folder, {"status": entry.own})
     if state not in (DEAD, SILENT, HALTED):
         return line
-    status = line.status if line.fault else state
-    return line._replace(status=status, standing=state, reason=GONE if state == DEAD else line.reason)
+    shown_status = line.status if line.fault else state
+    return line._replace(status=shown_status, standing=state, reason=GONE if state == DEAD else line.reason)
 
 
-def _read(entry: IndexEntry, folder: Path, now: Sequence[str]) -> IndexEntry:
+def _read(entry: IndexEntry, folder: Path, stamps: Sequence[str]) -> IndexEntry:
     """Read only what has changed; faults are stored without the folder's name."""
-    line, own, before = entry.line, f"{folder}/", entry.stamps
-    entry = entry._replace(folder=now[0], config=now[1], metrics=now[2], checkpoints=now[3])
-    if now[1] != before[1] or not now[1]:
-        head = head_of(folder)
-        entry = entry._replace(own=head.status, head_fault=head.fault.replace(own, ""))
-        line = head._replace(tail=line.tail, score=line.score, labels=line.labels)
-    if now[2] != before[2]:
-        tail = MetricsTable(folder / "metrics.csv").tail() if now[2] else Tail()
-        line = line._replace(tail=tail._replace(fault=tail.fault.replace(own, "")))
-    if now[3] != before[3]:
-        score, wrong = best_of(folder)
-        line, entry = line._replace(score=score), entry._replace(best_fault=wrong.replace(own, ""))
-    if now[0] != before[0]:
+    line = entry.line
+    prefix = f"{folder}/"
+    old_stamps = entry.stamps
+    entry = entry._replace(folder=stamps[0], config=stamps[1], metrics=stamps[2], checkpoints=stamps[3])
+    if stamps[1] != old_stamps[1] or not stamps[1]:
+        config_line = head_of(folder)
+        entry = entry._replace(own=config_line.status, head_fault=config_line.fault.replace(prefix, ""))
+        line = config_line._replace(tail=line.tail, score=line.score, labels=line.labels)
+    if stamps[2] != old_stamps[2]:
+        tail = MetricsTable(folder / "metrics.csv").tail() if stamps[2] else Tail()
+        line = line._replace(tail=tail._replace(fault=tail.fault.replace(prefix, "")))
+    if stamps[3] != old_stamps[3]:
+        score, best_fault = best_of(folder)
+        line = line._replace(score=score)
+        entry = entry._replace(best_fault=best_fault.replace(prefix, ""))
+    if stamps[0] != old_stamps[0]:
         try:
-            line, entry = line._replace(labels=read_labels(folder)), entry._replace(labels_fault="")
+            line = line._replace(labels=read_labels(folder))
+            entry = entry._replace(labels_fault="")
         except UserError as error:
-            entry = entry._replace(labels_fault=str(error).replace(own, ""))
+            entry = entry._replace(labels_fault=str(error).replace(prefix, ""))
     return entry._replace(line=line)
 
 
-def seen(folder: os.stat_result | None, config: os.stat_result | None) -> int:
-    """Another number where either has changed; 0 where one is not there."""
+def mark_of(folder: os.stat_result | None, config: os.stat_result | None) -> int:
+    """Another number where either has changed; 0 where one is missing."""
     if folder is None or config is None:
         return 0
-    facts = (folder.st_ino, folder.st_size, folder.st_ctime_ns, config.st_ino, config.st_size, config.st_ctime_ns)
-    return hash(facts)  # of whole numbers it is the same in every process, and 64 bits
+    values = (folder.st_ino, folder.st_size, folder.st_ctime_ns, config.st_ino, config.st_size, config.st_ctime_ns)
+    return hash(values)  # of whole numbers it is the same in every process, and 64 bits
 
 
 def _opened(data: bytes) -> sqlite3.Connection:
@@ -323,13 +324,13 @@ def _opened(data: bytes) -> sqlite3.Connection:
     # what was asked for beside the lines: keys of configs, names of metrics
     table.execute("CREATE TABLE cells (key TEXT, id TEXT, value, PRIMARY KEY (key, id)) WITHOUT ROWID")
     table.create_function("folded", 1, folded, deterministic=True)
-    table.create_function("now", 0, lambda: time.time())
+    table.create_function("now", 0, time.time)
     return table
 
 
 def _entry_of(row: Sequence[object]) -> IndexEntry:
-    behind = 1 + len(BEHIND)
-    return IndexEntry._make((*row[:behind], line_of((row[0], *row[behind:]))))
+    entry_fields = 1 + len(BEHIND)
+    return IndexEntry._make((*row[:entry_fields], line_of((row[0], *row[entry_fields:]))))
 
 
 def _stat(path: str) -> os.stat_result | None:
@@ -344,19 +345,14 @@ def _stamp(stat: os.stat_result | None) -> str:
     return f"{stat.st_ino} {stat.st_size} {stat.st_ctime_ns}" if stat else ""
 
 
-def _rest_of(entry: IndexEntry) -> int:
-    """For how long nothing has changed of what is worth keeping."""
-    return max(SETTLED, QUIET) if entry.own == "running" else SETTLED
-
-
 def _seldom(report: Report) -> Report:
     """As often as an eye sees."""
-    last = time.monotonic()
+    last_report = time.monotonic()
 
-    def tell(done: int, of: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > REPORT_EVERY:
-            last = time.monotonic()
+    def report_rarely(done: int, of: int) -> None:
+        nonlocal last_report
+        if time.monotonic() - last_report > REPORT_EVERY:
+            last_report = time.monotonic()
             report(done, of)
 
-    return tell
+    return report_rarely

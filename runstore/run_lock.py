@@ -58,18 +58,18 @@ def locked(folder: Path) -> Iterator[None]:
         claim = _claim(path, folder.name)
     except OSError as error:
         raise UserError(f"cannot write in {folder}: {error.strerror}") from error
-    held = _held[folder] = _Held(path, claim, period)
+    held_lock = _held[folder] = _Held(path, claim, period)
     try:
         yield
     finally:
-        held.let_go()
-        if _held.get(folder) is held:
+        held_lock.let_go()
+        if _held.get(folder) is held_lock:
             del _held[folder]
 
 
 def check(folder: Path) -> None:
     """LockLostError if the run was locked by this process and is another's now; OSError where that cannot be read."""
-    if (held := _held.get(folder)) and not held.is_ours():
+    if (held_lock := _held.get(folder)) and not held_lock.is_ours():
         raise LockLostError(
             f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
             "writes nothing more"
@@ -78,7 +78,7 @@ def check(folder: Path) -> None:
 
 def check_now_and_then(folder: Path) -> None:
     """Like `check`, but the file is read at most once in a while: for callers that ask thousands of times a second."""
-    if (held := _held.get(folder)) and held.is_doubtful():
+    if (held_lock := _held.get(folder)) and held_lock.is_doubtful():
         check(folder)
 
 
@@ -94,10 +94,9 @@ def owner(folder: Path) -> dict[str, Any] | None:
 
 def is_here(claim: dict[str, Any]) -> bool:
     """Whether a lock's owner is a process of this machine and container, which can be looked at by its number."""
-    here = _place()
-    if claim.get("boot") != here["boot"]:
-        return False
-    return all(claim.get(key, here[key]) == here[key] for key in (("space",) if here["boot"] else ("host",)))
+    machine = _place()
+    field_name = "space" if machine["boot"] else "host"
+    return claim.get("boot") == machine["boot"] and claim.get(field_name, machine[field_name]) == machine[field_name]
 
 
 def lease() -> float:
@@ -117,27 +116,27 @@ class _Held:
 
     def __init__(self, path: Path, claim: dict[str, Any], period: float) -> None:
         self.path, self.claim, self.period = path, claim, period
-        self._seen, self._over = _now(), threading.Event()
+        self._confirmed, self._over = _now(), threading.Event()
         threading.Thread(target=self._renew, name="renews the lock", daemon=True).start()
 
     def is_ours(self) -> bool:
         """Whether the lock holds our claim; not where it is missing. OSError where that cannot be read."""
         try:
-            ours = bool(json.loads(run_files.read_bytes(self.path)) == self.claim)
+            if json.loads(run_files.read_bytes(self.path)) != self.claim:
+                return False
         except UserError as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno not in GONE:
                 raise OSError(cause.errno, f"the disk cannot be read: {cause.strerror}", str(self.path)) from error
-            ours = False
+            return False
         except (ValueError, RecursionError):
-            ours = False
-        if ours:
-            self._seen = _now()
-        return ours
+            return False
+        self._confirmed = _now()
+        return True
 
     def is_doubtful(self) -> bool:
         """Whether the renewing thread was not heard for twice its time: the process was halted, or the disk away."""
-        return _now() - self._seen > 2 * self.period
+        return _now() - self._confirmed > 2 * self.period
 
     def let_go(self) -> None:
         self._over.set()
@@ -164,22 +163,22 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _same(file.fileno(), path):  # its owner has just let go of it
                 continue
-            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
-                raise RunInTrainingError(f"{run_id} is being trained by {_who(other)}")
-            mine = {**identity(os.getpid()), **_place()}
+            if living_claim := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
+                raise RunInTrainingError(f"{run_id} is being trained by {_who(living_claim)}")
+            own_claim = identity(os.getpid()) | _place()
             file.seek(0)
             file.truncate(0)
-            file.write(json.dumps(mine).encode())
+            file.write(json.dumps(own_claim).encode())
             os.fsync(file.fileno())
-            return mine
+            return own_claim
 
 
 def _who(claim: dict[str, Any]) -> str:
     process = f"process {claim['pid']}"
     if is_here(claim):
         return f"{process}; stop that one first"
-    where = claim.get("host", "another machine")
-    return f"{process} on {where}; stop that one first, or wait {lease():g} s if it is gone"
+    machine = claim.get("host", "another machine")
+    return f"{process} on {machine}; stop that one first, or wait {lease():g} s if it is gone"
 
 
 def _age(clock: Path, lock: BinaryIO) -> float:
@@ -191,20 +190,20 @@ def _age(clock: Path, lock: BinaryIO) -> float:
     with run_files.open_to_write(clock) as file:
         file.write(b".")
         os.fsync(file.fileno())
-        now = os.fstat(file.fileno()).st_mtime
+        current_time = os.fstat(file.fileno()).st_mtime
     run_files.remove(clock)
-    age = now - os.fstat(lock.fileno()).st_mtime
-    if age < 0:
+    seconds_ago = current_time - os.fstat(lock.fileno()).st_mtime
+    if seconds_ago < 0:
         os.utime(lock.fileno())
-    return age
+    return seconds_ago
 
 
 def _silence(path: Path) -> float:
     """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
-    status = run_files.status(path)
-    renewed = status.st_mtime if status else 0.0
-    if (age := time.time() - renewed) >= 0:
-        return age
+    lock_status = run_files.status(path)
+    renewed = lock_status.st_mtime if lock_status else 0.0
+    if (seconds_ago := time.time() - renewed) >= 0:
+        return seconds_ago
     if path not in _watched or _watched[path][0] != renewed:
         _watched[path] = renewed, _now()
     return _now() - _watched[path][1]
@@ -213,19 +212,22 @@ def _silence(path: Path) -> float:
 def _place() -> dict[str, str]:
     """Where this process runs: boot, container and the machine's name."""
     try:
-        space = os.readlink(SPACE)
+        namespace = os.readlink(SPACE)
     except OSError:
-        space = ""
-    boot = BOOT.read_text().strip() if BOOT.exists() else ""
-    return {"boot": boot, "space": space, "host": socket.gethostname()}
+        namespace = ""
+    return {"boot": _boot(), "space": namespace, "host": socket.gethostname()}
+
+
+def _boot() -> str:
+    return BOOT.read_text().strip() if BOOT.exists() else ""
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    there = run_files.status(path)
-    return there is not None and os.path.samestat(os.fstat(descriptor), there)
+    path_status = run_files.status(path)
+    return path_status is not None and os.path.samestat(os.fstat(descriptor), path_status)
 
 
-def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
+def _living(text: bytes, seconds_ago: Callable[[], float]) -> dict[str, Any] | None:
     """The process that a lock names, if that very process still lives; a torn or empty lock names none.
 
     `age`: seconds since it was renewed, which is asked only of one elsewhere.
@@ -237,47 +239,49 @@ def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
     if not isinstance(claim, dict) or type(claim.get("pid")) is not int or claim["pid"] <= 0:
         return None
     if not is_here(claim):
-        return claim if age() < lease() else None
+        return claim if seconds_ago() < lease() else None
     process = identity(claim["pid"])
     return claim if process and process == {key: claim.get(key) for key in process} else None
 
 
 def identity(pid: int) -> dict[str, Any]:
     """Values that identify this process among all; {} where no process has this number."""
-    boot = BOOT.read_text().strip() if BOOT.exists() else ""
-    try:
-        # behind the name in brackets, which may hold anything: state is field 3, the start in clock ticks field 22
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return {} if boot else _without_proc(pid)
-    except OSError:
-        return {}
-    return {} if fields[0] in "ZX" else {"pid": pid, "boot": boot, "started": int(fields[19])}
+    boot = _boot()
+    process_fields = _process_fields(pid)
+    if process_fields:
+        is_alive, started = process_fields[0] not in "ZX", int(process_fields[19])
+    else:
+        is_alive, started = not boot and _answers(pid), 0
+    return {"pid": pid, "boot": boot, "started": started} if is_alive else {}
 
 
 def stopped(pid: int) -> bool:
     """Whether a process was halted, by Ctrl-Z, SIGSTOP or a debugger, and waits to be let go on."""
-    return _standing(pid)[:1] in (["T"], ["t"])
+    return _process_fields(pid)[:1] in (["T"], ["t"])
 
 
 def started_by(pid: int, parent: int) -> bool:
     """Whether it is this process, or one that it started."""
-    return pid == parent or _standing(pid)[1:2] == [str(parent)]
+    return pid == parent or _process_fields(pid)[1:2] == [str(parent)]
 
 
-def _standing(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat behind the process's name: state, parent, ..; [] where it is gone."""
+def _process_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat behind the process's name: state, parent, ..; [] where it is gone.
+
+    The name is in brackets and may hold anything; the state is the file's field 3, the start in clock ticks field 22.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def _without_proc(pid: int) -> dict[str, Any]:
+def _answers(pid: int) -> bool:
+    """Whether a process has this number, for systems without /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return {}
+        return False
     except PermissionError:
         pass
-    return {"pid": pid, "boot": "", "started": 0}
+    return True

@@ -40,8 +40,8 @@ HINT = re.compile(
 
 @cache
 def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    named = re.compile(rf"(?i)(?<![a-z])(?:{NAMED})s?{QUOTED}(?:=|: ?){QUOTED}{NAMED_VALUE}")
-    return (*((kind, form) for kind, form in COMPILED if kind not in GUESSES), ("secret by its name", named))
+    named_values = re.compile(rf"(?i)(?<![a-z])(?:{NAMED})s?{QUOTED}(?:=|: ?){QUOTED}{NAMED_VALUE}")
+    return (*((kind, form) for kind, form in COMPILED if kind not in GUESSES), ("secret by its name", named_values))
 
 
 class Hidden:
@@ -64,8 +64,8 @@ def _put(mark: str, found: re.Match[str]) -> str:
 
 
 def _values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    named = [(value.strip(), f"${name[:40]}") for name, value in environment.items() if is_secret_name(name)]
-    for value, kind in (*named, *((password, "a password of .netrc") for password in netrc_passwords())):
+    named_values = [(value.strip(), f"${name[:40]}") for name, value in environment.items() if is_secret_name(name)]
+    for value, kind in (*named_values, *((password, "a password of .netrc") for password in netrc_passwords())):
         if len(value) >= LEAST and value.lower() not in PLAIN_VALUES:
             yield from ((spelling, kind) for spelling in (value, repr(value)[1:-1], quote(value, safe="")))
 
@@ -134,16 +134,16 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
     logger = logging.getLogger("stride")
     handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
     file = _file_handler(path)
-    chosen = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
+    new_handlers = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
     # never an empty list: then logging itself would print warnings on stderr, by its handler of last resort
-    logger.handlers[:] = chosen or [logging.NullHandler()]
+    logger.handlers[:] = new_handlers or [logging.NullHandler()]
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
 
     def note_loss(line: str) -> None:
         _append(file, logging.WARNING, line)
 
-    hooks = (warnings.showwarning, threading.excepthook)
+    hooks_before = (warnings.showwarning, threading.excepthook)
     if file:
         _divert(file, quiet)
     for stream in streams.losses:
@@ -159,7 +159,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
         raise
     finally:
         streams.listeners.remove(note_loss)
-        warnings.showwarning, threading.excepthook = hooks
+        warnings.showwarning, threading.excepthook = hooks_before
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
         if file:
@@ -183,7 +183,7 @@ def _append(file: logging.FileHandler | None, level: int, message: str, exc_info
 def _divert(log: logging.FileHandler, quiet: bool) -> None:
     """Warnings and dying threads leave a line in the file first, then go where they went before."""
     # not logging.captureWarnings, which would take them from stderr
-    show, hook = warnings.showwarning, threading.excepthook
+    show_before, hook_before = warnings.showwarning, threading.excepthook
 
     def showwarning(
         message: Warning | str,
@@ -195,12 +195,12 @@ def _divert(log: logging.FileHandler, quiet: bool) -> None:
     ) -> None:
         _append(log, logging.WARNING, f"{category.__name__}: {message} ({filename}:{lineno})")
         if not quiet:
-            show(message, category, filename, lineno, file, line)
+            show_before(message, category, filename, lineno, file, line)
 
     def excepthook(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
             cause = (args.exc_type, args.exc_value, args.exc_traceback)
             _append(log, logging.ERROR, "uncaught exception in a thread", cause)
-        hook(args)
+        hook_before(args)
 
     warnings.showwarning, threading.excepthook = showwarning, excepthook

@@ -72,19 +72,19 @@ def locate(path: Path) -> FilePlace:
     """The run's folder and the way from there to the file, by the form of the name alone."""
     for form in FORMS:
         root, folders = _climb(path.parent, form.folders)
-        there = not form.there_only or len(folders) == len(form.folders)
-        if there and form.name.fullmatch(path.name):
+        placed = not form.there_only or len(folders) == len(form.folders)
+        if placed and form.name.fullmatch(path.name):
             return FilePlace(root, folders, path.name, form.most)
     raise UserError(f"{shown(path)} is not the name of a run's file")
 
 
 def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    below: tuple[str, ...] = ()
+    subfolders: tuple[str, ...] = ()
     for name in wanted[::-1]:
         if not re.fullmatch(name, folder.name):
             break
-        folder, below = folder.parent, (folder.name, *below)
-    return folder, below
+        folder, subfolders = folder.parent, (folder.name, *subfolders)
+    return folder, subfolders
 
 
 def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
@@ -99,8 +99,8 @@ def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 def shown(path: Path) -> str:
     """The path in a line: printable and not too long."""
-    text = "".join(c if c.isprintable() else "?" for c in str(path))
-    return text if len(text) <= 200 else f"...{text[-197:]}"
+    printable_text = "".join(c if c.isprintable() else "?" for c in str(path))
+    return printable_text if len(printable_text) <= 200 else f"...{printable_text[-197:]}"
 
 
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
@@ -111,16 +111,16 @@ def runs_root() -> Path:
     """The folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`); a folder, or nothing yet."""
     from_environment = os.environ.get("STRIDE_RUNS")
     root = Path(from_environment or default_runs()).absolute()
-    origin = "STRIDE_RUNS names" if from_environment else "runs would lie in"
+    description = "STRIDE_RUNS names" if from_environment else "runs would lie in"
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise UserError(f"{origin} {root}, which is no folder")
+            raise UserError(f"{description} {root}, which is no folder")
     except FileNotFoundError:
         if root.is_symlink():
-            raise UserError(f"{origin} {root}, a link to nothing") from None
+            raise UserError(f"{description} {root}, a link to nothing") from None
         return root
     except OSError as error:
-        raise UserError(f"{origin} {root}: {error.strerror}") from error
+        raise UserError(f"{description} {root}: {error.strerror}") from error
     return root
 
 

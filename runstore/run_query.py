@@ -9,38 +9,23 @@ looked for as a word; `asked` refuses it, and understands keys of configs and na
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_shelf import KEY, Value
 from stride.utils.user_error import UserError, nearest
 
-FIELDS: dict[str, Callable[[Brief], Value]] = {
-    "run": lambda line: line.variant,
-    "status": lambda line: line.status,
-    "result": lambda line: line.result,
-    "started": lambda line: line.started,
-    "age": lambda line: None if line.started is None else time.time() - line.started,
-    "took": lambda line: line.took,
-    "seed": lambda line: line.seed,
-    "steps": lambda line: line.tail.steps,
-    "speed": lambda line: line.speed,
-    "last": lambda line: line.tail.last,
-    "best": lambda line: line.tail.best,
-    "test": lambda line: line.test,
-    "test_episodes": lambda line: line.episodes,
-    "group": lambda line: line.group,
-    "id": lambda line: line.id,
-    "env": lambda line: line.env,
-    "goal": lambda line: line.goal,
-    "score": lambda line: line.score,
-    "tag": lambda line: " ".join(line.labels.tags),
-    "note": lambda line: line.labels.note,
-    "commit": lambda line: line.commit,
-    "settings": lambda line: line.settings,
-}
-# as people see it, where programs get another word
-SHOWN: dict[str, Callable[[Brief], Value]] = {"result": lambda line: line.verdict}
+# the attribute of a Brief that holds a field's value
+ATTRIBUTES = {
+    "run": "variant", "status": "status", "result": "result", "started": "started", "age": "age", "took": "took",
+    "seed": "seed", "steps": "tail.steps", "speed": "speed", "last": "tail.last", "best": "tail.best", "test": "test",
+    "test_episodes": "episodes", "group": "group", "id": "id", "env": "env", "goal": "goal", "score": "score",
+    "tag": "labels.tag_text", "note": "labels.note", "commit": "commit", "settings": "settings",
+}  # fmt: skip
+FIELDS: dict[str, Callable[[Brief], Value]] = {name: attrgetter(path) for name, path in ATTRIBUTES.items()}
+# shown to people, where programs get another word
+SHOWN: dict[str, Callable[[Brief], Value]] = {"result": attrgetter("verdict")}
 # what SQLite reads for a field where that is not the column of its name
 TOOK = "coalesce(seconds, spent)"
 IN_SQL = {
@@ -106,72 +91,77 @@ class Query(NamedTuple):
         return in_order(keyed, self.descending)
 
     def _value(self, members: Sequence[Brief], middle: Middle) -> Value:
-        field = FIELDS[self.sort]
-        alone = field(members[0])
-        return (None if alone == "" else alone) if len(members) == 1 else middle([field(line) for line in members])
+        values = [FIELDS[self.sort](line) for line in members]
+        if len(values) > 1:
+            return middle(values)
+        return None if values[0] == "" else values[0]
 
     def _sorted(self, members: list[Brief]) -> list[Brief]:
-        if len(members) == 1:
-            return members
         return sorted(members, key=lambda line: (line.seed or 0, line.id))
 
 
 def in_order(keyed: Sequence[tuple[Value, T]], descending: bool) -> list[T]:
     """By their values; those that have none at the end, as they stood."""
-    there = [pair for pair in keyed if pair[0] is not None]
-    text = any(isinstance(value, str) for value, _ in there)
-    there.sort(key=lambda pair: str(pair[0]) if text else pair[0], reverse=descending)  # type: ignore[arg-type,return-value]
-    return [what for _, what in (*there, *(pair for pair in keyed if pair[0] is None))]
+    with_value = [pair for pair in keyed if pair[0] is not None]
+    is_text = any(isinstance(value, str) for value, _ in with_value)
+    with_value.sort(key=lambda pair: str(pair[0]) if is_text else pair[0], reverse=descending)  # type: ignore[arg-type,return-value]
+    without_value = [item for value, item in keyed if value is None]
+    return [item for _, item in with_value] + without_value
 
 
 def parse(text: str) -> Query:
-    query, conditions = Query(), []
+    parsed_query = Query()
+    conditions = []
     for word in text[:MOST_WORDS].casefold().split():
-        term = TERM.fullmatch(word)
-        key, how, value = term.groups() if term else ("", "", "")
-        if key == "sort" and value.lstrip("-") in FIELDS:
-            query = query._replace(sort=value.lstrip("-"), descending=value.startswith("-"))
+        key, operator, value = _split(word)
+        sort_field = value.lstrip("-")
+        if key == "sort" and sort_field in FIELDS:
+            parsed_query = parsed_query._replace(sort=sort_field, descending=value.startswith("-"))
         elif word == "by:run":
-            query = query._replace(grouped=False)
+            parsed_query = parsed_query._replace(grouped=False)
         elif word not in FILLERS:
-            conditions.append((_condition(key, how, value) if key in FIELDS else None) or _has(word))
-    return query._replace(conditions=tuple(conditions))
+            condition = _condition(key, operator, value) if key in FIELDS else None
+            conditions.append(condition or _has(word))
+    return parsed_query._replace(conditions=tuple(conditions))
 
 
-def terms(text: str) -> list[tuple[str, str, str, str]]:
+def _split(word: str) -> Sequence[str]:
+    """(key, operator, value), all "" for a word that is looked for."""
+    term_match = TERM.fullmatch(word)
+    return term_match.groups() if term_match else ("", "", "")
+
+
+def terms(text: str) -> list[tuple[str, ...]]:
     """(word, key, how, value) of a filter, the last three "" for a word that is looked for; `or` is refused."""
     result = []
-    words = SPACED.sub(r"\1", text.casefold()).split()
-    if len(words) + text.count(",") > MOST_TERMS:
+    typed_words = SPACED.sub(r"\1", text.casefold()).split()
+    if len(typed_words) + text.count(",") > MOST_TERMS:
         raise UserError(f"a filter has at most {MOST_TERMS} words and values")
-    for word in words:
-        term = TERM.fullmatch(word)
+    for word in typed_words:
         if word in ("or", "not", "||"):
             raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
         if word not in FILLERS:
-            result.append((word, term[1], term[2], term[3]) if term else (word, "", "", ""))
+            result.append((word, *_split(word)))
     return result
-
-
-def names_in(text: str, sort: str = "") -> list[str]:
-    """Names of the fields that a filter and an order use; "" for a word that is searched in a line."""
-    return [*(key for _, key, _, _ in terms(text)), *([sort.lstrip("-")] if sort else [])]
 
 
 def further(text: str, sort: str = "") -> list[str]:
     """Names in a filter and an order that are no fields of a line: keys of configs, names of metrics."""
-    return [*dict.fromkeys(key for key in names_in(text, sort) if key and key not in FIELDS)]
+    field_names = [key for _, key, _, _ in terms(text)]
+    field_names.append(sort.lstrip("-"))
+    return [*dict.fromkeys(name for name in field_names if name and name not in FIELDS)]
 
 
 def asked(text: str, more: Collection[str]) -> Condition:
     """Parse a filter over FIELDS and the keys in `more`; UserError for what is not understood."""
     conditions = []
-    for word, key, how, value in terms(text):
-        is_field = key in FIELDS or key in more
-        condition = _condition(key, how, value) if is_field else _has(word) if not key else None
+    for word, key, operator, value in terms(text):
+        if key and key not in FIELDS and key not in more:
+            raise UserError(f"{word!r} is not understood: {key!r} is not a field")
+        condition = _condition(key, operator, value) if key else _has(word)
         if condition is None:
-            wanted = "a number, such as 400, 20k, 10m or 2d" if is_field else "a field"
-            raise UserError(f"{word!r} is not understood: {value if is_field else key!r} is not {wanted}")
+            expected = "a number, such as 400, 20k, 10m or 2d"
+            raise UserError(f"{word!r} is not understood: {value!r} is not {expected}")
         conditions.append(condition)
     return all_of(conditions)
 
@@ -194,62 +184,65 @@ def in_sql(key: str) -> str:
 
 
 def looks(
-    keys: Sequence[str], values: Mapping[str, Mapping[str, Value]], known: Callable[[], Iterable[str]]
+    keys: Sequence[str], values: Mapping[str, Mapping[str, Value]], known_keys: Callable[[], Iterable[str]]
 ) -> dict[str, Look]:
     """Fields of these keys, of what is said of them by key and by run; UserError, with the nearest of those that are
     known, where no run says anything."""
     for key in keys:
         if not KEY.fullmatch(key) or all(value is None for value in values[key].values()):
-            raise UserError(f"no run has {key[:60]!r}{nearest(key, [*FIELDS, *known()])}; --help lists the fields")
-    return {key: lambda line, of=values[key]: of[line.id] for key in keys}  # type: ignore[misc]
+            raise UserError(f"no run has {key[:60]!r}{nearest(key, [*FIELDS, *known_keys()])}; --help lists the fields")
+    return {key: lambda line, by_run=values[key]: by_run[line.id] for key in keys}  # type: ignore[misc]
 
 
 def _has(word: str) -> Condition:
     return Condition(f"instr({LOOKED_IN}, ?) > 0", (word,))
 
 
-def _condition(key: str, how: str, value: str) -> Condition | None:
+def _condition(key: str, operator: str, value: str) -> Condition | None:
     """None where it makes no sense."""
     field = in_sql(key)
-    if how == "!=":
-        inner = _condition(key, "=", value)
-        return Condition(f"NOT ({inner.text})", inner.values) if inner else None
+    if operator == "!=":
+        equality = _condition(key, "=", value)
+        return Condition(f"NOT ({equality.text})", equality.values) if equality else None
     if key in WORDS:
-        return _one_of(field, value.split(","), key in EXACT) if how in EQUAL else None
+        return _one_of(field, value.split(","), key in EXACT) if operator in EQUAL else None
     is_number = f"typeof({field}) IN ('integer', 'real')"  # of nothing no comparison holds
-    if how not in EQUAL:
+    if operator not in EQUAL:
         bound = _number(value)
-        return None if bound is None else Condition(f"{is_number} AND {field} {how} ?", (bound,))
-    ranges = [_range(part) for part in value.split(",")]
-    sound = [pair for pair in ranges if pair]
-    if len(sound) < len(ranges):
-        return None if key in FIELDS else _one_of(field, value.split(","), exact=True)
-    within = " OR ".join([f"{field} BETWEEN ? AND ?"] * len(sound))
-    return Condition(f"{is_number} AND ({within})", tuple(bound for pair in sound for bound in pair))
+        return None if bound is None else Condition(f"{is_number} AND {field} {operator} ?", (bound,))
+    bounds: list[float] = []
+    choices = value.split(",")
+    for choice in choices:
+        if not (limits := _range(choice)):
+            return None if key in FIELDS else _one_of(field, choices, exact=True)
+        bounds.extend(limits)
+    range_condition = " OR ".join([f"{field} BETWEEN ? AND ?"] * len(choices))
+    return Condition(f"{is_number} AND ({range_condition})", tuple(bounds))
 
 
-def _one_of(field: str, wanted: Sequence[str], exact: bool) -> Condition:
-    words = f"replace(folded({field}), ' ', '-')"
+def _one_of(field: str, choices: Sequence[str], exact: bool) -> Condition:
+    expression = f"replace(folded({field}), ' ', '-')"
     if exact:
-        return Condition(f"{words} IN ({', '.join('?' * len(wanted))})", tuple(wanted))
-    parts = [f"instr({words}, ?) > 0" + f" OR {words} = ''" * (word == "none") for word in wanted]
-    return Condition(" OR ".join(parts), tuple(wanted))
+        return Condition(f"{expression} IN ({', '.join('?' * len(choices))})", tuple(choices))
+    tests = [f"instr({expression}, ?) > 0" + f" OR {expression} = ''" * (choice == "none") for choice in choices]
+    return Condition(" OR ".join(tests), tuple(choices))
 
 
-def _range(part: str) -> tuple[float, float] | None:
+def _range(text: str) -> tuple[float, float] | None:
     """`3`, `1-5`, or a day."""
-    day = _day(part)
-    if day is not None:
-        return day, day + 86399.0
-    low, _, high = part.partition("-")
-    first, last = _number(low), _number(high or low)
-    return None if first is None or last is None else (first, last)
+    day_start = _day(text)
+    if day_start is not None:
+        return day_start, day_start + 86399.0
+    low_text, _, high_text = text.partition("-")
+    minimum = _number(low_text)
+    maximum = _number(high_text or low_text)
+    return None if minimum is None or maximum is None else (minimum, maximum)
 
 
 def _number(text: str) -> float | None:
     """`400`, `1e6`, `20k`, `10m` (minutes), `2d`, `2026-11-22`."""
-    match = NUMBER.fullmatch(text)
-    return float(match[1]) * UNITS[match[2].lower()] if match else _day(text)
+    number_match = NUMBER.fullmatch(text)
+    return float(number_match[1]) * UNITS[number_match[2].lower()] if number_match else _day(text)
 
 
 def _day(text: str) -> float | None:

@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -62,10 +63,10 @@ class OwnSqlite:
 
     def __init__(self, path: Path, tables: Mapping[str, str]) -> None:
         self.path, self._tables = path, tables
-        with sqlite3.connect(":memory:") as fresh:
-            self._make(fresh)
-            self._schema = {*_schema_of(fresh)}
-        fresh.close()
+        with sqlite3.connect(":memory:") as table_rows:
+            self._make(table_rows)
+            self._schema = {*_schema_of(table_rows)}
+        table_rows.close()
 
     @contextmanager
     def opened(self, seconds: float) -> Iterator[sqlite3.Connection]:
@@ -75,9 +76,9 @@ class OwnSqlite:
         file = sqlite3.connect(self.path, timeout=PATIENCE)
         try:
             file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-            file.text_factory = _decoded
-            until = time.monotonic() + seconds
-            file.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS)
+            file.text_factory = partial(str, encoding="utf-8", errors="replace")
+            deadline = time.monotonic() + seconds
+            file.set_progress_handler(lambda: time.monotonic() > deadline, OPERATIONS)
             file.execute("PRAGMA trusted_schema = OFF")
             file.execute("PRAGMA synchronous = OFF")  # what a power cut spoils is made anew
             yield file
@@ -99,9 +100,9 @@ class OwnSqlite:
         return True
 
     def discard(self) -> None:
-        for side in ("", JOURNAL, *FOREIGN):
+        for suffix in ("", JOURNAL, *FOREIGN):
             with suppress(OSError):
-                os.unlink(f"{self.path}{side}")
+                os.unlink(f"{self.path}{suffix}")
 
     def _make(self, file: sqlite3.Connection) -> None:
         for text in self._tables.values():
@@ -109,13 +110,13 @@ class OwnSqlite:
 
     def _check_place(self) -> int:
         """Bytes of what SQLite will open: it would wait for ever at a FIFO, and follow links."""
-        main, journal, *foreign = (_look(f"{self.path}{side}") for side in ("", JOURNAL, *FOREIGN))
-        if main and not stat.S_ISREG(main.st_mode):
+        main_status, journal, *foreign = (_look(f"{self.path}{suffix}") for suffix in ("", JOURNAL, *FOREIGN))
+        if main_status and not stat.S_ISREG(main_status.st_mode):
             raise UserError(f"{self.path} is not a file")
         if any(foreign) or (journal and not stat.S_ISREG(journal.st_mode)):
             raise sqlite3.DatabaseError("files beside it that are never written here")
-        size = max(status.st_size if status else 0 for status in (main, journal))
-        if size > ALWAYS and size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
+        size = max(status.st_size if status else 0 for status in (main_status, journal))
+        if size > ALWAYS + FOR_A_NAME * len(os.listdir(self.path.parent)):
             raise sqlite3.DatabaseError("larger than any that is written here")
         return size
 
@@ -136,10 +137,6 @@ def _look(path: str) -> os.stat_result | None:
         return None
 
 
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="replace")
-
-
 class Shelf:
     """The file under one root."""
 
@@ -156,11 +153,11 @@ class Shelf:
         def read(file: sqlite3.Connection) -> bytes:
             file.execute("ATTACH ':memory:' AS copy")
             file.execute("BEGIN")
-            data = _checked(file)
-            [texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
-            if not (texts or "").isprintable():
+            table_bytes = _checked(file)
+            [shown_texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
+            if not (shown_texts or "").isprintable():
                 raise ValueError("a text is none of ours")
-            return data
+            return table_bytes
 
         return self._ask(read, b"")
 
@@ -175,12 +172,14 @@ class Shelf:
 
     def write(self, rows: Sequence[Row], known: Collection[str]) -> bool:
         """Keep these rows (id and `seen` first), and none of a run that is gone; whether that was possible."""
-        names = json.dumps([*known])
-        return all(self._write(rows[first : first + SLICE], names) for first in range(0, len(rows), SLICE))
+        run_ids_json = json.dumps([*known])
+        return all(self._write(rows[first : first + SLICE], run_ids_json) for first in range(0, len(rows), SLICE))
 
     def _write(self, rows: Sequence[Row], known: str) -> bool:
-        details = [(*row[:2], json.dumps(_merged(details_of(self._root / row[0])))) for row in rows]
-        details = [(*row, _checksum_of(*row)) for row in details]
+        details = []
+        for run_id, mark, *_ in rows:
+            contents = json.dumps(_merged(details_of(self._root / run_id)))
+            details.append((run_id, mark, contents, _checksum_of(run_id, mark, contents)))
         for _ in range(2):  # the second time into a file of our own
             try:
                 with self._file.opened(READING + WRITING_ROW * len(rows)) as file, file:
@@ -189,10 +188,10 @@ class Shelf:
                     file.execute("BEGIN IMMEDIATE")
                     if not self._file.make(file):
                         _checked(file)  # what somebody has changed there is not taken for ours
-                    for table, fresh in (("runs", rows), ("details", details)):
+                    for table, table_rows in (("runs", rows), ("details", details)):
                         file.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT value FROM json_each(?))", [known])
-                        places = ", ".join("?" * len(fresh[0]))
-                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", fresh)
+                        placeholders = ", ".join("?" * len(table_rows[0]))
+                        file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({placeholders})", table_rows)
                     file.execute("DELETE FROM checksums")
                     file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file, "result")[HEAD:])])
                 return True
@@ -226,10 +225,10 @@ def _copied(file: sqlite3.Connection, to: str) -> bytes:
 
 def _checked(file: sqlite3.Connection) -> bytes:
     """The bytes without their checksum; ValueError where it does not match."""
-    data = _copied(file, "copy")
-    if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
+    table_bytes = _copied(file, "copy")
+    if [(crc32(table_bytes[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
         raise ValueError("a row is damaged")
-    return data
+    return table_bytes
 
 
 def _checksum_of(run_id: str, seen: int, contents: str) -> int:
@@ -242,9 +241,9 @@ def details_of(folder: Path) -> Details:
         config = mapping(mapping(read_json(folder / "config.json", LARGEST_DETAIL)).get("config"))
     except UserError:
         config = {}
-    last = MetricsTable(folder / "metrics.csv").last()
-    final = {key: value for key, value in last.items() if math.isfinite(value)}
-    return {key: _plain(value) for key, value in config.items()}, final
+    last_values = MetricsTable(folder / "metrics.csv").last()
+    finite_values = {key: value for key, value in last_values.items() if math.isfinite(value)}
+    return {key: _plain(value) for key, value in config.items()}, finite_values
 
 
 def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
@@ -255,11 +254,12 @@ def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
 
 def _picked_from(contents: str, keys: Iterable[str]) -> dict[str, Value]:
     """Values of these keys in a run's stored row, of which only they are decoded; ValueError where it is not ours."""
-    decoder, values = json.JSONDecoder(), dict[str, Value]()
+    decoder = json.JSONDecoder()
+    values: dict[str, Value] = {}
     for key in keys:
-        mark = f'"{key}": '
-        place = contents.find(mark)
-        values[key] = decoder.raw_decode(contents, place + len(mark))[0] if place >= 0 else None
+        prefix = f'"{key}": '
+        position = contents.find(prefix)
+        values[key] = decoder.raw_decode(contents, position + len(prefix))[0] if position >= 0 else None
         if not _is_value(values[key]):
             raise ValueError(f"{key} is neither a number nor a text")
     return values
@@ -273,17 +273,17 @@ def _is_value(value: object) -> bool:
 
 def _merged(details: Details) -> dict[str, Value]:
     """By what can be asked for; a name with a slash is a metric's."""
-    config, final = details
-    of_config = {key: value for key, value in config.items() if "/" not in key and value is not None}
-    of_metrics = {key: value for key, value in final.items() if "/" in key}
-    return {key: value for key, value in {**of_config, **of_metrics}.items() if KEY.fullmatch(key)}
+    config, metrics = details
+    merged: dict[str, Value] = {key: value for key, value in config.items() if "/" not in key and value is not None}
+    merged |= {key: value for key, value in metrics.items() if "/" in key}
+    return {key: value for key, value in merged.items() if KEY.fullmatch(key)}
 
 
 def _plain(value: object) -> Value:
     """As a cell holds it."""
     if isinstance(value, str):  # JSON can say what no file can hold: half a character
         return value if value.isprintable() else value.encode(errors="replace").decode()
-    number = finite(value)
-    if number is None:
+    finite_number = finite(value)
+    if finite_number is None:
         return None if value is None else json.dumps(value)
-    return value if abs(number) < MOST_WHOLE else number  # type: ignore[return-value]
+    return value if abs(finite_number) < MOST_WHOLE else finite_number  # type: ignore[return-value]

@@ -21,7 +21,7 @@ LIVE, SILENT, HALTED = "live", "silent", "halted"
 FAILED, DEAD, FINISHED = "failed", "dead", "finished"
 IN_TRAINING = (LIVE, SILENT, HALTED)  # a process holds the run
 STATES = (*IN_TRAINING, *UNENDED, FAILED, DEAD, FINISHED)
-WAITING, ENDED = (metrics_layout.STATES[word] for word in (metrics_layout.PAUSED, metrics_layout.ENDED))
+WAITING, ENDED = (metrics_layout.STATES[stored_state] for stored_state in (metrics_layout.PAUSED, metrics_layout.ENDED))
 BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
 SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
 BEGINNING = 2.0  # seconds: between a folder's making and its lock
@@ -40,12 +40,12 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     status = str(facts.get("status", "?"))
     if status != "running":
         return status
-    holder = owner(folder)
-    if holder is None:
+    lock_owner = owner(folder)
+    if lock_owner is None:
         return _abandoned(folder)
-    if not is_here(holder):
+    if not is_here(lock_owner):
         return judged(False, _last_write(folder), SILENT_AFTER)
-    return judged(stopped(holder["pid"]), *_silence(folder, holder["pid"]))
+    return judged(stopped(lock_owner["pid"]), *_silence(folder, lock_owner["pid"]))
 
 
 def still_dead(folder: Path) -> bool:
@@ -66,20 +66,20 @@ def _abandoned(folder: Path) -> str:
         return DEAD
     if status != "running":
         return status
-    begins = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
-    return LIVE if begins else DEAD
+    started_at = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    return LIVE if started_at else DEAD
 
 
 def _state_of_file(folder: Path) -> str:
     try:
-        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
-            snapshot = reader.read()
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
+            snapshot = metrics_reader.read()
             if snapshot.state == ENDED:
                 return snapshot.result if snapshot.result in (*UNENDED, FAILED) else FINISHED
-            if not reader.lives():
+            if not metrics_reader.lives():
                 return DEAD
-            halted = stopped(reader.origin.pid) or snapshot.state == WAITING
-            return judged(halted, reader.silence(), BEAT_LOST)
+            halted = stopped(metrics_reader.origin.pid) or snapshot.state == WAITING
+            return judged(halted, metrics_reader.silence(), BEAT_LOST)
     except UserError:
         return DEAD
 
@@ -87,9 +87,9 @@ def _state_of_file(folder: Path) -> str:
 def _silence(folder: Path, pid: int) -> tuple[float, float]:
     """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
     try:
-        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
-            if reader.origin.pid == pid and reader.lives() and reader.read().state != ENDED:
-                return reader.silence(), BEAT_LOST
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
+            if metrics_reader.origin.pid == pid and metrics_reader.lives() and metrics_reader.read().state != ENDED:
+                return metrics_reader.silence(), BEAT_LOST
     except UserError:  # none yet, or not of this kind: the other files tell
         pass
     return _last_write(folder), SILENT_AFTER

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from stride.runstore.run_facts import mapping
-from stride.runstore.run_files import exists, list_names, make_folder, read_json, write_json
+from stride.runstore.run_files import exists, list_names, make_folder, put, read_json, write_json
 from stride.runstore.run_names import CLAIM, GROUP, TIMED, check_id
 from stride.runstore.select import parse_selector
 from stride.utils.user_error import UserError, nearest
@@ -27,7 +27,8 @@ class SeedPart(NamedTuple):
     keys: tuple[str, ...] = ()
     """the hash of each one's config, by which its claim is called; none of groups older than claims"""
 
-    def each(self) -> list[tuple[int, str]]:
+    def pairs(self) -> list[tuple[int, str]]:
+        """Each seed with its key."""
         return [*zip(self.seeds, self.keys or [""] * len(self.seeds), strict=True)]
 
 
@@ -41,8 +42,8 @@ class GroupPlan(NamedTuple):
     @property
     def labels(self) -> list[str]:
         """The arguments of each part that the others do not have; "" of a single one."""
-        common: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
-        return [" ".join(word for word in part.words if word not in common) for part in self.parts]
+        common_words: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
+        return [" ".join(word for word in part.words if word not in common_words) for part in self.parts]
 
     @property
     def keyed(self) -> bool:
@@ -51,20 +52,13 @@ class GroupPlan(NamedTuple):
 
     def joined(self, more: "GroupPlan") -> "GroupPlan":
         """The runs of both plans, each once."""
-        runs = {part.words: part.each() for part in self.parts}
+        pairs = {part.words: part.pairs() for part in self.parts}
         planned_keys = {key for part in self.parts for key in part.keys}
         for part in more.parts:
-            runs.setdefault(part.words, []).extend(
-                seed_and_key for seed_and_key in part.each() if seed_and_key[1] not in planned_keys
-            )
-        return GroupPlan(
-            tuple(
-                SeedPart(words, *zip(*seed_and_key, strict=True))
-                for words, seed_and_key in runs.items()
-                if seed_and_key
-            ),
-            more.asked,
-        )
+            new_pairs = [pair for pair in part.pairs() if pair[1] not in planned_keys]
+            pairs[part.words] = pairs.get(part.words, []) + new_pairs
+        parts = [SeedPart(words, *zip(*part_pairs, strict=True)) for words, part_pairs in pairs.items() if part_pairs]
+        return GroupPlan(tuple(parts), more.asked)
 
 
 class SeedJob(NamedTuple):
@@ -79,8 +73,8 @@ class SeedJob(NamedTuple):
 
     def is_of(self, run: RunDir, group: str, facts: Mapping[str, object]) -> bool:
         """Whether this is the run that this job has begun."""
-        mine = facts.get("group") == group and facts.get("seed") == self.seed
-        return mine and (not self.key or run_of(group, self.key) == run.id)
+        is_same = facts.get("group") == group and facts.get("seed") == self.seed
+        return is_same and (not self.key or run_of(group, self.key) == run.id)
 
 
 class Member(NamedTuple):
@@ -146,14 +140,16 @@ def find_group(selector: str) -> str:
         newest_runs.setdefault(line.group, line.id)
     planned = {name.removesuffix(".json") for name in list_names(root_of_groups())}
     group_names = {name for name in newest_runs.keys() | planned if GROUP.fullmatch(name)}
-    if name == "@last" and group_names:  # of what begins with the time
-        return max(
-            group_names, key=lambda name: (newest_runs.get(name) or (name if TIMED.fullmatch(name) else ""), name)
-        )
+    if name == "@last" and group_names:  # ids of runs, and names of groups that nobody named, begin with the time
+        times = {name: name for name in group_names if TIMED.fullmatch(name)} | newest_runs
+        return max(group_names, key=lambda name: (times.get(name, ""), name))
     if name not in group_names:
-        shown = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, group_names)}")
+        raise UserError(f"no group {_short(name)!r} under {runs_root()}{nearest(_short(name), group_names)}")
     return name
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:57]}..."
 
 
 def members(group: str) -> list[Member]:
@@ -167,26 +163,25 @@ def standings(group: str) -> list[Standing]:
     A run is found by its claim; where there are none, it is the newest with its seed.
     """
     group_members = members(group)
-    by_id, by_seed = (
-        {member.run.id: member for member in group_members},
-        {_seed(member): member for member in group_members},
-    )
+    by_id = {member.run.id: member for member in group_members}
+    by_seed = {_seed(member): member for member in group_members}
     plan = read_plan(group)
     planned: list[Standing] = []
     for part, label in zip(plan.parts, plan.labels, strict=True):
-        for seed, key in part.each():
+        for seed, key in part.pairs():
             run, facts = (by_id.get(run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
             planned.append(Standing(seed, run, facts, label, key, part.words))
     planned_ids = {standing.run.id for standing in planned if standing.run}
-    if not plan.keyed:
-        planned_ids |= {
-            member.run.id for member in group_members if _seed(member) in {standing.seed for standing in planned}
-        }
-    others = sorted((member for member in group_members if member.run.id not in planned_ids), key=_seed)
-    titles = [f"{member.facts.get('env_id')}:{member.facts.get('variant')}" for member in others]
-    apart = bool(planned and others) or len({*titles}) > 1
-    labels = [title if apart else "" for title in titles]
-    return [*planned, *(Standing(_seed(m), m.run, m.facts, label) for m, label in zip(others, labels, strict=True))]
+    planned_seeds = set() if plan.keyed else {standing.seed for standing in planned}
+    other_standings = [
+        Standing(_seed(member), member.run, member.facts, f"{member.facts.get('env_id')}:{member.facts.get('variant')}")
+        for member in group_members
+        if member.run.id not in planned_ids and _seed(member) not in planned_seeds
+    ]
+    other_standings.sort(key=lambda standing: standing.seed)
+    if not planned and len({standing.label for standing in other_standings}) == 1:
+        other_standings = [standing._replace(label="") for standing in other_standings]
+    return planned + other_standings
 
 
 def _seed(member: Member) -> int:
@@ -197,8 +192,9 @@ def _seed(member: Member) -> int:
 def needs_of(group: str) -> tuple[int, int]:
     """Threads and GPUs that one of its runs may take."""
     configs = [mapping(member.facts.get("config")) for member in members(group)]
-    threads = [number for config in configs if isinstance(number := config.get("threads"), int) and number > 0]
-    return max(threads, default=1), int(any(str(config.get("device", "")).startswith("cuda") for config in configs))
+    thread_counts = [config.get("threads") for config in configs]
+    threads = max((count for count in thread_counts if isinstance(count, int)), default=1)
+    return max(1, threads), int(any(str(config.get("device", "")).startswith("cuda") for config in configs))
 
 
 def folder_of(group: str) -> Path:
@@ -237,14 +233,13 @@ def read_plan(group: str) -> GroupPlan:
 
 
 def _part(content: object, path: Path) -> SeedPart:
-    words, seeds, keys = (
-        content.get(name, []) if isinstance(content, dict) else None for name in ("words", "seeds", "keys")
-    )
+    fields = content if isinstance(content, dict) else {"words": None}
+    words, seeds, keys = (fields.get(name, []) for name in ("words", "seeds", "keys"))
     if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
         raise UserError(f"{path} does not say what the group is to train")
-    numbers = tuple(seed for seed in seeds if type(seed) is int)
-    sound = len(keys) == len(numbers) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
-    return SeedPart(tuple(str(word) for word in words), numbers, tuple(keys) if sound else ())
+    valid_seeds = tuple(seed for seed in seeds if type(seed) is int)
+    is_keyed = len(keys) == len(valid_seeds) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
+    return SeedPart(tuple(map(str, words)), valid_seeds, tuple(keys) if is_keyed else ())
 
 
 def outcomes(group: str) -> list[dict[str, Any]]:
@@ -266,15 +261,15 @@ def claimed(group: str, config: Mapping[str, object]) -> str:
 def run_of(group: str, key: str) -> str:
     """The id of the group's run whose config has this hash, "" where nobody has begun it."""
     path = _path(group, key)
-    return _read(path) if run_files.exists(path) else ""
+    return _read(path) if exists(path) else ""
 
 
 def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
     """Have the group's run with this config be called `run_id`, or learn what it is called already."""
     path = _path(group, key_of(config))
     try:
-        run_files.make_folder(path.parent)
-        return run_id if run_files.put(path, f"{run_id}\n") else _read(path)
+        make_folder(path.parent)
+        return run_id if put(path, f"{run_id}\n") else _read(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
@@ -282,10 +277,9 @@ def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
 def check_group(name: str) -> str:
     """The name itself, if it can only name a folder in that of all groups."""
     if not GROUP.fullmatch(name):
-        shown = name if len(name) <= 60 else f"{name[:57]}..."
         raise UserError(
-            f"--group {shown!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and begins with a "
-            "letter or digit"
+            f"--group {_short(name)!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and begins "
+            "with a letter or digit"
         )
     return name
 

@@ -55,5 +55,5 @@ def names_published(text: str) -> bool:
 
 def group_selectors(text: str) -> list[str]:
     """`group:A,group:B` as a list of selectors; `group:` may be written before the first alone."""
-    names = [parse_selector(word.strip()).name for word in text.split(",") if word.strip()]
-    return [f"{GROUP_PREFIX}{name}" for name in names]
+    group_names = [parse_selector(word.strip()).name for word in text.split(",") if word.strip()]
+    return [f"{GROUP_PREFIX}{name}" for name in group_names]

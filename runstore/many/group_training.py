@@ -68,18 +68,18 @@ def resume_seeds(
     """Go on with every unfinished run of a group, with the finished ones, too, where `changes` give a budget, and begin
     those it never came to, whose configs have the hash `key`."""
     group = find_group(selector)
-    more = any(word.startswith("max_timesteps=") for word in changes)
+    has_budget = any(word.startswith("max_timesteps=") for word in changes)
     jobs, plan = [], read_plan(group)
-    keys: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
+    keys_by_seed: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
     for standing in standings(group):
         if standing.run is None:
             words = changed(standing.words, changes)
-            keys[standing.words, standing.seed] = (
+            keys_by_seed[standing.words, standing.seed] = (
                 key(words, standing.seed) if changes and standing.key else standing.key
             )
-            begun = standing._replace(words=tuple(words), key=keys[standing.words, standing.seed])
-            jobs.append(_job(begun, group))
-        elif more or standing.status != "finished":
+            new_standing = standing._replace(words=tuple(words), key=keys_by_seed[standing.words, standing.seed])
+            jobs.append(_job(new_standing, group))
+        elif has_budget or standing.status != "finished":
             words = ["--resume", standing.run.id, "--quiet", *changes]
             jobs.append(SeedJob(standing.seed, tuple(words), standing.run, standing.key, standing.label))
     if changes and not jobs:
@@ -87,11 +87,13 @@ def resume_seeds(
             f"every run of group {group} is finished; a budget, --max-timesteps N, is what they can be given"
         )
     if changes and plan.parts:
-        parts = []
+        changed_parts = []
         for part in plan.parts:
-            new = tuple(keys.get((part.words, seed), old) for seed, old in part.each())
-            parts.append(SeedPart(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
-        write_plan(group, plan._replace(parts=tuple(parts)))
+            new_keys = tuple(keys_by_seed.get((part.words, seed), old_key) for seed, old_key in part.pairs())
+            changed_parts.append(
+                SeedPart(tuple(changed(part.words, changes)), part.seeds, new_keys if part.keys else ())
+            )
+        write_plan(group, plan._replace(parts=tuple(changed_parts)))
     return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
 
 
@@ -106,8 +108,11 @@ def _missed(group: str, require_goal: bool) -> int:
 
 def changed(words: Sequence[str], changes: Sequence[str]) -> list[str]:
     """The arguments of a group with `changes` in place of the earlier ones: each key occurs once."""
-    keys = {change.lstrip("-").partition("=")[0] for change in changes}
-    return [*(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys), *changes]
+    keys_by_seed = {change.lstrip("-").partition("=")[0] for change in changes}
+    return [
+        *(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys_by_seed),
+        *changes,
+    ]
 
 
 def _job(standing: Standing, group: str) -> SeedJob:
@@ -117,14 +122,9 @@ def _job(standing: Standing, group: str) -> SeedJob:
 
 
 def _train(
-    program: Sequence[str],
-    group: str,
-    jobs: Sequence[SeedJob],
-    workers: int,
-    watchers: Sequence[Watcher],
-    pool: Pool,
+    program: Sequence[str], group: str, jobs: Sequence[SeedJob], workers: int, watchers: Sequence[Watcher], pool: Pool
 ) -> int:
-    worst, ended_well = 0, 0
+    worst_code, ended_well = 0, 0
 
     def began(index: int) -> None:
         for watcher in watchers:
@@ -134,25 +134,29 @@ def _train(
         for watcher in watchers:
             watcher.look()
 
-    with Noted() as noted:
+    with Noted() as noted_signal:
         try:
             for watcher in watchers:
                 watcher.begin(group, jobs, min(workers, len(jobs)))
             commands = [[*program, *job.words] for job in jobs]
-            share = {CORES_VARIABLE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}
-            for done in pool(commands, workers, share, meanwhile=look, stop=lambda: noted.number, began=began):
+            core_limit = {CORES_VARIABLE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}
+            for finished in pool(
+                commands, workers, core_limit, meanwhile=look, stop=lambda: noted_signal.number, began=began
+            ):
                 # ended by a signal: Popen says -number, shells and we say 128 + number
-                code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-                lines = done.output_tail.strip().splitlines() or [f"ended with code {code} and no word"]
-                worst, ended_well = max(worst, code), ended_well + (code == 0)
+                exit_code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
+                lines = finished.output_tail.strip().splitlines() or [f"ended with code {exit_code} and no word"]
+                worst_code, ended_well = max(worst_code, exit_code), ended_well + (exit_code == 0)
                 for watcher in watchers:
-                    watcher.ended(done.index, code, lines[-1])
+                    watcher.ended(finished.index, exit_code, lines[-1])
         except BaseException:
             for watcher in watchers:
                 watcher.end(group, None)
             raise
         unfinished = len(jobs) - ended_well
-        ending = Ending(unfinished, len(jobs), name_of(noted.number) if noted.number and unfinished else "")
+        ending = Ending(
+            unfinished, len(jobs), name_of(noted_signal.number) if noted_signal.number and unfinished else ""
+        )
         for watcher in watchers:
             watcher.end(group, ending)
-        return 0 if not unfinished else 128 + noted.number if noted.number else worst
+        return 0 if not unfinished else 128 + noted_signal.number if noted_signal.number else worst_code

@@ -82,13 +82,13 @@ class Nursery:
         """Take in what it says; wait for something where `seconds` is None."""
         while not self._gone and select.select([self._socket], [], [], seconds)[0]:
             try:
-                told = self._socket.recv(LARGEST)
+                data = self._socket.recv(LARGEST)
             except ConnectionError:
-                told = b""
-            if not told:
+                data = b""
+            if not data:
                 self._gone = True
                 return
-            message = json.loads(told)
+            message = json.loads(data)
             if "code" in message:
                 self._codes[message["pid"]] = message["code"]
             elif "pid" in message:
@@ -126,8 +126,8 @@ _early: dict[tuple[str, ...], Nursery] = {}  # by program: what this process has
 
 def nursery_of(program: Sequence[str], words: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Nursery:
     """The one that this process has forked for this program, or a process of its own."""
-    if cwd is None and (found := _early.pop(tuple(program), None)):
-        return found
+    if cwd is None and (early := _early.pop(tuple(program), None)):
+        return early
     ours, theirs = _line()
     with theirs:
         process = subprocess.Popen(
@@ -140,11 +140,9 @@ def nursery_of(program: Sequence[str], words: Sequence[str], env: Mapping[str, s
 
 
 def words_of(
-    argv: list[str],
-    load: Callable[[list[str]], object],
-    early: Callable[[list[str]], Sequence[str]] = lambda argv: (),
+    argv: list[str], load: Callable[[list[str]], object], early: Callable[[list[str]], Sequence[str]] = lambda argv: ()
 ) -> list[str]:
-    """What this process is to do: `argv`, or, of a nursery, in each of its forks the words of that fork's command.
+    """The task of this process: `argv`, or, of a nursery, in each of its forks the words of that fork's command.
 
     `load` is told the words of one of them before the first fork; what it loads, none of them loads again. `early`: the
     program that this process is about to run several times, which then is forked from what is imported here.
@@ -199,10 +197,10 @@ def _serve(number: int) -> list[str]:
                 _tell(line, pid=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
             if not heard:
                 continue
-            told, outputs, _, _ = socket.recv_fds(line, LARGEST, 1)
-            if not told:
+            data, outputs, _, _ = socket.recv_fds(line, LARGEST, 1)
+            if not data:
                 os._exit(0)
-            mine = os.getpid()
+            parent_pid = os.getpid()
             pid = os.fork()
             if not pid:
                 break
@@ -210,8 +208,8 @@ def _serve(number: int) -> list[str]:
             os.close(outputs[0])
             running += 1
             _tell(line, pid=pid)
-    asked = json.loads(told)
-    return _begin(asked["words"], asked["env"], outputs[0], mine)
+    request = json.loads(data)
+    return _begin(request["words"], request["env"], outputs[0], parent_pid)
 
 
 def _begin(words: list[str], env: Mapping[str, str | None], output: int, parent: int) -> list[str]:

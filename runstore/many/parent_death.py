@@ -31,8 +31,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def tied() -> Callable[[], None] | None:
-    """The same as Popen's preexec_fn, for a child before it becomes its command. Not for a process with threads: what
-    they held when it was forked stays locked in the child, which may wait for it for ever."""
+    """A preexec_fn for Popen that ties a child to us, before it becomes its command. Not for a process with threads:
+    what they held when it was forked stays locked in the child, which may wait for it for ever."""
     if _prctl is None:
         return None
     parent = os.getpid()
@@ -40,7 +40,7 @@ def tied() -> Callable[[], None] | None:
 
 
 def wrapped(command: Sequence[str]) -> list[str]:
-    """The same as a command, for processes with threads."""
+    """The command, tied to us, for processes with threads."""
     return [sys.executable, "-P", __file__, str(os.getpid()), *command]
 
 

@@ -40,10 +40,10 @@ class Child(NamedTuple):
 
     @property
     def code(self) -> int:
-        """Of one that has ended."""
-        code = self.process.returncode
-        assert code is not None
-        return code
+        """Exit code of a child that has ended."""
+        return_code = self.process.returncode
+        assert return_code is not None
+        return return_code
 
 
 def run_all(
@@ -67,17 +67,17 @@ def run_all(
 
     Ctrl-C, an error, or closing this generator ends the children (and theirs) before it passes on.
     """
-    begun = 0
+    started_count = 0
     running: dict[int, Child] = {}
     deadline = 0.0  # until which those that were asked to end may live
     program = program if len(commands) > 1 else ()
     start = Start({**os.environ, **(env or {})}, program, commands[0][len(program) :] if commands else ())
     try:
-        while running or (begun < len(commands) and not deadline):
-            while begun < len(commands) and not deadline and len(running) < max(1, workers) and start.settled:
-                running[begun] = start(commands[begun])
-                began(begun)
-                begun += 1
+        while running or (started_count < len(commands) and not deadline):
+            while started_count < len(commands) and not deadline and len(running) < max(1, workers) and start.settled:
+                running[started_count] = start(commands[started_count])
+                began(started_count)
+                started_count += 1
             ended = [index for index, child in running.items() if child.process.poll() is not None]
             for index in ended:
                 child = running.pop(index)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from stride.config.extras import LOCAL
 from stride.runstore.many.nursery import FLAG as NURSERY
 from stride.runstore.many.nursery import REAP
-from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, run_all, tail_of
+from stride.runstore.many.process_pool import GRACE, POLL, Finished, Start, end_all, run_all, tail_of
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_lock import LockLostError
 from stride.utils.places import ROOT
@@ -43,13 +43,6 @@ _checked: set[str] = set()  # files by which this worker was found to share what
 _awaited: list[Any] = []  # what we have asked of nodes before there were commands
 
 
-class Needs(NamedTuple):
-    """Resources that a task takes on its node."""
-
-    cpus: int
-    gpus: int
-
-
 class NodeContract(NamedTuple):
     """A file and versions that every node must share with us."""
 
@@ -58,31 +51,24 @@ class NodeContract(NamedTuple):
     facts: dict[str, str]
 
 
-class Errand(NamedTuple):
-    """The input of a task; it travels as a plain tuple, which can be read without our code."""
-
-    command: list[str]
-    program: list[str]
-    env: dict[str, str]
-    cwd: str
-    here: tuple[Any, ...]
-
-
 class RayPool:
     """A cluster that we are connected to."""
 
-    def __init__(self, ray: Any, needs: Needs, here: NodeContract) -> None:
-        self._ray, self._needs, self._here = ray, needs, here
-        self._remote = ray.remote(_there("perform")).options(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=0)
+    def __init__(self, ray: Any, cpus: int, gpus: int, contract: NodeContract) -> None:
+        """`cpus`, `gpus`: what each command takes on its node."""
+        self._ray, self._cpus, self._gpus = ray, cpus, gpus
+        self._contract = tuple(contract)  # plain, as it travels to nodes and is read without our code
+        self._remote = ray.remote(_on_node("perform")).options(num_cpus=cpus, num_gpus=gpus, max_retries=0)
 
     @property
     def workers(self) -> int:
         """How many commands it runs at a time."""
-        nodes = [node["Resources"] for node in _alive(self._ray)]
-        rooms = [int(node.get("CPU", 0) // self._needs.cpus) for node in nodes]
-        if self._needs.gpus:
-            rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
-        return sum(rooms)
+        total = 0
+        for node in _alive(self._ray):
+            resources = node["Resources"]
+            capacity = int(resources.get("CPU", 0) // self._cpus)
+            total += min(capacity, int(resources.get("GPU", 0))) if self._gpus else capacity
+        return total
 
     def run_all(
         self,
@@ -96,55 +82,59 @@ class RayPool:
     ) -> Generator[Finished, None, None]:
         """As process_pool.run_all, but for `workers`: the cluster says how many. Tried again where a node or a worker
         died, and after exit codes of runs that were saved and are to go on; never after another."""
-        ray, waiting = self._ray, list[int]()
-        given = {**_carried(), **(env or {}), CORES_VARIABLE: str(self._needs.cpus)}
-        tries: dict[int, int] = {}
-        running: dict[Any, int] = {}
-        room, looked, deadline = 0, float("-inf"), 0.0
-        last_room = time.monotonic()  # when there was room for a command
+        environment = {**_carried(), **(env or {}), CORES_VARIABLE: str(self._cpus)}
+        waiting: list[int] = []
+        try_counts: dict[int, int] = {}  # by index of the command
+        running: dict[Any, int] = {}  # by reference of the task, the index of its command
+        capacity = 0
+        checked_at, deadline = float("-inf"), 0.0
+        last_capacity_at = time.monotonic()  # when there was space for a command
         try:
-            while waiting or running or (len(tries) < len(commands) and not deadline):
-                while len(tries) < len(commands) and not deadline:
-                    waiting.insert(0, len(tries))
-                    tries[len(tries)] = 0
-                if time.monotonic() - looked > LOOK:
-                    room, looked = self.workers, time.monotonic()
-                    if room or running:
-                        last_room = looked
-                    elif looked - last_room > EMPTY:
+            while waiting or running or (len(try_counts) < len(commands) and not deadline):
+                while len(try_counts) < len(commands) and not deadline:
+                    waiting.insert(0, len(try_counts))
+                    try_counts[len(try_counts)] = 0
+                if time.monotonic() - checked_at > LOOK:
+                    capacity = self.workers
+                    checked_at = time.monotonic()
+                    if capacity or running:
+                        last_capacity_at = checked_at
+                    elif checked_at - last_capacity_at > EMPTY:
                         raise UserError(f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command goes on")
-                while waiting and len(running) < room:
+                while waiting and len(running) < capacity:
                     index = waiting.pop()
-                    errand = Errand([*commands[index]], [*program], given, os.getcwd(), tuple(self._here))
-                    running[self._remote.remote(tuple(errand))] = index
-                    tries[index] += 1
-                    if tries[index] == 1:
+                    task = [*commands[index]], [*program], environment, os.getcwd(), self._contract
+                    running[self._remote.remote(*task)] = index
+                    try_counts[index] += 1
+                    if try_counts[index] == 1:
                         began(index)
-                ended = ray.wait([*running], timeout=POLL)[0] if running else []
-                for reference in ended:
-                    index, (code, output) = running.pop(reference), self._result(reference)
-                    if code in AGAIN and tries[index] < TRIES and not deadline:
+                finished = self._ray.wait([*running], timeout=POLL)[0] if running else []
+                for reference in finished:
+                    index = running.pop(reference)
+                    exit_code, output_tail = self._result(reference)
+                    if exit_code in AGAIN and try_counts[index] < TRIES and not deadline:
                         waiting.append(index)
                     else:
-                        yield Finished(index, code, output)
+                        yield Finished(index, exit_code, output_tail)
                 if not deadline and stop():
-                    deadline, waiting = time.monotonic() + 2 * GRACE, []
+                    deadline = time.monotonic() + 2 * GRACE
+                    waiting = []
                     self._cancel([*running], force=False)
                 elif deadline and time.monotonic() > deadline:
                     self._cancel([*running], force=True)
-                if not ended:
+                if not finished:
                     meanwhile()
                     if not running:
                         time.sleep(POLL)
         finally:
             self._cancel([*running], force=False)
             if running:
-                ray.wait([*running], num_returns=len(running), timeout=2 * GRACE)
+                self._ray.wait([*running], num_returns=len(running), timeout=2 * GRACE)
 
     def _result(self, reference: Any) -> tuple[int, str]:
         errors = self._ray.exceptions
         try:
-            code, output = self._ray.get(reference)
+            exit_code, output_tail = self._ray.get(reference)
         except errors.TaskCancelledError:
             return STOPPED, "stopped"
         except errors.RayTaskError as error:
@@ -153,7 +143,7 @@ class RayPool:
             raise  # ours to mend
         except errors.RayError as error:  # its worker or its node is gone
             return STOPPED, f"its node died: {type(error).__name__}"
-        return code, output
+        return exit_code, output_tail
 
     def _cancel(self, references: list[Any], force: bool) -> None:
         for reference in references:
@@ -163,19 +153,19 @@ class RayPool:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
         if _awaited:  # Ray gives what follows to the worker that was idle last, and would else boot another
             self._ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
-        nodes = _asked_of_all(self._ray, _there("differing"), tuple(self._here))
-        asked = {reference: (node["NodeID"], node["NodeManagerAddress"]) for reference, node in nodes.items()}
-        silent = self._ray.wait([*asked], num_returns=len(asked), timeout=CHECK)[1]
-        for reference, (node_id, address) in asked.items():
-            if reference in silent:
+        nodes_by_task = _call_on_all(self._ray, "differing", *self._contract)
+        silent_nodes = self._ray.wait([*nodes_by_task], num_returns=len(nodes_by_task), timeout=CHECK)[1]
+        for reference, node in nodes_by_task.items():
+            address = node["NodeManagerAddress"]
+            if reference in silent_nodes:
                 raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
             try:
                 difference = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                if node_id not in [node["NodeID"] for node in _alive(self._ray)]:
+                if node["NodeID"] not in [living["NodeID"] for living in _alive(self._ray)]:
                     continue  # it died before we asked, and Ray notices half a minute later
-                why = str(getattr(error, "cause", error)).strip().splitlines()[-1]
-                raise UserError(f"node {address} of the Ray cluster cannot run Stride: {why}") from error
+                reason = str(getattr(error, "cause", error)).strip().splitlines()[-1]
+                raise UserError(f"node {address} of the Ray cluster cannot run Stride: {reason}") from error
             if difference:
                 raise UserError(f"node {address} of the Ray cluster {difference}")
 
@@ -187,29 +177,30 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
     UserError where there is none, or one of its nodes differs.
     """
     ray = _reached(where)
-    root = runs_root()
-    root.mkdir(parents=True, exist_ok=True)
-    note = root / f".ray-{secrets.token_hex(8)}"
+    runs_folder = runs_root()
+    runs_folder.mkdir(parents=True, exist_ok=True)
+    shared_file = runs_folder / f".ray-{secrets.token_hex(8)}"
+    token = secrets.token_hex(8)
     try:
-        note.write_text(token := secrets.token_hex(8))
-        pool = RayPool(ray, Needs(cpus, gpus), NodeContract(str(note), token, facts()))
+        shared_file.write_text(token)
+        pool = RayPool(ray, cpus, gpus, NodeContract(str(shared_file), token, facts()))
         if not pool.workers:
             raise UserError(f"no node of the Ray cluster has {cpus} CPUs{f' and {gpus} GPUs' * bool(gpus)}")
         pool.check_nodes()
         yield pool
     finally:
-        note.unlink(missing_ok=True)
+        shared_file.unlink(missing_ok=True)
         ray.shutdown()
 
 
 def reach(argv: Sequence[str]) -> None:
     """Connect to the cluster that such a command of train.py would use, before it is read, and have each node load what
     its runs need meanwhile. What is wrong with the words is said by who reads them, with the cluster by `connected`."""
-    words = " ".join(argv).replace("--on=", "--on ").split()
-    if ("--on", "ray") in pairwise(words) and not {NURSERY, "--detach"} & {*words}:
+    arguments = " ".join(argv).replace("--on=", "--on ").split()
+    if ("--on", "ray") in pairwise(arguments) and not {NURSERY, "--detach"} & {*arguments}:
         with suppress(UserError):
-            told = program_of("train"), [*argv], os.getcwd(), _carried()
-            _awaited.extend(_asked_of_all(_reached("ray"), _there("load_ahead"), *told))
+            ray = _reached("ray")
+            _awaited.extend(_call_on_all(ray, "load_ahead", program_of("train"), [*argv], os.getcwd(), _carried()))
 
 
 def _reached(where: str) -> Any:
@@ -226,26 +217,31 @@ def _reached(where: str) -> Any:
         raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'") from error
     if ray.is_initialized():
         return ray
-    more: dict[str, Any] = {"address": "auto"} if where == "ray" else {"address": "local", "include_dashboard": False}
+    options: dict[str, Any] = {"address": "auto"}
+    if where == "ray:local":
+        options = {"address": "local", "include_dashboard": False}
     try:
         with chdir(_home()):  # Ray puts the present folder before all others that its workers import from
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **options)
     except ConnectionError as error:
-        how = "RAY_ADDRESS names one, `ray start --head` makes one, --on ray:local makes one for this command"
-        raise UserError(f"--on ray: there is no Ray cluster here; {how}") from error
+        raise UserError(
+            "--on ray: there is no Ray cluster here; RAY_ADDRESS names one, `ray start --head` makes one, "
+            "--on ray:local makes one for this command"
+        ) from error
     return ray
 
 
-def _asked_of_all(ray: Any, function: Callable[..., Any], *told: Any) -> dict[Any, dict[str, Any]]:
-    """References to what it will answer on each node that has a CPU to run anything; the nodes by them."""
+def _call_on_all(ray: Any, name: str, *arguments: Any) -> dict[Any, dict[str, Any]]:
+    """Call this function of this module on each node that has a CPU: the nodes by the references to their results."""
     affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    asked = {}
+    function = ray.remote(_on_node(name))
+    node_of = {}
     for node in _alive(ray):
         if node["Resources"].get("CPU"):
-            there = affinity(node["NodeID"], soft=False)
-            pinned = ray.remote(function).options(num_cpus=0, max_retries=1, scheduling_strategy=there)
-            asked[pinned.remote(*told)] = node
-    return asked
+            strategy = affinity(node["NodeID"], soft=False)
+            pinned = function.options(num_cpus=0, max_retries=1, scheduling_strategy=strategy)
+            node_of[pinned.remote(*arguments)] = node
+    return node_of
 
 
 def _alive(ray: Any) -> list[dict[str, Any]]:
@@ -260,35 +256,33 @@ def facts() -> dict[str, str]:
     return {"code": source_hash(), "processor": NAME, **versions()}
 
 
-def differing(sent: tuple[Any, ...]) -> str:
-    """How this node differs from who sent that Here, "" for not at all."""
-    here = NodeContract(*sent)
+def differing(file: str, token: str, expected_facts: Mapping[str, str]) -> str:
+    """How this node differs from a NodeContract, "" for not at all."""
     try:
-        token = Path(here.file).read_text()
+        node_token = Path(file).read_text()
     except OSError:
-        return f"does not read {here.file}, just written: the folder of runs (STRIDE_RUNS) is not shared with it"
-    if token != here.token:
-        return f"reads another {here.file}: the folder of runs (STRIDE_RUNS) is not shared with it"
-    local_facts = facts()
-    apart = [
-        f"{key} {local_facts.get(key)!r} where {expected!r} is here"
-        for key, expected in here.facts.items()
-        if local_facts.get(key) != expected
-    ]
-    return f"differs, so that bits would: {', '.join(apart)}" if apart else ""
+        return f"does not read {file}, just written: the folder of runs (STRIDE_RUNS) is not shared with it"
+    if node_token != token:
+        return f"reads another {file}: the folder of runs (STRIDE_RUNS) is not shared with it"
+    differences = []
+    for key, expected in expected_facts.items():
+        node_value = facts().get(key)
+        if node_value != expected:
+            differences.append(f"{key} {node_value!r} where {expected!r} is here")
+    return f"differs, so that bits would: {', '.join(differences)}" if differences else ""
 
 
 def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> Start:
     """In a worker: how it starts commands of this program; the first time a nursery begins to load what they need."""
-    name = (*program, cwd)
-    if name not in _starts:
-        there = cwd if Path(cwd).is_dir() else str(ROOT)
-        _starts[name] = Start(_environment(env), program, words, there, threads=True)
-    return _starts[name]
+    start_key = (*program, cwd)
+    if start_key not in _starts:
+        folder = cwd if Path(cwd).is_dir() else str(ROOT)
+        _starts[start_key] = Start(_environment(env), program, words, folder, threads=True)
+    return _starts[start_key]
 
 
 def load_ahead(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-    """In a worker, before there are commands: the same, and what will be asked soon."""
+    """In a worker, before there are commands: prepare how they are started, and the facts that will be asked soon."""
     start = load(program, words, cwd, env)
     facts()
     settled(start)
@@ -299,30 +293,27 @@ def settled(start: Start) -> None:
         time.sleep(REAP)
 
 
-def perform(sent: tuple[Any, ...]) -> tuple[int, str]:
-    """In a worker: run the command of an Errand; what ends this worker ends it, too."""
-    errand = Errand(*sent)
-    here, child = NodeContract(*errand.here), None
-    if here.file not in _checked:
-        if apart := differing(here):
-            return 1, f"error: this node {apart}"
-        _checked.add(here.file)
-    start = load(errand.program, errand.command[len(errand.program) :], errand.cwd, errand.env)
+def perform(
+    command: list[str], program: list[str], env: dict[str, str], cwd: str, contract: tuple[str, str, dict[str, str]]
+) -> tuple[int, str]:
+    """In a worker: run this command; what ends this worker ends it, too."""
+    child_process = None
+    if contract[0] not in _checked:
+        if difference := differing(*contract):
+            return 1, f"error: this node {difference}"
+        _checked.add(contract[0])
+    start = load(program, command[len(program) :], cwd, env)
     try:
         settled(start)
-        child = start(errand.command, _environment(errand.env))
-        while child.process.poll() is None:
+        child_process = start(command, _environment(env))
+        while child_process.process.poll() is None:
             time.sleep(REAP)
     except KeyboardInterrupt:  # so Ray cancels a task
-        if child is None:
+        if child_process is None:
             return STOPPED, "stopped"
-        end_all([child], keep=True)
-    return _code(child), tail_of(child.output)
-
-
-def _code(child: Child) -> int:
-    """As a shell has it: Ray's own deaths are told otherwise."""
-    return child.code if child.code >= 0 else 128 - child.code
+        end_all([child_process], keep=True)
+    exit_code = child_process.code if child_process.code >= 0 else 128 - child_process.code  # as a shell has it
+    return exit_code, tail_of(child_process.output)
 
 
 def _carried() -> dict[str, str]:
@@ -345,16 +336,16 @@ def _home() -> str:
     return str(ROOT)
 
 
-def _there(name: str) -> Callable[..., Any]:
-    """That function of this module, found where this checkout lies: a function in a function travels whole, with
-    nothing imported, and what it is told and answers is plain."""
-    home = _home()
+def _on_node(name: str) -> Callable[..., Any]:
+    """A function that calls this one of this module, imported from this checkout: a function in a function travels
+    as a value, with nothing imported; its arguments and results are plain data."""
+    project_root = _home()
 
-    def run(*told: Any) -> Any:
-        sys.path[:0] = [home] if home not in sys.path else []
+    def run(*arguments: Any) -> Any:
+        sys.path[:0] = [project_root] if project_root not in sys.path else []
         from stride.runstore.many import ray_pool
 
-        return vars(ray_pool)[name](*told)
+        return vars(ray_pool)[name](*arguments)
 
     return run
 

@@ -69,9 +69,9 @@ class Journal:
         self._spaces, self._method, self._seed = spaces, method, seed
         self._ranges = {space.key: self._range(space) for space in spaces}
         self._direction = "maximize" if maximize else "minimize"
-        file = self._optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"), NoLock())
+        backend = self._optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"), NoLock())
         self._study: Any = self._optuna.create_study(
-            storage=self._optuna.storages.JournalStorage(file), study_name=folder.name, direction=self._direction,
+            storage=self._optuna.storages.JournalStorage(backend), study_name=folder.name, direction=self._direction,
             load_if_exists=True,
         )  # fmt: skip
 
@@ -87,8 +87,8 @@ class Journal:
         """One more trial."""
         number = len(self._study.get_trials(deepcopy=False))
         params = grid(self._spaces)[number] if self._method == "grid" else self._asked(number)
-        facts = {"params": params, "distributions": self._ranges, "user_attrs": {"bound": bound}}
-        self._study.add_trial(self._frozen(RUNNING, **facts))
+        trial_fields = {"params": params, "distributions": self._ranges, "user_attrs": {"bound": bound}}
+        self._study.add_trial(self._frozen(RUNNING, **trial_fields))
 
     def send(self, number: int, bound: int) -> None:
         """It goes on to so many env steps."""
@@ -96,9 +96,9 @@ class Journal:
 
     def reached(self, number: int, bound: int, value: float, runs: Sequence[str]) -> None:
         """It is where it was sent to."""
-        live = self._live(number)
-        live.set_user_attr("runs", [*runs])
-        live.report(value, bound)
+        live_trial = self._live(number)
+        live_trial.set_user_attr("runs", [*runs])
+        live_trial.report(value, bound)
 
     def tell(self, number: int, state: str, value: float | None = None) -> None:
         """How it ended; said once of a trial."""
@@ -114,17 +114,17 @@ class Journal:
         samplers, seed = self._optuna.samplers, self._seed * 10_007 + number
         sampler = samplers.TPESampler(seed=seed) if self._method == "bayes" else samplers.RandomSampler(seed=seed)
         history = self._optuna.create_study(direction=self._direction, sampler=sampler)
-        for trial, stored in zip(self.trials, self._study.get_trials(), strict=True):
+        for trial, stored_trial in zip(self.trials, self._study.get_trials(), strict=True):
             if trial.values:
-                facts = {"params": stored.params, "distributions": stored.distributions}
-                history.add_trial(self._frozen(COMPLETE, **facts, value=trial.last))
+                trial_fields = {"params": stored_trial.params, "distributions": stored_trial.distributions}
+                history.add_trial(self._frozen(COMPLETE, **trial_fields, value=trial.last))
             else:
-                history.add_trial(stored)
-        asked: dict[str, Any] = history.ask(self._ranges).params
-        return asked
+                history.add_trial(stored_trial)
+        proposed: dict[str, Any] = history.ask(self._ranges).params
+        return proposed
 
-    def _frozen(self, state: str, **facts: Any) -> Any:
-        return self._optuna.trial.create_trial(state=self._optuna.trial.TrialState[state], **facts)
+    def _frozen(self, state: str, **trial_fields: Any) -> Any:
+        return self._optuna.trial.create_trial(state=self._optuna.trial.TrialState[state], **trial_fields)
 
     def _live(self, number: int) -> Any:
         """The trial as it was when it was asked for, by whichever process."""

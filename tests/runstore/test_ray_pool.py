@@ -52,10 +52,10 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 def test_a_node_that_sees_other_files_or_has_other_code_says_so(tmp_path):
     (tmp_path / "note").write_text("x")
     same = ray_pool.NodeContract(str(tmp_path / "note"), "x", ray_pool.facts())
-    assert ray_pool.differing(same) == ""
-    assert "is not shared with it" in ray_pool.differing(same._replace(token="y"))
-    assert "does not read" in ray_pool.differing(same._replace(file=str(tmp_path / "other")))
-    other = ray_pool.differing(same._replace(facts={**same.facts, "code": "abc", "torch": "1.0"}))
+    assert ray_pool.differing(*same) == ""
+    assert "is not shared with it" in ray_pool.differing(*same._replace(token="y"))
+    assert "does not read" in ray_pool.differing(*same._replace(file=str(tmp_path / "other")))
+    other = ray_pool.differing(*same._replace(facts={**same.facts, "code": "abc", "torch": "1.0"}))
     assert "code" in other and "torch" in other and "'abc' where" not in other and "where 'abc' is here" in other
 
 
