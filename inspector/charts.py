@@ -96,12 +96,12 @@ def constant(points: Curve) -> float | None:
 
 def _line_object(line: Line) -> dict[str, object]:
     """The line as charts.js reads it; empty entries are left out."""
-    optional = {"lo": _rounded(line.low), "hi": _rounded(line.high), "run": line.run, "axis": line.axis}
-    return {
+    entries = {
         "name": line.name, "c": line.colour, "x": _rounded([point.x for point in line.points]),
-        "y": _rounded([point.y for point in line.points]), **{key: value for key, value in optional.items() if value},
-        **({"thin": True} if line.thin else {}),
+        "y": _rounded([point.y for point in line.points]), "lo": _rounded(line.low), "hi": _rounded(line.high),
+        "run": line.run, "axis": line.axis, "thin": line.thin,
     }  # fmt: skip
+    return {entry_name: value for entry_name, value in entries.items() if value or entry_name == "name"}
 
 
 def _drawable(line: Line, most: int) -> Line:

@@ -138,14 +138,14 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     verdicts = []
     for verdict, number in Counter(run_brief.verdict for run_brief in members if run_brief.result).most_common():
         verdicts += [verdict_badge(verdict), f" {number} of {count} "]
-    started = [run_brief.started for run_brief in members if run_brief.started is not None]
+    last_start = max(run_brief.started or 0.0 for run_brief in members)
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare all of {first.group}")),
         tag("td", fold, tag("button", brief_text(first.variant), class_="link", type="button"), f" {count} seeds"),
         tag("td", *statuses),
         tag("td", *verdicts),
-        _started(max(started, default=None)),
+        _started(last_start or None),
         middle_cell("took", duration),
         _number(_seed_range([run_brief.seed for run_brief in members if run_brief.seed is not None])),
         middle_cell("steps", "{:,.0f}".format),

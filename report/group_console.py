@@ -106,7 +106,12 @@ class GroupConsole(Watcher):
         result = read_group(group)
         if self._in_place and self._jobs:
             self._print(self._header, "")
-        self._print_all_results()
+        if self._in_place:
+            self._print_table()
+        else:
+            for seed_row in self._rows[self._printed :]:  # they waited for a seed before them
+                if seed_row.ended:
+                    self._print_result(seed_row)
         if not self._quiet and self._jobs:
             self._print("")
         parts = result.parts
@@ -129,13 +134,8 @@ class GroupConsole(Watcher):
         elif not self._quiet:
             self._print(f"  compare   {PLAY} --run-id group:{group}", f"  group {group}", "")
 
-    def _print_all_results(self) -> None:
-        """The final table, or the results that waited for a seed before them."""
-        if not self._in_place:
-            for seed_row in self._rows[self._printed :]:
-                if seed_row.ended:
-                    self._print_result(seed_row)
-            return
+    def _print_table(self) -> None:
+        """The final table, and below it why seeds failed."""
         for seed_row in self._rows:
             if seed_row.state == "waiting":
                 seed_row.state = "not begun"
