@@ -97,7 +97,8 @@ def _difference_limits(values: Sequence[float], first: Sequence[float]) -> tuple
 
 
 def _differences(groups: Groups) -> dict[str, tuple[str, ...]]:
-    return differences([group.facts for group in groups])
+    different = differences([group.facts for group in groups], missing="null")
+    return dict(sorted(different.items()))
 
 
 def comparison_data(groups: Groups, how: str) -> dict[str, Any]:

@@ -76,12 +76,12 @@ def write_picture(runs: Runs, metrics: Names, file: str) -> None:
     )
 
 
-def differences(all_facts: Sequence[Facts]) -> dict[str, tuple[str, ...]]:
+def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str, tuple[str, ...]]:
     """Keys of the configs on which runs do not agree, in the order of the first config, with the value of each run."""
     configs = [mapping(facts.get("config")) for facts in all_facts]
     result = {}
     for config_key in dict.fromkeys(config_key for config in configs for config_key in config):
-        values = tuple(written(config[config_key]) if config_key in config else "(none)" for config in configs)
+        values = tuple(written(config[config_key]) if config_key in config else missing for config in configs)
         if len({*values}) > 1 and config_key not in {*IDENTITY, "seed"}:
             result[config_key] = values
     return result
