@@ -8,16 +8,16 @@ import io
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from stride.inspector.compare import choices, chosen, compare, first_choice
 from stride.inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
-from stride.inspector.guard import App, Guard, is_any, names_of, one_a_minute
+from stride.inspector.guard import Guard, is_any, names_of, one_a_minute
 from stride.inspector.markup import safe
 from stride.inspector.rooms import COMING, MODES, WELCOME, Rooms
 from stride.inspector.runs import PAGE
@@ -34,36 +34,11 @@ LATE = ("Episode", "Videos", "Report", "Config & Model")  # rooms that are made 
 SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "page.js")
 ASK = "window.strideAskDream = (key, step) => trigger('input', { key, step });"
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
-
-
-class Served(Protocol):
-    """Gradio's ASGI application, as far as it is used here."""
-
-    middleware_stack: App
-
-
-class Event(Protocol):
-    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`), filters.js of what is
-    looked for (`words`) and what is to be compared (`runs`), dreams.js of a `step` of the recording `key`."""
-
-    value: object
-    run: object
-    runs: Iterable[object]
-    words: object
-    key: object
-    step: object
-
-
-class Component(Protocol):
-    """A part of the page, or all of it: Gradio gives it its listeners (`change`, `select`, `load`) once loaded."""
-
-    def __getattr__(self, listener: str) -> Callable[..., Any]: ...
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(self, *_: object) -> None: ...
+Event = Any
+"""Gradio's EventData: `value` of a tab, what runs.js sends of a press on a row (`run`), filters.js of what is looked
+for (`words`) and what is to be compared (`runs`), dreams.js of a `step` of the recording `key`."""
+Component = Any
+"""A part of the page, or all of it."""
 
 
 def load_gradio() -> Any:
@@ -108,7 +83,7 @@ class Inspector:
         names = names_of(host, port)
 
         @contextlib.asynccontextmanager
-        async def guarded(app: Served) -> AsyncIterator[None]:
+        async def guarded(app: Any) -> AsyncIterator[None]:
             door = EventDoor(app.middleware_stack, self.demo, self.fields)
             app.middleware_stack = Guard(door, names, is_any(host))  # outermost: before all of Gradio
             yield
@@ -146,7 +121,8 @@ class Inspector:
         with gr.Blocks(title="Stride inspector", analytics_enabled=False) as demo:
             with gr.Row(elem_id="head"):
                 gr.HTML("<div id='title'><h1>Stride</h1><span>inspector</span></div>", scale=1)
-                run = gr.Dropdown(self._ids(), show_label=False, value=self.run_id or None, allow_custom_value=True,
+                ids = self.rooms.runs.ids()
+                run = gr.Dropdown(ids, show_label=False, value=self.run_id or None, allow_custom_value=True,
                                   elem_id="run", scale=3, container=False, label="run")  # fmt: skip
             # outside of the tabs: Gradio numbers everything in them as a tab
             self.seen, self.room, self.most = gr.State(("", "")), gr.State(TABS[0]), gr.State(PAGE)
@@ -235,28 +211,25 @@ class Inspector:
         late = [player, videos, report, network]
         tab_functions = dict(zip(LATE, (rooms.recorded, rooms.videos, rooms.report, rooms.model), strict=True))
 
-        def opened(tab_name: str | None, room: str) -> Any:
-            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(tab_name)) if tab_name else ())]
-            files = gr.Dropdown(choices=choices, value="best")
-            return (
-                rooms.overview(tab_name),
-                files,
-                *(tab_functions[tab](tab_name) if tab == room else COMING for tab in LATE),
-            )
+        def opened(run_id: str | None, room: str) -> Any:
+            epochs = rooms.checkpoints(rooms.runs.find(run_id)) if run_id else []
+            files = gr.Dropdown(choices=[*LINKS, *epochs], value="best")
+            pages = [tab_functions[tab_name](run_id) if tab_name == room else COMING for tab_name in LATE]
+            return rooms.overview(run_id), files, *pages
 
-        def recorded(tab_name: str, *how: Any) -> Any:
-            return rooms.episode(tab_name, *how), rooms.videos(tab_name)
+        def recorded(run_id: str, *inputs: Any) -> Any:
+            return rooms.episode(run_id, *inputs), rooms.videos(run_id)
 
         outputs = [overview, inputs[0], *late]
-        demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
-        run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
+        for trigger in (demo.load, run.change):
+            trigger(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         # the page may be older than the newest run
-        run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
+        run.focus(lambda: gr.Dropdown(choices=rooms.runs.ids()), None, run, **QUIET)
         for tab_name, room in zip(LATE, late, strict=True):
             tabs[tab_name].select(tab_functions[tab_name], run, room, **QUIET)
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
-        record.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
-        record_video.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
+        for button in (record, record_video):
+            button.click(self._as_toasts(recorded), [run, *inputs], [player, videos], api_visibility="private")
         return overview
 
     def _episode_tab(self) -> tuple[list[Any], Any, Any]:
@@ -276,29 +249,28 @@ class Inspector:
         ask.input(dream, None, answer, trigger_mode="always_last", **QUIET)
         return [checkpoint, seed, mode, steps], record, player
 
-    def _ids(self) -> list[str]:
-        return self.rooms.runs.ids()
-
-    def _as_toasts(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
+    def _as_toasts(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """An error becomes a toast of one line, never a stack trace."""
 
         @wraps(act)
-        def guarded(*given: Given.args, **named: Given.kwargs) -> Made:
+        def guarded(*values: object) -> Any:
             try:
-                return act(*given, **named)
+                return act(*values)
             except UserError as error:
                 raise self.gr.Error(safe(error), print_exception=False, duration=8) from error
 
         return guarded
 
-    def _fresh(self, seen: tuple[str, str], words: str, most: int, tab_name: str | None) -> Any:
+    def _fresh(self, old_hashes: Sequence[str], words: str, most: int, tab_name: str | None) -> Any:
         """For the timer: a tab is sent only when it differs from what the page shows."""
-        page, same = self.rooms.runs.page(words, most), self.gr.skip()
+        page = self.rooms.runs.page(words, most)
         table = runs_table(page)
         overview = self.rooms.overview(tab_name)
-        now = (_print(table), _print(overview))
-        listed = (table, self.gr.Button(visible=page.goes_on)) if now[0] != seen[0] else (same, same)
-        return now if now != tuple(seen) else same, *listed, overview if now[1] != seen[1] else same
+        hashes = [sha256(html.encode()).hexdigest() for html in (table, overview)]
+        outputs = [hashes, table, self.gr.Button(visible=page.goes_on), overview]
+        is_table_new, is_overview_new = (new != old for new, old in zip(hashes, old_hashes, strict=True))
+        is_new = (is_table_new or is_overview_new, is_table_new, is_table_new, is_overview_new)
+        return [output if new else self.gr.skip() for output, new in zip(outputs, is_new, strict=True)]
 
 
 def _text(tab_name: str) -> str:
@@ -308,7 +280,3 @@ def _text(tab_name: str) -> str:
 def go_to(tab: str) -> str:
     """JavaScript that presses a tab: at once, without a way to the server and back."""
     return f"() => {{ window.strideTab('{tab}') }}"
-
-
-def _print(page: str) -> str:
-    return sha256(page.encode()).hexdigest()

@@ -89,37 +89,31 @@ def goal_text(value: float | None) -> str:
 def constant(points: Curve) -> float | None:
     """The one value of a constant curve; None where it changes or has no finite value."""
     values = [point.y for point in points if abs(point.y) < LARGEST]
-    if not values:
-        return None
-    low = min(values)
-    high = max(values)
-    return low if high - low <= 1e-12 * max(abs(low), abs(high)) else None
+    if values and max(values) - min(values) <= 1e-12 * max(map(abs, values)):
+        return min(values)
+    return None
 
 
 def _line_object(line: Line) -> dict[str, object]:
     """The line as charts.js reads it; empty entries are left out."""
-    optional = {"lo": _rounded(line.low), "hi": _rounded(line.high), "run": line.run, "axis": line.axis}
-    return {
+    entries = {
         "name": line.name, "c": line.colour, "x": _rounded([point.x for point in line.points]),
-        "y": _rounded([point.y for point in line.points]), **{key: value for key, value in optional.items() if value},
-        **({"thin": True} if line.thin else {}),
+        "y": _rounded([point.y for point in line.points]), "lo": _rounded(line.low), "hi": _rounded(line.high),
+        "run": line.run, "axis": line.axis, "thin": line.thin,
     }  # fmt: skip
+    return {entry_name: value for entry_name, value in entries.items() if value or entry_name == "name"}
 
 
 def _drawable(line: Line, most: int) -> Line:
     """Without non-finite points, and every n-th point of many, the last one always."""
-    indices = []
-    for index, point in enumerate(line.points):
-        values = [*point, *line.low[index : index + 1], *line.high[index : index + 1]]
-        if all(abs(value) < LARGEST for value in values):
-            indices.append(index)
-    step = -(-len(indices) // most) or 1
-    indices = indices[::-step][::-1]
-    return line._replace(
-        points=[line.points[index] for index in indices],
-        low=[line.low[index] for index in indices] if line.low else [],
-        high=[line.high[index] for index in indices] if line.high else [],
-    )
+    rows = []  # [(point,)], with a band [(point, low, high)]
+    columns = [column for column in (line.points, line.low, line.high) if column]
+    for point, *band in zip(*columns, strict=True):
+        if all(abs(value) < LARGEST for value in (*point, *band)):
+            rows.append((point, *band))
+    step = -(-len(rows) // most) or 1
+    points, low, high = [*zip(*rows[::-step][::-1], strict=True), (), (), ()][:3]
+    return line._replace(points=points, low=low, high=high)
 
 
 def _rounded(values: Numbers | np.ndarray) -> list[float]:

@@ -11,12 +11,11 @@ from stride.inspector.markup import Markup, card, join, note, table, tag
 from stride.inspector.runs import RunFacts, Runs
 from stride.inspector.table import verdict_badge
 from stride.runstore.history import TRAIN, VAL
-from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import few
 from stride.runstore.select import GROUP_PREFIX
 from stride.utils.curve import Point
 from stride.utils.statistics import iqm
-from stride.utils.typography import duration, score
+from stride.utils.typography import duration, optional, score
 from stride.utils.user_error import UserError
 
 COLOURS = 8
@@ -40,24 +39,20 @@ def first_choice(runs: Runs) -> list[str]:
     for run_brief in briefs:
         if sizes[run_brief.group] > 1:
             return [GROUP_PREFIX + run_brief.group]
-    environments = [run_brief.variant.partition(":")[0] for run_brief in briefs]
-    last_runs = [
-        run_brief.id for run_brief, env_id in zip(briefs, environments, strict=True) if env_id == environments[0]
-    ]
-    return last_runs[:FEW]
+    return [run_brief.id for run_brief in briefs if run_brief.env == briefs[0].env][:FEW]
 
 
 def choices(runs: Runs) -> list[tuple[str, str]]:
     """(label, selector): groups first, then runs, the newest first."""
     briefs = runs.page("by:run").lines
-    members: dict[str, list[Brief]] = {}
+    sizes = Counter(run_brief.group for run_brief in briefs)
+    options: dict[str, str] = {}
     for run_brief in briefs:
         if run_brief.group:
-            members.setdefault(run_brief.group, []).append(run_brief)
-    options = []
-    for group_name, group in members.items():
-        options.append((f"{group[0].variant}, {len(group)} seeds, group {group_name}", GROUP_PREFIX + group_name))
-    return options + [(run_brief.id, run_brief.id) for run_brief in briefs]
+            label = f"{run_brief.variant}, {sizes[run_brief.group]} seeds, group {run_brief.group}"
+            options.setdefault(GROUP_PREFIX + run_brief.group, label)
+    options |= {run_brief.id: run_brief.id for run_brief in briefs}
+    return [(label, selector) for selector, label in options.items()]
 
 
 def chosen(runs: Runs, selectors: Sequence[str]) -> list[RunFacts]:
@@ -71,8 +66,7 @@ def chosen(runs: Runs, selectors: Sequence[str]) -> list[RunFacts]:
         if not group:
             raise UserError(f"no run belongs to {selector[:80]}")
         run_ids += [run_brief.id for run_brief in group]
-    unique_ids = [*dict.fromkeys(run_ids)]
-    return [runs.look_into(run_id) for run_id in unique_ids[: MOST_RUNS + 1]]
+    return [runs.look_into(run_id) for run_id in [*dict.fromkeys(run_ids)][: MOST_RUNS + 1]]
 
 
 def compare(all_runs: RunList) -> Markup:
@@ -102,17 +96,14 @@ def groups(runs: RunList) -> dict[str, list[RunFacts]]:
         changed = _changed_settings(run_facts)
         changed.pop("seed", None)
         by_settings.setdefault((run_facts.brief.variant, frozenset(changed.items())), []).append(run_facts)
-    all_settings = [settings for _, settings in by_settings]
-    common = frozenset.intersection(*all_settings) if all_settings else frozenset()
-    variants = [variant for variant, _ in by_settings]
+    common = frozenset.intersection(*(settings for _, settings in by_settings))
+    variants = Counter(variant for variant, _ in by_settings)
     named: dict[str, list[RunFacts]] = {}
     for (variant, settings), members in by_settings.items():
         group_name = variant
-        if variants.count(variant) > 1:
-            group_name += (
-                " " + " ".join(f"{config_key}={value}" for config_key, value in sorted(settings - common))[:60]
-            )
-        group_name = group_name.strip()
+        if variants[variant] > 1:
+            assigned = " ".join(f"{config_key}={value}" for config_key, value in sorted(settings - common))
+            group_name = f"{variant} {assigned[:60]}".strip()
         if group_name in named:
             group_name += f" ({members[0].run.id})"
         named[group_name] = members
@@ -126,39 +117,38 @@ def curve_of(run_facts: RunFacts) -> list[Point]:
 
 def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks) -> list[Line]:
     """Each run, and for several their middle on every axis."""
-    by_run = {run_facts.run.id: curve_of(run_facts) for run_facts in runs}
-    by_run = {run_id: curve for run_id, curve in by_run.items() if curve}
-    lines = [Line(group_name, curve, colour, run=run_id) for run_id, curve in by_run.items()]
-    if len(by_run) < 2:
+    lines = []
+    unfinished = set()
+    for run_facts in runs:
+        curve = curve_of(run_facts)
+        if curve:
+            lines.append(Line(group_name, curve, colour, run=run_facts.run.id))
+        if run_facts.brief.status in ("running", "silent", "halted"):
+            unfinished.add(run_facts.run.id)
+    if len(lines) < 2:
         return lines
-    unfinished = {run_facts.run.id for run_facts in runs if run_facts.brief.status in ("running", "silent", "halted")}
-    title = f"{group_name}, {len(by_run)} runs"
-    middles = [middle_curve(title, by_run, unfinished, colour, clocks, axis) for axis in AXES]
+    title = f"{group_name}, {len(lines)} runs"
+    middles = [middle_curve(title, lines, unfinished, clocks, axis) for axis in AXES]
     drawn = [line for line in middles if line]
     return [line._replace(thin=True) for line in lines] + drawn if drawn else lines
 
 
 def middle_curve(
-    group_name: str,
-    by_run: Mapping[str, Sequence[Point]],
-    unfinished: Container[str],
-    colour: str,
-    clocks: Clocks,
-    axis: str,
+    title: str, lines: Sequence[Line], unfinished: Container[str], clocks: Clocks, axis: str
 ) -> Line | None:
     """On a common grid, from where the last run begins to where the longest ends, or the first of those that still go
     on; None where that is empty."""
     series = []  # (x values, returns) of each run
     unfinished_ends = []
-    for run_id, curve in by_run.items():
-        x_values = np.array([point.x for point in curve])
+    for line in lines:
+        x_values = np.array([point.x for point in line.points])
         if axis != "steps":
-            run_clock = clocks.get(run_id, {})
+            run_clock = clocks.get(line.run, {})
             if axis not in run_clock:
                 return None
             x_values = np.interp(x_values, run_clock["steps"], run_clock[axis])
-        series.append((x_values, [point.y for point in curve]))
-        if run_id in unfinished:
+        series.append((x_values, [point.y for point in line.points]))
+        if line.run in unfinished:
             unfinished_ends.append(x_values[-1])
     first = max(x_values[0] for x_values, _ in series)
     last = min(unfinished_ends, default=max(x_values[-1] for x_values, _ in series))
@@ -168,7 +158,7 @@ def middle_curve(
     columns = np.stack([np.interp(grid, x_values, returns) for x_values, returns in series]).T
     low, high = _bands(columns)
     points = [Point(float(x), iqm(column)) for x, column in zip(grid, columns, strict=True)]
-    return Line(group_name, points, colour, low, high, axis=axis)
+    return Line(title, points, lines[0].colour, low, high, axis=axis)
 
 
 def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
@@ -184,12 +174,12 @@ def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
 
 def summary(by_group: Groups) -> Markup:
     """A row per group: the middle of its results, with an interval."""
-    rows = []
+    table_rows = []
     for index, (group_name, runs) in enumerate(by_group.items()):
         briefs = [run_facts.brief for run_facts in runs]
         episodes = [run_brief.episodes for run_brief in briefs if run_brief.result == "solved"]
         seconds = _valid([run_brief.took for run_brief in briefs])
-        rows.append((
+        table_rows.append((
             _key(group_name, index),
             len(runs),
             f"{len(episodes)}{few(episodes)}",
@@ -199,13 +189,12 @@ def summary(by_group: Groups) -> Markup:
             duration(iqm(seconds)) if seconds else "",
         ))  # fmt: skip
     head = ("group", "runs", "solved", "test return", "best return", "env steps", "took")
-    return card("Groups: interquartile means", table(head, rows, "numbers"))
+    return card("Groups: interquartile means", table(head, table_rows, "numbers"))
 
 
 def _key(text: str, group_index: int, title: str = "") -> Markup:
     """A label in the colour of its group."""
-    attributes = {"title": title} if title else {}
-    return tag("span", text, class_=f"key c{group_index % COLOURS}", **attributes)
+    return tag("span", text, class_=f"key c{group_index % COLOURS}", title=title)
 
 
 def _middle_text(values: Sequence[float | None]) -> str:
@@ -225,38 +214,40 @@ def _valid(values: Sequence[float | None]) -> list[float]:
 
 def results(by_group: Groups) -> Markup:
     """A row per run."""
-    rows = []
+    table_rows = []
     for index, (group_name, runs) in enumerate(by_group.items()):
         for run_facts in runs:
             run_brief = run_facts.brief
-            seed = "" if run_brief.seed is None else f"seed {run_brief.seed}"
-            returns = [run_brief.test, run_brief.tail.best, run_brief.tail.last]
-            return_texts = ["" if value is None else score(value) for value in returns]
-            result = verdict_badge(run_brief.verdict) or run_brief.status
-            steps = f"{run_brief.tail.steps:,}"
-            rows.append(
-                (
-                    _key(seed, index, group_name), result, *return_texts, goal_text(run_brief.goal), steps,
-                    run_facts.run.id,
-                )
-            )  # fmt: skip
-    return card("Runs", table(("run", "result", "test", "best", "last", "goal", "env steps", "id"), rows, "numbers"))
+            table_rows.append((
+                _key(optional(run_brief.seed, "seed {}".format), index, group_name),
+                verdict_badge(run_brief.verdict) or run_brief.status,
+                optional(run_brief.test, score),
+                optional(run_brief.tail.best, score),
+                optional(run_brief.tail.last, score),
+                goal_text(run_brief.goal),
+                f"{run_brief.tail.steps:,}",
+                run_facts.run.id,
+            ))  # fmt: skip
+    return card(
+        "Runs", table(("run", "result", "test", "best", "last", "goal", "env steps", "id"), table_rows, "numbers")
+    )
 
 
 def config_differences(runs: RunList) -> Markup:
     """Keys on which the runs do not agree."""
     configs = [_changed_settings(run_facts) for run_facts in runs]
-    rows = []
-    for config_key in sorted({config_key for config in configs for config_key in config} - {"seed"}):
+    table_rows = []
+    for config_key in sorted(set().union(*configs) - {"seed"}):
         values = [config.get(config_key, "default") for config in configs]
         if len(set(values)) > 1:
-            rows.append((config_key, *values))
-    if not rows:
+            table_rows.append((config_key, *values))
+    if not table_rows:
         return card("Config differences", note("none but the seed"))
-    heads = [
-        tag("span", f"s{run_facts.brief.seed} {run_facts.run.id[-4:]}", title=run_facts.run.id) for run_facts in runs
-    ]
-    return card("Config differences", table(("key", *heads), rows))
+    heads = []
+    for run_facts in runs:
+        run_id = run_facts.run.id
+        heads.append(tag("span", f"s{run_facts.brief.seed} {run_id[-4:]}", title=run_id))
+    return card("Config differences", table(("key", *heads), table_rows))
 
 
 def _changed_settings(run_facts: RunFacts) -> dict[str, str]:

@@ -7,6 +7,7 @@ import json
 import math
 import secrets
 from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,15 +65,13 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
 
 
 def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
-    env = make_rendered(loaded.config, "rgb_array" if path else None)
-    try:
+    with ExitStack() as stack:
+        env = stack.enter_context(closing(make_rendered(loaded.config, "rgb_array" if path else None)))
+        film = None
+        if path:
+            film = stack.enter_context(VideoFile(path, frames_per_second(env), all_intra=True)).add
         start = start_of(seed, 0)
-        if path is None:
-            return record(env, loaded.agent, loaded.config, start, mode, max_steps, False, saliency=True)
-        with VideoFile(path, frames_per_second(env), all_intra=True) as video:
-            return record(env, loaded.agent, loaded.config, start, mode, max_steps, video.add, saliency=True)
-    finally:
-        env.close()
+        return record(env, loaded.agent, loaded.config, start, mode, max_steps, film or False, saliency=True)
 
 
 def _film_observations(episode: Episode, loaded: LoadedRun, array_name: Path) -> dict[str, Path]:
@@ -100,9 +99,7 @@ def _saliency(episode: Episode) -> dict[str, Leaves]:
     if episode.saliency is None:
         return {}
     kinds = {"action": episode.saliency.action, "value": episode.saliency.value}
-    return {
-        film_kind: gradients_by_name for film_kind, gradients_by_name in kinds.items() if gradients_by_name is not None
-    }
+    return {kind: gradients_by_name for kind, gradients_by_name in kinds.items() if gradients_by_name is not None}
 
 
 def _delete_old(folder: Path) -> None:
@@ -210,24 +207,23 @@ def images(tree: Observed) -> dict[str, np.ndarray]:
 
 def _numeric(tree: Observed) -> dict[str, np.ndarray]:
     """The other arrays, [T + 1, numbers] each; the action mask is shown with the actions."""
-    ignored = {MASK, *images(tree)}
-    return {
-        array_name: array.reshape(len(array), -1).astype(np.float64)
-        for array_name, array in leaves(tree).items()
-        if array_name not in ignored
-    }
+    arrays = {}
+    for array_name, array in leaves(tree).items():
+        if array_name not in {MASK, *images(tree)}:
+            arrays[array_name] = array.reshape(len(array), -1).astype(np.float64)
+    return arrays
 
 
 def observed_numbers(tree: Observed) -> tuple[list[str], np.ndarray]:
     """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers."""
     arrays = _numeric(tree)
-    names = []
+    number_names = []
     for array_name, array in arrays.items():
         count = array.shape[1]
-        names += [array_name] if count == 1 else [f"{array_name} {index}".strip() for index in range(count)]
+        number_names += [array_name] if count == 1 else [f"{array_name} {index}".strip() for index in range(count)]
     instants = len(next(iter(leaves(tree).values())))
-    rows = np.concatenate([*arrays.values(), np.zeros((instants, 0))], 1)
-    return names[:MOST_OBSERVED], rows[:, :MOST_OBSERVED]
+    number_rows = np.concatenate([*arrays.values(), np.zeros((instants, 0))], 1)
+    return number_names[:MOST_OBSERVED], number_rows[:, :MOST_OBSERVED]
 
 
 def gradients(by_name: Leaves, observations: Observed) -> np.ndarray:
@@ -250,10 +246,10 @@ def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.n
         reach = max(float(np.abs(column[np.isfinite(column)]).max(initial=0.0)), 1e-6)
         low = -reach if quantity.low is None or not math.isfinite(quantity.low) else quantity.low
         high = reach if quantity.high is None or not math.isfinite(quantity.high) else quantity.high
-        is_bounded = quantity.low is not None and quantity.high is not None
-        descriptions.append(
-            {"name": quantity.name, "low": round(low, 4), "high": round(high, 4), "bounded": is_bounded}
-        )
+        descriptions.append({
+            "name": quantity.name, "low": round(low, 4), "high": round(high, 4),
+            "bounded": quantity.low is not None and quantity.high is not None,
+        })  # fmt: skip
     return descriptions
 
 

@@ -7,12 +7,12 @@ keeps a state for each session, and the answers that were not fetched: here the 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from stride.inspector.guard import API, App, Message, Receive, Scope, Send
+from stride.inspector.guard import API, App, Message, Receive, Scope, Send, respond
 
 JOIN, DATA = f"{API}queue/join", f"{API}queue/data"
 LENGTHS = (b"content-length", b"transfer-encoding")
@@ -53,11 +53,7 @@ class EventDoor:
             await refuse(Refusal(405, "an event is sent by POST"), send)
 
     async def _join(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read(receive)
-        if body is None:
-            await refuse(Refusal(413, f"an event has at most {MOST_BYTES:,} bytes"), send)
-            return
-        event = self.checked(body)
+        event = self.checked(await read(receive))
         if not isinstance(event, Refusal):
             event = self._full(event["session_hash"]) or event
         if isinstance(event, Refusal):
@@ -73,20 +69,18 @@ class EventDoor:
         if session not in self.demo._queue.pending_messages_per_session:
             await refuse(Refusal(404, "nothing was asked in this session"), send)
             return
-        with self._fetched(session), suppress(KeyError, RuntimeError):  # Gradio's, where two fetch for one session
-            await self.app(scope, receive, send)
-
-    @contextmanager
-    def _fetched(self, session: str) -> Iterator[None]:
         self._reading[session] += 1
         try:
-            yield
+            with suppress(KeyError, RuntimeError):  # Gradio's, where two fetch for one session
+                await self.app(scope, receive, send)
         finally:
             self._reading[session] -= 1
             self._reading += Counter()  # drops those at 0
 
-    def checked(self, body: bytes) -> dict[str, Any] | Refusal:
+    def checked(self, body: bytes | None) -> dict[str, Any] | Refusal:
         """The event with the keys that a page sends and no others, or why it is invalid."""
+        if body is None:
+            return Refusal(413, f"an event has at most {MOST_BYTES:,} bytes")
         try:
             event = json.loads(body)
         except (ValueError, RecursionError):
@@ -122,13 +116,13 @@ class EventDoor:
         queue = self.demo._queue
         answers = queue.pending_messages_per_session
         unread = queue.pending_event_ids_session
-        for closed_session in [name for name in unread if name not in answers]:
+        for closed_session in [session_hash for session_hash in unread if session_hash not in answers]:
             del unread[closed_session]
         if len(unread.get(session, ())) >= UNREAD:
             return Refusal(429, f"{UNREAD} answers of this session were not fetched")
         while session not in answers and len(answers) >= SESSIONS:
             busy = {event.session_hash for event in queue.event_ids_to_events.values()} | self._reading.keys()
-            idle_sessions = [name for name in answers if name not in busy]
+            idle_sessions = [session_hash for session_hash in answers if session_hash not in busy]
             if not idle_sessions:
                 return Refusal(503, f"{SESSIONS} pages are open; close one")
             del answers[idle_sessions[0]]
@@ -147,6 +141,7 @@ def wrong_value(components: Sequence[Any], values: Sequence[object]) -> str:
 
 
 def _wrong(component: Any, value: object) -> str:
+    """A message; "" where the component can have this value."""
     kind = component.get_block_name()
     if component.stateful:  # the server's own value counts
         return ""
@@ -206,6 +201,4 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 async def refuse(refusal: Refusal, send: Send) -> None:
     """Answer as FastAPI does, so that the page shows the line."""
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"detail": refusal.why}).encode()})
+    await respond(send, refusal.status, b"application/json", json.dumps({"detail": refusal.why}))

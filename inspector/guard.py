@@ -7,7 +7,8 @@ A web page elsewhere can have its visitor's browser ask 127.0.0.1 (Origin tells 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -34,26 +35,33 @@ class Guard:
         self.any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        refusal = self.refusal(scope) if scope["type"] in ("http", "websocket") else ""
+        if not refusal:
             await self.app(scope, receive, send)
-        elif why := self.refusal(scope):
-            await _refuse(scope["type"], why, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal})
         else:
-            await self.app(scope, receive, send)
+            await respond(send, 403, b"text/plain; charset=utf-8", f"{refusal}\n")
 
     def refusal(self, scope: Scope) -> str:
         """Why the request is not answered, "" where it is."""
-        headers = {name: _values(scope, name) for name in ("host", "origin", "sec-fetch-site", "sec-fetch-dest")}
-        names = self.names | (_own_address(scope) if self.any_address else set())
+        headers: dict[str, list[str]] = defaultdict(list)
+        for name, value in scope["headers"]:
+            headers[name.decode("latin-1").lower()].append(value.decode("latin-1").strip().lower())
+        names = self.names | (_local_address(scope) if self.any_address else set())
         if len(headers["host"]) != 1 or headers["host"][0] not in names:
             return f"this server answers as {', '.join(sorted(self.names))} only, port included"
-        schemes = ("https", "http")  # the public address of --share has the one, its way to here the other
-        own_origins = [f"{scheme}://{headers['host'][0]}" for scheme in schemes]
-        if any(origin not in own_origins for origin in headers["origin"]):
+        host = headers["host"][0]
+        # the public address of --share has https, the way from there to this server http
+        is_foreign = not {*headers["origin"]} <= {f"https://{host}", f"http://{host}"}
+        is_from_elsewhere = not {*headers["sec-fetch-site"]} <= {"same-origin", "none"}
+        if is_foreign or (is_from_elsewhere and headers["sec-fetch-dest"] != ["document"]):
             return "this server answers its own pages only"
-        if set(headers["sec-fetch-site"]) - {"same-origin", "none"} and headers["sec-fetch-dest"] != ["document"]:
-            return "this server answers its own pages only"
-        return "" if _is_used(scope) else "the inspector does not use this route"
+        path = scope["path"]
+        is_used = scope.get("method") in READING
+        if path.startswith(API):
+            is_used = path.removeprefix(API).startswith(USED)
+        return "" if is_used and scope["type"] == "http" else "the inspector does not use this route"
 
 
 def names_of(host: str, port: int) -> set[str]:
@@ -68,22 +76,7 @@ def is_any(host: str) -> bool:
     return host in ANY or f"[{host}]" in ANY
 
 
-def _is_used(scope: Scope) -> bool:
-    """Whether the page needs this route of Gradio, or reads a file of Gradio."""
-    if scope["type"] == "websocket":
-        return False
-    path = scope["path"]
-    if path.startswith(API):
-        return path.removeprefix(API).startswith(USED)
-    return scope["method"] in READING
-
-
-def _values(scope: Scope, name: str) -> list[str]:
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    return [value.decode("latin-1").strip().lower() for key, value in headers if key.lower() == name.encode()]
-
-
-def _own_address(scope: Scope) -> set[str]:
+def _local_address(scope: Scope) -> set[str]:
     """The address at which this very connection came in."""
     if not scope.get("server"):
         return set()
@@ -104,10 +97,8 @@ def one_a_minute() -> Callable[[logging.LogRecord], bool]:
     return is_due
 
 
-async def _refuse(kind: str, why: str, send: Send) -> None:
-    if kind == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": why})
-        return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+async def respond(send: Send, status: int, kind: bytes, text: str) -> None:
+    """Answer a request with this text, and close the connection."""
+    headers = [(b"content-type", kind), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})

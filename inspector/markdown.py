@@ -3,7 +3,6 @@
 A link shows its address as text only: browsers look up the names of links on their own.
 """
 
-import re
 from collections.abc import Sequence
 from html import escape
 
@@ -19,24 +18,14 @@ from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
 MOST_TEXT = 60_000  # characters; beyond is left out
-FOLD = re.compile(r"<details><summary>([^<>&]{1,200})</summary>")
 BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "`": "&#96;"})  # Gradio's templates read those
 
 
 class Renderer(RendererHTML):
-    """Shows all HTML as text, except the fold that report.md itself uses."""
-
-    folds = 0
+    """Shows all HTML as text."""
 
     def html_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        text = tokens[idx].content.strip()
-        if match := FOLD.fullmatch(text):
-            self.folds += 1
-            return f"<details><summary>{match[1]}</summary>"
-        if text == "</details>" and self.folds:
-            self.folds -= 1
-            return "</details>"
-        return f"<p>{escape(text)}</p>"
+        return f"<p>{escape(tokens[idx].content.strip())}</p>"
 
     def html_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return escape(tokens[idx].content)
@@ -59,10 +48,7 @@ class Renderer(RendererHTML):
 
 def rendered(text: str) -> Markup:
     parser = MarkdownIt("commonmark", {"html": True}, renderer_cls=Renderer).enable("table")
-    renderer = parser.renderer
-    assert isinstance(renderer, Renderer)
-    page = parser.render(text[:MOST_TEXT])
-    page += "</details>" * renderer.folds
+    page: str = parser.render(text[:MOST_TEXT])
     return tag("article", Markup(page.translate(BRACES)), class_="report")
 
 

@@ -34,12 +34,10 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
     """`tag("p", "a < b", class_="note")`; an underscore in an attribute's name stands for a hyphen."""
-    attribute_text = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"' for key, value in attributes.items()
-    )
-    return Markup(
-        f"<{name}{attribute_text}>" if name == "input" else f"<{name}{attribute_text}>{join(content)}</{name}>"
-    )
+    start = f"<{name}"
+    for key, value in attributes.items():
+        start += f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"'
+    return Markup(f"{start}>" if name == "input" else f"{start}>{join(content)}</{name}>")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Markup:

@@ -10,7 +10,7 @@ from stride.runstore.dreams import MEANING, read_dreams
 from stride.runstore.history import TRAIN, VAL
 from stride.runstore.run_facts import whole
 from stride.trainer_callbacks.watch import read_alerts
-from stride.utils.typography import duration, score, short
+from stride.utils.typography import duration, optional, score, short
 from stride.utils.user_error import UserError
 
 MOST_CHARTS = 100
@@ -35,19 +35,19 @@ def header(run_facts: RunFacts) -> Markup:
     of_training = "" if tail.evaluated else " of training"
     details = {
         "status": join([badge(brief.status), " ", verdict_badge(brief.verdict)]),
-        "test return": None if brief.test is None else score(brief.test),
-        f"best return{of_training}": "none yet" if tail.best is None else score(tail.best),
-        f"last return{of_training}": "none yet" if tail.last is None else score(tail.last),
+        "test return": optional(brief.test, score),
+        f"best return{of_training}": optional(tail.best, score) or "none yet",
+        f"last return{of_training}": optional(tail.last, score) or "none yet",
         "goal": goal_text(brief.goal) or "none",
         "env steps": f"{tail.steps:,}{of_budget}",
-        "took": None if brief.took is None else duration(brief.took),
-        "steps/s": None if brief.speed is None else short(brief.speed),
+        "took": optional(brief.took, duration),
+        "steps/s": optional(brief.speed, short),
         "seed": run_facts.facts.get("seed", "?"),
-        "started": None if brief.started is None else moment(brief.started),
+        "started": optional(brief.started, moment),
     }
     description = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
     problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
-    details_row = facts_row((entry_name, value) for entry_name, value in details.items() if value is not None)
+    details_row = facts_row(detail for detail in details.items() if detail[1] != "")
     return join([tag("h2", brief.variant), description, *problems, details_row])
 
 
@@ -76,11 +76,13 @@ def small_charts(run_facts: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
     declared = load_metrics()
     measured = run_facts.curves.curves.keys()
-    names = [entry_name for entry_name in declared if entry_name in measured and entry_name.startswith(SMALL_AREAS)]
-    names += sorted(measured - declared.keys())
+    metric_names = [
+        metric_name for metric_name in declared if metric_name in measured and metric_name.startswith(SMALL_AREAS)
+    ]
+    metric_names += sorted(measured - declared.keys())
     charts = []
     constants = []
-    for metric_name in names[:MOST_CHARTS]:
+    for metric_name in metric_names[:MOST_CHARTS]:
         metric = metric_of(metric_name)
         title = metric.title[:MOST_TEXT]
         points = run_facts.points(metric_name)
@@ -91,8 +93,8 @@ def small_charts(run_facts: RunFacts) -> Markup:
         else:
             constants.append((title, f"{value:g}", meaning))
     remarks = []
-    if len(names) > MOST_CHARTS:
-        remarks.append(note(f"and {len(names) - MOST_CHARTS} more"))
+    if len(metric_names) > MOST_CHARTS:
+        remarks.append(note(f"and {len(metric_names) - MOST_CHARTS} more"))
     if constants:
         summary = f"{len(constants)} that did not change: {', '.join(title for title, *_ in constants)}"
         constants_table = table(("metric", "value", "meaning"), constants, "pairs")
@@ -116,19 +118,19 @@ def dreams(run_facts: RunFacts) -> Markup:
 def configured(run_facts: RunFacts) -> Markup:
     """The settings that are not defaults."""
     try:
-        rows = differing_rows(run_facts.facts)
+        table_rows = differing_rows(run_facts.facts)
     except UserError as error:
         return card("Config", note(str(error)))
-    return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))
+    return card("Different from the defaults", table(("key", "value", "default"), table_rows, "pairs"))
 
 
 def environment(run_facts: RunFacts) -> Markup:
     """Command, code, versions and machine."""
-    rows = [("run", run_facts.run.id)]
+    table_rows = [("run", run_facts.run.id)]
     for key in ("command", "git_hash", "engine", "device", "host", "versions"):
         value = run_facts.facts.get(key, "")
         details = value if isinstance(value, dict) else {key: value}
-        rows += [
-            (str(entry_name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for entry_name, text in details.items() if text != ""
-        ]
-    return card("Where it ran", table(("what", "value"), rows, "pairs"))
+        for detail, text in details.items():
+            if text != "":
+                table_rows.append((str(detail)[:MOST_TEXT], str(text)[:MOST_TEXT]))
+    return card("Where it ran", table(("what", "value"), table_rows, "pairs"))

@@ -1,21 +1,47 @@
-"""The tabs that need the networks themselves: a run's modules, and an episode of it. The only file that loads torch."""
+"""The tabs that need the networks themselves: a run's modules, an episode of it and a dream from one of its steps.
 
+The only file that loads torch. A dream is made when it is asked for, and drawn by dreams.js.
+"""
+
+import base64
+import io
+import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from stride.agents.trained.loading import load_run
+import numpy as np
+import yaml
+from PIL import Image
+from torch import Tensor, nn
+
+from stride.agents.trained.episode import Episode, dream
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.agents.trained.player import Player
+from stride.config.diff import IDENTITY, config_of, written
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.rendered import RenderError
-from stride.inspector.dreams import dreamt
-from stride.inspector.episode import player_markup, record_for_browser
-from stride.inspector.markup import Markup, card, join, note
-from stride.inspector.model import config, model
+from stride.inspector.episode import (
+    Observed,
+    images,
+    leaves,
+    observed_numbers,
+    player_markup,
+    record_for_browser,
+    short_lists,
+)
+from stride.inspector.markup import Markup, card, join, note, table, tag
+from stride.inspector.overview import configured
+from stride.inspector.pictures import tiles
 from stride.inspector.runs import RunFacts
 from stride.inspector.videos import RecordedEpisode
 from stride.runstore.run_dir import RunDir
 from stride.utils.typography import score
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
+
+HORIZON = 15
+MOST_PIXELS = 128  # of a side of an imagined image that is sent
 
 
 def network(run: RunFacts) -> Markup:
@@ -37,8 +63,110 @@ def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, fol
     result = f"return {score(numbers['return'])} in {numbers['steps']:,} steps"
     description = f"recorded here: {numbers['checkpoint']}, {numbers['mode']}, seed {seed}: {result}"
     episode = recording.episode
-    dream = None
+    dream_of = None
     if episode.states is not None:
-        dream = partial(dreamt, loaded.agent, episode, loaded.config.frame_stack, recording.key)
+        dream_of = partial(dreamt, loaded.agent, episode, loaded.config.frame_stack, recording.key)
     videos = tuple(recording.videos.values())
-    return RecordedEpisode(player_markup(recording), videos, description, recording.key, dream)
+    return RecordedEpisode(player_markup(recording), videos, description, recording.key, dream_of)
+
+
+def model(run: RunFacts, loaded: LoadedRun) -> Markup:
+    """The complete tab."""
+    network = loaded.agent.policy
+    steps = loaded.progress.get("env_steps", 0)
+    total = sum(parameter.numel() for parameter in network.parameters())
+    last_step = run.brief.tail.steps
+    remark = f", the best evaluation; the run went on to {last_step:,}" if steps < last_step else ""
+    about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{remark}")
+    rows = table(("module", "kind", "tensors", "parameters"), modules(network), "network")
+    return join([config(run), card("Network", about, rows)])
+
+
+def config(run: RunFacts) -> Markup:
+    """The settings that are not defaults, every key, and the content of the file."""
+    facts = run.facts.get("config")
+    yaml_text = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    raw = tag("details", tag("summary", "as YAML"), tag("pre", yaml_text))
+    try:
+        settings = [
+            (config_key, written(value))
+            for config_key, value in config_of(run.facts).items()
+            if config_key not in IDENTITY
+        ]
+        all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
+    except UserError:  # of another version: said by `configured`
+        all_keys = Markup("")
+    return join([configured(run), card("All of it", all_keys, raw)])
+
+
+def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
+    """A row per module that holds parameters, indented by depth; what only wraps another one is part of its name."""
+    table_rows = []
+
+    def add(name: str, module: nn.Module, depth: int) -> None:
+        parameters = [*module.named_parameters(recurse=False)]
+        children = [(name, child) for name, child in module.named_children() if [*child.parameters()]]
+        if not parameters and len(children) == 1 and depth:
+            [(child_name, child)] = children
+            return add(f"{name}.{child_name}", child, depth)
+        shapes = [f"{name} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for name, tensor in parameters]
+        count = sum(parameter.numel() for parameter in module.parameters())
+        label = tag("span", name, style=f"padding-left:{depth * 1.2:.1f}em")
+        table_rows.append((label, type(module).__name__, ", ".join(shapes), f"{count:,}"))
+        for child_name, child in children:
+            add(child_name, child, depth + 1)
+
+    add("policy", network, 0)
+    return table_rows
+
+
+def dreamt(player: Player, episode: Episode, stacked: int, key: str, step: object) -> Markup:
+    """The element that dreams.js reads; `step` comes from a browser."""
+    if type(step) is not int or not 0 <= step <= episode.length:
+        raise UserError(f"an episode of {episode.length:,} steps has no step {str(step)[:40]}")
+    dream_object = {"step": step, **imagined(player, episode, stacked, step)}
+    text = json.dumps(dream_object, separators=(",", ":"), allow_nan=False)
+    return tag("div", class_="stride-dreamt", data_key=key, data_dream=text)
+
+
+def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[str, Any]:
+    """Lists over the imagined steps, fewer where the episode ends before; none at its end."""
+    result = dream(player, episode, step, HORIZON)
+    if result is None:
+        return {"seen": [], "reward": [], "goes_on": [], "value": None, "film": None}
+    tensors = {"": result.obs} if isinstance(result.obs, Tensor) else result.obs  # "" for one that has no name
+    arrays = {array_name: tensor.numpy() for array_name, tensor in tensors.items()}
+    ordered: Observed = {
+        array_name: arrays[array_name] for array_name in leaves(episode.observations) if array_name in arrays
+    }
+    film = None
+    for array_name, true_images in images(episode.observations).items():
+        if array_name in arrays:
+            film = side_by_side_film(true_images[step + 1 :], arrays[array_name], stacked)
+            break
+    return {
+        "seen": short_lists(observed_numbers(ordered)[1]),
+        "reward": short_lists(result.reward.numpy()),
+        "goes_on": short_lists(result.goes_on.numpy()),
+        "value": None if result.value is None else short_lists(result.value.numpy()),
+        "film": film,
+    }
+
+
+def side_by_side_film(true_images: np.ndarray, dreamt_images: np.ndarray, stacked: int) -> dict[str, Any]:
+    """One picture, an instant below the other: the true image on the left, the imagined one on the right."""
+    pairs = zip(true_images, dreamt_images, strict=False)
+    rows = [np.concatenate([newest(image, stacked) for image in pair], 1) for pair in pairs]
+    height, width, _ = rows[0].shape
+    buffer = io.BytesIO()
+    Image.fromarray(np.concatenate(rows)).save(buffer, "PNG")
+    picture = base64.b64encode(buffer.getvalue()).decode()
+    return {"width": width // 2, "height": height, "count": len(rows), "png": f"data:image/png;base64,{picture}"}
+
+
+def newest(image: np.ndarray, stacked: int) -> np.ndarray:
+    """uint8 [H, W, 3] of the last of stacked images, large ones made smaller by leaving pixels out."""
+    picture = tiles(image, stacked)[-1]
+    stride = -(-max(picture.shape[:2]) // MOST_PIXELS)
+    small = picture[::stride, ::stride]
+    return np.broadcast_to(small, (*small.shape[:2], 3))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stride.inspector import markdown, overview, videos
 from stride.inspector.markup import Markup, card, note, tag
-from stride.inspector.runs import RunFacts, Runs
+from stride.inspector.runs import RunFacts, Runs, remember
 from stride.inspector.videos import RecordedEpisode
 from stride.runstore.checkpoint_set import EPOCH
 from stride.runstore.run_dir import RunDir
@@ -52,12 +52,10 @@ class Rooms:
     @lined
     def overview(self, run: RunFacts) -> Markup:
         """Made again only where the run has changed since."""
-        old_state, page = self._overviews.pop(run.run.id, (None, WELCOME))
+        old_state, page = self._overviews.get(run.run.id, (None, WELCOME))
         if old_state != run.state:
             page = overview.overview(run)
-        self._overviews[run.run.id] = run.state, page
-        if len(self._overviews) > MOST_OVERVIEWS:
-            self._overviews.popitem(last=False)
+        remember(self._overviews, run.run.id, (run.state, page), MOST_OVERVIEWS)
         return page
 
     @lined
@@ -86,10 +84,7 @@ class Rooms:
         from stride.inspector import played
 
         episode = played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
-        self._episodes.pop(run.id, None)
-        self._episodes[run.id] = episode
-        if len(self._episodes) > MOST_EPISODES:
-            self._episodes.popitem(last=False)
+        remember(self._episodes, run.id, episode, MOST_EPISODES)
         return episode.page
 
     def dream(self, key: str, step: object) -> Markup:

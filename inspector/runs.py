@@ -72,8 +72,6 @@ class Runs:
         self._index = RunIndex()
         self._open_runs: OrderedDict[str, tuple[str, RunFacts]] = OrderedDict()
         self._turn = 0
-        self._last_page: tuple[str, int, list[Brief], Page] = "", 0, [], Page([], 0)
-        """the last answer, behind the question and the runs it was made of: pages ask again every two seconds"""
         self._lock = threading.Lock()
 
     def ids(self, most: int = PAGE) -> list[str]:
@@ -90,10 +88,7 @@ class Runs:
                 return Page(query.arrange(self._newest([*run_ids], most), middle), len(run_ids), query)
             self._check_by_turns(run_ids)
             briefs = self._index.select(*query.where)
-            if self._last_page[:3] != (words, most, briefs):
-                page = Page(_cut(query.arrange(briefs, middle), most), len(briefs), query)
-                self._last_page = words, most, briefs, page
-            return self._last_page[3]
+            return Page(_cut(query.arrange(briefs, middle), most), len(briefs), query)
 
     def read_ahead(self) -> None:
         """Read every run once, between the questions of pages: the first question about all is answered quickly."""
@@ -145,13 +140,11 @@ class Runs:
             self._index.ids()  # follows a change of the root
             run_brief = self._index.brief(run.id)
             stamp = self._index.entry(run.id).config
-            old_stamp, old = self._open_runs.pop(run.id, ("", None))
+            old_stamp, old = self._open_runs.get(run.id, ("", None))
             facts = old.facts if old and old_stamp == stamp else facts_of(run.path)
             curves = old.curves if old else MetricsTable(run.metrics_csv, spread=True)
             run_facts = RunFacts(run, run_brief, facts, curves)
-            self._open_runs[run.id] = stamp, run_facts
-            if len(self._open_runs) > MOST_OPEN:
-                self._open_runs.popitem(last=False)
+            remember(self._open_runs, run.id, (stamp, run_facts), MOST_OPEN)
             curves.refresh()
             return run_facts
 
@@ -164,14 +157,23 @@ class Runs:
                 self._index.brief(run_id)
 
 
+def remember(cache: OrderedDict[str, Any], key: str, value: object, most: int) -> None:
+    """Put it at the end; where the cache holds more than `most` the oldest goes."""
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > most:
+        cache.popitem(last=False)
+
+
 def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:
     """The first groups, until they hold so many runs."""
     count = 0
-    for index, members in enumerate(items):
-        if count >= most:
-            return items[:index]
+    first_items = []
+    for members in items:
+        if count < most:
+            first_items.append(members)
         count += len(members)
-    return items
+    return first_items
 
 
 def middle(values: Sequence[Value]) -> Value:

@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 
 from stride.inspector.charts import goal_text
 from stride.inspector.markup import Markup, join, note, tag
@@ -12,13 +11,12 @@ from stride.runstore.run_brief import STATUSES, VERDICTS, Brief
 from stride.runstore.run_dir import runs_root
 from stride.runstore.run_query import FIELDS, WORDS, Query
 from stride.utils.places import TRAIN
-from stride.utils.typography import duration, score, short
+from stride.utils.typography import duration, optional, score, short
 
 HEAD = {"run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",
         "steps": "steps", "speed": "steps/s", "last": "last", "best": "best", "test": "test", "group": "group",
         "id": "id"}  # fmt: skip
 LONGEST = 120  # characters of a cell
-CACHED_ROWS = 6000
 MOST_CHOICES = 40  # groups to choose from; any other can be typed
 AGES = {"age<1h": "the last hour", "age<1d": "the last day", "age<7d": "the last week", "age<30d": "the last 30 days"}
 TIMES = {"took<1m": "under a minute", "took>=1m": "a minute or more", "took>=10m": "10 minutes or more",
@@ -53,7 +51,12 @@ def runs_table(page: Page) -> Markup:
     if not page.items:
         return note(f"no run under {runs_root()} that matches; {TRAIN} CartPole-v1:ppo makes one")
     head = tag("tr", tag("th", ""), *(_heading(column_key, page.query) for column_key in HEAD))
-    body = [row for members in page.items for row in _rows(tuple(members))]
+    body = []
+    for members in page.items:
+        if len(members) == 1:
+            body.append(_row(members[0]))
+        else:
+            body += [_group_row(members), *(_row(run_brief, is_member=True) for run_brief in members)]
     table = tag("table", tag("thead", head), tag("tbody", *body))
     briefs = page.lines
     count = "1 run" if page.matching == 1 else f"{page.matching:,} runs"
@@ -68,14 +71,14 @@ def runs_table(page: Page) -> Markup:
 
 def _heading(column_key: str, query: Query) -> Markup:
     """A press sorts by it, the next one in the other direction; numbers begin with the highest."""
-    is_text = column_key in WORDS
-    attributes = {"class_": "" if is_text else "number"}
     label = HEAD[column_key]
+    attributes = {}
     if query.sort == column_key:
         label += " ↓" if query.descending else " ↑"
         attributes["aria_sort"] = "descending" if query.descending else "ascending"
+    is_text = column_key in WORDS
     button = tag("button", label, type="button", class_="sort", data_sort=column_key if is_text else f"-{column_key}")
-    return tag("th", button, **attributes)
+    return tag("th", button, class_="" if is_text else "number", **attributes)
 
 
 def badge(status: str) -> Markup:
@@ -93,13 +96,6 @@ def brief_text(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-@lru_cache(maxsize=CACHED_ROWS)
-def _rows(members: tuple[Brief, ...]) -> tuple[Markup, ...]:
-    if len(members) == 1:
-        return (_row(members[0]),)
-    return _group_row(members), *(_row(run_brief, is_member=True) for run_brief in members)
-
-
 def _row(run_brief: Brief, is_member: bool = False) -> Markup:
     problem = run_brief.fault or run_brief.reason
     why = tag("div", brief_text(problem), class_="why", title=problem) if problem else ""
@@ -112,13 +108,13 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
         tag("td", badge(run_brief.status)),
         tag("td", verdict_badge(run_brief.verdict), title=goal),
         _started(run_brief.started),
-        _number("" if run_brief.took is None else duration(run_brief.took)),
-        _number("" if run_brief.seed is None else str(run_brief.seed)),
+        _number(optional(run_brief.took, duration)),
+        _number(optional(run_brief.seed, str)),
         _number("" if tail.fault else f"{tail.steps:,}"),
-        _number("" if run_brief.speed is None else short(run_brief.speed)),
-        _number(_score(tail.last), remark),
-        _number(_score(tail.best), remark),
-        _number(_score(run_brief.test), goal),
+        _number(optional(run_brief.speed, short)),
+        _number(optional(tail.last, score), remark),
+        _number(optional(tail.best, score), remark),
+        _number(optional(run_brief.test, score), goal),
         tag("td", _short_name(run_brief.group), title=run_brief.group),
         tag("td", _short_name(run_brief.id), class_="id", title=run_brief.id),
     ]
@@ -132,32 +128,29 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     count = len(members)
     title = f"interquartile mean of {count} runs"
 
-    def middle_of(column_key: str) -> float | None:
+    def middle_cell(column_key: str, style: Callable[[float], str]) -> Markup:
         value = middle([FIELDS[column_key](run_brief) for run_brief in members])
-        return value if isinstance(value, float) else None
+        return _number(style(value) if isinstance(value, float) else "", title)
 
-    took = middle_of("took")
-    steps = middle_of("steps")
-    speed = middle_of("speed")
     statuses = []
     for status, number in Counter(run_brief.status for run_brief in members).most_common():
         statuses += [badge(status), f" {number} " if number < count else " "]
     verdicts = []
     for verdict, number in Counter(run_brief.verdict for run_brief in members if run_brief.result).most_common():
         verdicts += [verdict_badge(verdict), f" {number} of {count} "]
-    started = [run_brief.started for run_brief in members if run_brief.started is not None]
+    last_start = max(run_brief.started or 0.0 for run_brief in members)
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare all of {first.group}")),
         tag("td", fold, tag("button", brief_text(first.variant), class_="link", type="button"), f" {count} seeds"),
         tag("td", *statuses),
         tag("td", *verdicts),
-        _started(max(started, default=None)),
-        _number("" if took is None else duration(took), title),
+        _started(last_start or None),
+        middle_cell("took", duration),
         _number(_seed_range([run_brief.seed for run_brief in members if run_brief.seed is not None])),
-        _number("" if steps is None else f"{steps:,.0f}", title),
-        _number("" if speed is None else short(speed), title),
-        *(_number(_score(middle_of(column_key)), title) for column_key in ("last", "best", "test")),
+        middle_cell("steps", "{:,.0f}".format),
+        middle_cell("speed", short),
+        *(middle_cell(column_key, score) for column_key in ("last", "best", "test")),
         tag("td", _short_name(first.group), title=first.group),
         tag("td", ""),
     ]
@@ -184,12 +177,7 @@ def moment(seconds: float) -> str:
 
 
 def _number(text: str, title: str = "") -> Markup:
-    attributes = {"title": title} if title else {}
-    return tag("td", text, class_="number of-training" if title == OF_TRAINING else "number", **attributes)
-
-
-def _score(value: float | None) -> str:
-    return "" if value is None else score(value)
+    return tag("td", text, class_="number of-training" if title == OF_TRAINING else "number", title=title)
 
 
 def _short_name(name: str) -> str:

@@ -4,9 +4,10 @@ import re
 import shutil
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from stride.inspector.markup import Markup, note, tag
@@ -41,23 +42,16 @@ def films_of(run: RunDir) -> list[Path]:
 
     Links are left out, as they could name any file of the disk.
     """
-    played: list[tuple[int, int, str, str]] = []
-    trained: list[tuple[int, str]] = []
-    for name in list_names(run.videos):
-        if match := NAME.fullmatch(name):
-            trained.append((int(match[1]), name))
-        elif match := PLAYED.fullmatch(name):
-            played.append((int(match[2]), int(match[3]), match[1], name))
-    names = [item[-1] for item in sorted(played)] + [name for _, name in sorted(trained)]
-    paths = [run.videos / name for name in names]
-    return [video_path for video_path in paths if _is_file(video_path)][-MOST_VIDEOS:]
-
-
-def _is_file(video_path: Path) -> bool:
-    try:
-        return exists(video_path)
-    except UserError:
-        return False
+    file_names: list[tuple[bool, tuple[Any, ...], str]] = []  # [(is from training, order, name)]
+    for file_name in list_names(run.videos):
+        with suppress(UserError):  # a link
+            if not exists(run.videos / file_name):
+                continue
+            if match := NAME.fullmatch(file_name):
+                file_names.append((True, (int(match[1]),), file_name))
+            elif match := PLAYED.fullmatch(file_name):
+                file_names.append((False, (int(match[2]), int(match[3]), match[1]), file_name))
+    return [run.videos / file_name for *_, file_name in sorted(file_names)][-MOST_VIDEOS:]
 
 
 def lend(run: RunDir, folder: Path) -> list[Path]:
@@ -90,14 +84,11 @@ def _copy(video_path: Path, copy: Path, space: int) -> int:
 def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) -> Markup:
     """The complete tab: the videos of the run, then the one that was recorded here."""
     figures = [_figure(video_path, caption(video_path, run.curves.returns)) for video_path in lend(run.run, folder)]
-    if episode:
-        figures += [
-            _figure(video_path, episode.description) for video_path in episode.videos[:1] if video_path.exists()
-        ]
+    if episode and episode.videos and episode.videos[0].exists():
+        figures.append(_figure(episode.videos[0], episode.description))
     if not figures:
-        return note(
-            "training left no videos (video_freq_epochs=20 would make some); record an episode and there is one"
-        )
+        hint = "video_freq_epochs=20 would make some"
+        return note(f"training left no videos ({hint}); record an episode and there is one")
     return tag("div", *figures, class_="films")
 
 

@@ -13,7 +13,7 @@ from textwrap import wrap
 from rich import console as rich_console
 from rich.text import Text
 
-from stride.config.metrics import Metric, console_metrics
+from stride.config.metrics import console_metrics
 from stride.config.schema import Config
 from stride.report.in_place import InPlace
 from stride.report.run_view import RunView, live_view
@@ -32,7 +32,7 @@ from stride.runstore import dreams
 from stride.runstore.history import VAL, Alert, Event, History, counted
 from stride.runstore.outcome import FAILED, Header, Outcome, next_commands, phases_text
 from stride.trainer_callbacks.sink import Sink
-from stride.utils.typography import duration, plain, score
+from stride.utils.typography import duration, optional, plain, score
 from stride.utils.user_error import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
@@ -149,48 +149,42 @@ class Console(Sink):
             self._draw(self._clock())
         if self._in_place:
             self._in_place.leave()
-        if self._quiet:
-            outcome = outcome or self._failure()
-            if outcome:
-                self._print(Text(printable(outcome.line())))
-            return
-        if outcome is None or self._header is None:
-            return
-        self._print()
-        commands = next_commands(outcome, self._header.config_id)
-        self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
-        if outcome.alerts:
-            self._print()
-        width = self._terminal.width if self._in_place else None
-        for line in recalled_alerts(outcome.alerts, f"{outcome.run_path}/report.md", width):
-            self._print(line)
-        self._print()
-
-    def _failure(self) -> Outcome | None:
-        """The outcome of a run that an error ended; None before the begin."""
         header = self._header
         if header is None:
-            return None
-        seconds = self._clock() - self._start_time
-        alerts = tuple(self._alerts.values())
-        steps = self._history.env_steps
-        return Outcome(False, FAILED, header.goal, None, None, None, 0, steps, seconds, header.run_path, alerts=alerts)
+            return
+        if self._quiet:
+            if outcome is None:  # an error ended it
+                seconds = self._clock() - self._start_time
+                steps = self._history.env_steps
+                alerts = tuple(self._alerts.values())
+                results = (header.goal, None, None, None, 0, steps, seconds, header.run_path)
+                outcome = Outcome(False, FAILED, *results, alerts=alerts)
+            self._print(Text(printable(outcome.line())))
+        elif outcome is not None:
+            self._print()
+            commands = next_commands(outcome, header.config_id)
+            self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
+            if outcome.alerts:
+                self._print()
+            width = self._terminal.width if self._in_place else None
+            for line in recalled_alerts(outcome.alerts, f"{outcome.run_path}/report.md", width):
+                self._print(line)
+            self._print()
 
     def _draw(self, now: float) -> None:
         self._draw_time = now
         self._has_news = False
+        assert self._header is not None
+        metrics = self._metrics if self._in_place else []
+        header = self._header
         elapsed = now - self._start_time
+        view = live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
         if self._in_place:
             width, height = self._terminal.size
             page = Page(width - 1, max(LEAST_ROWS, height - OTHER_LINES), self._terminal.options.ascii_only)
-            self._in_place.draw(live_page(self._view(elapsed, self._metrics), page))
+            self._in_place.draw(live_page(view, page))
         else:
-            self._print(Text(plain_line(self._view(elapsed, []))))
-
-    def _view(self, elapsed: float, metrics: Sequence[Metric]) -> RunView:
-        assert self._header is not None
-        header = self._header
-        return live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
+            self._print(Text(plain_line(view)))
 
     def _print_header(self) -> None:
         assert self._header is not None
@@ -218,10 +212,9 @@ def live_head(view: RunView, page: Page) -> list[Text]:
     steps = view.steps()
     clock = "   ".join(view.clock)
     if page.width >= WIDE:
-        steps = steps._replace(more=[clock])
-    lines = progress_lines(steps, view.toward_goal(), page)
-    if page.width < WIDE:
-        lines.append(labelled("time", clock, "dim"))
+        lines = progress_lines(steps._replace(more=[clock]), view.toward_goal(), page)
+    else:
+        lines = [*progress_lines(steps, view.toward_goal(), page), labelled("time", clock, "dim")]
     if view.doing:
         lines.append(labelled("now", view.doing, "dim"))
     return lines
@@ -239,8 +232,8 @@ def recalled_alerts(alerts: Sequence[Alert], report: str, width: int | None = No
         lines.append((2 * INDENT, f"and {len(alerts) - MOST_RECALLED} more in {report}", ""))
     texts = []
     for indent, line, style in lines:
-        parts = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
-        texts += [Text(f"{indent}{part}", style) for part in parts]
+        line_parts = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
+        texts += [Text(f"{indent}{part}", style) for part in line_parts]
     return texts
 
 
@@ -248,13 +241,13 @@ def header_block(header: Header, printed: Collection[str] = ()) -> Text:
     """The lines above a training, except those whose labels are `printed` already."""
     facts = header_facts(header, "budget" in printed)
     if printed:
-        return fact_lines([(label, text) for label, text in facts if label not in printed])
+        return fact_lines([fact for fact in facts if fact[0] not in printed])
     return _block(Text(header.config_id, "bold"), facts)
 
 
 def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
     """Everything that is known before a training."""
-    facts = [
+    header_lines = [
         ("goal", goal_text(header.goal, None if is_budget_printed else header.max_timesteps)),
         ("agent", agent_text(header.algo_id, header.seed)),
         ("general", header.settings),
@@ -265,15 +258,11 @@ def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
         ("plateau", header.plateau),
         ("run", header.run_path),
     ]
-    return _filled(facts)
+    return [fact for fact in header_lines if fact[1]]
 
 
 def _reason(why: str) -> str:
     return f" ({why})" if why else ""
-
-
-def _filled(facts: Facts) -> Facts:
-    return [fact for fact in facts if fact[1]]
 
 
 def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]]:
@@ -301,12 +290,10 @@ def agent_text(algo_id: str, *seeds: int) -> str:
 def closing_facts(outcome: Outcome) -> Facts:
     """The result, its cost and the run's folder."""
     speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
-    goal = "" if outcome.goal is None else plain(outcome.goal)
-    best = ""
-    if outcome.val_best is not None:
-        best = f"best {score(outcome.val_best)}{f', goal {goal}' if goal else ''}"
-    facts = [
-        ("val", best),
+    goal = optional(outcome.goal, plain)
+    best = optional(outcome.val_best, score)
+    result_facts = [
+        ("val", f"best {best}{goal and f', goal {goal}'}" if best else ""),
         ("test", outcome.test_words()),
         ("goal", "" if best else goal),
         ("dreams", dreams.words(outcome.dreams)),
@@ -314,17 +301,16 @@ def closing_facts(outcome: Outcome) -> Facts:
         ("time", phases_text(outcome.phases)),
         ("run", outcome.run_path),
     ]
-    return _filled(facts)
+    return [fact for fact in result_facts if fact[1]]
 
 
 def closing_block(outcome: Outcome, commands: Sequence[str], ascii_only: bool) -> Text:
     """The result, its cost, the run's folder and what to type next."""
     style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
-    facts = closing_facts(outcome)
+    result_facts = closing_facts(outcome)
     if ascii_only:
-        facts = [(label, text.replace("±", "+-")) for label, text in facts]
-    title = Text.assemble((outcome.verdict_words, style), f": {outcome.why}" if outcome.why else "")
-    block = _block(title, facts)
+        result_facts = [(label, text.replace("±", "+-")) for label, text in result_facts]
+    block = _block(Text.assemble((outcome.verdict_words, style), outcome.why and f": {outcome.why}"), result_facts)
     if commands:
         block.append("\n\n" + INDENT + "next", "dim")
     for command in commands:

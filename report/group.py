@@ -98,10 +98,10 @@ class Group:
             by_label.setdefault(seed_result.label, []).append(seed_result)
         if len(by_label) < 2:
             return [self]
-        parts = []
-        for label, seeds in by_label.items():
-            parts.append(Group(self.name, seeds[0].words or self.words, tuple(seeds), label or "the others"))
-        return parts
+        return [
+            Group(self.name, seeds[0].words or self.words, tuple(seeds), label or "the others")
+            for label, seeds in by_label.items()
+        ]
 
     @property
     def folder(self) -> Path:
@@ -162,23 +162,27 @@ def read_group(selector: str) -> Group:
 def seed_of(standing: Standing, group: str = "") -> Seed:
     """A seed by the config.json of its run, or by the record that `runs cleanup` has kept of that."""
     run = standing.run
-    deleted_id = ""
-    if run is None and group and standing.key:
-        deleted_id = run_of(group, standing.key)
-    if deleted_id:
-        standing = standing._replace(facts=removed_facts(deleted_id))
-    facts = standing.facts
+    if run:
+        result, reason = _verdict(run, standing)
+    else:
+        deleted_id = run_of(group, standing.key) if group and standing.key else ""
+        result, reason = "not begun", "the group was stopped before its turn"
+        if deleted_id:
+            result, reason = "deleted", f"{deleted_id} is no longer there"
+            standing = standing._replace(facts=removed_facts(deleted_id))
+        if standing.facts.get("status") == "finished":
+            result, reason = verdict(standing.outcome), ""
     outcome = standing.outcome
-    argument, why = _verdict(run, standing) if run else _verdict_without_run(deleted_id, facts)
     env_steps = outcome.get("env_steps")
     if not whole(env_steps):
-        env_steps = _last_step(run) if run else None
+        csv_rows = _rows(run) if run else []
+        env_steps = int(max(csv_row.get(STEPS, 0.0) for csv_row in csv_rows)) if csv_rows else None
     return Seed(
         standing.seed,
         run,
-        facts,
-        argument,
-        why,
+        standing.facts,
+        result,
+        reason,
         mean=finite(outcome.get("test_mean")),
         deviation=finite(outcome.get("test_std")),
         episodes=episodes_of(outcome),
@@ -199,15 +203,6 @@ def removed_facts(run_id: str) -> dict[str, Any]:
         return {}
 
 
-def _verdict_without_run(deleted_id: str, facts: Facts) -> tuple[str, str]:
-    """(verdict, why) of a seed whose run does not exist, or was deleted."""
-    if facts.get("status") == "finished":
-        return verdict(mapping(facts.get("outcome"))), ""
-    if deleted_id:
-        return "deleted", f"{deleted_id} is no longer there"
-    return "not begun", "the group was stopped before its turn"
-
-
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
     """(verdict, why) of a seed by its run."""
     if standing.status == "failed":
@@ -218,17 +213,11 @@ def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
         return "paused", "it was told to; it goes on where it stopped"
     if standing.status == "finished":
         return verdict(standing.outcome), ""
-    why = silent_end(run, standing.facts)
-    if why:
-        return "died", why
+    reason = silent_end(run, standing.facts)
+    if reason:
+        return "died", reason
     state = state_of(run.path, standing.facts)
     return "running", "it is still in training" + ("" if state == LIVE else f", {state}")
-
-
-def _last_step(run: RunDir) -> int | None:
-    """Env steps of a run that has no outcome."""
-    rows = _rows(run)
-    return int(max(row.get(STEPS, 0.0) for row in rows)) if rows else None
 
 
 def _rows(run: RunDir) -> list[dict[str, float]]:

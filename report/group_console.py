@@ -45,7 +45,6 @@ class GroupConsole(Watcher):
         self._rows: list[SeedRow] = []
         self._printed = 0  # results, in the order of seeds
         self._index = RunIndex()
-        self._known_runs: set[str] = set()  # whose group and seed were compared
 
     def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
         self._group = group
@@ -54,12 +53,11 @@ class GroupConsole(Watcher):
         self._rows = [SeedRow(job.seed, job.label) for job in jobs]
         self._start_time = self._clock()
         self._look_time = self._start_time
-        count = "every run is finished"
+        self._header = f"  group {group}: every run is finished"
         if jobs:
             unit = "run" if any(job.label for job in jobs) else "seed"
             at_once = f"{workers} at a time" if workers < len(jobs) else "all at once"
-            count = f"{len(jobs)} {unit}{'s' if len(jobs) > 1 else ''}, {at_once}"
-        self._header = f"  group {group}: {count}"
+            self._header = f"  group {group}: {len(jobs)} {unit}{'s' * (len(jobs) > 1)}, {at_once}"
         if not self._quiet:
             self._print("")
             if not self._in_place or not jobs:
@@ -71,8 +69,6 @@ class GroupConsole(Watcher):
         seed_row.state = "starting"
         seed_row.started = self._clock()
         seed_row.run = self._jobs[index].run
-        if seed_row.run:
-            self._known_runs.add(seed_row.run.id)
 
     def look(self) -> None:
         now = self._clock()
@@ -110,15 +106,19 @@ class GroupConsole(Watcher):
         result = read_group(group)
         if self._in_place and self._jobs:
             self._print(self._header, "")
-        self._print_all_results()
+        if self._in_place:
+            self._print_table()
+        else:
+            for seed_row in self._rows[self._printed :]:  # they waited for a seed before them
+                if seed_row.ended:
+                    self._print_result(seed_row)
         if not self._quiet and self._jobs:
             self._print("")
         parts = result.parts
-        summary = [together(result), caution(len(result.tested))]
+        summary = [*filter(None, (together(result), caution(len(result.tested))))]
         if len(parts) > 1:
             self._print(*(f"  {part.label}: {together(part)}" for part in parts), breakable=True)
             summary = [f"{len(result.seeds)} runs of {len(parts)} variants"]
-        summary = [text_line for text_line in summary if text_line]
         report = result.folder / "report.md"
         report_path = os.path.relpath(report) if exists(report) else ""
         if self._quiet:
@@ -134,13 +134,8 @@ class GroupConsole(Watcher):
         elif not self._quiet:
             self._print(f"  compare   {PLAY} --run-id group:{group}", f"  group {group}", "")
 
-    def _print_all_results(self) -> None:
-        """The final table, or the results that waited for a seed before them."""
-        if not self._in_place:
-            for seed_row in self._rows[self._printed :]:
-                if seed_row.ended:
-                    self._print_result(seed_row)
-            return
+    def _print_table(self) -> None:
+        """The final table, and below it why seeds failed."""
         for seed_row in self._rows:
             if seed_row.state == "waiting":
                 seed_row.state = "not begun"
@@ -166,11 +161,9 @@ class GroupConsole(Watcher):
     def _find_runs(self) -> None:
         """Find the folders of runs that have begun since the last look."""
         for run_id in self._index.ids():
-            if run_id in self._known_runs or run_id[:TIMESTAMP] < self._group[:TIMESTAMP]:
+            if run_id[:TIMESTAMP] < self._group[:TIMESTAMP]:
                 continue
             brief = self._index.brief(run_id)
-            if brief.standing != "damaged":  # else it may still be made
-                self._known_runs.add(run_id)
             run = RunDir(runs_root() / run_id)
             for seed_row, job in zip(self._rows, self._jobs, strict=True):
                 if not seed_row.ended and job.is_of(run, self._group, {"group": brief.group, "seed": brief.seed}):

@@ -8,17 +8,17 @@ import io
 import math
 import os
 import sys
-from collections.abc import Sequence
 from statistics import median
 
 from stride.report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
+from stride.report.ledger.table import joined_pairs
 from stride.report.page import joined, markdown_table, shell_commands, text_chart
 from stride.runstore import run_files
 from stride.runstore.seed_group import Ending, Watcher
 from stride.utils.curve import CLASSES, bands_svg, group_svg
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.statistics import iqm
-from stride.utils.typography import duration, plain, score
+from stride.utils.typography import duration, optional, plain, score
 from stride.utils.user_error import UserError, one_line
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
@@ -58,7 +58,7 @@ def curve_picture(group: Group) -> str:
     best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(CLASSES)]
     bands = {}
     for part in parts:
-        band = band_of([curve_of(seed_result) for seed_result in part.seeds])
+        band = band_of([*map(curve_of, part.seeds)])
         if part in best and band.mean:
             bands[part.label] = band
     title = f"the best {len(best)} of {group.title}" if len(best) < len(parts) else group.title
@@ -133,26 +133,25 @@ def _count(count: int, noun: str) -> str:
 
 def _chart(group: Group) -> str:
     """The median as text, for readers of a terminal."""
-    median_curve = band_of([curve_of(seed_result) for seed_result in group.seeds]).mean
+    median_curve = band_of([*map(curve_of, group.seeds)]).mean
     return text_chart(median_curve) if len(median_curve) > 1 else ""
 
 
 def _seed_table(group: Group, several: bool) -> str:
     table_rows = []
     for seed_result in group.seeds:
-        link = (
-            f"[{seed_result.run.id}]({os.path.relpath(seed_result.run.report, group.folder.resolve())})"
-            if seed_result.run
-            else ""
-        )
-        best = "" if seed_result.best is None else score(seed_result.best)
-        env_steps = "" if seed_result.env_steps is None else f"{seed_result.env_steps:,}"
-        seconds = "" if seed_result.seconds is None else duration(seed_result.seconds)
-        table_rows.append(
-            (seed_result.name, seed_result.verdict_words, tested(seed_result), best, env_steps, seconds, link)
-        )
+        run = seed_result.run
+        link = f"[{run.id}]({os.path.relpath(run.report, group.folder.resolve())})" if run else ""
+        cells = (seed_result.name, seed_result.verdict_words, tested(seed_result), *measured(seed_result), link)
+        table_rows.append(cells)
     numbers = ("verdict", "test, mean ± deviation", "best validation", "env steps", "time")
     return markdown_table(("run", *numbers, "folder") if several else ("seed", *numbers, "run"), table_rows)
+
+
+def measured(seed_result: Seed) -> tuple[str, str, str]:
+    """The best evaluation, env steps and the time that it took."""
+    best = optional(seed_result.best, score)
+    return best, optional(seed_result.env_steps, "{:,}".format), optional(seed_result.seconds, duration)
 
 
 def _variants(group: Group) -> str:
@@ -174,8 +173,13 @@ def tested(seed_result: Seed) -> str:
     """`500.0 ± 0.00 over 100`"""
     if seed_result.mean is None:
         return ""
-    deviation = "" if seed_result.deviation is None else f" ± {score(seed_result.deviation)}"
-    return f"{score(seed_result.mean)}{deviation} over {seed_result.episodes}"
+    return f"{plus_minus(seed_result)} over {seed_result.episodes}"
+
+
+def plus_minus(seed_result: Seed) -> str:
+    """`500.0 ± 0.00`"""
+    mean = optional(seed_result.mean, score)
+    return mean if seed_result.deviation is None else f"{mean} ± {score(seed_result.deviation)}"
 
 
 def _together(group: Group) -> str:
@@ -183,17 +187,18 @@ def _together(group: Group) -> str:
     table_rows = []
     if means:
         table_rows.append(("test means", middle(means)))
-        table_rows.append(
-            ("lowest, median, highest", f"{score(min(means))}, {score(median(means))}, {score(max(means))}")
-        )
+        extremes = (min(means), median(means), max(means))
+        table_rows.append(("lowest, median, highest", ", ".join(map(score, extremes))))
     if group.goal is not None:
         table_rows.append(("solved", _solved(group)))
-    steps = known_values(group, "env_steps")
-    seconds = known_values(group, "seconds")
-    if steps:
-        table_rows.append(("env steps, median (most)", f"{median(steps):,.0f} ({max(steps):,})"))
-    if seconds:
-        table_rows.append(("time, median (longest)", f"{duration(median(seconds))} ({duration(max(seconds))})"))
+    finished = [seed_result for seed_result in group.seeds if seed_result.finished]
+    middle_steps, middle_seconds = middle_texts(group)
+    if middle_steps:
+        most = max(seed_result.env_steps or 0 for seed_result in finished)
+        table_rows.append(("env steps, median (most)", f"{middle_steps} ({most:,})"))
+    if middle_seconds:
+        longest = max(seed_result.seconds or 0.0 for seed_result in finished)
+        table_rows.append(("time, median (longest)", f"{middle_seconds} ({duration(longest)})"))
     if not table_rows:
         return ""
     warning = caution(len(means))
@@ -201,20 +206,22 @@ def _together(group: Group) -> str:
     return f"{markdown_table(('what', 'value'), table_rows)}\n\n{note}"
 
 
-def known_values(group: Group, name: str) -> Sequence[float]:
-    """This attribute of the seeds that finished, where it is known."""
-    known_texts = [getattr(seed_result, name) for seed_result in group.seeds if seed_result.finished]
-    return [value for value in known_texts if value is not None]
+def middle_texts(group: Group) -> tuple[str, str]:
+    """Median env steps and median time of the seeds that finished; "" where they are unknown."""
+    finished = [seed_result for seed_result in group.seeds if seed_result.finished]
+    steps = [seed_result.env_steps for seed_result in finished if seed_result.env_steps is not None]
+    seconds = [seed_result.seconds for seed_result in finished if seed_result.seconds is not None]
+    return f"{median(steps):,.0f}" if steps else "", duration(median(seconds)) if seconds else ""
 
 
 def commands(group: Group) -> str:
     """Exact lines to paste into a shell."""
-    played = [
-        (seed_result.mean, seed_result.run.id)
-        for seed_result in group.seeds
-        if seed_result.run and seed_result.mean is not None
-    ]
-    best_id = max(played, key=lambda pair: pair[0], default=(0.0, ""))[1]
+    best_id = ""
+    best_mean = -math.inf
+    for seed_result in group.seeds:
+        if seed_result.run and seed_result.mean is not None and seed_result.mean > best_mean:
+            best_id = seed_result.run.id
+            best_mean = seed_result.mean
     commit, is_changed, _ = str(group.facts.get("git_hash", "")).partition("+")
     checkout = f"git checkout {commit}{'  # and what was changed since' if is_changed else ''}\n" if commit else ""
     selector = f"group:{group.name}"
@@ -231,15 +238,9 @@ def _environment(group: Group) -> str:
     """Code, versions and machine, where all runs agree: else the report of each run has its own."""
     table_rows = []
     for key in ("git_hash", "versions", "host"):
-        known_texts = {_text(seed_result.facts[key]) for seed_result in group.seeds if key in seed_result.facts}
+        known_texts = {joined_pairs(seed_result.facts[key]) for seed_result in group.seeds if key in seed_result.facts}
         if len(known_texts) > 1:
             table_rows.append((key, f"{len(known_texts)} different ones: see the runs"))
         elif known_texts:
             table_rows.append((key, known_texts.pop()))
     return markdown_table(("what", "value"), table_rows) if table_rows else "Nothing is known of it."
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return str(value)

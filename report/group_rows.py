@@ -4,6 +4,7 @@ Columns are set by hand, as the console's are; what a narrow terminal has no spa
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -127,7 +128,7 @@ def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
 
     `reasons`: a failed seed shows why in place of its progress.
     """
-    shown_rows = _most_important(rows, max(2, page.height - 1))
+    shown_rows, hidden_rows = _most_important(rows, max(2, page.height - 1))
     longest_name = max([4, *(len(seed_row.name) for seed_row in rows)])
     name_width = min(longest_name, max(4, page.width - NARROWEST))
     longest_state = max([STATE, *(len(seed_row.state_text) for seed_row in shown_rows)])
@@ -135,23 +136,21 @@ def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
     heads = {"name": "run" if any(seed_row.label for seed_row in rows) else "seed", **HEADS}
     text_lines = [_line(widths, {column: (head, "dim") for column, head in heads.items()})]
     text_lines += [_seed_line(seed_row, widths, page, reasons) for seed_row in shown_rows]
-    shown = {id(seed_row) for seed_row in shown_rows}
-    hidden_states = [seed_row.state for seed_row in rows if id(seed_row) not in shown]
-    if hidden_states:
-        counts = [f"{hidden_states.count(state)} {state}" for state in (*RUNNING, "waiting", *ENDED)]
-        text = ", ".join(count for count in counts if not count.startswith("0 "))
+    if hidden_rows:
+        counts = Counter(seed_row.state for seed_row in hidden_rows)
+        text = ", ".join(f"{counts[state]} {state}" for state in (*RUNNING, "waiting", *ENDED) if counts[state])
         text_lines.append(line_of(f"{INDENT}{'':<{name_width}}  and {text}", "dim"))
     return text_lines
 
 
-def _most_important(rows: Rows, height: int) -> Rows:
-    """In the order of seeds: those in training first, then failed ones, then the last that ended, then the next."""
+def _most_important(rows: Rows, height: int) -> tuple[Rows, Rows]:
+    """(shown, hidden), in the order of seeds: first shown are those in training, then failed, ended, waiting ones."""
     if len(rows) <= height:
-        return rows
+        return rows, []
     order = {"training": 0, "starting": 0, "failed": 1, "waiting": 3}
-    ranked = sorted(rows, key=lambda seed_row: order.get(seed_row.state, 2))
-    chosen = {id(seed_row) for seed_row in ranked[: height - 1]}
-    return [seed_row for seed_row in rows if id(seed_row) in chosen]
+    ranked = sorted(range(len(rows)), key=lambda index: order.get(rows[index].state, 2))
+    shown, hidden = sorted(ranked[: height - 1]), sorted(ranked[height - 1 :])
+    return [rows[index] for index in shown], [rows[index] for index in hidden]
 
 
 def _widths(name_width: int, state_width: int, page: Page) -> Widths:
@@ -175,14 +174,20 @@ def _line(widths: Widths, cells: Cells) -> Text:
 
 
 def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> Text:
+    name = seed_row.name
+    width = widths["name"] - len(INDENT)
+    if len(name) > width:  # cut at its beginning: the seed is at its end
+        name = f"..{name[2 - width :]}"
     cells: Cells = {
-        "name": (_shortened(seed_row.name, widths["name"] - len(INDENT)), ""),
+        "name": (name, ""),
         "state": (seed_row.state_text, STYLES.get(seed_row.state, "dim")),
     }
     if seed_row.why and reasons:
         line = _line({column: widths[column] for column in cells}, cells)
         available = page.width - line.cell_len - 2
-        why = seed_row.why if len(seed_row.why) <= available else f"{seed_row.why[: available - 3]}..."
+        why = seed_row.why
+        if len(why) > available:
+            why = f"{why[: available - 3]}..."
         return line.append(f"  {why}", "dim")
     is_training = seed_row.state == "training"
     style = "" if is_training else "dim"
@@ -209,17 +214,12 @@ def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> 
     return line
 
 
-def _shortened(name: str, most: int) -> str:
-    """Cut at its beginning: the seed is at its end."""
-    return name if len(name) <= most else f"..{name[len(name) - most + 2 :]}"
-
-
 def progress_line(rows: Rows, workers: int, elapsed: float) -> Text:
     """How many have ended, and how."""
     states = [seed_row.state for seed_row in rows]
     solved = states.count("solved")
     failed = states.count("failed")
-    line = Text(f"{INDENT}{'all':<6}", "dim", no_wrap=True).append(_done(rows), "bold")
+    line = line_of().append(f"{INDENT}{'all':<6}", "dim").append(_done(rows), "bold")
     if solved:
         episodes = few([seed_row.episodes for seed_row in rows if seed_row.state == "solved"])
         line.append(f", {solved} solved{episodes}", "green")
@@ -251,20 +251,19 @@ def seconds_left(rows: Rows, workers: int) -> float:
 
 def mean_line(rows: Rows, page: Page) -> Text:
     """Mean and deviation over the seeds so far, without the failed ones."""
-    values = [
-        seed_row.value[1] for seed_row in rows if seed_row.state != "failed" and not math.isnan(seed_row.value[1])
-    ]
+    values = [seed_row.value[1] for seed_row in rows if seed_row.state != "failed"]
+    values = [value for value in values if not math.isnan(value)]
     count = len(values)
-    line = Text(f"{INDENT}{'mean':<6}", "dim", no_wrap=True, overflow="crop")
+    line = line_of().append(f"{INDENT}{'mean':<6}", "dim")
     if not values:
         return line.append("no return yet", "dim")
     mean, deviation = mean_and_deviation(values)
     line.append(score(mean), "bold magenta")
-    if count > 1:
+    if count == 1:
+        line.append(" over 1 seed", "dim")
+    else:
         line.append(f" {'+-' if page.ascii_only else '±'} {score(deviation)}", "bold magenta")
-    line.append(f" over {count} seed{'s' if count > 1 else ''}", "dim")
-    if count > 1:
-        line.append(f", {score(min(values))} .. {score(max(values))}", "dim")
+        line.append(f" over {count} seeds, {score(min(values))} .. {score(max(values))}", "dim")
     line.truncate(page.width - 1)
     return line
 

@@ -37,7 +37,9 @@ class JsonEvents(Sink):
         self._steps = int(row.get(STEPS, self._steps))
         for stage in STAGES:
             if f"{stage}/roll/episodes" in row:
-                scores = {field_name: row.get(f"{stage}/roll/{name}") for field_name, name in SCORES.items()}
+                scores = {
+                    field_name: row.get(f"{stage}/roll/{metric_name}") for field_name, metric_name in SCORES.items()
+                }
                 self._emit("evaluation", stage=stage, env_steps=self._steps, **scores)
         self._emit("row", env_steps=self._steps, metrics=dict(row))
 
@@ -47,9 +49,8 @@ class JsonEvents(Sink):
             field_name: getattr(alert, field_name)
             for field_name in ("title", "bound", "worst", "rows", "times", "means", "tip")
         }
-        self._emit(
-            "alert", env_steps=event.env_steps, begins=event.begins, value=event.value, metric=alert.name, **fields
-        )
+        fields |= {"begins": event.begins, "value": event.value, "metric": alert.name}
+        self._emit("alert", env_steps=event.env_steps, **fields)
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
         fields = {field_name: facts[field_name] for field_name in ("env_steps", "iterations", "epoch", "score", "best")}

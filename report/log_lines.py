@@ -37,8 +37,9 @@ class LogLines(Sink):
         for label, text in header_facts(header):
             _note(f"{label}: {text}")
         versions = {**mapping(facts.get("versions")), "git": str(facts.get("git_hash", ""))[:12]}
-        _note(f"versions: {_pairs({name: version for name, version in versions.items() if version})}")
-        _note(f"host: {_pairs(mapping(facts.get('host')))}")
+        for label, values in (("versions", versions), ("host", mapping(facts.get("host")))):
+            pairs = [f"{name} {value}" for name, value in values.items() if value or label == "host"]
+            _note(f"{label}: {', '.join(pairs)}")
 
     def row(self, row: Mapping[str, float]) -> None:
         due_lines = int(row.get(STEPS, 0) * LINES / self._budget)
@@ -82,10 +83,6 @@ def _stage_score(stage: str, row: Mapping[str, float]) -> str:
     if episodes is not None:
         text += f" over {episodes:.0f} episodes"
     return text
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _note(line: str) -> None:

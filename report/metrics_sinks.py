@@ -4,7 +4,6 @@ Which rows there are, and when, is decided by export_metrics.
 """
 
 import errno
-import itertools
 import logging
 import math
 import os
@@ -46,8 +45,10 @@ class MetricsCsv(Sink):
     def __init__(self, path: Path | str, resume_at: int | None = None, order: Iterable[str] | None = None) -> None:
         self.path = Path(path)
         declared = list(load_metrics() if order is None else order)
-        declared.sort(key=lambda name: "/clock/" not in name)  # stable: the clock first, the rest as declared
-        self._order = {name: index for index, name in enumerate(declared)}
+        declared.sort(
+            key=lambda metric_name: "/clock/" not in metric_name
+        )  # stable: the clock first, the rest as declared
+        self._order = {metric_name: index for index, metric_name in enumerate(declared)}
         columns, lines = ([], []) if resume_at is None else self._resumed(resume_at)
         self._rewrite(columns, lines)
 
@@ -69,7 +70,7 @@ class MetricsCsv(Sink):
     def row(self, row: Mapping[str, float]) -> None:
         if not row.keys() <= self._known_columns:
             self._add_columns(row.keys() - self._known_columns)
-        cells = [format_number(row[name]) if name in row else "" for name in self._columns]
+        cells = [format_number(row[metric_name]) if metric_name in row else "" for metric_name in self._columns]
         line = (",".join(cells) + "\n").encode()
         written = self._file.write(line)
         if written != len(line):  # the disk is full: leave no half line behind
@@ -81,14 +82,13 @@ class MetricsCsv(Sink):
 
     def _add_columns(self, names: Iterable[str]) -> None:
         """Rewrite the file with more columns; the cells already there are moved, not parsed."""
-        columns = sorted({*self._columns, *names}, key=lambda name: (self._order.get(name, math.inf), name))
+        columns = sorted(
+            {*self._columns, *names}, key=lambda metric_name: (self._order.get(metric_name, math.inf), metric_name)
+        )
         old_columns, lines = read_lines(self.path)
         old_file = self._file
-        new_lines = []
-        for cells in lines:
-            old_cells = dict(zip(old_columns, cells, strict=False))
-            new_lines.append([old_cells.get(name, "") for name in columns])
-        self._rewrite(columns, new_lines)
+        old_rows = [dict(zip(old_columns, cells, strict=False)) for cells in lines]
+        self._rewrite(columns, [[old_row.get(metric_name, "") for metric_name in columns] for old_row in old_rows])
         old_file.close()
 
     def _rewrite(self, columns: Cells, lines: list[Cells]) -> None:
@@ -110,7 +110,7 @@ def _lines_up_to(columns: Cells, lines: list[Cells], resume_at: int) -> list[Cel
     for cells in lines:
         row = parse(columns, cells)
         steps = row.get(STEPS, steps)
-        if row and steps <= resume_at and not any(name.startswith("test/") for name in row):
+        if row and steps <= resume_at and not any(metric_name.startswith("test/") for metric_name in row):
             kept_lines.append(cells)
     return kept_lines
 
@@ -137,11 +137,10 @@ def _damage(columns: Cells, lines: list[Cells], kept_lines: list[Cells], resume_
 
 def _unused_path(path: Path) -> Path:
     """A free name for the copy of a damaged file, beside it."""
-    for number in itertools.count(1):
-        candidate = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")
-        if not os.path.lexists(candidate):
-            break
-    return candidate
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")):
+        number += 1
+    return path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")
 
 
 class MetricsMmap(Sink):
@@ -159,7 +158,7 @@ class MetricsMmap(Sink):
         self._alerts = 0
 
     def begin(self, header: Header, config: Config) -> None:
-        facts = {name: getattr(header, name) for name in MMAP_FACTS}
+        facts = {fact_name: getattr(header, fact_name) for fact_name in MMAP_FACTS}
         facts["first_step"] = self._first_step
         try:
             most_metrics = len(load_metrics()) + SPARE_METRICS

@@ -43,7 +43,8 @@ class Display(NamedTuple):
 def page(display: Display) -> str:
     """While it trains its progress and its numbers; afterwards the result, with the numbers folded away."""
     result = _result(display.outcome)
-    numbers = _metric_table(display.run.rows)
+    rows = display.run.rows
+    numbers = _table(map(_metric_row, rows)) if rows else ""
     if display.run.is_over and numbers:
         numbers = f'{result}<details style="margin:6px"><summary>last numbers</summary>{numbers}</details>'
     columns = f'<div style="{COLUMNS}">{_curve(display)}<div style="{NUMBERS}">{numbers or result}</div></div>'
@@ -68,7 +69,7 @@ def _title(display: Display) -> str:
     title = f'<b style="font-size:15px">{escape(display.run.title)}</b>'
     if outcome is not None:
         title += f" &nbsp;{_bold(outcome.verdict_words, VERDICTS.get(outcome.verdict, BLUE))}"
-        title += escape(f": {outcome.why}") if outcome.why else ""
+        title += outcome.why and escape(f": {outcome.why}")
     elif display.run.is_over:
         title += f" &nbsp;{_bold('failed', RED)}"
     facts = [
@@ -76,10 +77,9 @@ def _title(display: Display) -> str:
         f"{header.engine}, {header.device}",
         f"{header.parameters:,} parameters",
         f"{header.n_envs} worlds, {header.env_backend}",
+        header.settings,
     ]
-    if header.settings:
-        facts.append(header.settings)
-    return f"<div>{title}<br>{_faint(' · '.join(facts))}</div>"
+    return f"<div>{title}<br>{_faint(' · '.join(filter(None, facts)))}</div>"
 
 
 def _progress(run: RunView) -> str:
@@ -110,12 +110,8 @@ def _curve(display: Display) -> str:
     return f'<img style="{CURVE}" alt="episode reward over env steps" src="{image}">'
 
 
-def _metric_table(rows: Sequence[MetricRow]) -> str:
-    """A line per metric: its last value, the last change, and a sparkline."""
-    return _table(map(_metric_row, rows)) if rows else ""
-
-
 def _metric_row(metric_row: MetricRow) -> str:
+    """A metric with its last value, the last change, and a sparkline."""
     value = f"<b>{escape(metric_row.value)}</b>"
     if metric_row.bound:
         value = f'<span style="color:{AMBER}" title="{escape(metric_row.bound)}">! {value}</span>'

@@ -111,7 +111,7 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
         if finite_values and metric.better is not None:
             best = number(max(finite_values) if metric.better == "up" else min(finite_values), metric.precision)
         last = number(values[-1], metric.precision)
-        unit = "" if metric.unit == "none" else metric.unit
+        unit = metric.unit.replace("none", "")
         table_rows.append((f"{metric.title} `{metric_name}`", last, best, unit, metric.meaning))
     if not table_rows:
         return "No metric was recorded."
@@ -124,7 +124,7 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
         return "None."
     table_rows = []
     for alert in alerts:
-        last = f"{alert.last:,}{' (to the end)' if alert.open else ''}"
+        last = f"{alert.last:,}{' (to the end)' * alert.open}"
         count = f"{alert.rows:,}" + (f", begun {alert.times} times" if alert.times > 1 else "")
         title = f"{alert.title} {alert.bound}"
         table_rows.append((title, f"{alert.first:,}", last, count, alert.worst_words, f"{alert.means} {alert.tip}"))

@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     reached: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunView:
     """A run at one moment."""
 
@@ -128,7 +128,7 @@ def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iter
         bound = "" if metric.nan else NOT_A_NUMBER
     change = value - tail[-2] if len(tail) > 1 else math.nan
     change_text = ""
-    if abs(change) >= 0.5 * 10.0**-metric.precision and math.isfinite(change):
+    if math.inf > abs(change) >= 0.5 * 10.0**-metric.precision:
         change_text = number(abs(change), metric.precision)
     good = None if metric.better is None else (metric.better == "up") == (change > 0)
     return MetricRow(metric, number(value, metric.precision), change_text, change > 0, good, bound, tail)

@@ -6,11 +6,11 @@ Foreign text passes `clean` first: no code that commands a terminal, no characte
 
 import io
 import math
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -46,14 +46,7 @@ class Page(NamedTuple):
 
 def clean(text: object, most: int = 200) -> str:
     """The first `most` characters; each that commands a terminal, or is not exactly one cell wide, becomes `?`."""
-    return "".join(letter if _is_one_cell(letter) else "?" for letter in str(text)[:most])
-
-
-def _is_one_cell(letter: str) -> bool:
-    if " " <= letter <= "~":
-        return True
-    is_wide = unicodedata.east_asian_width(letter) in "WF"
-    return letter.isprintable() and not unicodedata.combining(letter) and not is_wide
+    return "".join(letter if letter.isprintable() and cell_len(letter) == 1 else "?" for letter in str(text)[:most])
 
 
 def line_of(text: str = "", style: str = "") -> Text:
@@ -83,11 +76,11 @@ def at_right(line: Text, right_text: Text, page: Page) -> Text:
 def progress_lines(steps: Progress, goal: Progress | None, page: Page) -> Lines:
     """The bars of budget and goal, both as long as the text leaves space for; no bars where it leaves none."""
     width = page.width - len(INDENT) - LABEL
-    progress_texts = [(progress, _progress_text(progress, width)) for progress in (steps, goal) if progress]
-    longest = max(text.cell_len for _, text in progress_texts)
-    length = min(LONGEST_BAR, width - longest - len(INDENT))
+    bars = [steps, goal] if goal else [steps]
+    texts = [_progress_text(progress, width) for progress in bars]
+    length = min(LONGEST_BAR, width - max(text.cell_len for text in texts) - len(INDENT))
     text_lines = []
-    for progress, text in progress_texts:
+    for progress, text in zip(bars, texts, strict=True):
         line = labelled(progress.label)
         if progress.fraction is not None and length >= SHORTEST_BAR:
             done, remaining = bar(progress.fraction, length, page.ascii_only)
@@ -135,13 +128,20 @@ def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page)
     metric = metric_row.metric
     line = labelled(clean(area)[: LABEL - 1])
     line.append(f"{clean(metric.title)[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
-    if metric_row.bound:
-        line.append(f"{f'! {metric_row.value}':>{VALUE}}", "bold yellow")
-    else:
-        line.append(f"{metric_row.value:>{VALUE}}", "bold")
+    value = f"! {metric_row.value}" if metric_row.bound else metric_row.value
+    line.append(f"{value:>{VALUE}}", "bold yellow" if metric_row.bound else "bold")
     if page.width >= WIDE:
-        line.append(f" {_unit(metric.unit, page):<{UNIT}}"[: UNIT + 1], "dim")
-    _append_change(line, metric_row, page)
+        unit = clean(metric.unit.replace("none", ""))
+        if page.ascii_only:
+            unit = unit.encode("ascii", "replace").decode()
+        line.append(f" {unit:<{UNIT}}"[: UNIT + 1], "dim")
+    change = ""
+    style = "dim"
+    if metric_row.change:  # an arrow and the difference, green where it is for the better
+        change = f"  {('-+' if page.ascii_only else '▼▲')[metric_row.rises]} {metric_row.change}"
+        if metric_row.good is not None:
+            style = "green" if metric_row.good else "red"
+    line.append(f"{change:<{CHANGE}}", style)
     available = page.width - line.cell_len - len(INDENT)
     bound_width = len(metric_row.bound) + len(INDENT)
     if metric_row.bound and available - bound_width >= SPARKLINE:
@@ -152,22 +152,6 @@ def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page)
         line.append(INDENT + sparkline(metric_row.tail, min(TAIL, available), page.ascii_only), "cyan")
     line.truncate(page.width)
     return line
-
-
-def _unit(unit: str, page: Page) -> str:
-    if unit == "none":
-        return ""
-    return unit.encode("ascii", "replace").decode() if page.ascii_only else clean(unit)
-
-
-def _append_change(line: Text, metric_row: MetricRow, page: Page) -> None:
-    """An arrow and the difference, green where it is for the better."""
-    if not metric_row.change:
-        line.append(" " * CHANGE)
-        return
-    arrows = "-+" if page.ascii_only else "▼▲"
-    style = "dim" if metric_row.good is None else "green" if metric_row.good else "red"
-    line.append(f"  {arrows[metric_row.rises]} {metric_row.change:<{CHANGE - 4}}", style)
 
 
 def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) -> Lines:

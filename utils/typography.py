@@ -1,8 +1,9 @@
 """How numbers, durations, bars, sparklines and curves are set in text; pure functions of plain values, no colours."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-~=+*#"
@@ -28,6 +29,11 @@ def score(value: float) -> str:
 def plain(value: float) -> str:
     """A number somebody typed (a goal, a bound), without decimals it does not need."""
     return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def optional(value: Any, style: Callable[[Any], str]) -> str:
+    """The value in this style; "" for None."""
+    return "" if value is None else style(value)
 
 
 def duration(seconds: float) -> str:

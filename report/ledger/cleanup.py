@@ -9,7 +9,6 @@ is deleted. Where that is stopped, the run or its record is left, and the next c
 
 import os
 import shutil
-import stat
 import sys
 import time
 from collections import Counter
@@ -75,7 +74,9 @@ def decided(briefs: Sequence[Brief], best: int | None, recent: float) -> tuple[l
     The best of each variant are determined by `rank`, also among runs of equal score.
     """
     root = runs_root()
-    last = _last()
+    last = ""
+    with suppress(OSError):  # there is no such link
+        last = os.readlink(root / LAST)
     reasons = {run_brief.id: _reason_to_stay(root, run_brief, last, recent) for run_brief in briefs}
     variants: dict[str, list[Brief]] = {}
     for run_brief in briefs:
@@ -107,17 +108,18 @@ def rank(run_brief: Brief) -> tuple[float, bool, bool, bool, str]:
 def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> str:
     """A reason that does not depend on its score; "" where there is none."""
     is_search_open = _is_search_open(root, run_brief.group)
+    checkpoints = root / run_brief.id / "checkpoints"
     reasons = {
         DAMAGED: run_brief.status == "damaged",
         NAMELESS: run_brief.started is None,
-        EMPTY: not _is_folder(root / run_brief.id / "checkpoints"),
+        EMPTY: not checkpoints.is_dir() or checkpoints.is_symlink(),
         UNSET: not run_brief.settings,
         "in training": run_brief.status in BUSY,
         "of a search that is not over": is_search_open is True,
         "paused": run_brief.status == PAUSED and is_search_open is None,
         "of a status that is not known": run_brief.status not in (*DELETABLE, *BUSY, PAUSED),
         f"tagged {KEEP}": KEEP in run_brief.labels.tags,
-        f"{LAST}": run_brief.id == last,
+        LAST: run_brief.id == last,
         "recent": run_brief.started is not None and time.time() - run_brief.started < recent,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
@@ -180,9 +182,12 @@ def keep(root: Path, folder: Path) -> None:
 
 def _summary(run_brief: Brief) -> str:
     best_score = run_score(run_brief)
-    age = "" if run_brief.started is None else f", begun {duration(time.time() - run_brief.started)} ago"
-    score_text = "" if best_score is None else f" {score(best_score)}"
-    return f"{run_brief.variant} {run_brief.result or run_brief.status}{score_text}{age}"
+    summary = f"{run_brief.variant} {run_brief.result or run_brief.status}"
+    if best_score is not None:
+        summary += f" {score(best_score)}"
+    if run_brief.started is not None:
+        summary += f", begun {duration(time.time() - run_brief.started)} ago"
+    return summary
 
 
 def _counts(reasons: Counter[str]) -> str:
@@ -191,26 +196,11 @@ def _counts(reasons: Counter[str]) -> str:
     return f"{reasons.total():,} stay" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder, and not a link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
 def _changed_at(path: Path) -> float:
     """Time of the last change; 0 where there is no such file."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0
-
-
-def _last() -> str:
-    try:
-        return os.readlink(runs_root() / LAST)
-    except OSError:
-        return ""
 
 
 def _ask(question: str) -> None:

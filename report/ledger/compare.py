@@ -1,10 +1,11 @@
 """Runs side by side in text: their results, where their configs differ, their curves over one another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stride.config.diff import IDENTITY, written
 from stride.report.ledger.explain import find_metric
-from stride.report.ledger.plot import MARKS, overlay
+from stride.report.ledger.plot import MARKS, letters, overlay
 from stride.report.ledger.table import aligned, cell, plain
 from stride.report.ledger.written import write_output
 from stride.runstore.history import TRAIN, VAL
@@ -14,6 +15,7 @@ from stride.runstore.run_facts import mapping
 from stride.runstore.run_index import look_at
 from stride.runstore.run_query import FIELDS, SHOWN
 from stride.utils.curve import Point, lines_svg
+from stride.utils.typography import optional
 
 MOST_KEYS = 12  # that differ and are shown
 HEIGHT, WIDEST = 14, 120
@@ -21,59 +23,65 @@ ROWS = ("run", "seed", "status", "result", "test", "best", "last", "steps", "too
 
 Runs = Sequence[RunDir]
 Names = Sequence[str]
+Facts = Mapping[str, Any]  # of config.json
 
 
 def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     """A table with a column for each run, then the curves."""
-    letters = _letters(runs)
-    different = differences(runs)
-    columns = {"": ["", *ROWS, *_full_names(metrics), *list(different)[:MOST_KEYS]]}
-    for index, run in enumerate(runs):
-        run_brief = look_at(run.path)
-        last = MetricsTable(run.metrics_csv).last()
-        cells = [cell(column_name, SHOWN.get(column_name, FIELDS[column_name])(run_brief)) for column_name in ROWS]
-        cells += [plain(last[column_name]) if column_name in last else "" for column_name in _full_names(metrics)]
-        cells += [values[index] for values in different.values()][:MOST_KEYS]
-        columns[letters[index]] = [letters[index], *cells]
-    text_lines = [f"{letter}  {run.id}" for letter, run in zip(letters, runs, strict=True)]
-    text_lines += ["", *aligned(columns, {""})]
+    metric_names = _full_names(metrics)
+    marks = letters(len(runs))
+    briefs = [look_at(run.path) for run in runs]
+    last_values = [MetricsTable(run.metrics_csv).last() for run in runs]
+    different = differences([run.facts() for run in runs])
+    table_rows = []
+    for field_name in ROWS:
+        look = SHOWN.get(field_name, FIELDS[field_name])
+        table_rows.append([field_name, *(cell(field_name, look(run_brief)) for run_brief in briefs)])
+    table_rows += [
+        [metric_name, *(optional(last.get(metric_name), plain) for last in last_values)] for metric_name in metric_names
+    ]
+    table_rows += [[config_key, *values] for config_key, values in different.items()][:MOST_KEYS]
+    text_lines = [f"{letter}  {run.id}" for letter, run in zip(marks, runs, strict=True)]
+    text_lines += ["", *aligned(["", *marks], table_rows, {""})]
     if len(different) > MOST_KEYS:
         text_lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json tells them")
     count = f"{len(different)} keys of their configs differ"
     text_lines += ["", count if different else "their configs differ in nothing but the seed"]
-    curves = {run.id: curve(run, _full_names(metrics)) for run in runs[: len(MARKS)]}
+    curves = {run.id: curve(run, metric_names) for run in runs[: len(MARKS)]}
     drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
     if drawing:
-        text_lines += ["", _full_names(metrics)[0] if metrics else "episode return", *drawing]
+        text_lines += ["", metric_names[0] if metric_names else "episode return", *drawing]
     return text_lines
 
 
 def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
     """An object for programs."""
+    metric_names = _full_names(metrics)
     objects = []
     for run in runs:
         run_brief = look_at(run.path)
         last = MetricsTable(run.metrics_csv).last()
         fields = {column_name: FIELDS[column_name](run_brief) for column_name in ("id", *ROWS, "test_episodes")}
-        objects.append(
-            {**fields, "metrics": {column_name: last.get(column_name) for column_name in _full_names(metrics)}}
-        )
-    return {"runs": objects, "differences": differences(runs)}
+        objects.append({**fields, "metrics": {metric_name: last.get(metric_name) for metric_name in metric_names}})
+    return {"runs": objects, "differences": differences([run.facts() for run in runs])}
 
 
 def write_picture(runs: Runs, metrics: Names, file: str) -> None:
     """Write the curves of the first of these metrics, else of the return, as SVG."""
-    names = _full_names(metrics)
-    curves = {f"{letter} {run.id[-24:]}": curve(run, names) for letter, run in zip(_letters(runs), runs, strict=True)}
-    write_output(file, lines_svg(names[0] if names else "Episode return", curves, _common_goal(runs, metrics)))
+    metric_names = _full_names(metrics)
+    marked_runs = zip(letters(len(runs)), runs, strict=True)
+    curves = {f"{letter} {run.id[-24:]}": curve(run, metric_names) for letter, run in marked_runs}
+    write_output(
+        file, lines_svg(metric_names[0] if metric_names else "Episode return", curves, _common_goal(runs, metrics))
+    )
 
 
-def differences(runs: Runs) -> dict[str, tuple[str, ...]]:
-    """Keys of the configs on which the runs do not agree, in the order of the first config, with each one's value."""
-    configs = [mapping(run.facts().get("config")) for run in runs]
+def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str, tuple[str, ...]]:
+    """Keys of the configs on which runs do not agree, in the order of the first config, with the value of each run."""
+    configs = [mapping(facts.get("config")) for facts in all_facts]
     result = {}
     for config_key in dict.fromkeys(config_key for config in configs for config_key in config):
-        values = tuple(written(config[config_key]) if config_key in config else "(none)" for config in configs)
+        values = tuple(written(config[config_key]) if config_key in config else missing for config in configs)
         if len({*values}) > 1 and config_key not in {*IDENTITY, "seed"}:
             result[config_key] = values
     return result
@@ -98,7 +106,3 @@ def _common_goal(runs: Runs, metrics: Names) -> float | None:
     """The goal of all runs where they have the same one and returns are drawn."""
     goals = {look_at(run.path).goal for run in runs}
     return goals.pop() if len(goals) == 1 and not metrics else None
-
-
-def _letters(runs: Runs) -> list[str]:
-    return [MARKS[index] if index < len(MARKS) else str(index + 1) for index in range(len(runs))]

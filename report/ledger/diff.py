@@ -15,11 +15,10 @@ CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "hos
 
 def configs(first: RunDir, second: RunDir) -> dict[str, list[str]]:
     """Keys of the configs, the seed and facts about the circumstances that differ, with both values."""
-    result = {config_key: [*values] for config_key, values in differences((first, second)).items()}
-    first_facts = first.facts()
-    second_facts = second.facts()
+    both_facts = (first.facts(), second.facts())
+    result = {config_key: [*values] for config_key, values in differences(both_facts).items()}
     for config_key in ("seed", *CIRCUMSTANCES):
-        values = [joined_pairs(facts.get(config_key)) for facts in (first_facts, second_facts)]
+        values = [joined_pairs(facts.get(config_key)) for facts in both_facts]
         if values[0] != values[1]:
             result[config_key] = values
     return result
@@ -50,13 +49,10 @@ def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list
         text_lines.append("one config, one seed, the same circumstances")
     csv_row = result["row"]
     if "metrics" in csv_row:
-        text_lines.append(
-            f"row {csv_row['row']}, at {plain(csv_row['env_steps'] or 0)} env steps, is the first that differs:"
-        )
-        text_lines += [
-            f"  {metric_name}: {_number(value)} | {_number(other)}"
-            for metric_name, (value, other) in csv_row["metrics"].items()
-        ]
+        env_steps = plain(csv_row["env_steps"] or 0)
+        text_lines.append(f"row {csv_row['row']}, at {env_steps} env steps, is the first that differs:")
+        for metric_name, (value, other) in csv_row["metrics"].items():
+            text_lines.append(f"  {metric_name}: {_number(value)} | {_number(other)}")
     else:
         count, other_count = csv_row["rows"]
         counts = "" if count == other_count else f"; {count} | {other_count} rows"

@@ -31,8 +31,8 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
     if by == "variant":
         if columns:
             raise UserError("--by variant has columns of its own; --columns goes with --by run")
-        rows = variant_rows(briefs)
-        columns = list(rows[0]) if rows else list(_variant_row("", "", []))
+        table_rows = variant_rows(briefs)
+        columns = list(table_rows[0]) if table_rows else list(_variant_row("", "", []))
     elif form == "json" and not columns:
         return json.dumps([data(run_brief, FIELDS) for run_brief in briefs], indent=1) + "\n"
     else:
@@ -40,13 +40,11 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
         columns = columns or [
             column_name for column_name in COLUMNS if form != "latex" or column_name != "test_episodes"
         ]
-        rows = [
-            {column_name: special.get(column_name, fields[column_name])(run_brief) for column_name in columns}
-            for run_brief in briefs
-        ]
+        looks = {column_name: special.get(column_name, fields[column_name]) for column_name in columns}
+        table_rows = [{column_name: look(run_brief) for column_name, look in looks.items()} for run_brief in briefs]
     if form == "json":
-        return json.dumps(rows, indent=1) + "\n"
-    return latex(rows, columns, by) if form == "latex" else as_csv(rows, columns)
+        return json.dumps(table_rows, indent=1) + "\n"
+    return latex(table_rows, columns, by) if form == "latex" else as_csv(table_rows, columns)
 
 
 def variant_rows(briefs: Briefs) -> list[Row]:
@@ -79,9 +77,7 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     writer = csv.writer(output, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
     for table_row in rows:
-        writer.writerow(
-            ["" if table_row[column_name] is None else _harmless(table_row[column_name]) for column_name in columns]
-        )
+        writer.writerow([_harmless(table_row[column_name]) for column_name in columns])
     return output.getvalue()
 
 
@@ -95,10 +91,13 @@ def _harmless(value: float | str | None) -> float | str | None:
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
     """A tabular for \\usepackage{booktabs}; of variants mean and deviation in one cell, and the interval in another."""
-    names = [column_name for column_name in columns if by == "run" or column_name not in JOINED]
-    sides = "".join("l" if column_name in LEFT_ALIGNED else "r" for column_name in names)
-    heads = " & ".join(HEADS.get(column_name, escaped(column_name)) for column_name in names)
-    body = [" & ".join(_latex_cell(column_name, table_row, by) for column_name in names) + r" \\" for table_row in rows]
+    column_names = [column_name for column_name in columns if by == "run" or column_name not in JOINED]
+    sides = "".join("l" if column_name in LEFT_ALIGNED else "r" for column_name in column_names)
+    heads = " & ".join(HEADS.get(column_name, escaped(column_name)) for column_name in column_names)
+    body = [
+        " & ".join(_latex_cell(column_name, table_row, by) for column_name in column_names) + r" \\"
+        for table_row in rows
+    ]
     return "\n".join([
         "% \\usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", rf"{heads} \\", r"\midrule", *body,
         r"\bottomrule", r"\end{tabular}", "",

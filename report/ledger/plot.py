@@ -14,21 +14,26 @@ MARGIN = 9
 Curve = Sequence[Point]
 
 
+def letters(count: int) -> list[str]:
+    """A, B, ..; numbers after Z."""
+    return [*MARKS, *(str(number) for number in range(len(MARKS) + 1, count + 1))][:count]
+
+
 def overlay(curves: Mapping[str, Curve], goal: float | None, width: int, height: int) -> list[str]:
     """Each curve by its letter, values at the left, env steps below; [] where there is nothing to draw."""
     finite_curves = {name: [point for point in points if math.isfinite(point.y)] for name, points in curves.items()}
-    values = [point.y for points in finite_curves.values() for point in points]
-    if not values:
+    all_points = [point for points in finite_curves.values() for point in points]
+    if not all_points:
         return []
-    lowest = min(values)
-    highest = max(values)
+    lowest = min(point.y for point in all_points)
+    highest = max(point.y for point in all_points)
     spread = highest - lowest
     if goal is not None and lowest - spread <= goal <= highest + spread:  # near enough to be drawn
         lowest = min(lowest, goal)
         highest = max(highest, goal)
     if highest <= lowest:
         highest = lowest + 1.0
-    last_step = max(point.x for points in finite_curves.values() for point in points) or 1.0
+    last_step = max(point.x for point in all_points) or 1.0
     columns = max(20, width - MARGIN - 2)
     cells = [[" "] * columns for _ in range(height)]
 

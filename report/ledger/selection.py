@@ -35,7 +35,7 @@ def select(
     refreshed(index)
     if not index.ids():
         return Selection([], FIELDS)
-    other_columns = [name for name in columns if name not in FIELDS]
+    other_columns = [column_name for column_name in columns if column_name not in FIELDS]
     keys = [*dict.fromkeys([*further(text, sort), *other_columns])]
     values = index.values(keys) if keys else {}
     other_fields = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))

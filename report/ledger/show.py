@@ -87,14 +87,19 @@ def _last_values(run: RunDir) -> list[str]:
     if not values:
         return []
     order = [entry_name for entry_name in declared if entry_name in values] + sorted(values.keys() - declared.keys())
-    columns: dict[str, list[str]] = {"metric": ["last of each metric"], "value": [""], "unit": [""], "title": [""]}
+    table_rows = []
     for entry_name in order:
+        value = f"{values[entry_name]:.6g}"
+        unit = ""
+        title = "not declared"
         metric = declared.get(entry_name)
-        columns["metric"].append(f"  {one_line(entry_name, LONGEST)}")
-        columns["value"].append(number(values[entry_name], metric.precision) if metric else f"{values[entry_name]:.6g}")
-        columns["unit"].append(metric.unit if metric and metric.unit != "none" else "")
-        columns["title"].append(metric.title if metric else "not declared")
-    return ["", *aligned(columns, {"metric", "unit", "title"})]
+        if metric:
+            value = number(values[entry_name], metric.precision)
+            unit = metric.unit.replace("none", "")
+            title = metric.title
+        table_rows.append((f"  {one_line(entry_name, LONGEST)}", value, unit, title))
+    head = ("last of each metric", "", " ", " ")  # the columns behind the first have none
+    return ["", *aligned(head, table_rows, {"last of each metric", " "})]
 
 
 def _alerts(run: RunDir) -> list[str]:

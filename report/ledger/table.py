@@ -19,30 +19,30 @@ COUNTS = {"steps", "seed", "speed", "test_episodes"}
 
 def table(briefs: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
     """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
-    cells = {}
-    for column_name in columns:
-        field = SHOWN.get(column_name, fields[column_name])
-        cells[column_name] = [column_name, *(cell(column_name, field(run_brief)) for run_brief in briefs)]
-    return aligned(cells, LEFT_ALIGNED, width, DISPENSABLE)
+    looks = {**fields, **SHOWN}
+    rows = [[cell(column_name, looks[column_name](run_brief)) for column_name in columns] for run_brief in briefs]
+    return aligned(columns, rows, LEFT_ALIGNED, width, DISPENSABLE)
 
 
 def aligned(
-    cells: Mapping[str, Sequence[str]],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
     left_aligned: set[str],
     width: int | None = None,
     dispensable: Sequence[str] = (),
 ) -> list[str]:
-    """Columns, each with its heading, side by side."""
-    widths = {column_name: max(map(len, column)) for column_name, column in cells.items()}
+    """Rows below their head, in columns that are left out in the order of `dispensable` until the table fits."""
+    padded = {}
+    for position, column in enumerate(zip(head, *rows, strict=True)):
+        size = max(map(len, column))
+        side = "<" if column[0] in left_aligned else ">"
+        padded[position] = [f"{text:{side}{size}}" for text in column]
     for column_name in dispensable:
-        if width is None or sum(widths.values()) + 2 * (len(widths) - 1) <= width:
+        if width is None or sum(len(column[0]) + 2 for column in padded.values()) <= width + 2:
             break
-        widths.pop(column_name, None)
-    line_format = "  ".join(
-        f"{{:{'<' if column_name in left_aligned else '>'}{size}}}" for column_name, size in widths.items()
-    )
-    rows = zip(*(cells[column_name] for column_name in widths), strict=True)
-    return [line_format.format(*row).rstrip() for row in rows]
+        if column_name in head:
+            del padded[head.index(column_name)]
+    return ["  ".join(row).rstrip() for row in zip(*padded.values(), strict=True)]
 
 
 def cell(column_name: str, value: Value) -> str:

@@ -23,6 +23,7 @@ KEYS = {"run": "q quit  p freeze  ←→ live runs  ↑↓ scroll  m all runs  s
         "runs": "q quit  p freeze  ↑↓ choose  enter open  m one run  s sort by"}  # fmt: skip
 SHORT_KEYS = {"run": "q quit p freeze ←→ runs ↑↓ m all s by", "runs": "q quit p freeze ↑↓ enter m one s by"}
 NARROW = 76
+STEPS = {"up": -1, "down": 1}  # in a list
 
 
 class Monitor:
@@ -47,11 +48,6 @@ class Monitor:
     def is_new(self) -> bool:
         """Whether the next look adds what took too long for the first."""
         return self._looks < 2 and not self.frozen
-
-    @property
-    def sort(self) -> str:
-        """The order of the present screen."""
-        return self.sorts[self.mode][0]
 
     def look(self) -> None:
         """Read everything that the next screen shows, unless it is frozen; the first time only what is quick."""
@@ -94,7 +90,7 @@ class Monitor:
 
     def page(self, page: Page) -> list[Text]:
         """The screen as it is now, its last line the keys; no line wider than it."""
-        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sort}"
+        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sorts[self.mode][0]}"
         if page.ascii_only:
             keys = keys.replace("←→", "<>").replace("↑↓", "^v")
         height = page.height - 1
@@ -112,19 +108,15 @@ class Monitor:
             self._selected = max(0, min(self._selected, len(screen_lines) - 1))
             return runs_page(screen_lines, self._selected, self._open_groups, page)
         assert self._screen is not None
-        screen = self._screen._replace(
-            sort=self.sort, first=self._first_metric, position=self._position(), frozen=self.frozen
-        )
-        self._first_metric = min(self._first_metric, max(0, len(screen.view.values) - 1))
-        return run_page(screen, page)
-
-    def _position(self) -> str:
-        """`2 of 3 live`, where several runs are in training."""
+        view = self._screen.view
         training = self._list.training_ids()
-        run_id = self._screen.view.id if self._screen else ""
-        if run_id not in training or len(training) < 2:
-            return ""
-        return f"{training.index(run_id) + 1} of {len(training)} live"
+        position = ""
+        if view.id in training and len(training) > 1:
+            position = f"{training.index(view.id) + 1} of {len(training)} live"
+        sort = self.sorts["run"][0]
+        screen = self._screen._replace(sort=sort, first=self._first_metric, position=position, frozen=self.frozen)
+        self._first_metric = min(self._first_metric, max(0, len(view.values) - 1))
+        return run_page(screen, page)
 
     def press(self, pressed_key: str) -> bool:
         """Whether the monitor goes on."""
@@ -137,16 +129,14 @@ class Monitor:
             sorts.append(sorts.pop(0))
         elif pressed_key == "m":
             self._change_mode()
-        elif pressed_key in ("up", "down"):
-            step = 1 if pressed_key == "down" else -1
-            if self.mode == "run":
-                self._first_metric = max(0, self._first_metric + step)
-            else:
-                self._selected = max(0, min(self._selected + step, len(self._lines) - 1))
-        elif pressed_key in ("left", "right") and self.mode == "run":
+        elif self.mode == "runs":
+            self._selected = max(0, min(self._selected + STEPS.get(pressed_key, 0), len(self._lines) - 1))
+            if pressed_key in ("enter", "right", "left"):
+                self._enter(pressed_key)
+        elif pressed_key in STEPS:
+            self._first_metric = max(0, self._first_metric + STEPS[pressed_key])
+        elif pressed_key in ("left", "right"):
             self._switch(1 if pressed_key == "right" else -1)
-        elif pressed_key in ("enter", "right", "left") and self.mode == "runs":
-            self._enter(pressed_key)
         return True
 
     def _change_mode(self) -> None:

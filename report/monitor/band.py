@@ -47,7 +47,7 @@ def ranked(measured: Measured, env_steps: float, value: float) -> str:
 def differing(measured: Measured, config: Mapping[str, Any]) -> list[str]:
     """The keys whose values differ between this run and the shipped seeds."""
     common_keys = measured.config.keys() & config.keys() - IGNORED_KEYS
-    return sorted(key for key in common_keys if measured.config[key] != config[key])
+    return sorted(config_key for config_key in common_keys if measured.config[config_key] != config[config_key])
 
 
 def _position(values: Sequence[float], value: float) -> str:

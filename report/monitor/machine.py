@@ -60,7 +60,14 @@ class Machine:
         """By NVIDIA's own library, [] where it is not installed."""
         if self._devices is None:
             self._devices = self._open()
-        return [gpu for device in self._devices if (gpu := self._gpu(device))]
+        gpus = []
+        for device in self._devices:
+            rates = (ctypes.c_uint * 2)()  # gpu, memory
+            memory = (ctypes.c_ulonglong * 3)()  # total, free, used
+            failed = self._nvml.nvmlDeviceGetUtilizationRates(device, rates)
+            if not failed and not self._nvml.nvmlDeviceGetMemoryInfo(device, memory):
+                gpus.append(Gpu(rates[0], memory[2], memory[0]))
+        return gpus
 
     def _open(self) -> list[ctypes.c_void_p]:
         try:
@@ -76,13 +83,6 @@ class Machine:
             if not self._nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
                 devices.append(device)
         return devices
-
-    def _gpu(self, device: ctypes.c_void_p) -> Gpu | None:
-        rates = (ctypes.c_uint * 2)()  # gpu, memory
-        memory = (ctypes.c_ulonglong * 3)()  # total, free, used
-        failed = self._nvml.nvmlDeviceGetUtilizationRates(device, rates)
-        failed = failed or self._nvml.nvmlDeviceGetMemoryInfo(device, memory)
-        return None if failed else Gpu(rates[0], memory[2], memory[0])
 
 
 def _ticks(pid: int) -> int | None:

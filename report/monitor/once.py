@@ -82,9 +82,7 @@ def _run_object(folder: Path) -> Json:
         "seconds_left": _number(view.left),
         "steps_per_second": {"now": _number(view.rate), "mean": _number(view.mean_rate)},
         "phases": dict(view.phases),
-        "returns": {
-            score_name: {"last": _number(item.last), "best": _number(item.best)} for score_name, item in scores.items()
-        },
+        "returns": {kind: {"last": _number(item.last), "best": _number(item.best)} for kind, item in scores.items()},
         "band": "".join(band_text(view)) or None,
         "memory": machine.memory if machine else None,
         "alerts": {alert.name: f"{alert.title} {alert.bound}  {alert.tip}" for alert in view.alerts},

@@ -23,7 +23,6 @@ from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError
 
 NEWEST = 200  # runs that are listed
-OLDER = 300  # folders behind them that one look searches for a run in training, by turns
 
 
 def is_training(run_brief: Brief) -> bool:
@@ -94,22 +93,13 @@ class RunList:
         self.only = only
         self.briefs: list[Brief] = []
         self._index = RunIndex()
-        self._turn = 0  # where the search among older runs goes on
-        self._old_live: set[str] = set()  # older runs that a process holds
 
     def refresh(self) -> None:
         root = runs_root()
         names = [*self._index.ids()]
-        older = names[NEWEST:]
-        candidates = self._old_live.union(older[self._turn : self._turn + OLDER])
-        self._turn += OLDER
-        if self._turn >= len(older):
-            self._turn = 0
-        self._old_live = {
-            run_name for run_name in candidates.intersection(older) if os.path.lexists(root / run_name / run_lock.NAME)
-        }
+        older = [run_name for run_name in names[NEWEST:] if os.path.lexists(root / run_name / run_lock.NAME)]
         self.briefs = []
-        for run_name in [*names[:NEWEST], *sorted(self._old_live, reverse=True)]:
+        for run_name in names[:NEWEST] + older:
             if os.path.lexists(root / run_name / "config.json"):
                 run_brief = self._index.brief(run_name)
                 if self.only in ("", run_brief.group):

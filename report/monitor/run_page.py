@@ -73,9 +73,10 @@ def head(screen: RunScreen, page: Page) -> list[Text]:
     view = screen.view
     seed = f"  seed {view.seed}" if view.seed is not None else ""
     title = line_of().append(INDENT + clean(view.title), "bold").append(f"  {clean(view.algorithm)}{seed}", "dim")
-    state = Text(view.state + (", frozen display" if screen.frozen else ""), STYLES.get(view.state, "bold"))
+    state_text = f"{view.state}, frozen display" if screen.frozen else view.state
+    state = Text().append(state_text, STYLES.get(view.state, "bold"))
     if screen.position:
-        state = Text().append_text(state).append(f"  {screen.position}", "dim")
+        state.append(f"  {screen.position}", "dim")
     rank, other_settings = screen.band
     band = folded("band", rank, page)
     if band and band[-1].cell_len + len(other_settings) <= page.width:
@@ -115,16 +116,19 @@ def table(screen: RunScreen, page: Page) -> list[Text]:
     count = len(metrics)
     first = 0
     last = count
+    hidden = []
     if count > page.height:
         first = max(0, min(screen.first, count - page.height + 1))
         last = max(first, first + page.height - 1)
-    above = f"{first} more above" if first else ""
-    below = f"{count - last} more below" if last < count else ""
+    if first:
+        hidden.append(f"{first} more above")
+    if last < count:
+        hidden.append(f"{count - last} more below")
     rows = []
     for metric in metrics[first:last]:  # only those on the screen are read
         tail = [value for _, value in screen.points(metric.name)[-TAIL:]]
         rows.append(metric_row(metric, screen.view.values[metric.name], tail, screen.view.alerts))
-    return metric_table(rows, page, ", ".join(filter(None, (above, below))))[: max(0, page.height)]
+    return metric_table(rows, page, ", ".join(hidden))[: page.height]
 
 
 def ordered_metrics(screen: RunScreen) -> list[Metric]:

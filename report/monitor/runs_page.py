@@ -10,60 +10,47 @@ from stride.report.monitor.run_page import STYLES
 from stride.report.terminal import Page, clean, line_of
 from stride.runstore.run_brief import Brief
 from stride.utils.places import TRAIN
-from stride.utils.typography import bar, score
+from stride.utils.typography import bar, optional, score
 
 STATE, TITLE, SEED, RETURN, KIND, PERCENT, BAR = 12, 24, 5, 9, 6, 6, 12  # widths of columns
 WIDE = 100  # columns from which there is space for bars
 
 
-class RunLines:
-    """The lines of a list; column widths depend on the screen and on the states that are listed."""
+def _run_line(run: Brief, is_inside: bool, state_width: int, bar_width: int, ascii_only: bool) -> Text:
+    """A run by itself, or inside its group."""
+    state = shown_state(run)
+    kind, value = shown_return(run)
+    value_text = score(value) if math.isfinite(value) else ""
+    fraction = min(1.0, run.tail.steps / run.budget) if run.budget else 0.0
+    done, remaining = bar(fraction, bar_width, ascii_only)
+    seed = optional(run.seed, str)
+    title_width = TITLE - 2 if is_inside else TITLE
+    rate = f"  {run.tail.rate:,.0f} steps/s" if is_training(run) and run.tail.rate is not None else ""
+    return line_of("     " if is_inside else "   ").append_tokens([
+        (f"{state:<{state_width}}", STYLES.get(state.partition(" (")[0], "")),
+        (f"{clean(run.variant)[: TITLE - 3]:<{title_width}}{seed:>{SEED}}", ""),
+        (f"{kind if value_text else '':>{KIND}}", "dim"),
+        (f"{value_text:>{RETURN}}  ", "bold"),
+        (done, "cyan"),
+        (remaining, "dim"),
+        (f"{f'{100 * fraction:.0f}%':>{PERCENT - 1}} ", ""),
+        (clean(run.id) + rate, "dim"),
+    ])  # fmt: skip
 
-    def __init__(self, list_lines: Sequence[Line], open_groups: Collection[str], page: Page) -> None:
-        states = [shown_state(run) for _, run in list_lines if run]
-        self.state_width = max([STATE, *(len(state) + 1 for state in states)])
-        self.bar_width = BAR if page.width >= WIDE else 0
-        self.open_groups = open_groups
-        self.ascii_only = page.ascii_only
 
-    def head(self) -> Text:
-        columns = f"   {'state':<{self.state_width}}{'what':<{TITLE}}{'seed':>{SEED}}{'return':>{RETURN + KIND}}  "
-        return line_of(f"{columns}{'done':<{self.bar_width + PERCENT}}run", "dim")
-
-    def run(self, run: Brief, is_inside: bool) -> Text:
-        """A run by itself, or inside its group."""
-        state = shown_state(run)
-        kind, value = shown_return(run)
-        screen_line = line_of("     " if is_inside else "   ")
-        screen_line.append(f"{state:<{self.state_width}}", STYLES.get(state.partition(" (")[0], ""))
-        seed = "" if run.seed is None else str(run.seed)
-        title_width = TITLE - 2 if is_inside else TITLE
-        screen_line.append(f"{clean(run.variant)[: TITLE - 3]:<{title_width}}{seed:>{SEED}}")
-        value_text = score(value) if math.isfinite(value) else ""
-        screen_line.append(f"{kind if value_text else '':>{KIND}}", "dim").append(f"{value_text:>{RETURN}}  ", "bold")
-        fraction = min(1.0, run.tail.steps / run.budget) if run.budget else 0.0
-        done, remaining = bar(fraction, self.bar_width, self.ascii_only)
-        percent = f"{100 * fraction:.0f}%"
-        screen_line.append(done, "cyan").append(remaining, "dim").append(f"{percent:>{PERCENT - 1}} ")
-        screen_line.append(clean(run.id), "dim")
-        rate = run.tail.rate
-        if is_training(run) and rate is not None:
-            screen_line.append(f"  {rate:,.0f} steps/s", "dim")
-        return screen_line
-
-    def group(self, group: RunRow) -> Text:
-        """`▸ 2 live, 3 finished   CartPole-v1:ppo   5 seeds   480.1 ± 12.0   group NAME`"""
-        marks = "+-" if self.ascii_only else "▸▾"
-        count = len(group.members)
-        screen_line = line_of(f" {marks[group.name in self.open_groups]} ")
-        style = "bold cyan" if any(map(is_training, group.members)) else "bold"
-        screen_line.append(f"{group.states:<{self.state_width - 1}} ", style)
-        seeds = f"{count} seed{'s' * (count > 1)}"
-        screen_line.append(f"{clean(group.members[0].variant)}, {seeds}".ljust(TITLE + SEED + KIND))
-        value_text = score(group.mean) if group.returns else ""
-        screen_line.append(f"{value_text:>{RETURN}}  ", "bold")
-        spread = f"± {score(group.deviation)}" if value_text and count > 1 else ""
-        return screen_line.append(f"{spread:<{self.bar_width + PERCENT}}group {group.name}", "dim")
+def _group_line(group: RunRow, is_open: bool, state_width: int, rest_width: int, ascii_only: bool) -> Text:
+    """`▸ 2 live, 3 finished   CartPole-v1:ppo   5 seeds   480.1 ± 12.0   group NAME`"""
+    marks = "+-" if ascii_only else "▸▾"
+    count = len(group.members)
+    seeds = f"{count} seed{'s' * (count > 1)}"
+    value_text = score(group.mean) if group.returns else ""
+    spread = f"± {score(group.deviation)}" if value_text and count > 1 else ""
+    return line_of(f" {marks[is_open]} ").append_tokens([
+        (f"{group.states:<{state_width - 1}} ", "bold cyan" if any(map(is_training, group.members)) else "bold"),
+        (f"{clean(group.members[0].variant)}, {seeds}".ljust(TITLE + SEED + KIND), ""),
+        (f"{value_text:>{RETURN}}  ", "bold"),
+        (f"{spread:<{rest_width}}group {group.name}", "dim"),
+    ])  # fmt: skip
 
 
 def runs_page(list_lines: Sequence[Line], selected: int, open_groups: Collection[str], page: Page) -> list[Text]:
@@ -72,10 +59,16 @@ def runs_page(list_lines: Sequence[Line], selected: int, open_groups: Collection
         return [line_of(f" no run yet: {TRAIN} CartPole-v1:ppo begins one", "dim")]
     height = max(1, page.height - 1)
     first = max(0, min(selected - height // 2, len(list_lines) - height))
-    renderer = RunLines(list_lines, open_groups, page)
-    screen_lines = [renderer.head()]
+    state_width = max([STATE, *(len(shown_state(run)) + 1 for _, run in list_lines if run)])
+    bar_width = BAR if page.width >= WIDE else 0
+    head = f"   {'state':<{state_width}}{'what':<{TITLE}}{'seed':>{SEED}}{'return':>{RETURN + KIND}}  "
+    screen_lines = [line_of(f"{head}{'done':<{bar_width + PERCENT}}run", "dim")]
     for index, (list_row, run) in enumerate(list_lines[first : first + height], first):
-        screen_line = renderer.run(run, is_inside=list_row.is_group) if run else renderer.group(list_row)
+        if run:
+            screen_line = _run_line(run, list_row.is_group, state_width, bar_width, page.ascii_only)
+        else:
+            is_open = list_row.name in open_groups
+            screen_line = _group_line(list_row, is_open, state_width, bar_width + PERCENT, page.ascii_only)
         if index == selected:
             screen_line = line_of(screen_line.plain.ljust(page.width)[: page.width], "reverse")
         screen_lines.append(screen_line)

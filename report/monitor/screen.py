@@ -83,10 +83,9 @@ class Screen:
     @property
     def page(self) -> Page:
         """The space that may be drawn on."""
-        try:
+        size = os.terminal_size((81, 24))
+        with suppress(OSError):  # it was closed
             size = os.get_terminal_size(self._output)
-        except OSError:  # it was closed
-            return Page(80, 24, not self._unicode)
         return Page(max(NARROWEST, size.columns) - 1, max(LOWEST, size.lines), not self._unicode)
 
     def draw(self, lines: Sequence[Text]) -> None:
@@ -99,12 +98,12 @@ class Screen:
         encoded_lines = encoded(lines[: page.height], self._unicode, self._colours)
         encoded_lines += [""] * (page.height - len(encoded_lines))
         output = ""
-        if page != self._drawn_page or len(self._drawn) != len(encoded_lines):
+        if page != self._drawn_page or not self._drawn:
             output = "\x1b[2J"
-            self._drawn = [""] * len(encoded_lines)
-        for row, (encoded_line, before) in enumerate(zip(encoded_lines, self._drawn, strict=True), 1):
-            if encoded_line != before:
-                output += f"\x1b[{row}H{encoded_line}\x1b[K"
+            self._drawn = [""] * page.height
+        for index, encoded_line in enumerate(encoded_lines):
+            if encoded_line != self._drawn[index]:
+                output += f"\x1b[{index + 1}H{encoded_line}\x1b[K"
         if output:
             self._write(output)
         self._drawn = encoded_lines

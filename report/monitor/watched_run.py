@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ Facts = Mapping[str, Any]  # of config.json
 Points = Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class WatchedView(RunView):
     """A RunView with everything else that the monitor shows."""
 
@@ -87,7 +87,6 @@ class WatchedRun:
         self._reader: MetricsReader | None = None
         self._snapshot: Snapshot | None = None  # the last that was read
         self._rate = math.nan
-        self._tails: dict[str, tuple[int, Points]] = {}  # by metric: how often it was written, and its last points
 
     def close(self) -> None:
         if self._reader:
@@ -100,26 +99,20 @@ class WatchedRun:
         self.rows.refresh()
         view = self._view_of_rows(facts)
         if snapshot is not None:
-            view = replace(view, **self._snapshot_fields(view, snapshot))
-        elapsed = view.elapsed
-        outcome = mapping(facts.get("outcome"))
-        if view.is_over and finite(outcome.get("seconds")):
-            elapsed = float(outcome["seconds"])
-        mean_rate = left = math.nan
-        if elapsed > 0:
-            mean_rate = max(0, view.env_steps - self._first_step(view.env_steps)) / elapsed
-        if not view.is_over and view.budget and mean_rate > 0:
-            left = max(0, view.budget - view.env_steps) / mean_rate
-        return replace(
-            view,
-            elapsed=elapsed,
-            mean_rate=mean_rate,
-            left=left,
-            rate=math.nan if view.is_over else view.rate,
-            doing=f"{view.playing} under way" if view.playing else "",
-            message=self._message(facts, view.state),
-            alerts=self._open_alerts(view) if with_alerts else (),
-        )
+            self._add_snapshot(view, snapshot)
+        if view.is_over:
+            view.rate = math.nan
+            view.elapsed = finite(mapping(facts.get("outcome")).get("seconds")) or view.elapsed
+        if view.elapsed > 0:
+            view.mean_rate = max(0, view.env_steps - self._first_step(view.env_steps)) / view.elapsed
+        if not view.is_over and view.budget and view.mean_rate > 0:
+            view.left = max(0, view.budget - view.env_steps) / view.mean_rate
+        if view.playing:
+            view.doing = f"{view.playing} under way"
+        view.message = self._message(facts, view.state)
+        if with_alerts:
+            view.alerts = self._open_alerts(view)
+        return view
 
     def points(self, metric_name: str) -> Points:
         """(env steps, value), oldest first: the complete curve of a return, of other metrics the last points."""
@@ -127,12 +120,8 @@ class WatchedRun:
         if curve:
             return curve
         if self._reader is not None and self._snapshot is not None and metric_name in self._snapshot.values:
-            count = self._snapshot.values[metric_name].times
-            old_count, _ = self._tails.get(metric_name, (0, ()))
-            if old_count != count:
-                with suppress(UserError):  # cut short meanwhile: the next look says so
-                    self._tails[metric_name] = count, self._reader.history(metric_name)
-            return self._tails.get(metric_name, (0, ()))[1]
+            with suppress(UserError):  # cut short meanwhile: the next look reports it
+                return self._reader.history(metric_name)
         series = self.rows.history.series.get(metric_name)
         return list(enumerate(series.values)) if series else ()
 
@@ -161,7 +150,6 @@ class WatchedRun:
             return None
         if before is None or snapshot.written < before.written or snapshot.env_steps < before.env_steps:
             self._rate = snapshot.values[RATE].value if RATE in snapshot.values else math.nan
-            self._tails = {}
         elif snapshot.written > before.written and snapshot.env_steps > before.env_steps:
             self._rate = (snapshot.env_steps - before.env_steps) / (snapshot.written - before.written)
         self._snapshot = snapshot
@@ -195,30 +183,27 @@ class WatchedRun:
             config=config,
         )
 
-    def _snapshot_fields(self, view: WatchedView, snapshot: Snapshot) -> dict[str, Any]:
-        """The fields that metrics.mmap knows better."""
+    def _add_snapshot(self, view: WatchedView, snapshot: Snapshot) -> None:
+        """Set the fields that metrics.mmap has newer than the other files."""
         assert self._reader is not None
         origin = self._reader.origin
         seconds = snapshot.written - origin.monotonic if view.is_over else time.time() - origin.wall
-        fields: dict[str, Any] = {
-            "env_steps": snapshot.env_steps,
-            "budget": snapshot.max_timesteps or view.budget,
-            "playing": snapshot.doing,
-            "rate": self._rate,
-            "elapsed": max(0.0, seconds),
-            "values": {metric_name: latest.value for metric_name, latest in snapshot.values.items()},
-        }
+        view.env_steps = snapshot.env_steps
+        view.budget = snapshot.max_timesteps or view.budget
+        view.playing = snapshot.doing
+        view.rate = self._rate
+        view.elapsed = max(0.0, seconds)
+        view.values = {metric_name: latest.value for metric_name, latest in snapshot.values.items()}
         if view.title == "?":
-            fields["title"] = str(origin.facts.get("config_id") or origin.run or self.run.id)
+            view.title = str(origin.facts.get("config_id") or origin.run or self.run.id)
         if view.goal is None:
-            fields["goal"] = finite(origin.facts.get("goal"))
+            view.goal = finite(origin.facts.get("goal"))
         if not view.pid and not view.is_over:
-            fields["pid"] = origin.pid
+            view.pid = origin.pid
         if not view.val.best_at:
-            fields["val"] = self._score(VAL, VAL_BEST)
+            view.val = self._score(VAL, VAL_BEST)
         if not view.train.best_at:
-            fields["train"] = self._score(TRAIN, "")
-        return fields
+            view.train = self._score(TRAIN, "")
 
     def _score(self, metric_name: str, best_name: str) -> Score:
         score = Score()
@@ -237,16 +222,16 @@ class WatchedRun:
 
     def _message(self, facts: Facts, state: str) -> str:
         """How it ended and what to do, or the last line of its own while it trains."""
-        message = ""
+        message = self._snapshot.line if self._snapshot else ""
         if state == FAILED:
-            message = failure(facts)
-        elif state == DEAD and facts:
-            message = silent_end(self.run, facts)
-        elif state in (INTERRUPTED, PAUSED) and facts:
-            message = continuation(self.run)
-        elif state == FINISHED and facts.get("outcome"):
-            message = conclusion(mapping(facts["outcome"]))
-        return message or (self._snapshot.line if self._snapshot else "")
+            return failure(facts) or message
+        if state == DEAD and facts:
+            return silent_end(self.run, facts) or message
+        if state in (INTERRUPTED, PAUSED) and facts:
+            return continuation(self.run) or message
+        if state == FINISHED and facts.get("outcome"):
+            return conclusion(mapping(facts["outcome"])) or message
+        return message
 
     def _open_alerts(self, view: WatchedView) -> list[Alert]:
         """Judged by the rules of metrics.yaml, as the training does: a file of numbers holds no advice."""

@@ -17,9 +17,8 @@ def check_loggers(loggers: Sequence[str]) -> None:
     """UserError where the package of one of them is missing; nothing is imported."""
     for logger_name in loggers:
         if logger_name in TITLES and not is_installed(logger_name):
-            raise UserError(
-                f"logger: {logger_name} needs the package {logger_name}: pip install 'stride-rl[{logger_name}]'"
-            )
+            install = f"pip install 'stride-rl[{logger_name}]'"
+            raise UserError(f"logger: {logger_name} needs the package {logger_name}: {install}")
 
 
 def is_installed(package: str) -> bool:

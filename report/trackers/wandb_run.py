@@ -51,11 +51,8 @@ class WandbRun(Tracker):
             return
         if details["curve"]:
             self._run.log({"curve": wandb.Html(run_files.read_bytes(Path(details["curve"])).decode(), inject=False)})
-        files = ("curve", "report")
-        summary = {
-            entry_name: value for entry_name, value in details.items() if entry_name not in files and value is not None
-        }
-        self._run.summary.update(summary)
+        results = {entry_name: value for entry_name, value in details.items() if entry_name not in ("curve", "report")}
+        self._run.summary.update({entry_name: value for entry_name, value in results.items() if value is not None})
         self._run.finish(exit_code=0)
 
 

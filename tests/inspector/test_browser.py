@@ -12,7 +12,7 @@ from tiny_runs import tiny_dreamer, tiny_run
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.policies import POLICIES
 from stride.inspector.app import TABS
-from stride.inspector.dreams import HORIZON
+from stride.inspector.played import HORIZON
 from stride.inspector.runs import PAGE
 from stride.runstore.history import STEPS, VAL
 

@@ -14,7 +14,7 @@ from tiny_runs import tiny_dreamer, tiny_run
 
 from stride.agents.trained.episode import dream, record_episode
 from stride.agents.trained.loading import load_run
-from stride.inspector.dreams import HORIZON
+from stride.inspector.played import HORIZON
 from stride.inspector.rooms import Rooms
 from stride.runstore.dreams import read_dreams
 from stride.utils.user_error import UserError

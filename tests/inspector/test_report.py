@@ -7,7 +7,7 @@ from tiny_runs import tiny_run
 
 from stride.config.diff import differing_rows
 from stride.inspector.markdown import MOST_TEXT, rendered, report
-from stride.inspector.model import config
+from stride.inspector.played import config
 from stride.inspector.runs import Runs
 
 HOSTILE = [

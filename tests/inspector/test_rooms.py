@@ -16,9 +16,9 @@ from stride.inspector.charts import Line, chart, clock
 from stride.inspector.compare import compare, curves, groups
 from stride.inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from stride.inspector.markup import safe, tag
-from stride.inspector.model import model, modules
 from stride.inspector.overview import overview
 from stride.inspector.pictures import GAP, heat_frames, seen_frames, tiles
+from stride.inspector.played import model, modules
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
 from stride.inspector.videos import caption, films_of, lend, poster

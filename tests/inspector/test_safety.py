@@ -10,8 +10,8 @@ from tiny_runs import tiny_run
 
 from stride.inspector.compare import compare
 from stride.inspector.markdown import report_text
-from stride.inspector.model import config
 from stride.inspector.overview import overview
+from stride.inspector.played import config
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
 
