@@ -50,14 +50,7 @@ class Metrics:
         """
         if not values:
             return
-        names = tuple(values)
-        sample = torch.stack([value.detach() for value in values.values()])
-        if names in self._sums:
-            self._sums[names] += sample
-            self._counts[names] += 1
-        else:
-            self._sums[names] = sample.to(torch.float64, copy=True)
-            self._counts[names] = 1
+        self._add(tuple(values), torch.stack([value.detach() for value in values.values()]), 1)
 
     def add_all(self, samples: Sequence[Mapping[str, Tensor]]) -> None:
         """Add several samples of the same names at once: one stack for all of them, however many there are."""
@@ -65,19 +58,19 @@ class Metrics:
             return
         names = tuple(samples[0])
         rows = torch.stack([value.detach() for sample in samples for value in sample.values()])
-        total = rows.view(len(samples), len(names)).double().sum(0)
-        self._sums[names] = self._sums[names] + total if names in self._sums else total
-        self._counts[names] += len(samples)
+        self._add(names, rows.view(len(samples), len(names)).double().sum(0), len(samples))
 
     def add_sums(self, names: tuple[str, ...], sums: np.ndarray, count: int) -> None:
         """Add `count` samples of each name at once, given as their sums, float64."""
-        if not count:
-            return
+        if count:
+            self._add(names, torch.from_numpy(sums), count)
+
+    def _add(self, names: tuple[str, ...], sums: Tensor, count: int) -> None:
         if names in self._sums:
-            self._sums[names] += torch.from_numpy(sums)
-            self._counts[names] += count
+            self._sums[names] += sums
         else:
-            self._sums[names], self._counts[names] = torch.from_numpy(sums), count
+            self._sums[names] = sums.to(torch.float64, copy=True)
+        self._counts[names] += count
 
     @property
     def counts(self) -> Counts:

@@ -133,14 +133,14 @@ class CountedStep(NamedTuple):
     Tensors that cannot be non-finite are left out, and () stands for what is not guarded.
     """
 
-    obs: Tree
-    """that was acted upon"""
-    action: Tree
-    reward: Tree
-    last: Tree
     ended: Tensor
     returns: Tensor
     lengths: Tensor
+    obs: Tree = ()
+    """that was acted upon"""
+    action: Tree = ()
+    reward: Tree = ()
+    last: Tree = ()
 
 
 class EpisodeTally:
@@ -294,9 +294,9 @@ class Collector:
         step = self.envs.step(act.action)
         self._advance(act, step)
         ended = self.is_first & (step.episode_length > 0)
-        row = CountedStep(obs, (), (), (), ended, step.episode_return, step.episode_length)
+        row = CountedStep(ended, step.episode_return, step.episode_length)
         if guarded:
-            row = row._replace(action=floating(act.action), reward=step.reward, last=floating(step.final_obs))
+            row = CountedStep(*row[:3], obs, floating(act.action), step.reward, floating(step.final_obs))
         return tree_map(torch.clone, row)
 
     def noise(self, steps: int) -> Tensor:
@@ -337,15 +337,15 @@ def _fetch(table: CountedStep, wrong: Tensor | None) -> tuple[bool, bool, Counte
     Where a number is non-finite all columns are fetched; else ended, returns and lengths alone.
     """
     ends = torch.stack((table.ended.float(), table.returns, table.lengths))
-    broken = unset = torch.zeros(1, device=ends.device)
+    flags = torch.zeros(2, device=ends.device)
     if leaves(table.reward):
         # what an episode leaves counts only where it ended
         last = [x.masked_fill(~expand(table.ended, x), 0) for x in leaves((table.last, table.returns))]
         columns = [*leaves((table.obs, table.action, table.reward)), *last]
-        broken = 1 - torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all().float().view(1)
-    flags = (broken, unset if wrong is None else wrong.float().view(1))
-    fetched = torch.cat((ends.flatten(), *flags)).cpu()
-    is_broken, is_wrong = (bool(flag) for flag in fetched[-2:].tolist())
-    if is_broken:
-        return True, is_wrong, tree_map(Tensor.cpu, table)
-    return False, is_wrong, CountedStep((), (), (), (), *fetched[:-2].view(ends.shape))
+        flags[:1].copy_(~torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all())
+    if wrong is not None:
+        flags[1:].copy_(wrong)
+    fetched = torch.cat((ends.flatten(), flags)).cpu()
+    is_broken, is_wrong = fetched[-2:].bool().tolist()
+    results = tree_map(Tensor.cpu, table) if is_broken else CountedStep(*fetched[:-2].view(ends.shape))
+    return is_broken, is_wrong, results

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.experience.memory import Memory, set_flag
-from stride.agents.experience.nouns import Tree, leaves
+from stride.agents.experience.nouns import Tree, by_name, leaves
 from stride.utils.kernel_cache import njit
 from stride.utils.user_error import NumbersError
 
@@ -48,9 +48,7 @@ def float_views(*trees: Tree) -> list[np.ndarray]:
 
 def floating(tree: Tree) -> Tree:
     """The floating-point tensors of an observation or action, by their names."""
-    if isinstance(tree, dict):
-        return {name: tensor for name, tensor in tree.items() if tensor.is_floating_point()}
-    return tree if tree.is_floating_point() else {}
+    return {name: tensor for name, tensor in by_name(tree).items() if tensor.is_floating_point()}
 
 
 def may_be_non_finite(views: list[np.ndarray]) -> bool:
@@ -86,7 +84,7 @@ def first_non_finite(values: Mapping[str, object]) -> str:
 def flag_non_finite(memory: Memory, steps: int, *flags: Tensor) -> None:
     """Raise the flags, bool [], if any of the rows just written holds a non-finite number."""
     non_finite: Tensor | bool
-    if memory.slot.device.type == "cpu":  # six torch operations on cold caches cost a tenth of a small iteration
+    if memory.slot.is_cpu:  # six torch operations on cold caches cost a tenth of a small iteration
         end = (memory.written - 1) % memory.rows + 1
         non_finite = not all(_finite(column, end - steps, end) for column in memory.guarded)
     else:
@@ -98,9 +96,8 @@ def flag_non_finite(memory: Memory, steps: int, *flags: Tensor) -> None:
 
 def _finite(column: np.ndarray, begin: int, end: int) -> bool:
     """Whether the rows [begin, end) of a ring are finite; a negative `begin` counts from the end of the ring."""
-    if begin >= 0:
-        return all_finite(column[begin:end].reshape(-1))
-    return all_finite(column[begin:].reshape(-1)) and all_finite(column[:end].reshape(-1))
+    parts = [column[begin:end]] if begin >= 0 else [column[begin:], column[:end]]
+    return all(all_finite(part.reshape(-1)) for part in parts)
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})
@@ -121,9 +118,7 @@ def _columns(memory: Memory, steps: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def _named(name: str, tree: Tree) -> list[tuple[str, Tensor]]:
-    if isinstance(tree, dict):
-        return [(f"{name} {key}", tensor) for key, tensor in tree.items()]
-    return [(name, tree)]
+    return [(f"{name} {key}".rstrip(), tensor) for key, tensor in by_name(tree).items()]
 
 
 def _floats(columns: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -135,8 +135,8 @@ class Memory:
     def prioritise(self, alpha: float, steps: int) -> None:
         """Draw `transitions` of `steps` steps by priority from now on; errors are handed to `priorities`."""
         device = self.slot.device
-        sizes = (self.rows, self.num_envs, steps, self.frames - 1, alpha)
-        self.priorities = Priorities(*sizes) if device.type == "cpu" else DevicePriorities(*sizes, device)
+        make = Priorities if device.type == "cpu" else DevicePriorities
+        self.priorities = make(self.rows, self.num_envs, steps, self.frames - 1, alpha, device)
 
     def save_in(self, folder: Path) -> None:
         """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""

@@ -43,10 +43,9 @@ def _zeros(example: Tensor, rows: int) -> Tensor:
     """NumPy's zeros are pages that nobody touches before they are written; torch would fill a million rows first."""
     if example.device.type != "cpu":
         return example.new_zeros(rows, *example.shape)
-    by_pixel = channels_last(example)  # the channels of each pixel stay side by side
-    shape = example.movedim(1, -1).shape if by_pixel else example.shape
-    zeros = torch.from_numpy(np.zeros((rows, *shape), example.numpy().dtype))
-    return zeros.movedim(-1, 2) if by_pixel else zeros
+    if channels_last(example):  # the channels of each pixel stay side by side
+        return _zeros(example.movedim(1, -1), rows).movedim(-1, 2)
+    return torch.from_numpy(np.zeros((rows, *example.shape), example.numpy().dtype))
 
 
 def _mapped(example: Tensor, rows: int) -> Tensor:
