@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from stride.agents.base import Agent
 from stride.agents.experience.nouns import Sequences
-from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss, updates_owed
+from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss
 from stride.agents.networks.dreamer_policy import DreamerPolicy
 from stride.agents.networks.world_model import State
-from stride.agents.off_policy import collect_and_learn, move_towards, replay_size
+from stride.agents.off_policy import collect_and_learn, move_towards, replay_size, updates_due
 from stride.config.schema import DreamerConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms
@@ -82,7 +82,7 @@ class Dreamer(Agent):
         self.slow = deepcopy(policy.critic).requires_grad_(False)
         self.range = ReturnRange(config.return_rate).to(envs.device)
         self.ends = Ends().to(envs.device)
-        self.ratio = updates_owed(self, config)
+        self.ratio = updates_due(self, config)
 
     def iteration(self) -> None:
         self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts

@@ -13,7 +13,7 @@ from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.q_network import image_reader
 from stride.agents.networks.squashed import Critics, SquashedPolicy
-from stride.agents.off_policy import collect_and_learn, move_towards, replay_size, updates_due
+from stride.agents.off_policy import collect_and_learn, learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -73,10 +73,7 @@ class SAC(Agent):
         self.metrics.add_all([self.update(batch, draws) for batch, draws in zip(batches, noise, strict=True)])
 
     def renew_statistics(self) -> None:
-        """Let the encoders see the latest observations."""
-        if self.config.normalize_obs == "rolling":
-            for network in (self.policy, self.critics, self.target):
-                network.encoder.learn(self.memory.recent(self.config.train_freq))
+        learn_statistics(self, self.config, self.policy, self.critics, self.target)
 
     def update_noise(self, updates: int) -> Tensor:
         """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""

@@ -95,14 +95,20 @@ class ActorCritic(Policy):
         return self.critic(self.trunk(self.encoder(obs))).squeeze(-1)
 
     def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+        parameters, value = self.parameters_and_value(obs, carry, is_first)
+        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+
+    def parameters_and_value(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[Tree, Tensor]:
+        """The head's parameters and V, in one pass."""
         features = self.trunk(self.encoder(obs))
         parameters = self.allowed(self.actor(features), obs)
         value = self.value(obs, carry, is_first) if self.critic is None else self.critic(features).squeeze(-1)
-        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+        return parameters, value
 
     def allowed(self, parameters: Tree, obs: Obs) -> Tree:
         """The head's parameters, restricted to the actions that the observation's mask allows, if it has one."""
-        return self.head.restrict(parameters, action_mask(obs)) if self.masked else parameters  # type: ignore[operator]
+        mask = action_mask(obs)
+        return parameters if mask is None else self.head.restrict(parameters, mask)  # type: ignore[operator]
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         encoded = self.encoder(obs)
@@ -128,13 +134,9 @@ class ActorCritic(Policy):
 
         The network that reads images serves actor and critic, so it counts as trunk.
         """
-        groups: dict[str, set[int]] = {}
-        for name, module in (
-            ("actor", self.actor), ("critic", self.critic), ("trunk", self.encoder), ("trunk", self.trunk),
-        ):  # fmt: skip
-            if module is not None and (ids := {id(p) for p in module.parameters()}):
-                groups[name] = groups.get(name, set()) | ids
-        return groups
+        modules = {"actor": self.actor, "critic": self.critic, "trunk": nn.ModuleList([self.encoder, self.trunk])}
+        groups = {name: {id(p) for p in module.parameters()} for name, module in modules.items() if module is not None}
+        return {name: ids for name, ids in groups.items() if ids}
 
     def _has_mask(self, space: gym.Space) -> bool:
         if not isinstance(space, gym.spaces.Dict) or MASK not in space.spaces:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Explanation, Tree
-from stride.agents.networks.encoders import MultiOneHot, OneHot
+from stride.agents.networks.encoders import MultiOneHot, OneHot, choice_sizes
 from stride.agents.networks.heads import BoundedGaussian, check_choices, head_for
 from stride.agents.networks.normed import dense, initialize
 from stride.agents.networks.world_model import SIZES, ModelSizes, State, WorldModel
@@ -28,15 +28,11 @@ class Actions(nn.Module):
     def __init__(self, space: gym.Space) -> None:
         super().__init__()
         self.several = isinstance(space, MultiDiscrete)
-        self.options: list[int] = []
-        """of each choice; none where actions are numbers"""
         self.table: nn.Module | None = None
-        if isinstance(space, MultiDiscrete):
-            self.options = space.nvec.tolist()
-        elif isinstance(space, Discrete):
-            self.options = [int(space.n)]
-        elif not (isinstance(space, Box) and np.isfinite([space.low, space.high]).all()):
+        if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
             raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
+        self.options = [] if isinstance(space, Box) else choice_sizes(space)
+        """of each choice; none where actions are numbers"""
         for count in self.options:
             check_choices(count, count)  # each as a one-hot row
         self.register_buffer("counts", torch.tensor(self.options), persistent=False)

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatdim
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.agents.experience.nouns import by_name
 from stride.agents.networks.cnn import CNN, Image
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK, is_image
@@ -111,24 +112,24 @@ class FlatEncoder(nn.Module):
 
     def __init__(self, space: gym.Space, normalize: bool | str, cnn: CNN | None = None) -> None:
         super().__init__()
-        by_name: dict[str, gym.Space] = {"the observation": space}
-        self.keys: list[str] | None = None  # of an observation that is a dict
-        if isinstance(space, Dict):
-            by_name = {key: child for key, child in space.items() if key != MASK}
-            self.keys = list(by_name)
-            if not self.keys:
-                raise UserError(f"the observation holds nothing beside {MASK}")
-        self.leaf = nn.ModuleList([_reader(child, normalize, name, cnn) for name, child in by_name.items()])
+        spaces: dict[str, gym.Space] = dict(space.items()) if isinstance(space, Dict) else {"": space}
+        spaces.pop(MASK, None)
+        if not spaces:
+            raise UserError(f"the observation holds nothing beside {MASK}")
+        self.keys = list(spaces)  # "" for an observation that is no dict
+        readers = [_reader(child, normalize, name or "the observation", cnn) for name, child in spaces.items()]
+        self.leaf = nn.ModuleList(readers)
         self.dims: list[int] = []  # trailing dimensions that become one; an image's own network looks at all of them
         self.size = 0
-        for child, reader in zip(by_name.values(), self.leaf, strict=True):
+        for child, reader in zip(spaces.values(), readers, strict=True):
             image = isinstance(reader, Image)
             self.dims.append(len(child.shape) if isinstance(child, Box) and not image else 1)
             self.size += cnn.features if cnn and image else flatdim(child)
 
     def _vectors(self, obs: Obs) -> list[Tensor]:
-        parts = [obs[key] for key in self.keys or ()] if isinstance(obs, dict) else [obs]
-        return [x if d == 1 else x.flatten(-d) if d else x[..., None] for x, d in zip(parts, self.dims, strict=True)]
+        tensors = by_name(obs)
+        dims = zip(self.keys, self.dims, strict=True)
+        return [tensors[key].flatten(-d) if d else tensors[key][..., None] for key, d in dims]
 
     def forward(self, obs: Obs) -> Tensor:
         """obs [..., *shape] -> [..., size]"""
@@ -138,7 +139,7 @@ class FlatEncoder(nn.Module):
     def laid_out(self, obs: Obs) -> Obs:
         """A copy whose images are stored in the order they are read in, so that nobody turns them at every look."""
         if isinstance(obs, dict):
-            readers = dict(zip(self.keys or (), self.leaf, strict=True))
+            readers = dict(zip(self.keys, self.leaf, strict=True))
             return {key: _laid_out(x, readers.get(key)) for key, x in obs.items()}
         return _laid_out(obs, self.leaf[0])
 
@@ -161,6 +162,15 @@ def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None)
     if normalize == "static":
         return StaticNorm(space, name)
     return RunningNorm(flatdim(space)) if normalize in (True, "rolling") else Float()
+
+
+def choice_sizes(space: gym.Space) -> list[int]:
+    """How many options there are for each number of a discrete space; TypeError for a space of another kind."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, MultiDiscrete):
+        return space.nvec.tolist()
+    raise TypeError(f"{space} is not discrete")
 
 
 def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:

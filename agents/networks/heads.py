@@ -27,10 +27,9 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
-def action_mask(obs: Obs) -> Tensor:
-    """The mask [..., A] bool of actions that make sense, of an observation that has one."""
-    assert isinstance(obs, dict)
-    return obs[MASK].bool()
+def action_mask(obs: Obs) -> Tensor | None:
+    """The mask [..., A] bool of actions that make sense, where the observation has one."""
+    return obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else None
 
 
 def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class QPolicy(Policy):
         return self.network.encoder.laid_out(obs)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        mask = self.mask(obs)
+        mask = action_mask(obs)
         on_device = isinstance(self.epsilon, Tensor)  # then the host cannot know whether it is 0 or 1
         if greedy or not (on_device or self.epsilon > 0):
             return Act(best(self.network.mean(obs), mask))
@@ -95,17 +95,13 @@ class QPolicy(Policy):
             action = torch.where(noise[:, 0] < self.epsilon, action, best(self.network.mean(obs), mask))
         return Act(action)
 
-    def mask(self, obs: Obs) -> Tensor | None:
-        """The mask [..., A] bool of actions that make sense, where the observation has one."""
-        return action_mask(obs) if self.masked else None
-
     def value(self, obs: Obs) -> Tensor:
         """The value of the best action that makes sense, [...]."""
-        return masked(self.network.mean(obs), self.mask(obs)).amax(-1)
+        return masked(self.network.mean(obs), action_mask(obs)).amax(-1)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.network.mean(obs)
-        mask = self.mask(obs)
+        mask = action_mask(obs)
         likely = torch.ones_like(q) if mask is None else mask.float()
         greedy = torch.nn.functional.one_hot(best(q, mask), q.shape[-1]).float()
         p = self.epsilon * likely / likely.sum(-1, keepdim=True) + (1 - self.epsilon) * greedy

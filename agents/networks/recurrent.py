@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
-from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
+from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
@@ -90,12 +90,11 @@ class RecurrentActorCritic(ActorCritic):
         output, _ = self.memories[-1](self.encoder(obs), carry[-1], is_first)
         return self.critic[1](output).squeeze(-1)
 
-    def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+    def parameters_and_value(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[Tree, Tensor]:
         outputs, _ = self._remember(obs, carry, is_first)
-        parameters = self.allowed(self.head(outputs[0]), obs)
         critic = self.critic
         value = self.value(obs, carry, is_first) if critic is None else critic[1](outputs[-1]).squeeze(-1)
-        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+        return self.allowed(self.head(outputs[0]), obs), value
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """Explain single instants [N, ...], each with the carry before it."""

@@ -11,6 +11,7 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete, flatdim
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.agents.experience.nouns import by_name
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.normed import Channels, dense
 from stride.agents.networks.two_hot import symexp, symlog
@@ -128,7 +129,7 @@ class Senses(nn.Module):
 
     def look(self, obs: Obs) -> SensedObs:
         """An observation as it is encoded and decoded; gradients flow to an observation of floats."""
-        named = obs if isinstance(obs, dict) else {"": obs}
+        named = by_name(obs)
         images = tuple(sense.look(named[name]) for sense, name in zip(self.image, self.pictures, strict=True))
         vector = symlog(self.flat(obs)) if self.flat else images[0].new_zeros(*images[0].shape[:-3], 0)
         return SensedObs(vector, images)
@@ -152,7 +153,7 @@ class Senses(nn.Module):
         """The observation whose `look` is nearest to a decoded one: of options the likeliest."""
         images = zip(self.pictures, self.image, sensed.images, strict=True)
         obs = {name: sense.image(logits) for name, sense, logits in images}
-        names = (self.flat.keys or [""]) if self.flat else []
+        names = self.flat.keys if self.flat else []
         vectors = sensed.vector.split([flatdim(self.leaves[name]) for name in names], -1)
         for name, vector in zip(names, vectors, strict=True):
             obs[name] = _from_vector(self.leaves[name], vector)

@@ -206,7 +206,7 @@ def record(
         distribution=stack([opinion.distribution for opinion in opinions]),
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
         values=None if opinions[0].value is None else np.array([opinion.value for opinion in instants], np.float32),
-        saliency=stack_saliency(saliencies) if saliencies else None,
+        saliency=stack_saliency(saliencies),
         states=None if opinions[0].state is None else tuple(opinion.state for opinion in instants),
         rewards=np.array([step.reward for step in steps], np.float64),
         terminated=last.terminated,
@@ -283,19 +283,21 @@ def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
     return f"stopped after {last.step} steps, as asked"
 
 
-def stack_saliency(steps: list[Saliency]) -> Saliency:
-    """The saliencies of an episode's steps as one."""
-    value = None if steps[0].value is None else stack([step.value for step in steps])
-    return Saliency(stack([step.action for step in steps]), value)
+def stack_saliency(steps: list[Saliency]) -> Saliency | None:
+    """The saliencies of an episode's steps as one; None where there are none."""
+    if not steps:
+        return None
+    actions, values = zip(*steps, strict=True)
+    return Saliency(stack(actions), None if values[0] is None else stack(values))
 
 
 def stack(trees: Sequence[object]) -> Any:
     """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
     values: list[Any] = list(trees)
-    if isinstance(values[0], Mapping):
-        return {str(key): stack([value[key] for value in values]) for key in values[0]}
-    if isinstance(values[0], tuple):
-        return {str(index): stack([value[index] for value in values]) for index in range(len(values[0]))}
+    first = values[0]
+    if isinstance(first, Mapping | tuple):
+        keys = first if isinstance(first, Mapping) else range(len(first))
+        return {str(key): stack([value[key] for value in values]) for key in keys}
     return np.stack(values)
 
 

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
+from stride.agents.networks.encoders import choice_sizes
+from stride.agents.networks.heads import action_mask
 from stride.agents.trained.saliency import Saliency, saliency
 from stride.config.spec import Quantity, Spec
 from stride.envs_fast.vec_env import Obs
-from stride.envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
+from stride.envs_gym.spaces import actions, first_options, observation_space, observation_writer, zeros
 from stride.utils.counter_rng import PLAY, Key, normal, uniforms
 from stride.utils.user_error import UserError, nearest
 
@@ -30,17 +32,12 @@ class RandomPolicy(Policy):
     def __init__(self, action_space: Space[object]) -> None:
         super().__init__()
         self.space = action_space
-        if isinstance(action_space, spaces.Discrete):
-            self.counts = [int(action_space.n)]
-            self.draws = 1
-        elif isinstance(action_space, spaces.MultiDiscrete):
-            self.counts = action_space.nvec.tolist()
-            self.draws = len(self.counts)
-        elif isinstance(action_space, spaces.Box):
+        if isinstance(action_space, spaces.Box):
             self.draws = math.prod(action_space.shape)
             self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
         else:
-            raise TypeError(f"no random action of {action_space}")
+            self.counts = choice_sizes(action_space)
+            self.draws = len(self.counts)
 
     def initial(self, num_envs: int) -> Tree:
         return ()
@@ -48,9 +45,9 @@ class RandomPolicy(Policy):
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
-        mask = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
-        if isinstance(obs, dict) and MASK in obs:
-            mask = obs[MASK].bool()
+        mask = action_mask(obs)
+        if mask is None:
+            mask = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
         choices = zip(mask.split(self.counts, 1), noise.T, strict=True)
         choice = torch.stack([pick_allowed(options, u) for options, u in choices], 1)
         return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
@@ -171,7 +168,8 @@ class Player:
         """The policy's opinion of this observation; nothing advances."""
         self._write(0, obs)
         explanation = self.policy.explain(self._obs, self._carry, self._is_first)
-        value, state = explanation.value, explanation.state
+        value = explanation.value
+        state = explanation.state
         return Opinion(
             encoded=_only_world(explanation.encoded),
             distribution=_only_world(explanation.distribution),

@@ -17,10 +17,10 @@ def first_tensor(first: RunDir, second: RunDir) -> dict[str, object]:
     names = checkpoint_set.known(second.checkpoints)
     common = [name for name in checkpoint_set.known(first.checkpoints) if name in names]
     for checkpoint in common:
-        left, right = (
-            dict(tensors(read_checkpoint(run.checkpoints / f"{checkpoint}.ckpt"))) for run in (first, second)
-        )
-        all_names = {**left, **right}
+        file_name = f"{checkpoint}.ckpt"
+        left = dict(tensors(read_checkpoint(first.checkpoints / file_name)))
+        right = dict(tensors(read_checkpoint(second.checkpoints / file_name)))
+        all_names = left | right
         differing = [name for name in all_names if not same(left.get(name), right.get(name))]
         if differing:
             name = differing[0]
