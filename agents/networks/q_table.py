@@ -32,18 +32,18 @@ class QTable(Policy):
         named = dict(observation_space.items()) if isinstance(observation_space, Dict) else {"": observation_space}
         named.pop(MASK, None)
         self.vectors = {name: isinstance(space, MultiDiscrete) for name, space in named.items()}
-        sizes: list[int] = []
+        state_sizes: list[int] = []
         for name, space in named.items():
             if not isinstance(space, Discrete | MultiDiscrete):
                 name = name or "the observation"
                 raise UserError(f"a table needs observations that can be counted, not {name}: {space}")
-            sizes += choice_sizes(space)
-        states = math.prod(sizes)
+            state_sizes += choice_sizes(space)
+        state_count = math.prod(state_sizes)
         self.actions = int(action_space.n)
-        if states * self.actions > LARGEST:
-            raise UserError(f"a table of {states:,} states x {self.actions} actions is too large; dqn needs none")
-        self.table = nn.Parameter(torch.full((states, self.actions), float(initial_q)), requires_grad=False)
-        strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+        if state_count * self.actions > LARGEST:
+            raise UserError(f"a table of {state_count:,} states x {self.actions} actions is too large; dqn needs none")
+        self.table = nn.Parameter(torch.full((state_count, self.actions), float(initial_q)), requires_grad=False)
+        strides = [math.prod(state_sizes[k + 1 :]) for k in range(len(state_sizes))]
         self.register_buffer("strides", torch.tensor(strides), persistent=False)
         self.epsilon = 0.0
 
@@ -52,8 +52,8 @@ class QTable(Policy):
 
     def state(self, obs: Obs) -> Tensor:
         """The number of the observed state, int64 [...]."""
-        named = by_name(obs)
-        columns = [named[name] if vector else named[name][..., None] for name, vector in self.vectors.items()]
+        tensors = by_name(obs)
+        columns = [tensors[name] if is_vector else tensors[name][..., None] for name, is_vector in self.vectors.items()]
         return (torch.cat(columns, -1) * self.strides).sum(-1)
 
     def values(self, obs: Obs) -> Tensor:
