@@ -35,8 +35,8 @@ def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Ten
     k = quantiles.shape[-1]
     tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
     error = target[:, None, :] - quantiles[:, :, None]
-    weight = (tau[:, None] - (error.detach() < 0).float()).abs()
-    return (weight * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
+    asymmetry = (tau[:, None] - (error.detach() < 0).float()).abs()
+    return (asymmetry * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
 
 
 class DQN(Agent):
@@ -70,10 +70,10 @@ class DQN(Agent):
     def learn(self, updates: int) -> None:
         config, live = self.config, self.live
         self.renew_statistics()
-        for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
+        for transitions in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
             # the target network does not change meanwhile: without double_q all targets can be computed at once
-            targets = [] if config.double_q else self.judge(drawn).split(config.batch_size)
-            batches = in_order(drawn, config.batch_size)
+            targets = [] if config.double_q else self.judge(transitions).split(config.batch_size)
+            batches = in_order(transitions, config.batch_size)
             losses = [self.update(batch, target) for batch, target in zip_longest(batches, targets)]
             self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
 
@@ -116,5 +116,5 @@ class DQN(Agent):
             choosing = self.policy.network.mean(batch.next_obs)
         else:
             choosing = next_q.mean(-1) if self.config.quantiles else next_q
-        action = best(choosing, action_mask(batch.next_obs))
-        return td_target(batch.reward, batch.discount, pick(next_q, action))
+        best_action = best(choosing, action_mask(batch.next_obs))
+        return td_target(batch.reward, batch.discount, pick(next_q, best_action))

@@ -29,12 +29,12 @@ def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False)
     Where terminations are kept too, every row may leave one: on the CPU a few slots are enough at first and the memory
     adds more, elsewhere it cannot, as it does not wait for the device to know.
     """
-    rows = -(-config.buffer_size // config.n_envs)
+    row_count = -(-config.buffer_size // config.n_envs)
     if not keep_terminal:
-        slots = slots_for(rows, envs.time_limit) + SEAMS
+        slot_count = slots_for(row_count, envs.time_limit) + SEAMS
     else:
-        slots = FIRST_SLOTS if envs.device.type == "cpu" else rows
-    return ReplaySize(rows, min(rows, slots))
+        slot_count = FIRST_SLOTS if envs.device.type == "cpu" else row_count
+    return ReplaySize(row_count, min(row_count, slot_count))
 
 
 def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
@@ -45,10 +45,10 @@ def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
 
 def collect_and_learn(agent: Agent, steps: int, ratio: Ratio, span: int) -> None:
     """An iteration: a few steps, then the updates that are due for them, once `span` consecutive rows can be drawn."""
-    before = agent.progress["env_steps"]
+    steps_before = agent.progress["env_steps"]
     agent.collect(steps)
-    now = agent.progress["env_steps"]
-    agent.learn_from(ratio.due(now - before, now, agent.memory.ready(span)))
+    steps_after = agent.progress["env_steps"]
+    agent.learn_from(ratio.due(steps_after - steps_before, steps_after, agent.memory.ready(span)))
 
 
 def learn_statistics(agent: Agent, config: ReplayConfig, *networks: Any) -> None:

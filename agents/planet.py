@@ -43,10 +43,10 @@ class PlaNet(Agent):
 
     def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
         losses = losses or self
-        shape = (*batch.reward.shape, self.policy.sizes.stoch)
-        u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
+        draw_shape = (*batch.reward.shape, self.policy.sizes.stoch)
+        u = uniforms(self.key(EXPLORE, self.progress["updates"]), draw_shape, batch.reward.device)
         recalled = losses.recall_loss(batch, u)
-        norms = self.descend(losses.optimizer, recalled.loss, self.live.max_grad_norm)
+        gradient_norms = self.descend(losses.optimizer, recalled.loss, self.live.max_grad_norm)
         self.metrics.set(self.ends.learn(recalled.ends, batch.terminated))
         parts = {f"train/loss/{name}": value for name, value in recalled.parts.items()}
-        return {**parts, **recalled.metrics, "train/grad_norm/total": norms.norm()}
+        return {**parts, **recalled.metrics, "train/grad_norm/total": gradient_norms.norm()}

@@ -82,8 +82,8 @@ class SAC(Agent):
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
-        learnt = self.live.ent_coef is None
-        alpha = self.log_alpha.detach().exp() if learnt else torch.full_like(self.log_alpha, self.live.ent_coef)
+        learns_alpha = self.live.ent_coef is None
+        alpha = self.log_alpha.detach().exp() if learns_alpha else torch.full_like(self.log_alpha, self.live.ent_coef)
         with torch.no_grad():
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
             next_value = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
@@ -94,7 +94,7 @@ class SAC(Agent):
         # frozen: one backward pass serves all losses, and the policy's must not move the critics
         policy_loss = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
         loss = q_loss + policy_loss
-        if learnt:
+        if learns_alpha:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         move_towards(self.target, self.critics, self.config.tau)

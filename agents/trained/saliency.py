@@ -63,5 +63,5 @@ def _gradients(of: Tensor, inputs: dict[str, Tensor], named: dict[str, Tensor]) 
 def _displayed(gradient: Tensor, observed: Tensor) -> np.ndarray:
     if observed.dtype != torch.uint8 or observed.dim() < 3:
         return gradient[0].numpy()
-    size = gradient[0].abs()
-    return (size * (255 / size.max().clamp_min(1e-30))).byte().numpy()
+    magnitude = gradient[0].abs()
+    return (magnitude * (255 / magnitude.max().clamp_min(1e-30))).byte().numpy()
