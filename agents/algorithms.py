@@ -40,13 +40,13 @@ def find_agent(algo_id: str) -> type[Agent]:
     """The class of a name: a row of the table, or a user's own class, whose config keys were read before."""
     if algo_id in ALGORITHMS:
         return ALGORITHMS[algo_id]
-    agent = find("algo_id", "algorithms", algo_id)
-    if not isinstance(agent, type) or not issubclass(agent, Agent):
+    agent_class = find("algo_id", "algorithms", algo_id)
+    if not isinstance(agent_class, type) or not issubclass(agent_class, Agent):
         raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
-    for name, shipped in ALGORITHMS.items():
-        if shipped is agent:  # engines are chosen by the name
-            raise UserError(f"algo_id: {algo_id} is {name}; write {name}")
-    return agent
+    for shipped_name, shipped in ALGORITHMS.items():
+        if shipped is agent_class:  # engines are chosen by the name
+            raise UserError(f"algo_id: {algo_id} is {shipped_name}; write {shipped_name}")
+    return agent_class
 
 
 def make_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:

@@ -143,22 +143,22 @@ class Agent(L.LightningModule):
         Where nan_guard is on, rows that are not finite raise flags on the device; nothing is raised here, and updates
         on them do nothing.
         """
-        start = self.stopwatch.begin()
+        start_mark = self.stopwatch.begin()
         self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
             flag_non_finite(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
-        self.stopwatch.end("collect", start)
+        self.stopwatch.end("collect", start_mark)
 
     def learn_from(self, work: object) -> None:
         """Learn from `work`, a Rollout or how many updates are due; counts seconds, not updates.
 
         It may be views into the memory, valid until the next `collect`.
         """
-        start = self.stopwatch.begin()
+        start_mark = self.stopwatch.begin()
         self.engine.learn.learn(self, work)
-        self.stopwatch.end("learn", start)
+        self.stopwatch.end("learn", start_mark)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -183,15 +183,15 @@ class Agent(L.LightningModule):
         (loss if self.accumulate == 1 else loss / self.accumulate).backward()
         self.accumulated = (self.accumulated + 1) % self.accumulate
         gradients = [p.grad for p in parameters if p.grad is not None]
-        last = not self.accumulated  # the step comes with the last of these minibatches
-        if last and self.world_size > 1:
+        steps_now = not self.accumulated  # the step comes with the last of these minibatches
+        if steps_now and self.world_size > 1:
             average(gradients)
         norms = torch.stack(torch._foreach_norm(gradients))
-        if last:
-            total = norms.norm()
+        if steps_now:
+            total_norm = norms.norm()
             if max_norm is not None:
-                torch._foreach_mul_(gradients, (max_norm / (total + 1e-6)).clamp(max=1.0))
-            step_unless(optimizer, self._unsound(loss, total, skip))
+                torch._foreach_mul_(gradients, (max_norm / (total_norm + 1e-6)).clamp(max=1.0))
+            step_unless(optimizer, self._unsound(loss, total_norm, skip))
             self.progress["updates"] += 1
         return norms
 
@@ -201,13 +201,13 @@ class Agent(L.LightningModule):
             return torch.zeros_like(self.broken) if skip is None else skip
         value = loss.detach()
         lost = value - value != 0  # 0 where it is finite, else NaN: two operations, where isfinite takes four
-        broken = lost | (total - total != 0)
+        bad_step = lost | (total - total != 0)
         if skip is not None:
             lost = lost & ~skip
-            broken = broken & ~skip
+            bad_step = bad_step & ~skip
         self.lost |= lost
-        self.broken |= broken
-        unsound = broken | self.poisoned
+        self.broken |= bad_step
+        unsound = bad_step | self.poisoned
         return unsound if skip is None else unsound | skip
 
     def train_dataloader(self) -> range:
@@ -253,10 +253,10 @@ class Agent(L.LightningModule):
         """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
         steps = min(self.collected, self.memory.rows)
         env_steps = self.progress["env_steps"]
-        number = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
-        problem = f"{number} in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
+        bad_number = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
+        problem = f"{bad_number} in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
         self.skipped += 1
-        if number.description.startswith("weights"):
+        if bad_number.description.startswith("weights"):
             raise NumbersError(problem)
         if self.config.nan_guard == "stop":
             raise NumbersError(f"{problem}; the weights are as before it")
@@ -298,11 +298,11 @@ class Agent(L.LightningModule):
 
 def average(gradients: list[Tensor]) -> None:
     """Mean over all processes, in place, by one all-reduce of one flat vector."""
-    flat = torch.cat([g.flatten() for g in gradients])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    flat_gradients = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat_gradients)
+    flat_gradients /= dist.get_world_size()
+    for gradient, mean_gradient in zip(gradients, flat_gradients.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean_gradient.view_as(gradient))
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
@@ -320,12 +320,12 @@ def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
         optimizer.step()
         return
     parameters = parameters_of(optimizer)
-    before = {id(x): x.clone() for x in _tensors(optimizer, parameters)}
+    old_tensors = {id(x): x.clone() for x in _tensors(optimizer, parameters)}
     optimizer.step()
     with torch.no_grad():
         for x in _tensors(optimizer, parameters):
-            old = before.get(id(x), torch.zeros_like(x))  # moments begin at zero, in the first step itself
-            x.copy_(torch.where(skip, old, x))
+            old_tensor = old_tensors.get(id(x), torch.zeros_like(x))  # moments begin at zero, in the first step itself
+            x.copy_(torch.where(skip, old_tensor, x))
 
 
 def _tensors(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Tensor]:

@@ -9,8 +9,9 @@ from torch import Tensor
 from stride.agents.base import Agent
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.heads import action_mask
 from stride.agents.networks.q_network import QNetwork, QNetworkShape, QPolicy, best, build_q_policy, pick
-from stride.agents.off_policy import move_towards, replay_size, updates_due
+from stride.agents.off_policy import learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
 from stride.config.schema import DQNConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -34,8 +35,8 @@ def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Ten
     k = quantiles.shape[-1]
     tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
     error = target[:, None, :] - quantiles[:, :, None]
-    weight = (tau[:, None] - (error.detach() < 0).float()).abs()
-    return (weight * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
+    asymmetry = (tau[:, None] - (error.detach() < 0).float()).abs()
+    return (asymmetry * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
 
 
 class DQN(Agent):
@@ -69,18 +70,15 @@ class DQN(Agent):
     def learn(self, updates: int) -> None:
         config, live = self.config, self.live
         self.renew_statistics()
-        for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
+        for transitions in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
             # the target network does not change meanwhile: without double_q all targets can be computed at once
-            targets = [] if config.double_q else self.judge(drawn).split(config.batch_size)
-            batches = in_order(drawn, config.batch_size)
+            targets = [] if config.double_q else self.judge(transitions).split(config.batch_size)
+            batches = in_order(transitions, config.batch_size)
             losses = [self.update(batch, target) for batch, target in zip_longest(batches, targets)]
             self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
 
     def renew_statistics(self) -> None:
-        """Let the encoders see the latest observations."""
-        if self.config.normalize_obs == "rolling":
-            for network in (self.policy.network, self.target):
-                network.encoder.learn(self.memory.recent(self.config.train_freq))
+        learn_statistics(self, self.config, self.policy.network, self.target)
 
     def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
         """One step on a batch; `target` [B] or [B, K], None where it must be computed first. -> the loss"""
@@ -118,5 +116,5 @@ class DQN(Agent):
             choosing = self.policy.network.mean(batch.next_obs)
         else:
             choosing = next_q.mean(-1) if self.config.quantiles else next_q
-        action = best(choosing, self.policy.mask(batch.next_obs))
-        return td_target(batch.reward, batch.discount, pick(next_q, action))
+        best_action = best(choosing, action_mask(batch.next_obs))
+        return td_target(batch.reward, batch.discount, pick(next_q, best_action))

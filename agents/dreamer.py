@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from stride.agents.base import Agent
 from stride.agents.experience.nouns import Sequences
-from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss, updates_owed
+from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss
 from stride.agents.networks.dreamer_policy import DreamerPolicy
 from stride.agents.networks.world_model import State
-from stride.agents.off_policy import collect_and_learn, move_towards, replay_size
+from stride.agents.off_policy import collect_and_learn, move_towards, replay_size, updates_due
 from stride.config.schema import DreamerConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms
@@ -50,9 +50,9 @@ class ReturnRange(nn.Module):
     def learn(self, returns: Tensor) -> Tensor:
         """Average these returns in, unless one is not finite; -> the number by which advantages are divided."""
         ordered = returns.flatten().sort().values
-        low, high = (ordered[round(quantile * (len(ordered) - 1))] for quantile in (LOW, HIGH))
-        sound = returns.isfinite().all()
-        self.value.lerp_(torch.where(sound, high - low, self.value), self.rate)
+        low_return, high_return = (ordered[round(quantile * (len(ordered) - 1))] for quantile in (LOW, HIGH))
+        all_finite = returns.isfinite().all()
+        self.value.lerp_(torch.where(all_finite, high_return - low_return, self.value), self.rate)
         return self.value.clamp(min=1.0)
 
 
@@ -82,7 +82,7 @@ class Dreamer(Agent):
         self.slow = deepcopy(policy.critic).requires_grad_(False)
         self.range = ReturnRange(config.return_rate).to(envs.device)
         self.ends = Ends().to(envs.device)
-        self.ratio = updates_owed(self, config)
+        self.ratio = updates_due(self, config)
 
     def iteration(self) -> None:
         self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
@@ -113,19 +113,19 @@ class Dreamer(Agent):
         config = self.config
         losses = losses or self
         recalled = losses.recall_loss(batch, draws.posterior)
-        chosen = draws.starts.topk(config.imagined_starts).indices
-        start = State(*(x.detach().flatten(0, 1)[chosen] for x in recalled.states))
-        alive = (~batch.terminated).flatten()[chosen].float()
+        start_index = draws.starts.topk(config.imagined_starts).indices
+        start = State(*(x.detach().flatten(0, 1)[start_index] for x in recalled.states))
+        alive = (~batch.terminated).flatten()[start_index].float()
         behaviour, imagined = losses.behaviour_loss(start, alive, draws.guess, draws.action)
         loss = recalled.loss + behaviour["policy"] + behaviour["critic"]
-        norms = self.descend(losses.optimizer, loss, self.live.max_grad_norm)
+        gradient_norms = self.descend(losses.optimizer, loss, self.live.max_grad_norm)
         move_towards(self.slow, self.policy.critic, config.tau)
         self.metrics.set({**self.ends.learn(recalled.ends, batch.terminated), "train/return/range": self.range.value})
         return {
             **{f"train/loss/{name}": value for name, value in (recalled.parts | behaviour).items()},
             **recalled.metrics,
             **imagined,
-            "train/grad_norm/total": norms.norm(),
+            "train/grad_norm/total": gradient_norms.norm(),
         }
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
@@ -160,9 +160,9 @@ class Dreamer(Agent):
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
         p = policy.choices(acted_on)
         entropy = policy.head.entropy(p)
-        gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
+        weighted_gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
         error = two_hot.loss(logits, returns) + config.slow_coef * two_hot.loss(logits, slow)
-        losses = {"policy": -(weight * gain).mean(), "critic": (weight * error).mean()}
+        losses = {"policy": -(weight * weighted_gain).mean(), "critic": (weight * error).mean()}
         return losses, {"train/return/imagined": mean, "train/policy/entropy": entropy.mean()}
 
     @torch.no_grad()
@@ -171,8 +171,8 @@ class Dreamer(Agent):
         policy = self.policy
         features = [state.features]
         actions = []
-        for u, choice in zip(of_guess, of_action, strict=True):
-            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
+        for u, action_draws in zip(of_guess, of_action, strict=True):
+            actions.append(policy.head.sample(policy.choices(features[-1]), action_draws))
             state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
             features.append(state.features)
         return torch.stack(features), torch.stack(actions)
@@ -184,11 +184,11 @@ class Dreamer(Agent):
         with torch.no_grad():
             value = two_hot.mean(logits)
             slow = two_hot.mean(self.slow(features[:-1].detach()))
-            last = batch.is_first[1:]  # such an instant has no successor in the batch: its return is its value
-            discount = self.live.gamma * (~(last | batch.terminated[1:])).float()
-            reward = torch.where(last, value[:-1], batch.reward[1:])
+            is_last = batch.is_first[1:]  # such an instant has no successor in the batch: its return is its value
+            discount = self.live.gamma * (~(is_last | batch.terminated[1:])).float()
+            reward = torch.where(is_last, value[:-1], batch.reward[1:])
             target = arrival_returns(reward, discount, value[1:], config.return_lambda)
-            weight = (~last).float()
+            weight = (~is_last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
         logits = logits[:-1]
         error = two_hot.loss(logits, target) + config.slow_coef * two_hot.loss(logits, slow)

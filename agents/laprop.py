@@ -50,9 +50,9 @@ class LaProp(torch.optim.Optimizer):
         b1, b2 = group["betas"]
         one = torch.ones((), device=weights[0].device)
         states = [self.state_of(p) for p in weights]
-        counts = [state["updates"] for state in states]
+        step_counts = [state["updates"] for state in states]
         squares = [state["square"] for state in states]
-        means = [state["mean"] for state in states]
+        momenta = [state["mean"] for state in states]
         skip = torch.zeros_like(one, dtype=torch.bool) if self.found_inf is None else self.found_inf.reshape(()).bool()
         go = one.masked_fill(skip, 0)
         # filled, not multiplied: NaN times 0 is NaN
@@ -62,19 +62,19 @@ class LaProp(torch.optim.Optimizer):
             norms = torch.stack(torch._foreach_norm(gradients))
             scales = (group["clip"] * sizes.clamp(min=SMALLEST) / norms).clamp(max=1)
             torch._foreach_mul_(gradients, scales.unbind())
-        torch._foreach_add_(counts, [go] * len(counts))
+        torch._foreach_add_(step_counts, [go] * len(step_counts))
         # at least 1: it may have been nothing but skipped; 1 - 0.999 has four digits in 32 bits
-        count = torch.stack(counts).double().clamp(min=1)
+        count = torch.stack(step_counts).double().clamp(min=1)
         torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), [(1 - b2) * go] * len(squares))
-        roots = torch._foreach_div(squares, (1 - b2**count).float().unbind())
-        torch._foreach_sqrt_(roots)
-        torch._foreach_add_(roots, group["eps"])
-        torch._foreach_div_(gradients, roots)
-        torch._foreach_lerp_(means, gradients, [(1 - b1) * go] * len(means))
-        rate = group["lr"] * go * (count / max(1, group["warmup"])).clamp(max=1)
+        denominators = torch._foreach_div(squares, (1 - b2**count).float().unbind())
+        torch._foreach_sqrt_(denominators)
+        torch._foreach_add_(denominators, group["eps"])
+        torch._foreach_div_(gradients, denominators)
+        torch._foreach_lerp_(momenta, gradients, [(1 - b1) * go] * len(momenta))
+        step_rates = group["lr"] * go * (count / max(1, group["warmup"])).clamp(max=1)
         if group["weight_decay"]:
-            torch._foreach_mul_(weights, (1 - group["weight_decay"] * rate).float().unbind())
-        torch._foreach_add_(weights, torch._foreach_mul(means, (-rate / (1 - b1**count)).float().unbind()))
+            torch._foreach_mul_(weights, (1 - group["weight_decay"] * step_rates).float().unbind())
+        torch._foreach_add_(weights, torch._foreach_mul(momenta, (-step_rates / (1 - b1**count)).float().unbind()))
 
     def state_of(self, p: Tensor) -> dict[str, Tensor]:
         """Moments and count of steps; zeros at first."""

@@ -39,9 +39,9 @@ class Metrics:
 
     def settle(self) -> None:
         """Add the samples of the last `later` now."""
-        due, self._due = self._due, None
-        if due:
-            due()
+        pending, self._due = self._due, None
+        if pending:
+            pending()
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Add one sample of each name; the tensors are scalars on one device.
@@ -50,34 +50,27 @@ class Metrics:
         """
         if not values:
             return
-        names = tuple(values)
-        sample = torch.stack([value.detach() for value in values.values()])
-        if names in self._sums:
-            self._sums[names] += sample
-            self._counts[names] += 1
-        else:
-            self._sums[names] = sample.to(torch.float64, copy=True)
-            self._counts[names] = 1
+        self._add(tuple(values), torch.stack([value.detach() for value in values.values()]), 1)
 
     def add_all(self, samples: Sequence[Mapping[str, Tensor]]) -> None:
         """Add several samples of the same names at once: one stack for all of them, however many there are."""
         if not samples:
             return
         names = tuple(samples[0])
-        rows = torch.stack([value.detach() for sample in samples for value in sample.values()])
-        total = rows.view(len(samples), len(names)).double().sum(0)
-        self._sums[names] = self._sums[names] + total if names in self._sums else total
-        self._counts[names] += len(samples)
+        sample_rows = torch.stack([value.detach() for sample in samples for value in sample.values()])
+        self._add(names, sample_rows.view(len(samples), len(names)).double().sum(0), len(samples))
 
     def add_sums(self, names: tuple[str, ...], sums: np.ndarray, count: int) -> None:
         """Add `count` samples of each name at once, given as their sums, float64."""
-        if not count:
-            return
+        if count:
+            self._add(names, torch.from_numpy(sums), count)
+
+    def _add(self, names: tuple[str, ...], sums: Tensor, count: int) -> None:
         if names in self._sums:
-            self._sums[names] += torch.from_numpy(sums)
-            self._counts[names] += count
+            self._sums[names] += sums
         else:
-            self._sums[names], self._counts[names] = torch.from_numpy(sums), count
+            self._sums[names] = sums.to(torch.float64, copy=True)
+        self._counts[names] += count
 
     @property
     def counts(self) -> Counts:
@@ -104,9 +97,9 @@ class Metrics:
                 totals[name] += total
                 counts[name] += self._counts[names]
         means = {name: totals[name] / count for name, count in counts.items() if count}
-        last = {name: value for name, [value] in zip(self._last, fetched[len(self._sums) :], strict=True)}
-        if both := means.keys() & last.keys():
-            raise ValueError(f"metrics both added and set: {', '.join(sorted(both))}")
+        last_values = {name: value for name, [value] in zip(self._last, fetched[len(self._sums) :], strict=True)}
+        if duplicates := means.keys() & last_values.keys():
+            raise ValueError(f"metrics both added and set: {', '.join(sorted(duplicates))}")
         if self.stay:
             for gathered_sums in self._sums.values():
                 gathered_sums.zero_()
@@ -114,17 +107,17 @@ class Metrics:
             self._sums = {}
         self._counts = Counts()
         self._last = {}
-        return means | last
+        return means | last_values
 
     def state_dict(self) -> dict:
         """Everything added since the last flush, as plain data, for a checkpoint between two flushes."""
         self.settle()
-        groups = [
+        sum_groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
             for names, sums in self._sums.items()
             if self._counts[names]
         ]
-        return {"groups": groups, "last": dict(self._last)}
+        return {"groups": sum_groups, "last": dict(self._last)}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue where `state_dict` was taken; the sums get new addresses."""
@@ -139,7 +132,7 @@ def _fetch(tensors: list[Tensor]) -> list[list[float]]:
     numbers: list[list[float]] = [[] for _ in tensors]
     for device in {tensor.device for tensor in tensors}:
         indices = [i for i, tensor in enumerate(tensors) if tensor.device == device]
-        flat = torch.cat([tensors[i].reshape(-1).double() for i in indices]).cpu()
-        for i, piece in zip(indices, flat.split([tensors[i].numel() for i in indices]), strict=True):
+        flat_numbers = torch.cat([tensors[i].reshape(-1).double() for i in indices]).cpu()
+        for i, piece in zip(indices, flat_numbers.split([tensors[i].numel() for i in indices]), strict=True):
             numbers[i] = piece.tolist()
     return numbers

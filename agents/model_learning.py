@@ -1,6 +1,5 @@
 """The common parts of algorithms with a world model: the model's loss, its prediction of ends, its updates."""
 
-from fractions import Fraction
 from math import log
 from typing import NamedTuple, Protocol
 
@@ -9,15 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from stride.agents.base import Agent
 from stride.agents.experience.nouns import Sequences
-from stride.agents.experience.ratio import Ratio
 from stride.agents.networks.dreamer_policy import ModelPolicy
 from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import State, balanced, divergence
 from stride.config.schema import WorldModelConfig
 
-RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
 MEMORY = 0.99  # fraction of the counts of ends that remains from update to update
 
 
@@ -95,17 +91,3 @@ class Ends(nn.Module):
         self.sums.mul_(MEMORY).add_(torch.where(sums.isfinite().all(), sums, 0))
         correct, predicted, ends = torch.where(self.sums[2] > 0, self.sums, torch.nan)
         return {"train/model/end_recall": correct / ends, "train/model/end_ratio": predicted / ends}
-
-
-def updates_per_step(config: WorldModelConfig) -> Fraction:
-    """updates_per_step where it is given, else by train_ratio."""
-    if config.updates_per_step is not None:
-        return Fraction(str(config.updates_per_step))
-    ratio = RATIO if config.train_ratio is None else config.train_ratio
-    return Fraction(str(ratio)) / (config.batch_size * config.batch_length)
-
-
-def updates_owed(agent: Agent, config: WorldModelConfig) -> Ratio:
-    """The debt of updates of an agent, which a checkpoint holds."""
-    agent.parts["ratio"] = ratio = Ratio(updates_per_step(config), config.learning_starts)
-    return ratio

@@ -1,13 +1,13 @@
 """The common parts of algorithms that learn from a replay memory: its size, an iteration, target networks."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
-from stride.agents.experience.ratio import Ratio, per_env_step
+from stride.agents.experience.ratio import Ratio, updates_per_step
 from stride.config.schema import ReplayConfig
 from stride.envs_fast.vec_env import VecEnv
 
@@ -29,27 +29,33 @@ def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False)
     Where terminations are kept too, every row may leave one: on the CPU a few slots are enough at first and the memory
     adds more, elsewhere it cannot, as it does not wait for the device to know.
     """
-    rows = -(-config.buffer_size // config.n_envs)
+    row_count = -(-config.buffer_size // config.n_envs)
     if not keep_terminal:
-        slots = slots_for(rows, envs.time_limit) + SEAMS
+        slot_count = slots_for(row_count, envs.time_limit) + SEAMS
     else:
-        slots = FIRST_SLOTS if envs.device.type == "cpu" else rows
-    return ReplaySize(rows, min(rows, slots))
+        slot_count = FIRST_SLOTS if envs.device.type == "cpu" else row_count
+    return ReplaySize(row_count, min(row_count, slot_count))
 
 
 def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
     """The debt of updates of an agent, which a checkpoint holds."""
-    pace = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
-    agent.parts["ratio"] = ratio = Ratio(pace, config.learning_starts)
+    agent.parts["ratio"] = ratio = Ratio(updates_per_step(config), config.learning_starts)
     return ratio
 
 
 def collect_and_learn(agent: Agent, steps: int, ratio: Ratio, span: int) -> None:
     """An iteration: a few steps, then the updates that are due for them, once `span` consecutive rows can be drawn."""
-    before = agent.progress["env_steps"]
+    steps_before = agent.progress["env_steps"]
     agent.collect(steps)
-    now = agent.progress["env_steps"]
-    agent.learn_from(ratio.due(now - before, now, agent.memory.ready(span)))
+    steps_after = agent.progress["env_steps"]
+    agent.learn_from(ratio.due(steps_after - steps_before, steps_after, agent.memory.ready(span)))
+
+
+def learn_statistics(agent: Agent, config: ReplayConfig, *networks: Any) -> None:
+    """Let the encoders of these networks see the latest observations, where their statistics are learnt."""
+    if config.normalize_obs == "rolling":
+        for network in networks:
+            network.encoder.learn(agent.memory.recent(config.train_freq))
 
 
 @torch.no_grad()

@@ -17,21 +17,21 @@ Cut = Callable[[Batch, int, Key], Iterator[Batch]]
 
 def scaled_rewards(agent: Agent, config: RolloutConfig) -> RewardScale:
     """The scale of an agent's rewards, whose statistics a checkpoint holds."""
-    scale = RewardScale(config.normalize_reward, config.gamma, agent.memory.table.reward[0])
-    agent.parts["reward_scale"] = scale
-    return scale
+    reward_scale = RewardScale(config.normalize_reward, config.gamma, agent.memory.table.reward[0])
+    agent.parts["reward_scale"] = reward_scale
+    return reward_scale
 
 
 def play_and_learn(agent: Agent, steps: int) -> None:
     """An iteration: a rollout from the present state of the worlds, then everything that is learnt from it."""
-    start = tree_map(torch.clone, agent.collector.carry)
+    start_carry = tree_map(torch.clone, agent.collector.carry)
     agent.collect(steps)
-    agent.learn_from(agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry)))
+    agent.learn_from(agent.memory.rollout(start_carry, Final(agent.collector.obs, agent.collector.carry)))
 
 
 def epochs(agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch) -> Iterator[Batch]:
     """Every minibatch of every pass over a rollout's table, each pass in an order of its own."""
     iterations = agent.progress["iterations"] if agent.counter is None else agent.counter
     for epoch in range(config.n_epochs):
-        key = agent.key(SHUFFLE, iterations * config.n_epochs + epoch)
-        yield from cut(table, config.minibatch_size, key)
+        order_key = agent.key(SHUFFLE, iterations * config.n_epochs + epoch)
+        yield from cut(table, config.minibatch_size, order_key)

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from stride.agents.base import Agent
 from stride.agents.experience.nouns import Sequences
-from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss, updates_owed
+from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, model_loss
 from stride.agents.networks.planning_policy import PlanningPolicy
-from stride.agents.off_policy import collect_and_learn, replay_size
+from stride.agents.off_policy import collect_and_learn, replay_size, updates_due
 from stride.config.schema import PlaNetConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms
@@ -25,7 +25,7 @@ class PlaNet(Agent):
         size = replay_size(config, envs, keep_terminal=True)
         super().__init__(config, envs, policy, *size, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.ends = Ends().to(envs.device)
-        self.ratio = updates_owed(self, config)
+        self.ratio = updates_due(self, config)
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
@@ -43,10 +43,10 @@ class PlaNet(Agent):
 
     def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
         losses = losses or self
-        shape = (*batch.reward.shape, self.policy.sizes.stoch)
-        u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
+        draw_shape = (*batch.reward.shape, self.policy.sizes.stoch)
+        u = uniforms(self.key(EXPLORE, self.progress["updates"]), draw_shape, batch.reward.device)
         recalled = losses.recall_loss(batch, u)
-        norms = self.descend(losses.optimizer, recalled.loss, self.live.max_grad_norm)
+        gradient_norms = self.descend(losses.optimizer, recalled.loss, self.live.max_grad_norm)
         self.metrics.set(self.ends.learn(recalled.ends, batch.terminated))
         parts = {f"train/loss/{name}": value for name, value in recalled.parts.items()}
-        return {**parts, **recalled.metrics, "train/grad_norm/total": norms.norm()}
+        return {**parts, **recalled.metrics, "train/grad_norm/total": gradient_norms.norm()}

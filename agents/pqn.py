@@ -31,10 +31,10 @@ class PQN(Agent):
     policy: QPolicy
 
     def __init__(self, config: PQNConfig, envs: VecEnv, rank: int = 0) -> None:
-        shape = QNetworkShape(config.hidden_dims, config.activation, config.normalize_obs, layer_norm=True)
-        policy = build_q_policy(config, envs, shape)
-        slots = slots_for(config.n_steps, envs.time_limit)
-        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        network_shape = QNetworkShape(config.hidden_dims, config.activation, config.normalize_obs, layer_norm=True)
+        policy = build_q_policy(config, envs, network_shape)
+        slot_count = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon

@@ -24,10 +24,10 @@ def learn_pairs(q: Tensor, visits: Tensor, pair: Tensor, target: Tensor, lr: flo
     1 - (1 - size)^count.
     """
     error = target - q[pair]
-    count = torch.zeros_like(q).index_add_(0, pair, torch.ones_like(error))
-    mean = torch.zeros_like(q).index_add_(0, pair, error) / count.clamp(min=1)
-    visits += count
-    q += (1 - (1 - step_size(lr, visits, power)).pow(count)) * mean
+    pair_counts = torch.zeros_like(q).index_add_(0, pair, torch.ones_like(error))
+    mean_errors = torch.zeros_like(q).index_add_(0, pair, error) / pair_counts.clamp(min=1)
+    visits += pair_counts
+    q += (1 - (1 - step_size(lr, visits, power)).pow(pair_counts)) * mean_errors
     return error
 
 
@@ -40,8 +40,8 @@ class QLearning(Agent):
 
     def __init__(self, config: QLearningConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = QTable(envs.observation_space, envs.action_space, config.initial_q).to(envs.device)
-        slots = slots_for(config.n_steps, envs.time_limit)
-        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        slot_count = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
         self.register_buffer("visits", torch.zeros_like(policy.table).flatten())
 
     def configure_optimizers(self) -> None:

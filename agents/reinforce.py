@@ -60,8 +60,8 @@ class REINFORCE(Agent):
 
     def __init__(self, config: REINFORCEConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = build_policy(config, envs, critic=config.policy_targets == "advantages")
-        slots = slots_for(config.n_steps, envs.time_limit)
-        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        slot_count = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
         self.reward_scale = scaled_rewards(self, config)
         self.cut = CUTS[policy.cut]
 

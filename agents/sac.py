@@ -13,7 +13,7 @@ from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.q_network import image_reader
 from stride.agents.networks.squashed import Critics, SquashedPolicy
-from stride.agents.off_policy import collect_and_learn, move_towards, replay_size, updates_due
+from stride.agents.off_policy import collect_and_learn, learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -73,10 +73,7 @@ class SAC(Agent):
         self.metrics.add_all([self.update(batch, draws) for batch, draws in zip(batches, noise, strict=True)])
 
     def renew_statistics(self) -> None:
-        """Let the encoders see the latest observations."""
-        if self.config.normalize_obs == "rolling":
-            for network in (self.policy, self.critics, self.target):
-                network.encoder.learn(self.memory.recent(self.config.train_freq))
+        learn_statistics(self, self.config, self.policy, self.critics, self.target)
 
     def update_noise(self, updates: int) -> Tensor:
         """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""
@@ -85,8 +82,8 @@ class SAC(Agent):
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
-        learnt = self.live.ent_coef is None
-        alpha = self.log_alpha.detach().exp() if learnt else torch.full_like(self.log_alpha, self.live.ent_coef)
+        learns_alpha = self.live.ent_coef is None
+        alpha = self.log_alpha.detach().exp() if learns_alpha else torch.full_like(self.log_alpha, self.live.ent_coef)
         with torch.no_grad():
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
             next_value = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
@@ -97,7 +94,7 @@ class SAC(Agent):
         # frozen: one backward pass serves all losses, and the policy's must not move the critics
         policy_loss = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
         loss = q_loss + policy_loss
-        if learnt:
+        if learns_alpha:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         move_towards(self.target, self.critics, self.config.tau)

@@ -53,8 +53,8 @@ class DeviceStopwatch(Stopwatch):
     def read(self) -> dict[str, float]:
         if self._spans:
             self._spans[-1][2].synchronize()
-        for phase, start, end in self._spans:
-            self.spent[phase] += start.elapsed_time(end) / 1000  # milliseconds
+        for phase, first_mark, last_mark in self._spans:
+            self.spent[phase] += first_mark.elapsed_time(last_mark) / 1000  # milliseconds
         self._spans.clear()
         return self.spent
 

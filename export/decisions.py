@@ -15,6 +15,7 @@ from stride.agents.experience.nouns import Tree, leaves
 from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic
 from stride.agents.networks.cnn import Image
 from stride.agents.networks.dreamer_policy import Carry, DreamerPolicy
+from stride.agents.networks.heads import action_mask
 from stride.agents.networks.layers import Dense, LayerNorm
 from stride.agents.networks.planning_policy import PlanningPolicy
 from stride.agents.networks.q_network import QPolicy, best
@@ -82,7 +83,7 @@ class OfValues(Decider):
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         q = self.policy.network.mean(obs)
-        return Decision(best(q, self.policy.mask(obs)), {"q": q})
+        return Decision(best(q, action_mask(obs)), {"q": q})
 
 
 class OfTable(Decider):

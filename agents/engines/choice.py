@@ -18,8 +18,7 @@ from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import PPORecipe, REINFORCERecipe
 from stride.agents.engines.plan.recipe import Recipe
 from stride.agents.engines.plan.sac import SACRecipe
-from stride.agents.experience.ratio import per_env_step
-from stride.agents.model_learning import updates_per_step
+from stride.agents.experience.ratio import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
@@ -134,8 +133,7 @@ def multiply_adds(config: Config, agent: Agent) -> float:
         rows = float(updates_per_step(config)) * config.train_freq * config.n_envs
         rows *= config.batch_size * config.batch_length
     elif isinstance(config, ReplayConfig):
-        updates = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
-        rows = float(updates) * config.train_freq * config.n_envs * config.batch_size
+        rows = float(updates_per_step(config)) * config.train_freq * config.n_envs * config.batch_size
     return rows * weights
 
 

@@ -61,8 +61,8 @@ class Policy(nn.Module):
 
         By default that of `act`; a policy that remembers its actions overrides this.
         """
-        noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
-        return self.act(obs, carry, is_first, noise, True).carry
+        zero_noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
+        return self.act(obs, carry, is_first, zero_noise, True).carry
 
     def dream(self, states: Tree, actions: Tensor) -> Dream | None:
         """Imagine the future from states [T, ...] of `explain` under actions [T, H, ...]; None without a model.
@@ -85,24 +85,24 @@ class Window:
         ended = ended.flatten()
         # the number of each episode among those that ended now, 1, 2, ..: only the last WINDOW get a column of the
         # ring, everything else is written to the bin, so that the shapes do not depend on the data
-        order = ended.long().cumsum(0)
-        total = order[-1:]
-        stored = ended & (order > total - WINDOW)
-        column = torch.where(stored, (self.count + order - 1) % WINDOW, WINDOW)
-        self.ring[:, column] = torch.stack((returns.flatten(), lengths.flatten()))
-        self.count += total[0]
+        finish_order = ended.long().cumsum(0)
+        finished_count = finish_order[-1:]
+        in_window = ended & (finish_order > finished_count - WINDOW)
+        ring_column = torch.where(in_window, (self.count + finish_order - 1) % WINDOW, WINDOW)
+        self.ring[:, ring_column] = torch.stack((returns.flatten(), lengths.flatten()))
+        self.count += finished_count[0]
 
     def summary(self) -> dict[str, float]:
         """Means over the window, their best so far, and how many episodes have ended."""
         numbers = torch.cat((self.ring.flatten().double(), self.count.double()[None])).cpu().tolist()
         count = numbers.pop()
-        filled = min(int(count), WINDOW)
-        if not filled:
+        stored_count = min(int(count), WINDOW)
+        if not stored_count:
             return {"episodes": 0.0}
-        mean = sum(numbers[:filled]) / filled
-        length = sum(numbers[WINDOW + 1 :][:filled]) / filled
-        self.best = max(self.best, mean)
-        return {"ep_rew/mean": mean, "ep_rew/best": self.best, "ep_len/mean": length, "episodes": count}
+        mean_return = sum(numbers[:stored_count]) / stored_count
+        length = sum(numbers[WINDOW + 1 :][:stored_count]) / stored_count
+        self.best = max(self.best, mean_return)
+        return {"ep_rew/mean": mean_return, "ep_rew/best": self.best, "ep_len/mean": length, "episodes": count}
 
     def state_dict(self) -> dict:
         ring = self.ring.clone()
@@ -124,7 +124,7 @@ class EpisodeResults(NamedTuple):
 
 def episodes_per_world(count: int, worlds: int) -> list[int]:
     """`count` episodes shared out over the worlds: evenly, so that short ones are not favoured."""
-    return [count // worlds + (world < count % worlds) for world in range(worlds)]
+    return [count // worlds + (world_index < count % worlds) for world_index in range(worlds)]
 
 
 class CountedStep(NamedTuple):
@@ -133,14 +133,14 @@ class CountedStep(NamedTuple):
     Tensors that cannot be non-finite are left out, and () stands for what is not guarded.
     """
 
-    obs: Tree
-    """that was acted upon"""
-    action: Tree
-    reward: Tree
-    last: Tree
     ended: Tensor
     returns: Tensor
     lengths: Tensor
+    obs: Tree = ()
+    """that was acted upon"""
+    action: Tree = ()
+    reward: Tree = ()
+    last: Tree = ()
 
 
 class EpisodeTally:
@@ -153,29 +153,29 @@ class EpisodeTally:
         self._episodes: list[list[tuple[float, float]]] = [[] for _ in range(worlds)]  # (return, length) by world
         self._first_step = [0] * worlds  # of each world's running episode
 
-    def _counts(self, world: int) -> bool:
-        return len(self._episodes[world]) < self._wanted[world]
+    def _counts(self, world_index: int) -> bool:
+        return len(self._episodes[world_index]) < self._wanted[world_index]
 
     def check(self, name: str, tree: Tree, worlds: Iterable[int] | None = None) -> None:
         """NonFiniteError where a world that still counts, of these or of all, has a non-finite number in [N, ...]."""
         if worlds is None:
             worlds = range(len(self._wanted))
-        if problem := non_finite_in(name, tree, [world for world in worlds if self._counts(world)]):
-            description, world = problem
-            step = self.steps - self._first_step[world]
-            raise NonFiniteError(description, world, step, len(self._episodes[world]) + 1)
+        if problem := non_finite_in(name, tree, [world_index for world_index in worlds if self._counts(world_index)]):
+            description, world_index = problem
+            step = self.steps - self._first_step[world_index]
+            raise NonFiniteError(description, world_index, step, len(self._episodes[world_index]) + 1)
 
     def add(self, ended: list[int], returns: Tensor, lengths: Tensor, last: Tree | None) -> None:
         """The episodes that this step ended, [N]; with their last observations [N, ...] they are checked."""
         views = [] if last is None else float_views(last)
         for world in ended:
             if self._counts(world):
-                total = returns[world].item()
-                suspicious = not math.isfinite(total) or may_be_non_finite([view[world] for view in views])
+                episode_return = returns[world].item()
+                suspicious = not math.isfinite(episode_return) or may_be_non_finite([view[world] for view in views])
                 if last is not None and suspicious:
                     self.check("last observation", last, [world])
                     self.check("return", returns, [world])
-                self._episodes[world].append((total, lengths[world].item()))
+                self._episodes[world].append((episode_return, lengths[world].item()))
                 self.missing -= 1
             self._first_step[world] = self.steps
 
@@ -208,8 +208,8 @@ class Collector:
     def example(self) -> Row:
         """A row of the right shapes and types: one answer of the policy, thrown away."""
         flag = self.is_first
-        noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=flag.device)
-        act = self.policy.act(self.obs, self.carry, flag, noise, False)
+        zero_noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=flag.device)
+        act = self.policy.act(self.obs, self.carry, flag, zero_noise, False)
         slot = torch.zeros_like(flag, dtype=torch.long)
         return Row(self.obs, flag, act.action, flag.float(), flag, flag, slot, act.extras)
 
@@ -221,15 +221,15 @@ class Collector:
         checked here, env steps are counted by the agent, and no gradient leads from what was written to the policy.
         The draws are one table per call: two calls of 64 steps are another run than one of 128.
         """
-        rows = []
-        for noise in self.noise(steps):
-            act = self._act(noise)
-            step = self.envs.step(act.action)
-            memory.write(self.obs, self.is_first, act, step)
-            self._advance(act, step)
-            rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
-        ended, returns, lengths = (torch.stack(column) for column in zip(*rows, strict=True))
-        self.window.add(ended & (lengths > 0), returns, lengths)
+        episode_rows = []
+        for step_noise in self.noise(steps):
+            policy_act = self._act(step_noise)
+            step = self.envs.step(policy_act.action)
+            memory.write(self.obs, self.is_first, policy_act, step)
+            self._advance(policy_act, step)
+            episode_rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
+        ended_flags, returns, lengths = (torch.stack(row_values) for row_values in zip(*episode_rows, strict=True))
+        self.window.add(ended_flags & (lengths > 0), returns, lengths)
 
     def _act(self, noise: Tensor) -> Act:
         return self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
@@ -243,12 +243,12 @@ class Collector:
         dropped, so there may be fewer than `count`.
         NonFiniteError where `guarded` and what would count is non-finite.
         """
-        tally = EpisodeTally(count, self.envs.num_envs)
-        limit = math.inf if max_steps is None else max_steps
-        play = self._play_watched if self.looks == 1 else self._play_unwatched
+        episode_tally = EpisodeTally(count, self.envs.num_envs)
+        step_limit = math.inf if max_steps is None else max_steps
+        play_steps = self._play_watched if self.looks == 1 else self._play_unwatched
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
-            play(tally, limit, guarded)
-        return tally.results()
+            play_steps(episode_tally, step_limit, guarded)
+        return episode_tally.results()
 
     def _play_watched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
         """The host looks at every step."""
@@ -256,55 +256,55 @@ class Collector:
         while tally.missing and tally.steps < limit:
             if may_be_non_finite(obs_views):
                 tally.check("observation", self.obs)
-            act = self._act(self.noise(1)[0])
-            step = self.envs.step(act.action)
-            self._advance(act, step)
+            policy_act = self._act(self.noise(1)[0])
+            step = self.envs.step(policy_act.action)
+            self._advance(policy_act, step)
             tally.steps += 1
-            if guarded and may_be_non_finite(float_views(act.action, step.reward)):
-                tally.check("action", act.action)
+            if guarded and may_be_non_finite(float_views(policy_act.action, step.reward)):
+                tally.check("action", policy_act.action)
                 tally.check("reward", step.reward)
-            if ended := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
-                tally.add(ended, step.episode_return, step.episode_length, step.final_obs if guarded else None)
+            if ended_worlds := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
+                tally.add(ended_worlds, step.episode_return, step.episode_length, step.final_obs if guarded else None)
 
     def _play_unwatched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
         """The host looks once in `looks` steps; steps after the last episode that counts are dropped."""
         while tally.missing and tally.steps < limit:
             steps = int(min(self.looks, limit - tally.steps))
             table = tree_map(lambda *rows: torch.stack(rows), *(self._counted_step(guarded) for _ in range(steps)))
-            broken, wrong, table = _fetch(table, self.envs.wrong)
+            non_finite, wrong_actions, table = _fetch(table, self.envs.wrong)
             for t in range(steps):
-                row = tree_map(lambda x: x[t], table)  # noqa: B023
-                if broken:
-                    tally.check("observation", row.obs)
+                step_row = tree_map(lambda x: x[t], table)  # noqa: B023
+                if non_finite:
+                    tally.check("observation", step_row.obs)
                 tally.steps += 1
-                if broken:
-                    tally.check("action", row.action)
-                    tally.check("reward", row.reward)
-                if ended := row.ended.nonzero().flatten().tolist():
-                    tally.add(ended, row.returns, row.lengths, row.last if broken else None)
+                if non_finite:
+                    tally.check("action", step_row.action)
+                    tally.check("reward", step_row.reward)
+                if ended_worlds := step_row.ended.nonzero().flatten().tolist():
+                    tally.add(ended_worlds, step_row.returns, step_row.lengths, step_row.last if non_finite else None)
                 if not tally.missing:
                     break
-            if wrong:
+            if wrong_actions:
                 raise wrong_action(self.envs)
 
     def _counted_step(self, guarded: bool) -> CountedStep:
         """One step, in copies that last."""
-        obs = tree_map(torch.clone, floating(self.obs)) if guarded else ()
+        acted_on = tree_map(torch.clone, floating(self.obs)) if guarded else ()
         act = self._act(self.noise(1)[0])
         step = self.envs.step(act.action)
         self._advance(act, step)
-        ended = self.is_first & (step.episode_length > 0)
-        row = CountedStep(obs, (), (), (), ended, step.episode_return, step.episode_length)
+        ended_flags = self.is_first & (step.episode_length > 0)
+        counted = CountedStep(ended_flags, step.episode_return, step.episode_length)
         if guarded:
-            row = row._replace(action=floating(act.action), reward=step.reward, last=floating(step.final_obs))
-        return tree_map(torch.clone, row)
+            counted = CountedStep(*counted[:3], acted_on, floating(act.action), step.reward, floating(step.final_obs))
+        return tree_map(torch.clone, counted)
 
     def noise(self, steps: int) -> Tensor:
         """The uniforms of the next `steps` answers, one table per call."""
-        shape = (steps, self.envs.num_envs, self.policy.draws)
+        table_shape = (steps, self.envs.num_envs, self.policy.draws)
         self.calls += 1
-        number = self.calls if self.counter is None else self.counter
-        return uniforms(self._key._replace(iteration=number), shape, self.is_first.device)
+        call_number = self.calls if self.counter is None else self.counter
+        return uniforms(self._key._replace(iteration=call_number), table_shape, self.is_first.device)
 
     def _advance(self, act: Act, step: Step) -> None:
         copy_into(self.obs, step.obs)
@@ -336,16 +336,16 @@ def _fetch(table: CountedStep, wrong: Tensor | None) -> tuple[bool, bool, Counte
 
     Where a number is non-finite all columns are fetched; else ended, returns and lengths alone.
     """
-    ends = torch.stack((table.ended.float(), table.returns, table.lengths))
-    broken = unset = torch.zeros(1, device=ends.device)
+    episode_columns = torch.stack((table.ended.float(), table.returns, table.lengths))
+    problem_flags = torch.zeros(2, device=episode_columns.device)
     if leaves(table.reward):
         # what an episode leaves counts only where it ended
-        last = [x.masked_fill(~expand(table.ended, x), 0) for x in leaves((table.last, table.returns))]
-        columns = [*leaves((table.obs, table.action, table.reward)), *last]
-        broken = 1 - torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all().float().view(1)
-    flags = (broken, unset if wrong is None else wrong.float().view(1))
-    fetched = torch.cat((ends.flatten(), *flags)).cpu()
-    is_broken, is_wrong = (bool(flag) for flag in fetched[-2:].tolist())
-    if is_broken:
-        return True, is_wrong, tree_map(Tensor.cpu, table)
-    return False, is_wrong, CountedStep((), (), (), (), *fetched[:-2].view(ends.shape))
+        last_columns = [x.masked_fill(~expand(table.ended, x), 0) for x in leaves((table.last, table.returns))]
+        checked_columns = [*leaves((table.obs, table.action, table.reward)), *last_columns]
+        problem_flags[:1].copy_(~torch.stack(torch._foreach_norm(checked_columns, math.inf)).isfinite().all())
+    if wrong is not None:
+        problem_flags[1:].copy_(wrong)
+    fetched = torch.cat((episode_columns.flatten(), problem_flags)).cpu()
+    is_broken, is_wrong = fetched[-2:].bool().tolist()
+    results = tree_map(Tensor.cpu, table) if is_broken else CountedStep(*fetched[:-2].view(episode_columns.shape))
+    return is_broken, is_wrong, results

@@ -15,11 +15,11 @@ def most_cuts(cut: Tensor) -> Tensor | int:
 @njit(cache=True, nogil=True)
 def most_of(cut: np.ndarray) -> int:
     """The kernel of `most_cuts`; cut uint8 [T, N]."""
-    count = np.zeros(cut.shape[1], np.int32)
+    cut_counts = np.zeros(cut.shape[1], np.int32)
     for t in range(cut.shape[0]):
-        for world in range(cut.shape[1]):
-            count[world] += cut[t, world]
-    return count.max()
+        for world_index in range(cut.shape[1]):
+            cut_counts[world_index] += cut[t, world_index]
+    return cut_counts.max()
 
 
 @njit(cache=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.experience.memory import Memory, set_flag
-from stride.agents.experience.nouns import Tree, leaves
+from stride.agents.experience.nouns import Tree, by_name, leaves
 from stride.utils.kernel_cache import njit
 from stride.utils.user_error import NumbersError
 
@@ -43,72 +43,69 @@ class NonFiniteError(NumbersError):
 
 def float_views(*trees: Tree) -> list[np.ndarray]:
     """NumPy views of the floating-point tensors of some trees."""
-    return [tensor.cpu().numpy() for tensor in leaves(trees) if tensor.is_floating_point()]
+    return [float_tensor.cpu().numpy() for float_tensor in leaves(trees) if float_tensor.is_floating_point()]
 
 
 def floating(tree: Tree) -> Tree:
     """The floating-point tensors of an observation or action, by their names."""
-    if isinstance(tree, dict):
-        return {name: tensor for name, tensor in tree.items() if tensor.is_floating_point()}
-    return tree if tree.is_floating_point() else {}
+    return {tensor_name: tensor for tensor_name, tensor in by_name(tree).items() if tensor.is_floating_point()}
 
 
 def may_be_non_finite(views: list[np.ndarray]) -> bool:
     """Whether a search is needed: a sum is non-finite where a number is, or where the numbers are very large."""
-    return not all(math.isfinite(np.add.reduce(view, None)) for view in views)
+    return not all(math.isfinite(np.add.reduce(array_view, None)) for array_view in views)
 
 
 def non_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, int] | None:
     """Describe the first non-finite number of these worlds in a tree [N, ...], with its world; None where none is."""
     for tensor_name, tensor in _floats(_named(name, tree)):
-        for world in _bad(tensor, 1).nonzero().flatten().tolist():
-            if world in worlds:
-                return f"{tensor_name}: {_kind(tensor[world])}", world
+        for world_index in _bad(tensor, 1).nonzero().flatten().tolist():
+            if world_index in worlds:
+                return f"{tensor_name}: {_kind(tensor[world_index])}", world_index
     return None
 
 
 def first_non_finite(values: Mapping[str, object]) -> str:
     """Describe the first number that is non-finite in 32 bits among raw values; "" where none is."""
-    for name, value in values.items():
-        if isinstance(value, Mapping | tuple):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            description = first_non_finite({f"{name} {key}": item for key, item in items})
+    for value_name, raw_value in values.items():
+        if isinstance(raw_value, Mapping | tuple):
+            part_items = raw_value.items() if isinstance(raw_value, Mapping) else enumerate(raw_value)
+            description = first_non_finite({f"{value_name} {key}": part for key, part in part_items})
             if description:
                 return description
-        elif np.asarray(value).dtype.kind == "f":
+        elif np.asarray(raw_value).dtype.kind == "f":
             with np.errstate(over="ignore"):
-                numbers = torch.from_numpy(np.asarray(value, np.float32).reshape(-1))
+                numbers = torch.from_numpy(np.asarray(raw_value, np.float32).reshape(-1))
             if not numbers.isfinite().all():
-                return f"{name}: {_kind(numbers)}"
+                return f"{value_name}: {_kind(numbers)}"
     return ""
 
 
 def flag_non_finite(memory: Memory, steps: int, *flags: Tensor) -> None:
     """Raise the flags, bool [], if any of the rows just written holds a non-finite number."""
     non_finite: Tensor | bool
-    if memory.slot.device.type == "cpu":  # six torch operations on cold caches cost a tenth of a small iteration
-        end = (memory.written - 1) % memory.rows + 1
-        non_finite = not all(_finite(column, end - steps, end) for column in memory.guarded)
+    if memory.slot.is_cpu:  # six torch operations on cold caches cost a tenth of a small iteration
+        end_row = (memory.written - 1) % memory.rows + 1
+        non_finite = not all(_finite(row_column, end_row - steps, end_row) for row_column in memory.guarded)
     else:
-        columns = [column for _, column in _floats(_columns(memory, steps))]
-        non_finite = ~torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all()
-    for flag in flags:
-        set_flag(flag, non_finite)
+        float_columns = [row_column for _, row_column in _floats(_columns(memory, steps))]
+        non_finite = ~torch.stack(torch._foreach_norm(float_columns, math.inf)).isfinite().all()
+    for problem_flag in flags:
+        set_flag(problem_flag, non_finite)
 
 
 def _finite(column: np.ndarray, begin: int, end: int) -> bool:
     """Whether the rows [begin, end) of a ring are finite; a negative `begin` counts from the end of the ring."""
-    if begin >= 0:
-        return all_finite(column[begin:end].reshape(-1))
-    return all_finite(column[begin:].reshape(-1)) and all_finite(column[:end].reshape(-1))
+    ring_parts = [column[begin:end]] if begin >= 0 else [column[begin:], column[:end]]
+    return all(all_finite(ring_part.reshape(-1)) for ring_part in ring_parts)
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})
 def all_finite(numbers: np.ndarray) -> bool:
-    total = np.float32(0.0)
+    zero_sum = np.float32(0.0)
     for x in numbers:
-        total += x * np.float32(0.0)  # 0, or NaN where x is NaN or infinite
-    return total == 0.0
+        zero_sum += x * np.float32(0.0)  # 0, or NaN where x is NaN or infinite
+    return zero_sum == 0.0
 
 
 def _columns(memory: Memory, steps: int) -> Iterator[tuple[str, Tensor]]:
@@ -117,13 +114,11 @@ def _columns(memory: Memory, steps: int) -> Iterator[tuple[str, Tensor]]:
     end = (memory.written - 1) % memory.rows + 1
     begin = end - steps
     for name, column in (*_named("observation", table.obs), *_named("action", table.action), ("reward", table.reward)):
-        yield name, column[begin:end] if begin >= 0 else torch.cat((column[begin:], column[:end]))
+        yield (name, column[begin:end] if begin >= 0 else torch.cat((column[begin:], column[:end])))
 
 
 def _named(name: str, tree: Tree) -> list[tuple[str, Tensor]]:
-    if isinstance(tree, dict):
-        return [(f"{name} {key}", tensor) for key, tensor in tree.items()]
-    return [(name, tree)]
+    return [(f"{name} {tensor_name}".rstrip(), tensor) for tensor_name, tensor in by_name(tree).items()]
 
 
 def _floats(columns: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -137,20 +132,20 @@ def _bad(column: Tensor, dims: int) -> Tensor:
 
 def locate_non_finite(memory: Memory, steps: int, env_steps: int, weights: nn.Module, lost: bool) -> NonFiniteNumber:
     """The first non-finite number: in the weights, else in the earliest row, else in the loss, else in the gradient."""
-    for name, value in weights.state_dict().items():
-        if value.is_floating_point() and not value.isfinite().all():
-            return NonFiniteNumber(f"weights: {_kind(value)} in {name}", None, None)
+    for tensor_name, weight_tensor in weights.state_dict().items():
+        if weight_tensor.is_floating_point() and not weight_tensor.isfinite().all():
+            return NonFiniteNumber(f"weights: {_kind(weight_tensor)} in {tensor_name}", None, None)
     candidates: list[tuple[int, int, str, int]] = []  # row, order within a row, description, world
-    for order, (name, column) in enumerate(_floats(_columns(memory, steps))):
-        for row, world in _bad(column, 2).nonzero()[:1].tolist():
-            candidates.append((row, order, f"{name}: {_kind(column[row, world])}", world))
+    for column_order, (tensor_name, column) in enumerate(_floats(_columns(memory, steps))):
+        for row_index, world in _bad(column, 2).nonzero()[:1].tolist():
+            candidates.append((row_index, column_order, f"{tensor_name}: {_kind(column[row_index, world])}", world))
     if candidates:
-        row, _, description, world = min(candidates)
-        return NonFiniteNumber(description, world, env_steps - (steps - 1 - row) * memory.num_envs)
-    for name, column in _floats(_named("last observation of an episode", memory.final.obs)):
+        row_index, _, description, world = min(candidates)
+        return NonFiniteNumber(description, world, env_steps - (steps - 1 - row_index) * memory.num_envs)
+    for tensor_name, column in _floats(_named("last observation of an episode", memory.final.obs)):
         bad = _bad(column, 2)
         if lost and bad.any():
-            return NonFiniteNumber(f"{name}: {_kind(column)}", int(bad.nonzero()[0, 1]), env_steps)
+            return NonFiniteNumber(f"{tensor_name}: {_kind(column)}", int(bad.nonzero()[0, 1]), env_steps)
     culprit = "loss" if lost else "gradient"
     return NonFiniteNumber(f"the {culprit} stopped being a number", None, None)
 
@@ -163,5 +158,5 @@ def _kind(value: Tensor) -> str:
 
 def zero_non_finite(memory: Memory, steps: int) -> None:
     """Replace non-finite numbers in the last rows by zeros, because these rows will be drawn again and again."""
-    for _, column in _floats(_columns(memory, min(steps, memory.rows))):
-        column.nan_to_num_(0.0, 0.0, 0.0)
+    for _, row_column in _floats(_columns(memory, min(steps, memory.rows))):
+        row_column.nan_to_num_(0.0, 0.0, 0.0)

@@ -86,13 +86,13 @@ class Memory:
         device = example.reward.device
         obs = newest_frame(example.obs, frames)
         example = example._replace(obs=tree_map(Tensor.contiguous, obs) if replayed else obs)  # as files hold them
-        final = Final(example.obs, carry)
+        example_final = Final(example.obs, carry)
         self._row_bytes = bytes_of(example)
-        self._final_bytes = bytes_of(final)
+        self._final_bytes = bytes_of(example_final)
         if replayed:
             check_fits(self.bytes, rows * self.num_envs, storage, device=device)
         self.table = allocate(example, rows, storage)
-        self._set_slots(slots, final)
+        self._set_slots(slots, example_final)
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=device)
@@ -105,9 +105,9 @@ class Memory:
         self._rank = rank
         self._worlds = torch.arange(self.num_envs, device=device)
         self._columns = leaves(self.table)
-        guarded = leaves((self.table.obs, self.table.action, self.table.reward))
+        float_columns = leaves((self.table.obs, self.table.action, self.table.reward))
         # NumPy views [rows, ..] of what may become non-finite: to prepare a check must not cost more than the check
-        self.guarded = [x.flatten(1).numpy() for x in guarded if x.is_floating_point() and device.type == "cpu"]
+        self.guarded = [x.flatten(1).numpy() for x in float_columns if x.is_floating_point() and device.type == "cpu"]
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
 
@@ -135,8 +135,8 @@ class Memory:
     def prioritise(self, alpha: float, steps: int) -> None:
         """Draw `transitions` of `steps` steps by priority from now on; errors are handed to `priorities`."""
         device = self.slot.device
-        sizes = (self.rows, self.num_envs, steps, self.frames - 1, alpha)
-        self.priorities = Priorities(*sizes) if device.type == "cpu" else DevicePriorities(*sizes, device)
+        make = Priorities if device.type == "cpu" else DevicePriorities
+        self.priorities = make(self.rows, self.num_envs, steps, self.frames - 1, alpha, device)
 
     def save_in(self, folder: Path) -> None:
         """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""
@@ -153,36 +153,36 @@ class Memory:
         leaves no slot free adds more slots; elsewhere, and where an engine writes, worlds keep their time limit,
         and `rollout` and `check_slots` note whether a slot was used again too early.
         """
-        last = step.final_obs
+        final_obs = step.final_obs
         if self.frames > 1:
             obs = newest_frame(obs, self.frames)
-            last = newest_frame(last, self.frames)
-        row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
-        head = self.written % self.rows
-        cut = self.cut(row)
+            final_obs = newest_frame(final_obs, self.frames)
+        new_row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
+        write_head = self.written % self.rows
+        cut_flags = self.cut(new_row)
         limited = self.slots < self.rows  # else there is a slot for every row
         if self.replayed and limited:  # a slot may be used again once its row is gone, not before
-            self._cuts[0].add_(cut).sub_(self._cut_at(head).long())
+            self._cuts[0].add_(cut_flags).sub_(self._cut_at(write_head).long())
             torch.maximum(self._cuts[0], self._cuts[1], out=self._cuts[1])
-        row_views = self._row_views[head] if self._row_views else [column[head] for column in self._columns]
-        torch._foreach_copy_(row_views, leaves(row))
+        row_views = self._row_views[write_head] if self._row_views else [column[write_head] for column in self._columns]
+        torch._foreach_copy_(row_views, leaves(new_row))
         # before the slot advances: it is this row's slot that gets this row's final observation
-        uncut = known_none(cut)
-        if self.replayed or not uncut:  # of a rollout's slots nobody reads those that no cut filled
-            final = Final(last, act.carry if leaves(self.final.carry) else ())
-            for column, value in zip(self._final_columns, leaves(final), strict=True):
-                column[self.slot, self._worlds] = value
-        if limited and cut.device.type == "cpu" and not uncut and self._full(head):
+        nothing_cut = known_none(cut_flags)
+        if self.replayed or not nothing_cut:  # of a rollout's slots nobody reads those that no cut filled
+            final_values = Final(final_obs, act.carry if leaves(self.final.carry) else ())
+            for column, final_value in zip(self._final_columns, leaves(final_values), strict=True):
+                column[self.slot, self._worlds] = final_value
+        if limited and cut_flags.device.type == "cpu" and not nothing_cut and self._full(write_head):
             self._grow()
-        self.slot.add_(cut)
+        self.slot.add_(cut_flags)
         self.slot.remainder_(self.slots)
         self.written += 1
 
     def count_written(self, steps: int, old_cuts: Tensor) -> None:
         """Count rows that an engine wrote into the table itself; `old_cuts` [steps, N]: the cuts they replaced."""
         if self.replayed and self.slots < self.rows:
-            head = self.written % self.rows
-            new_cuts = self.table.truncated[head : head + steps]
+            write_head = self.written % self.rows
+            new_cuts = self.table.truncated[write_head : write_head + steps]
             count_cuts(new_cuts.numpy(), old_cuts.numpy(), self._cuts.numpy())
         self.written += steps
 
@@ -191,33 +191,33 @@ class Memory:
         return row.truncated | row.terminated if self.keep_terminal else row.truncated
 
     def _cut_at(self, index: int | slice) -> Tensor:
-        truncated = self.table.truncated[index]
-        return truncated | self.table.terminated[index] if self.keep_terminal else truncated
+        was_truncated = self.table.truncated[index]
+        return was_truncated | self.table.terminated[index] if self.keep_terminal else was_truncated
 
     def _full(self, head: int) -> bool:
         """Whether every slot of a world holds what may still be asked for: of rows stored, or of this rollout."""
-        cuts = self._cuts[0].max() if self.replayed else most_cuts(self._cut_at(slice(head + 1)))
-        return bool(cuts >= self.slots)
+        cut_count = self._cuts[0].max() if self.replayed else most_cuts(self._cut_at(slice(head + 1)))
+        return bool(cut_count >= self.slots)
 
     def _grow(self) -> None:
         """Double the slots. Final observations keep their order, from slot 0 on, and the rows' slots are renumbered.
 
         UserError where there is no memory for them.
         """
-        before = self.slots
-        oldest = self.slot + 1  # after the slot just written comes the one written longest ago
+        old_slots = self.slots
+        oldest_slot = self.slot + 1  # after the slot just written comes the one written longest ago
         key, count = ("buffer_size", self.rows * self.num_envs) if self.replayed else ("n_steps", self.rows)
-        slots = min(self.rows, 2 * before)
-        check_fits(slots * self._final_bytes, count, self.storage, key)
-        order = (oldest + torch.arange(before, device=oldest.device)[:, None]) % before
-        finals = [column[order, self._worlds] for column in self._final_columns]
-        self.table.slot.sub_(oldest).remainder_(before)
-        self.slot.fill_(before - 1)
+        new_slots = min(self.rows, 2 * old_slots)
+        check_fits(new_slots * self._final_bytes, count, self.storage, key)
+        slot_order = (oldest_slot + torch.arange(old_slots, device=oldest_slot.device)[:, None]) % old_slots
+        stored_finals = [final_column[slot_order, self._worlds] for final_column in self._final_columns]
+        self.table.slot.sub_(oldest_slot).remainder_(old_slots)
+        self.slot.fill_(old_slots - 1)
         if not (self.grown or self.keep_terminal):  # no limit says how often worlds terminate
             self.growth_unreported = True
         self.grown = True
-        self._set_slots(slots, tree_map(lambda x: x[0], self.final))
-        copy_into([column[:before] for column in self._final_columns], finals)
+        self._set_slots(new_slots, tree_map(lambda x: x[0], self.final))
+        copy_into([final_column[:old_slots] for final_column in self._final_columns], stored_finals)
 
     def _set_slots(self, slots: int, example: Final) -> None:
         """Allocate empty slots."""
@@ -238,8 +238,8 @@ class Memory:
 
     def recent(self, steps: int) -> Tree:
         """The observations [steps, N, ...] of the rows written last."""
-        row = torch.arange(self.written - steps, self.written, device=self.slot.device)[:, None]
-        return self._reader.obs(row.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
+        row_numbers = torch.arange(self.written - steps, self.written, device=self.slot.device)[:, None]
+        return self._reader.obs(row_numbers.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
 
     def ready(self, span: int) -> bool:
         """Whether there are `span` consecutive rows."""
@@ -250,15 +250,15 @@ class Memory:
 
         By priority one after the other: what is learnt from each changes the priorities of the next.
         """
-        for count in self.pieces(number, size):
-            yield self.transitions(count * size, steps, gamma, beta)
+        for batch_count in self.pieces(number, size):
+            yield self.transitions(batch_count * size, steps, gamma, beta)
 
     def pieces(self, number: int, size: int) -> Iterator[int]:
         """How many of `number` batches are drawn together, piece after piece."""
-        row = max(1, (self.bytes // self.rows // self.num_envs) * 2 * self.frames)
-        limit = 1 if self.priorities else max(1, GATHERED // (size * row))
-        for first in range(0, number, limit):
-            yield min(limit, number - first)
+        row_bytes = max(1, (self.bytes // self.rows // self.num_envs) * 2 * self.frames)
+        most_batches = 1 if self.priorities else max(1, GATHERED // (size * row_bytes))
+        for first_batch in range(0, number, most_batches):
+            yield min(most_batches, number - first_batch)
 
     def transitions(self, count: int, steps: int, gamma: float, beta: float = 0.0) -> Transitions:
         """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are used up here.
@@ -268,8 +268,8 @@ class Memory:
         ValueError where fewer than `steps` + 1 rows are stored (`ready` says so).
         """
         self.check_slots()
-        drawn = self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
-        return self._reader.n_step(*drawn, steps, gamma)
+        drawn_rows = self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
+        return self._reader.n_step(*drawn_rows, steps, gamma)
 
     def check_slots(self) -> None:
         """Notes on the device whether a final observation was overwritten that may still be drawn."""
@@ -282,8 +282,8 @@ class Memory:
         action stands beside the observation it led to, and `terminated` beside the observation that was the end.
         """
         self.check_slots()
-        drawn = self._draw(count, length + 1)
-        return self._reader.sequences(drawn.row, drawn.world, length)
+        drawn_rows = self._draw(count, length + 1)
+        return self._reader.sequences(drawn_rows.row, drawn_rows.world, length)
 
     def _choices(self, span: int) -> int:
         """How many rows `span` rows can start from: none crosses the write head, none reaches back beyond it."""
@@ -300,9 +300,9 @@ class Memory:
     def _draw(self, count: int, span: int) -> DrawnRows:
         """Rows from which `span` rows exist, none of which crosses the write head; each with the same chance."""
         self._check_ready(span)
-        fraction, world = self._uniforms(count)
-        row = self.oldest + self._frames_lost() + (fraction * self._choices(span)).long()
-        return DrawnRows(row, (world * self.num_envs).long(), torch.ones_like(world))
+        fraction, world_fraction = self._uniforms(count)
+        row_numbers = self.oldest + self._frames_lost() + (fraction * self._choices(span)).long()
+        return DrawnRows(row_numbers, (world_fraction * self.num_envs).long(), torch.ones_like(world_fraction))
 
     def _draw_by_priority(self, count: int, steps: int, beta: float) -> DrawnRows:
         priorities = self.priorities
@@ -314,47 +314,47 @@ class Memory:
 
     def _uniforms(self, count: int) -> tuple[Tensor, Tensor]:
         """Uniforms in double precision, because 24 bits would draw a million rows unevenly, and plain ones."""
-        high, low, other = self.next_uniforms(count)
-        return high.double() + low.double() * 2.0**-24, other
+        high_bits, low_bits, second_uniforms = self.next_uniforms(count)
+        return high_bits.double() + low_bits.double() * 2.0**-24, second_uniforms
 
     def next_uniforms(self, count: int) -> Tensor:
         """The table [3, count] of the next draw."""
-        table = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
+        uniform_table = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
         self.drawn += 1
-        return table
+        return uniform_table
 
     def _filled_columns(self, tree: Tree) -> list[Tensor]:
-        return [column[: self.filled] for column in leaves(tree)]
+        return [tree_column[: self.filled] for tree_column in leaves(tree)]
 
     def state_dict(self) -> dict:
-        state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
+        memory_state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
         if self.grown:
-            state["slots"] = self.slots
+            memory_state["slots"] = self.slots
         if self.replayed:
-            state["cuts"] = self._cuts.clone()
-            state["extras"] = [x.clone() for x in self._filled_columns(self.table.extras)]
+            memory_state["cuts"] = self._cuts.clone()
+            memory_state["extras"] = [x.clone() for x in self._filled_columns(self.table.extras)]
             if self.saved:
-                state["segments"] = self.saved.save(self)
+                memory_state["segments"] = self.saved.save(self)
             else:
-                state["rows"] = [x.clone() for x in self._filled_columns(self.table._replace(extras=()))]
-                state["finals"] = [x.clone() for x in self._final_columns]
+                memory_state["rows"] = [x.clone() for x in self._filled_columns(self.table._replace(extras=()))]
+                memory_state["finals"] = [x.clone() for x in self._final_columns]
         if self.priorities:
             self.priorities.follow(self.written)
-            state["priorities"] = self.priorities.state_dict()
-        return state
+            memory_state["priorities"] = self.priorities.state_dict()
+        return memory_state
 
     def columns_written(self) -> list[Tensor]:
         """Columns of the rows written, and of the final observations they left (zero elsewhere), to be compared."""
-        row = tree_map(lambda x: x[: self.filled], self.table)
-        cut = self.cut(row)
-        finals = (x[row.slot, self._worlds] for x in self._final_columns)
-        return [*leaves(row), *(torch.where(expand(cut, x), x, 0) for x in finals)]
+        written_rows = tree_map(lambda x: x[: self.filled], self.table)
+        cut_flags = self.cut(written_rows)
+        final_columns = (x[written_rows.slot, self._worlds] for x in self._final_columns)
+        return [*leaves(written_rows), *(torch.where(expand(cut_flags, x), x, 0) for x in final_columns)]
 
     def load_state_dict(self, state: dict) -> None:
-        slots = state.get("slots", self.slots)
-        if slots > self.slots:
+        saved_slots = state.get("slots", self.slots)
+        if saved_slots > self.slots:
             self.grown = True
-            self._set_slots(slots, tree_map(lambda x: x[0], self.final))
+            self._set_slots(saved_slots, tree_map(lambda x: x[0], self.final))
         self.slot.copy_(state["slot"])
         self.written = state["written"]
         self.drawn = state["drawn"]

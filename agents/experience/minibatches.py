@@ -28,10 +28,10 @@ def minibatches(table: T, size: int, key: Key) -> Iterator[T]:
     Every row comes once, columns [size, ...]; the last minibatch is smaller where `size` does not divide T x N, which
     the checks of a config exclude.
     """
-    flat = tree_map(lambda x: x.flatten(0, 1), table)
-    first = leaves(flat)[0]
-    order = permutation(key, len(first), first.device)
-    yield from in_order(tree_map(lambda x: _picked(x, order), flat), size)
+    flat_table = tree_map(lambda x: x.flatten(0, 1), table)
+    first_column = leaves(flat_table)[0]
+    row_order = permutation(key, len(first_column), first_column.device)
+    yield from in_order(tree_map(lambda x: _picked(x, row_order), flat_table), size)
 
 
 def _picked(x: Tensor, order: Tensor) -> Tensor:
@@ -43,9 +43,9 @@ def _picked(x: Tensor, order: Tensor) -> Tensor:
 
 def in_order(table: T, size: int) -> Iterator[T]:
     """The rows [count * size, ...] of every column in pieces of `size`, without a copy."""
-    columns = [column.split(size) for column in leaves(table)]
-    for pieces in zip(*columns, strict=True):
-        yield rebuild(table, iter(pieces))
+    columns = [table_column.split(size) for table_column in leaves(table)]
+    for column_pieces in zip(*columns, strict=True):
+        yield rebuild(table, iter(column_pieces))
 
 
 def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
@@ -53,15 +53,15 @@ def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
 
     `table.start` [N, ...], the carry before the first row, goes along with its world.
     """
-    steps, num_envs = table.is_first.shape
-    order = permutation(key, num_envs, table.is_first.device)
-    rows = tree_map(lambda x: x[:, order], table._replace(start=()))
-    start = tree_map(lambda x: x[order], table.start)
-    count = size // steps
-    for first in range(0, num_envs, count):
-        worlds = slice(first, first + count)
-        minibatch = tree_map(lambda x: x[:, worlds], rows)  # noqa: B023
-        yield minibatch._replace(start=tree_map(lambda x: x[worlds], start))  # noqa: B023
+    step_count, num_envs = table.is_first.shape
+    world_order = permutation(key, num_envs, table.is_first.device)
+    ordered_rows = tree_map(lambda x: x[:, world_order], table._replace(start=()))
+    start_carry = tree_map(lambda x: x[world_order], table.start)
+    world_count = size // step_count
+    for first_world in range(0, num_envs, world_count):
+        world_slice = slice(first_world, first_world + world_count)
+        minibatch = tree_map(lambda x: x[:, world_slice], ordered_rows)  # noqa: B023
+        yield minibatch._replace(start=tree_map(lambda x: x[world_slice], start_carry))  # noqa: B023
 
 
 CUTS: dict[str, Callable[[Any, int, Key], Iterator[Any]]] = {"rows": minibatches, "worlds": world_minibatches}

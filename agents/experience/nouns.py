@@ -5,7 +5,7 @@ Letters in shapes: T steps, N worlds, S slots for final observations, B samples,
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,23 +24,20 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [tensor for branch in branches for tensor in leaves(branch)]
 
 
-def rebuild(tree: T, new_leaves: Iterator[Tensor]) -> T:
+def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
     """A tree of the same form with other tensors, taken in the order of `leaves`."""
-    return cast(T, _rebuilt(tree, new_leaves))
-
-
-def _rebuilt(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
     if isinstance(tree, Tensor):
         return next(new_leaves)
     if isinstance(tree, dict):
-        return {key: _rebuilt(branch, new_leaves) for key, branch in tree.items()}
-    branches = [_rebuilt(branch, new_leaves) for branch in tree]
+        return {key: rebuild(branch, new_leaves) for key, branch in tree.items()}
+    branches = [rebuild(branch, new_leaves) for branch in tree]
     return tuple(branches) if type(tree) is tuple else type(tree)(*branches)
 
 
 def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
     """fn over the leaves of trees of one form."""
-    return rebuild(tree, iter([fn(*parts) for parts in zip(*map(leaves, (tree, *others)), strict=True)]))
+    result: T = rebuild(tree, map(fn, *map(leaves, (tree, *others))))
+    return result
 
 
 def copy_into(target: Tree, source: Tree) -> None:
@@ -57,6 +54,11 @@ def expand(flag: Tensor, like: Tensor) -> Tensor:
 def channels_last(x: Tensor) -> bool:
     """Whether images [B, C, H, W] are stored with the channels of each pixel side by side; so are their copies."""
     return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def by_name(obs: Obs) -> dict[str, Tensor]:
+    """The tensors of an observation by their names; "" is the name of one that is no dict."""
+    return obs if isinstance(obs, dict) else {"": obs}
 
 
 def where(flag: Tensor, if_true: T, if_false: T) -> T:

@@ -16,40 +16,40 @@ FLOOR = 1e-6  # added to an error, so that every row can be drawn
 
 
 @njit(cache=True)
-def _set(tree: np.ndarray, index: int, value: float) -> None:
+def _set(tree: np.ndarray, entry_index: int, value: float) -> None:
     """Every sum is made of its two parts anew: no rounding error ever adds up."""
-    node = tree.size // 2 + index
-    tree[node] = value
-    while node > 1:
-        node //= 2
-        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    node_index = tree.size // 2 + entry_index
+    tree[node_index] = value
+    while node_index > 1:
+        node_index //= 2
+        tree[node_index] = tree[2 * node_index] + tree[2 * node_index + 1]
 
 
 @njit(cache=True)
 def _open(tree: np.ndarray, since: int, written: int, rows: int, worlds: int, steps: int, reach: int, p: float) -> None:
     """Take the rows [since, written) in: the row `steps` before each is complete, what each overwrites is gone."""
-    for row in range(max(since, written - rows), written):
-        oldest = max(0, row + 1 - rows)
-        for world in range(worlds):
-            _set(tree, row % rows * worlds + world, 0.0)
-            if row - steps >= oldest + (reach if oldest > 0 else 0):
-                _set(tree, (row - steps) % rows * worlds + world, p)
-            for k in range(reach if oldest > 0 else 0):
-                _set(tree, (oldest + k) % rows * worlds + world, 0.0)
+    for row_number in range(max(since, written - rows), written):
+        oldest_row = max(0, row_number + 1 - rows)
+        for world_index in range(worlds):
+            _set(tree, row_number % rows * worlds + world_index, 0.0)
+            if row_number - steps >= oldest_row + (reach if oldest_row > 0 else 0):
+                _set(tree, (row_number - steps) % rows * worlds + world_index, p)
+            for k in range(reach if oldest_row > 0 else 0):
+                _set(tree, (oldest_row + k) % rows * worlds + world_index, 0.0)
 
 
 @njit(cache=True)
 def _find(tree: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
     """The entry whose part of the sum each uniform falls into; never one of priority 0, whatever is rounded."""
-    half = tree.size // 2
+    bottom_start = tree.size // 2
     for i in range(uniforms.size):
-        node, target = 1, uniforms[i] * tree[1]
-        while node < half:
-            node *= 2
-            if target >= tree[node] and tree[node + 1] > 0:
-                target -= tree[node]
-                node += 1
-        out[i] = node - half
+        node_index, target_sum = 1, uniforms[i] * tree[1]
+        while node_index < bottom_start:
+            node_index *= 2
+            if target_sum >= tree[node_index] and tree[node_index + 1] > 0:
+                target_sum -= tree[node_index]
+                node_index += 1
+        out[i] = node_index - bottom_start
 
 
 @njit(cache=True)
@@ -75,50 +75,50 @@ class DevicePriorities:
         self.reach = reach
         self.alpha = alpha
         self.followed = 0  # rows that were taken in
-        size = rows * worlds
-        self._half = 1 << max(1, (size - 1).bit_length())
+        entry_count = rows * worlds
+        self._half = 1 << max(1, (entry_count - 1).bit_length())
         self.tree = torch.zeros(2 * self._half, dtype=torch.float64, device=device)
-        self._table = self.tree[self._half : self._half + size].view(rows, worlds)
+        self._table = self.tree[self._half : self._half + entry_count].view(rows, worlds)
         self.highest = torch.ones((), dtype=torch.float64, device=device)
 
     def follow(self, written: int) -> None:
         """Catch up with a memory of `written` rows: complete rows may be drawn, overwritten ones may not."""
-        for row in range(max(self.followed, written - self.rows), written):
-            oldest = max(0, row + 1 - self.rows)
-            reach = self.reach if oldest else 0
-            self._table[row % self.rows].zero_()
-            if row - self.steps >= oldest + reach:
-                self._table[(row - self.steps) % self.rows] = self.highest
-            for k in range(reach):
-                self._table[(oldest + k) % self.rows].zero_()
+        for row_number in range(max(self.followed, written - self.rows), written):
+            oldest_row = max(0, row_number + 1 - self.rows)
+            rows_before = self.reach if oldest_row else 0
+            self._table[row_number % self.rows].zero_()
+            if row_number - self.steps >= oldest_row + rows_before:
+                self._table[(row_number - self.steps) % self.rows] = self.highest
+            for k in range(rows_before):
+                self._table[(oldest_row + k) % self.rows].zero_()
         self.followed = max(self.followed, written)
 
     def draw(self, uniforms: Tensor) -> Tensor:
         """float64 [B] in [0, 1) -> row ids (row * worlds + world) [B], each as often as its priority says."""
-        index = self._find(uniforms)
-        row = index // self.worlds
-        oldest = max(0, self.followed - self.rows)
-        return (oldest + (row - oldest) % self.rows) * self.worlds + index % self.worlds
+        entry_index = self._find(uniforms)
+        ring_index = entry_index // self.worlds
+        oldest_row = max(0, self.followed - self.rows)
+        return (oldest_row + (ring_index - oldest_row) % self.rows) * self.worlds + entry_index % self.worlds
 
     def _find(self, uniforms: Tensor) -> Tensor:
         self._add_up()
-        node = torch.ones(len(uniforms), dtype=torch.int64, device=uniforms.device)
-        target = uniforms * self.tree[1]
+        node_index = torch.ones(len(uniforms), dtype=torch.int64, device=uniforms.device)
+        target_sum = uniforms * self.tree[1]
         for _ in range(self._half.bit_length() - 1):
-            node = 2 * node
-            left = self.tree[node]
-            right = (target >= left) & (self.tree[node + 1] > 0)
-            target = torch.where(right, target - left, target)
-            node = node + right
-        return node - self._half
+            node_index = 2 * node_index
+            left_sum = self.tree[node_index]
+            goes_right = (target_sum >= left_sum) & (self.tree[node_index + 1] > 0)
+            target_sum = torch.where(goes_right, target_sum - left_sum, target_sum)
+            node_index = node_index + goes_right
+        return node_index - self._half
 
     def _add_up(self) -> None:
         """Every sum from the level below it, up to the root."""
-        first = self._half
-        while first > 1:
-            below = self.tree[first : 2 * first]
-            first //= 2
-            torch.add(below[::2], below[1::2], out=self.tree[first : 2 * first])
+        level_start = self._half
+        while level_start > 1:
+            level_sums = self.tree[level_start : 2 * level_start]
+            level_start //= 2
+            torch.add(level_sums[::2], level_sums[1::2], out=self.tree[level_start : 2 * level_start])
 
     def weights(self, row_id: Tensor, beta: float) -> Tensor:
         """(p / smallest p of the batch)^-beta, float32 [B], at most 1: what makes up for frequent draws."""
@@ -129,12 +129,12 @@ class DevicePriorities:
     def update(self, row_id: Tensor, error: Tensor) -> None:
         """Set priorities by the errors of rows; rows overwritten since they were drawn stay as they are."""
         p = (error.double().abs() + FLOOR).pow(self.alpha)
-        node = self._half + self._index(row_id)
-        alive = (row_id // self.worlds >= self.followed - self.rows) & (self.tree[node] > 0)
+        node_index = self._half + self._index(row_id)
+        is_stored = (row_id // self.worlds >= self.followed - self.rows) & (self.tree[node_index] > 0)
         # a row that was drawn twice gets the later error, as if one came after the other: all its writers write that
-        last = ((node == node[:, None]) & alive).long().cumsum(1).argmax(1)
-        changed = alive[last] & (node[last] == node)
-        self.tree[node] = torch.where(changed, p[last], self.tree[node])
+        last_writer = ((node_index == node_index[:, None]) & is_stored).long().cumsum(1).argmax(1)
+        is_changed = is_stored[last_writer] & (node_index[last_writer] == node_index)
+        self.tree[node_index] = torch.where(is_changed, p[last_writer], self.tree[node_index])
         highest = p.max()
         self.highest.copy_(torch.where(highest > self.highest, highest, self.highest))  # unchanged where p is NaN
 
@@ -166,9 +166,9 @@ class Priorities(DevicePriorities):
             self.followed = written
 
     def _find(self, uniforms: Tensor) -> Tensor:
-        index = np.empty(len(uniforms), np.int64)
-        _find(self.tree.numpy(), uniforms.numpy(), index)
-        return torch.from_numpy(index)
+        entry_index = np.empty(len(uniforms), np.int64)
+        _find(self.tree.numpy(), uniforms.numpy(), entry_index)
+        return torch.from_numpy(entry_index)
 
     def update(self, row_id: Tensor, error: Tensor) -> None:
         p = (error.double().abs() + FLOOR).pow(self.alpha)

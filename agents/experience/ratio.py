@@ -2,22 +2,28 @@
 
 from fractions import Fraction
 
+from stride.config.schema import ReplayConfig, WorldModelConfig
 
-def per_env_step(train_freq: int, gradient_steps: int, n_envs: int, ratio: float | None = None) -> Fraction:
-    """Updates per env step: `gradient_steps` after `train_freq` steps of each of `n_envs` worlds, -1 = one per step.
+TRAIN_RATIO = 128  # remembered steps that a world model learns from per env step, where the config says nothing
 
-    A `ratio` says it directly and wins. Fractions, because a float's debt would now and then miss an update.
-    """
-    if ratio is not None:
-        return Fraction(str(ratio))
-    return Fraction(1) if gradient_steps < 0 else Fraction(gradient_steps, train_freq * n_envs)
+
+def updates_per_step(config: ReplayConfig) -> Fraction:
+    """Updates per env step over all worlds. A fraction, because a float's debt would now and then miss an update."""
+    if config.updates_per_step is not None:
+        return Fraction(str(config.updates_per_step))
+    if isinstance(config, WorldModelConfig):
+        train_ratio = TRAIN_RATIO if config.train_ratio is None else config.train_ratio
+        return Fraction(str(train_ratio)) / (config.batch_size * config.batch_length)
+    if config.gradient_steps < 0:  # one per env step
+        return Fraction(1)
+    return Fraction(config.gradient_steps, config.train_freq * config.n_envs)
 
 
 class Ratio:
     """Learning owed per env step; the remaining fraction of an update is carried on, and saved."""
 
-    def __init__(self, per_env_step: Fraction, warmup: int) -> None:
-        self.per_env_step = per_env_step
+    def __init__(self, updates_per_step: Fraction, warmup: int) -> None:
+        self.updates_per_step = updates_per_step
         self.warmup = warmup
         self.debt = Fraction(0)
 
@@ -25,7 +31,7 @@ class Ratio:
         """Complete updates to do now; nothing is owed up to `warmup` env steps, nor before a row can be drawn."""
         if env_steps <= self.warmup or not ready:
             return 0
-        updates, self.debt = divmod(self.debt + new_steps * self.per_env_step, 1)
+        updates, self.debt = divmod(self.debt + new_steps * self.updates_per_step, 1)
         return updates
 
     def state_dict(self) -> dict:

@@ -25,45 +25,45 @@ class RowReader:
 
     def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float) -> Transitions:
         """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here."""
-        flat = self.flat
-        span = row + torch.arange(steps, device=row.device)[:, None]
-        index = self.index(span, world)
-        reward = _rows(flat.reward, index)
-        terminated = _rows(flat.terminated, index)
-        truncated = _rows(flat.truncated, index)
-        ended = terminated | truncated
-        live = ended.cumsum(0) - ended.long() == 0  # no end before this row
-        power = gamma ** torch.arange(steps + 1, device=row.device)
-        count = live.sum(0)
-        last = row + count - 1
-        cut = (truncated & live).any(0)
-        slot = flat.slot[self.index(last, world)]
+        flat_rows = self.flat
+        row_numbers = row + torch.arange(steps, device=row.device)[:, None]
+        flat_index = self.index(row_numbers, world)
+        row_rewards = _rows(flat_rows.reward, flat_index)
+        terminated = _rows(flat_rows.terminated, flat_index)
+        truncated = _rows(flat_rows.truncated, flat_index)
+        ended_flags = terminated | truncated
+        before_end = ended_flags.cumsum(0) - ended_flags.long() == 0  # no end before this row
+        gamma_powers = gamma ** torch.arange(steps + 1, device=row.device)
+        step_count = before_end.sum(0)
+        last_row = row + step_count - 1
+        was_cut = (truncated & before_end).any(0)
+        final_slot = flat_rows.slot[self.index(last_row, world)]
         return Transitions(
             obs=self.obs(row, world),
-            action=_rows(flat.action, index[0]),
-            reward=(reward * live * power[:-1, None]).sum(0),
-            discount=power[count] * ~(terminated & live).any(0),
-            next_obs=where(cut, self.final_obs(last, world, slot), self.obs(last + 1, world)),
+            action=_rows(flat_rows.action, flat_index[0]),
+            reward=(row_rewards * before_end * gamma_powers[:-1, None]).sum(0),
+            discount=gamma_powers[step_count] * ~(terminated & before_end).any(0),
+            next_obs=where(was_cut, self.final_obs(last_row, world, final_slot), self.obs(last_row + 1, world)),
             row_id=row * self.num_envs + world,
             weight=weight,
         )
 
     def sequences(self, start: Tensor, world: Tensor, length: int) -> Sequences:
         """`length` arrivals after each of these rows, as Memory.sequences describes them."""
-        span = torch.arange(length + 1, device=start.device)[:, None]
+        row_offsets = torch.arange(length + 1, device=start.device)[:, None]
         worlds = world.expand(length + 1, -1)
-        index = self.index(start + span, worlds)
-        table = tree_map(lambda x: _rows(x, index), self.flat._replace(obs={}))
-        ended = table.terminated | table.truncated
+        flat_index = self.index(start + row_offsets, worlds)
+        row_table = tree_map(lambda x: _rows(x, flat_index), self.flat._replace(obs={}))
+        ended_flags = row_table.terminated | row_table.truncated
         # the final observation of an ended row is inserted behind it and moves all later rows on by one:
         # with ended = [0, 1, 0] the rows 0, 1, 2 come to 0, 1, 3, and entry 2 is the final observation of row 1
-        position = span + ended.cumsum(0) - ended.long()
-        entry = span.expand(-1, len(start)).contiguous()
-        source = (torch.searchsorted(position.T.contiguous(), entry.T.contiguous(), right=True) - 1).T
-        is_final = entry != position.gather(0, source)
-        rows = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
-        row = start + source
-        obs = where(is_final, self.final_obs(row, worlds, rows.slot), self.obs(row, worlds))
+        position = row_offsets + ended_flags.cumsum(0) - ended_flags.long()
+        entry_numbers = row_offsets.expand(-1, len(start)).contiguous()
+        source_rows = (torch.searchsorted(position.T.contiguous(), entry_numbers.T.contiguous(), right=True) - 1).T
+        is_final = entry_numbers != position.gather(0, source_rows)
+        rows = tree_map(lambda x: x.gather(0, expand(source_rows, x).expand_as(x)), row_table)
+        row_numbers = start + source_rows
+        arrival_obs = where(is_final, self.final_obs(row_numbers, worlds, rows.slot), self.obs(row_numbers, worlds))
         is_first = rows.is_first & ~is_final
 
         def led_here(x: Tensor) -> Tensor:
@@ -71,13 +71,13 @@ class RowReader:
             return previous.masked_fill(expand(is_first, x), 0)
 
         arrivals = Sequences(
-            obs=obs,
+            obs=arrival_obs,
             action=led_here(rows.action),
             reward=led_here(rows.reward),
             is_first=is_first,
             terminated=rows.terminated & is_final,
             extras=(),
-            row_id=torch.where(is_final, -1, row * self.num_envs + world),
+            row_id=torch.where(is_final, -1, row_numbers * self.num_envs + world),
         )
         return tree_map(lambda x: x[1:], arrivals)._replace(extras=tree_map(lambda x: x[0], rows.extras))
 
@@ -86,26 +86,26 @@ class RowReader:
         return row % self.rows * self.num_envs + world
 
     def obs(self, row: Tensor, world: Tensor) -> Tree:
-        index = self._stack(row, world)
-        obs = tree_map(lambda x: _rows(x, index), self.flat.obs)
-        return obs if self.frames == 1 else stack_frames(obs, row.dim())
+        stack_index = self._stack(row, world)
+        frames_read = tree_map(lambda x: _rows(x, stack_index), self.flat.obs)
+        return frames_read if self.frames == 1 else stack_frames(frames_read, row.dim())
 
     def _stack(self, row: Tensor, world: Tensor) -> Tensor:
         """Indices of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
-        indices = [self.index(row, world)]
+        frame_indices = [self.index(row, world)]
         for _ in range(self.frames - 1):
-            row = row - (~_rows(self.flat.is_first, indices[-1])).long()
-            indices.append(self.index(row, world))
-        return indices[0] if self.frames == 1 else torch.stack(indices[::-1])
+            row = row - (~_rows(self.flat.is_first, frame_indices[-1])).long()
+            frame_indices.append(self.index(row, world))
+        return frame_indices[0] if self.frames == 1 else torch.stack(frame_indices[::-1])
 
     def final_obs(self, row: Tensor, world: Tensor, slot: Tensor) -> Tree:
         """The final observation of the row's episode, where the row is its last; any other one elsewhere."""
-        index = slot * self.num_envs + world
-        obs = tree_map(lambda x: _rows(x, index), self.flat_final.obs)
+        final_index = slot * self.num_envs + world
+        newest_obs = tree_map(lambda x: _rows(x, final_index), self.flat_final.obs)
         if self.frames == 1:
-            return obs
+            return newest_obs
         earlier = self._stack(row, world)[1:]
-        stacks = tree_map(lambda x, newest: torch.cat([_rows(x, earlier), newest[None]]), self.flat.obs, obs)
+        stacks = tree_map(lambda x, newest: torch.cat([_rows(x, earlier), newest[None]]), self.flat.obs, newest_obs)
         return stack_frames(stacks, row.dim())
 
 
@@ -121,13 +121,13 @@ def newest_frame(obs: Obs, frames: int) -> Tree:
     if frames == 1:
         return obs
     if isinstance(obs, dict):
-        return {name: x if name == MASK else newest_frame(x, frames) for name, x in obs.items()}
-    size = obs.shape[1] // frames
-    return obs[:, -size:]
+        return {tensor_name: x if tensor_name == MASK else newest_frame(x, frames) for tensor_name, x in obs.items()}
+    frame_size = obs.shape[1] // frames
+    return obs[:, -frame_size:]
 
 
 def stack_frames(obs: Obs, lead: int) -> Tree:
     """Tensors [frames, *lead, c, ...], oldest first, as stacks [*lead, frames * c, ...]; of a mask the newest."""
     if isinstance(obs, dict):
-        return {name: x[-1] if name == MASK else stack_frames(x, lead) for name, x in obs.items()}
+        return {tensor_name: x[-1] if tensor_name == MASK else stack_frames(x, lead) for tensor_name, x in obs.items()}
     return obs.movedim(0, lead).flatten(lead, lead + 1)

@@ -20,17 +20,17 @@ class RewardScale:
             return reward
         # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
         returns = torch.empty_like(reward)
-        before = self.running.clone()
+        previous_returns = self.running.clone()
         for t in range(len(reward)):
             torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
         moments = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
-        sound = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
-        self.moments += torch.where(sound, moments, 0)
-        self.running.copy_(torch.where(sound, self.running, before))
-        count, total, squares = self.moments
-        variance = (squares / count - (total / count).square()).clamp(min=0)
+        finite = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
+        self.moments += torch.where(finite, moments, 0)
+        self.running.copy_(torch.where(finite, self.running, previous_returns))
+        sample_count, return_sum, squares = self.moments
+        variance = (squares / sample_count - (return_sum / sample_count).square()).clamp(min=0)
         return (reward / (variance + 1e-8).sqrt()).clamp(-10, 10).float()
 
     def state_dict(self) -> dict:

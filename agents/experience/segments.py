@@ -59,13 +59,13 @@ class SavedRows:
 
     def save(self, memory: Ring) -> list[Segment]:
         """Write what is new; -> the segments that hold every row stored, in order."""
-        oldest = memory.oldest
-        self.segments = [segment for segment in self.segments if segment["last"] > oldest]
-        first = max(oldest, self.segments[-1]["last"] if self.segments else 0)
-        step = max(1, PIECE * memory.rows // memory.bytes)
-        for start in range(first, memory.written, step):
-            stop = min(start + step, memory.written)
-            self.segments.append(write_segment(self.folder, start, stop, _tensors(memory, start, stop)))
+        oldest_row = memory.oldest
+        self.segments = [segment for segment in self.segments if segment["last"] > oldest_row]
+        first_row = max(oldest_row, self.segments[-1]["last"] if self.segments else 0)
+        rows_per_file = max(1, PIECE * memory.rows // memory.bytes)
+        for start_row in range(first_row, memory.written, rows_per_file):
+            stop_row = min(start_row + rows_per_file, memory.written)
+            self.segments.append(write_segment(self.folder, start_row, stop_row, _tensors(memory, start_row, stop_row)))
         return list(self.segments)
 
     def load(self, memory: Ring, segments: list[Segment]) -> None:
@@ -82,26 +82,26 @@ class SavedRows:
 
 def _restore(memory: Ring, segment: Segment, data: memoryview, slots_after: Tensor) -> Tensor:
     """Write one segment's rows and final observations into the memory; -> the slots [N] before its first row."""
-    table = memory.table._replace(extras=())
-    steps = segment["last"] - segment["first"]
-    values = []
-    for column in leaves(table):
-        value, data = take(data, (steps, *column.shape[1:]), column)
-        values.append(value.to(column.device))
-    row = rebuild(table, iter(values))
-    cut = memory.cut(row)
-    cuts_from = cut.long().flip(0).cumsum(0).flip(0)  # of each row and those after it in this segment
-    row = row._replace(slot=(slots_after - cuts_from) % memory.slots)
-    skipped = max(0, memory.oldest - segment["first"])  # rows that newer ones have replaced
-    index = _indices(memory, segment["first"] + skipped, segment["last"])
-    for column, value in zip(leaves(table), leaves(row), strict=True):
-        column[index] = value[skipped:]
-    step, world = cut.nonzero(as_tuple=True)
-    slot = row.slot[step, world]
-    stored = step >= skipped
-    for column in leaves(memory.final):
-        value, data = take(data, (len(step), *column.shape[2:]), column)
-        column[slot[stored], world[stored]] = value.to(column.device)[stored]
+    stored_table = memory.table._replace(extras=())
+    row_count = segment["last"] - segment["first"]
+    column_values = []
+    for table_column in leaves(stored_table):
+        column_value, data = take(data, (row_count, *table_column.shape[1:]), table_column)
+        column_values.append(column_value.to(table_column.device))
+    restored_rows = rebuild(stored_table, iter(column_values))
+    cut_flags = memory.cut(restored_rows)
+    cuts_from = cut_flags.long().flip(0).cumsum(0).flip(0)  # of each row and those after it in this segment
+    restored_rows = restored_rows._replace(slot=(slots_after - cuts_from) % memory.slots)
+    skipped_rows = max(0, memory.oldest - segment["first"])  # rows that newer ones have replaced
+    row_indices = _indices(memory, segment["first"] + skipped_rows, segment["last"])
+    for table_column, column_value in zip(leaves(stored_table), leaves(restored_rows), strict=True):
+        table_column[row_indices] = column_value[skipped_rows:]
+    cut_steps, cut_worlds = cut_flags.nonzero(as_tuple=True)
+    final_slots = restored_rows.slot[cut_steps, cut_worlds]
+    is_stored = cut_steps >= skipped_rows
+    for table_column in leaves(memory.final):
+        column_value, data = take(data, (len(cut_steps), *table_column.shape[2:]), table_column)
+        table_column[final_slots[is_stored], cut_worlds[is_stored]] = column_value.to(table_column.device)[is_stored]
     return slots_after - cuts_from[0]
 
 
@@ -111,49 +111,49 @@ def _indices(memory: Ring, first: int, last: int) -> Tensor:
 
 def _tensors(memory: Ring, first: int, last: int) -> list[Tensor]:
     """The tensors that a segment's file holds."""
-    index = _indices(memory, first, last)
-    row = tree_map(lambda column: column[index], memory.table._replace(extras=()))
-    step, world = memory.cut(row).nonzero(as_tuple=True)
-    slot = row.slot[step, world]
-    return leaves(row) + [column[slot, world] for column in leaves(memory.final)]
+    row_indices = _indices(memory, first, last)
+    stored_rows = tree_map(lambda table_column: table_column[row_indices], memory.table._replace(extras=()))
+    cut_steps, cut_worlds = memory.cut(stored_rows).nonzero(as_tuple=True)
+    final_slots = stored_rows.slot[cut_steps, cut_worlds]
+    return leaves(stored_rows) + [table_column[final_slots, cut_worlds] for table_column in leaves(memory.final)]
 
 
 def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]) -> Segment:
     """Write a file beside its final path, sync, rename; the same rows are the same file."""
     data = b"".join(to_bytes(tensor) for tensor in tensors)
-    digest = hashlib.sha256(data).hexdigest()
-    name = f"{first}-{last}-{digest[:16]}.rows"
+    bytes_hash = hashlib.sha256(data).hexdigest()
+    name = f"{first}-{last}-{bytes_hash[:16]}.rows"
     run_files.make_folder(folder)
     with run_files.replacing(folder / name) as file:  # also where a file of that name exists: it may be damaged
         file.write(data)
-    return Segment(file=name, first=first, last=last, bytes=len(data), sha256=digest)
+    return Segment(file=name, first=first, last=last, bytes=len(data), sha256=bytes_hash)
 
 
 def read_segment(folder: Path, segment: Segment) -> memoryview:
     """The bytes of a segment's file, compared with its hash."""
-    path = folder / segment["file"]
-    if path.name != segment["file"] or not run_names.SEGMENT.fullmatch(path.name):
-        raise UserError(f"{path.name[:80]!r} is not the name of a part of a replay memory")
-    status = run_files.status(path)
-    if status is None:
-        raise UserError(f"{path} is missing: the replay memory of this checkpoint is incomplete")
-    data = run_files.read_bytes(path) if status.st_size == segment["bytes"] else b""
-    if len(data) != segment["bytes"] or hashlib.sha256(data).hexdigest() != segment["sha256"]:
-        raise UserError(f"{path} is damaged: its hash is not the one the checkpoint names")
-    return memoryview(bytearray(data))
+    segment_path = folder / segment["file"]
+    if segment_path.name != segment["file"] or not run_names.SEGMENT.fullmatch(segment_path.name):
+        raise UserError(f"{segment_path.name[:80]!r} is not the name of a part of a replay memory")
+    file_status = run_files.status(segment_path)
+    if file_status is None:
+        raise UserError(f"{segment_path} is missing: the replay memory of this checkpoint is incomplete")
+    segment_bytes = run_files.read_bytes(segment_path) if file_status.st_size == segment["bytes"] else b""
+    if len(segment_bytes) != segment["bytes"] or hashlib.sha256(segment_bytes).hexdigest() != segment["sha256"]:
+        raise UserError(f"{segment_path} is damaged: its hash is not the one the checkpoint names")
+    return memoryview(bytearray(segment_bytes))
 
 
 def to_bytes(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    flat_tensor = tensor.detach().cpu().contiguous().view(-1)
+    return flat_tensor.view(torch.uint8).numpy().tobytes() if flat_tensor.numel() else b""
 
 
 def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, memoryview]:
     """The next tensor of this shape and `like`'s dtype, and the remaining bytes."""
-    size = prod(shape) * like.element_size()
-    if not size:
+    byte_count = prod(shape) * like.element_size()
+    if not byte_count:
         return like.new_zeros(shape), data
-    return torch.frombuffer(data[:size], dtype=like.dtype).view(shape), data[size:]
+    return torch.frombuffer(data[:byte_count], dtype=like.dtype).view(shape), data[byte_count:]
 
 
 def delete_unnamed(folder: Path, named: Iterable[str]) -> list[str]:

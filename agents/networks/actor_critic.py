@@ -58,20 +58,20 @@ class ActorCritic(Policy):
         super().__init__()
         self.encoder = FlatEncoder(plan.observation_space, plan.normalize_obs, plan.cnn)
         width = plan.hidden_dims[-1] if plan.hidden_dims else self.encoder.size
-        shared = plan.share_trunk
-        self.trunk = self.torso(plan) if shared else nn.Identity()
+        is_shared = plan.share_trunk
+        self.trunk = self.torso(plan) if is_shared else nn.Identity()
         self.head = head_for(plan.action_space, width, log_std_init)
-        self.actor = nn.Sequential(nn.Identity() if shared else self.torso(plan), self.head)
+        self.actor = nn.Sequential(nn.Identity() if is_shared else self.torso(plan), self.head)
         self.critic: nn.Sequential | None = None
         if plan.critic:
-            self.critic = nn.Sequential(nn.Identity() if shared else self.torso(plan), nn.Linear(width, 1))
+            self.critic = nn.Sequential(nn.Identity() if is_shared else self.torso(plan), nn.Linear(width, 1))
         self.draws = self.head.draws
         self.masked = self._has_mask(plan.observation_space)
-        groups = self._groups()
-        self.parts = list(groups)  # names of the groups whose gradients are measured
+        parameter_groups = self._groups()
+        self.parts = list(parameter_groups)  # names of the groups whose gradients are measured
         # [parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them
-        rows = [[float(id(p) in group) for p in self.parameters()] for group in groups.values()]
-        self.register_buffer("membership", torch.tensor([*rows, [1.0] * len(rows[0])]), persistent=False)
+        belonging = [[float(id(p) in group) for p in self.parameters()] for group in parameter_groups.values()]
+        self.register_buffer("membership", torch.tensor([*belonging, [1.0] * len(belonging[0])]), persistent=False)
         initialize(self, torch.Generator().manual_seed(plan.seed))
 
     def torso(self, plan: Plan) -> nn.Module:
@@ -95,27 +95,33 @@ class ActorCritic(Policy):
         return self.critic(self.trunk(self.encoder(obs))).squeeze(-1)
 
     def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+        parameters, value = self.parameters_and_value(obs, carry, is_first)
+        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+
+    def parameters_and_value(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[Tree, Tensor]:
+        """The head's parameters and V, in one pass."""
         features = self.trunk(self.encoder(obs))
         parameters = self.allowed(self.actor(features), obs)
-        value = self.value(obs, carry, is_first) if self.critic is None else self.critic(features).squeeze(-1)
-        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+        state_value = self.value(obs, carry, is_first) if self.critic is None else self.critic(features).squeeze(-1)
+        return parameters, state_value
 
     def allowed(self, parameters: Tree, obs: Obs) -> Tree:
         """The head's parameters, restricted to the actions that the observation's mask allows, if it has one."""
-        return self.head.restrict(parameters, action_mask(obs)) if self.masked else parameters  # type: ignore[operator]
+        mask = action_mask(obs)
+        return parameters if mask is None else self.head.restrict(parameters, mask)  # type: ignore[operator]
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         encoded = self.encoder(obs)
         features = self.trunk(encoded)
         parameters = self.allowed(self.actor(features), obs)
-        value = None if self.critic is None else self.critic(features).squeeze(-1)
-        return Explanation(encoded, self.head.distribution(parameters), self.head.entropy(parameters), value)
+        state_value = None if self.critic is None else self.critic(features).squeeze(-1)
+        return Explanation(encoded, self.head.distribution(parameters), self.head.entropy(parameters), state_value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """V of the observation each action truly led to, [T, N]; `v_t` [T, N] of the rows, `is_first` [N] of `next`."""
-        slots = leaves(rollout.final.obs)[0].shape[:2]
+        slot_shape = leaves(rollout.final.obs)[0].shape[:2]
         v_next = self.value(*rollout.next, is_first)
-        v_final = None if known_uncut(rollout) else self.value(*rollout.final, is_first.new_zeros(slots))
+        v_final = None if known_uncut(rollout) else self.value(*rollout.final, is_first.new_zeros(slot_shape))
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def gradient_norms(self, norms: Tensor) -> dict[str, Tensor]:
@@ -128,23 +134,19 @@ class ActorCritic(Policy):
 
         The network that reads images serves actor and critic, so it counts as trunk.
         """
-        groups: dict[str, set[int]] = {}
-        for name, module in (
-            ("actor", self.actor), ("critic", self.critic), ("trunk", self.encoder), ("trunk", self.trunk),
-        ):  # fmt: skip
-            if module is not None and (ids := {id(p) for p in module.parameters()}):
-                groups[name] = groups.get(name, set()) | ids
-        return groups
+        modules = {"actor": self.actor, "critic": self.critic, "trunk": nn.ModuleList([self.encoder, self.trunk])}
+        groups = {name: {id(p) for p in module.parameters()} for name, module in modules.items() if module is not None}
+        return {name: ids for name, ids in groups.items() if ids}
 
     def _has_mask(self, space: gym.Space) -> bool:
         if not isinstance(space, gym.spaces.Dict) or MASK not in space.spaces:
             return False
         if isinstance(self.head, Gaussian):
             raise UserError(f"the observation has an {MASK}, but only discrete actions can be masked")
-        shape = space[MASK].shape or ()
-        options = self.head.linear.out_features
-        if shape != (options,):
-            raise UserError(f"{MASK} has the shape {list(shape)}, the actions need {[options]}")
+        mask_shape = space[MASK].shape or ()
+        option_count = self.head.linear.out_features
+        if mask_shape != (option_count,):
+            raise UserError(f"{MASK} has the shape {list(mask_shape)}, the actions need {[option_count]}")
         return True
 
 
@@ -168,8 +170,8 @@ class Lagging(nn.Module):
     @torch.no_grad()
     def follow(self, policy: ActorCritic) -> None:
         """Become what `policy` is now; every tensor keeps its address, as a graph needs it."""
-        for old, new in zip(_tensors(self.policy), _tensors(policy), strict=True):
-            old.copy_(new)
+        for old_tensor, new_tensor in zip(_tensors(self.policy), _tensors(policy), strict=True):
+            old_tensor.copy_(new_tensor)
 
 
 def _tensors(policy: ActorCritic) -> list[Tensor]:
@@ -177,10 +179,10 @@ def _tensors(policy: ActorCritic) -> list[Tensor]:
 
 
 def mlp(size: int, hidden_dims: tuple[int, ...], activation: type[nn.Module]) -> nn.Sequential:
-    layers: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
-        layers += [nn.Linear(fan_in, fan_out), activation()]
-    return nn.Sequential(*layers)
+        modules += [nn.Linear(fan_in, fan_out), activation()]
+    return nn.Sequential(*modules)
 
 
 def initialize(policy: ActorCritic, generator: torch.Generator) -> None:
@@ -188,13 +190,13 @@ def initialize(policy: ActorCritic, generator: torch.Generator) -> None:
 
     Residual blocks begin as the identity: added up, their outputs would drive the layers after them into saturation.
     """
-    heads = {id(module) for module in policy.head.modules()}
+    head_modules = {id(module) for module in policy.head.modules()}
     for module in policy.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
-            gain = 0.01 if id(module) in heads else 2**0.5
+            weight_gain = 0.01 if id(module) in head_modules else 2**0.5
             if policy.critic is not None and module is policy.critic[1]:
-                gain = 1.0
-            nn.init.orthogonal_(module.weight, gain, generator)
+                weight_gain = 1.0
+            nn.init.orthogonal_(module.weight, weight_gain, generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.RNNCellBase):

@@ -30,11 +30,11 @@ def nature(channels: int) -> nn.Sequential:
 
 def residual(channels: int) -> nn.Sequential:
     """Espeholt et al. 2018 (IMPALA): three stages that halve the image, two residual blocks each."""
-    layers: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for width in (16, 32, 32):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Block(width), Block(width)]
+        modules += [nn.Conv2d(channels, width, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Block(width), Block(width)]
         channels = width
-    return nn.Sequential(*layers, nn.ReLU(inplace=True))
+    return nn.Sequential(*modules, nn.ReLU(inplace=True))
 
 
 class Block(nn.Module):
@@ -75,16 +75,16 @@ class Image(nn.Module):
         self.by_pixel = cnn.kind != "nature" or channels not in (1, 3)
         self.convolutions = KINDS[cnn.kind](channels)
         with torch.no_grad():
-            size = self.convolutions(torch.zeros(1, channels, height, width)).numel()
-        self.join = nn.Sequential(nn.Flatten(), nn.Linear(size, cnn.features), nn.ReLU(inplace=True))
+            flat_size = self.convolutions(torch.zeros(1, channels, height, width)).numel()
+        self.join = nn.Sequential(nn.Flatten(), nn.Linear(flat_size, cnn.features), nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        lead = x.shape[: x.dim() - len(self.shape)]
-        pieces = x.reshape(-1, *self.planes).split(PIECE if x.device.type == "cpu" else 4 * PIECE)
+        batch_shape = x.shape[: x.dim() - len(self.shape)]
+        batches = x.reshape(-1, *self.planes).split(PIECE if x.device.type == "cpu" else 4 * PIECE)
         # copies even of floats, whose gradient may be needed; divided in place: to fill new memory takes longer
-        images = (self.laid_out(piece).to(torch.float32, copy=True).div_(255) for piece in pieces)
-        features = [self.join(self.convolutions(piece)) for piece in images]
-        return (features[0] if len(features) == 1 else torch.cat(features)).view(*lead, -1)
+        images = (self.laid_out(batch).to(torch.float32, copy=True).div_(255) for batch in batches)
+        features = [self.join(self.convolutions(batch)) for batch in images]
+        return (features[0] if len(features) == 1 else torch.cat(features)).view(*batch_shape, -1)
 
     def laid_out(self, x: Tensor) -> Tensor:
         """Images [B, C, H, W] in the order of memory they are read in: itself where it is stored so, else a copy."""

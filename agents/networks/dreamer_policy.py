@@ -6,12 +6,12 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Explanation, Tree
-from stride.agents.networks.encoders import MultiOneHot, OneHot
+from stride.agents.networks.encoders import MultiOneHot, OneHot, choice_sizes
 from stride.agents.networks.heads import BoundedGaussian, check_choices, head_for
 from stride.agents.networks.normed import dense, initialize
 from stride.agents.networks.world_model import SIZES, ModelSizes, State, WorldModel
@@ -28,17 +28,13 @@ class Actions(nn.Module):
     def __init__(self, space: gym.Space) -> None:
         super().__init__()
         self.several = isinstance(space, MultiDiscrete)
-        self.options: list[int] = []
-        """of each choice; none where actions are numbers"""
         self.table: nn.Module | None = None
-        if isinstance(space, MultiDiscrete):
-            self.options = space.nvec.tolist()
-        elif isinstance(space, Discrete):
-            self.options = [int(space.n)]
-        elif not (isinstance(space, Box) and np.isfinite([space.low, space.high]).all()):
+        if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
             raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
-        for count in self.options:
-            check_choices(count, count)  # each as a one-hot row
+        self.options = [] if isinstance(space, Box) else choice_sizes(space)
+        """of each choice; none where actions are numbers"""
+        for option_count in self.options:
+            check_choices(option_count, option_count)  # each as a one-hot row
         self.register_buffer("counts", torch.tensor(self.options), persistent=False)
         if self.options:
             self.table = MultiOneHot(self.options) if self.several else OneHot(self.options[0])
@@ -55,8 +51,8 @@ class Actions(nn.Module):
         """Random actions, each with the same chance, from uniforms [N, draws]."""
         if not self.table:
             return 2 * u - 1
-        choice = (u * self.counts).long().minimum(self.counts - 1)
-        return choice if self.several else choice[:, 0]
+        option_index = (u * self.counts).long().minimum(self.counts - 1)
+        return option_index if self.several else option_index[:, 0]
 
 
 class Carry(NamedTuple):
@@ -73,8 +69,8 @@ def sizes_of(config: WorldModelConfig) -> ModelSizes:
     options = {name: value for name, value in vars(config).items() if name in ModelSizes._fields and value is not None}
     sizes = SIZES[config.size]._replace(**options)
     if sizes.deter % sizes.blocks:
-        lower = sizes.deter // sizes.blocks * sizes.blocks
-        choices = " or ".join(str(size) for size in (lower, lower + sizes.blocks) if size)
+        lower_size = sizes.deter // sizes.blocks * sizes.blocks
+        choices = " or ".join(str(size) for size in (lower_size, lower_size + sizes.blocks) if size)
         raise UserError(f"deter {sizes.deter} is not {sizes.blocks} equal blocks (size: {config.size}); {choices} is")
     return sizes
 
@@ -90,14 +86,14 @@ class ModelPolicy(Policy):
         self.model = WorldModel(envs.observation_space, self.actions.size, self.sizes, config.unimix)
 
     def initial(self, num_envs: int) -> Carry:
-        state = self.model.rssm.initial(num_envs)
-        return Carry(*state, state.deter.new_zeros(num_envs, self.actions.size))
+        empty_state = self.model.rssm.initial(num_envs)
+        return Carry(*empty_state, empty_state.deter.new_zeros(num_envs, self.actions.size))
 
     def recognise(self, obs: Obs, carry: Tree, is_first: Tensor, u: Tensor | None) -> State:
         """The state [N, ..] at an observation; without uniforms the likeliest one."""
         senses = self.model.senses
-        before = State(carry.deter, carry.stoch)
-        return self.model.rssm.recognise(before, carry.action, is_first, senses(senses.look(obs)), u)
+        previous = State(carry.deter, carry.stoch)
+        return self.model.rssm.recognise(previous, carry.action, is_first, senses(senses.look(obs)), u)
 
     def follow(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Carry:
         return Carry(*self.recognise(obs, carry, is_first, None), self.actions(action))
@@ -105,16 +101,16 @@ class ModelPolicy(Policy):
     def encoded(self, obs: Obs) -> Tensor:
         """The observation as the model's first layer gets it; if it is nothing but images, their features."""
         senses = self.model.senses
-        sensed = senses.look(obs)
-        return sensed.vector if senses.flat else senses(sensed)
+        sensed_obs = senses.look(obs)
+        return sensed_obs.vector if senses.flat else senses(sensed_obs)
 
     @torch.no_grad()
     def dream(self, states: Tree, actions: Tensor) -> Dream:
         model = self.model
-        state, imagined = State(*states), []
-        for action in self.actions(actions).unbind(1):
-            state = model.rssm.imagine(state, action, None)
-            imagined.append(state.features)
+        model_state, imagined = State(*states), []
+        for encoded_action in self.actions(actions).unbind(1):
+            model_state = model.rssm.imagine(model_state, encoded_action, None)
+            imagined.append(model_state.features)
         features = torch.stack(imagined, 1)
         obs = model.senses.observation(model.senses.decode(features))
         return Dream(obs, *model.expect(features), self.value(features))
@@ -131,12 +127,12 @@ class DreamerPolicy(ModelPolicy):
         super().__init__(config, envs)
         sizes = self.sizes
         space = envs.action_space
-        hidden = (self.model.features, sizes.width, sizes.behaviour)
-        self.torso = dense(*hidden)
+        torso_sizes = (self.model.features, sizes.width, sizes.behaviour)
+        self.torso = dense(*torso_sizes)
         numbers = isinstance(space, Box)
         self.head = BoundedGaussian(sizes.width, self.actions.size) if numbers else head_for(space, sizes.width)
         value = nn.Linear(sizes.width, sizes.bins)
-        self.critic = nn.Sequential(dense(*hidden), value)
+        self.critic = nn.Sequential(dense(*torso_sizes), value)
         self.draws = sizes.stoch + self.head.draws
         reward = self.model.reward[-1]
         assert isinstance(reward, nn.Linear)
@@ -144,13 +140,13 @@ class DreamerPolicy(ModelPolicy):
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         of_state, of_action = noise.split((self.sizes.stoch, self.head.draws), -1)
-        state = self.recognise(obs, carry, is_first, None if greedy else of_state)
+        model_state = self.recognise(obs, carry, is_first, None if greedy else of_state)
         if self.at_random and not greedy:
-            action = self.actions.any(of_action)
+            chosen_action = self.actions.any(of_action)
         else:
-            p = self.choices(state.features)
-            action = self.head.mode(p) if greedy else self.head.sample(p, of_action)
-        return Act(action, carry=Carry(*state, self.actions(action)))
+            p = self.choices(model_state.features)
+            chosen_action = self.head.mode(p) if greedy else self.head.sample(p, of_action)
+        return Act(chosen_action, carry=Carry(*model_state, self.actions(chosen_action)))
 
     def choices(self, features: Tensor) -> Tree:
         """The head's parameters at states of these features."""
@@ -162,6 +158,6 @@ class DreamerPolicy(ModelPolicy):
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """At the likeliest state, as it acts when it is greedy."""
-        state = self.recognise(obs, carry, is_first, None)
-        p, value = self.choices(state.features), self.value(state.features)
-        return Explanation(self.encoded(obs), self.head.distribution(p), self.head.entropy(p), value, state)
+        model_state = self.recognise(obs, carry, is_first, None)
+        p, state_value = self.choices(model_state.features), self.value(model_state.features)
+        return Explanation(self.encoded(obs), self.head.distribution(p), self.head.entropy(p), state_value, model_state)

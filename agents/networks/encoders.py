@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatdim
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.agents.experience.nouns import by_name
 from stride.agents.networks.cnn import CNN, Image
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK, is_image
@@ -39,13 +40,13 @@ class RunningNorm(nn.Module):
         x = x.reshape(-1, x.shape[-1]).double()
         # M2 = M2_a + M2_b + delta^2 n_a n_b / (n_a + n_b), Chan, Golub and LeVeque 1979; M2 is var times count
         n = len(x)
-        total = self.count + n
-        delta = x.mean(0) - self.mean
-        m2 = self.var * self.count + x.var(0, unbiased=False) * n + delta.square() * self.count * n / total
-        sound = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
-        self.mean += torch.where(sound, delta * n / total, 0)
-        self.var.copy_(torch.where(sound, m2 / total, self.var))
-        self.count.copy_(torch.where(sound, total, self.count))
+        total_count = self.count + n
+        mean_shift = x.mean(0) - self.mean
+        m2 = self.var * self.count + x.var(0, unbiased=False) * n + mean_shift.square() * self.count * n / total_count
+        is_finite = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
+        self.mean += torch.where(is_finite, mean_shift * n / total_count, 0)
+        self.var.copy_(torch.where(is_finite, m2 / total_count, self.var))
+        self.count.copy_(torch.where(is_finite, total_count, self.count))
 
 
 class StaticNorm(nn.Module):
@@ -56,16 +57,16 @@ class StaticNorm(nn.Module):
 
     def __init__(self, space: Box, name: str) -> None:
         super().__init__()
-        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
+        low_bounds, high_bounds = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
         # Gymnasium writes "no bound" as the largest float32 in some environments
-        span = high - low
-        unbounded = np.flatnonzero(~(np.isfinite(span) & (span < 1e30) & (span > 0)))
+        bound_range = high_bounds - low_bounds
+        unbounded = np.flatnonzero(~(np.isfinite(bound_range) & (bound_range < 1e30) & (bound_range > 0)))
         if len(unbounded):
             raise UserError(
                 f"normalize_obs: static needs bounds, but {name} has none at index {unbounded[0]}; use rolling"
             )
-        self.register_buffer("centre", torch.tensor((high + low) / 2, dtype=torch.float32))
-        self.register_buffer("scale", torch.tensor(2 / span, dtype=torch.float32))
+        self.register_buffer("centre", torch.tensor((high_bounds + low_bounds) / 2, dtype=torch.float32))
+        self.register_buffer("scale", torch.tensor(2 / bound_range, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.centre) * self.scale
@@ -111,24 +112,24 @@ class FlatEncoder(nn.Module):
 
     def __init__(self, space: gym.Space, normalize: bool | str, cnn: CNN | None = None) -> None:
         super().__init__()
-        by_name: dict[str, gym.Space] = {"the observation": space}
-        self.keys: list[str] | None = None  # of an observation that is a dict
-        if isinstance(space, Dict):
-            by_name = {key: child for key, child in space.items() if key != MASK}
-            self.keys = list(by_name)
-            if not self.keys:
-                raise UserError(f"the observation holds nothing beside {MASK}")
-        self.leaf = nn.ModuleList([_reader(child, normalize, name, cnn) for name, child in by_name.items()])
+        spaces: dict[str, gym.Space] = dict(space.items()) if isinstance(space, Dict) else {"": space}
+        spaces.pop(MASK, None)
+        if not spaces:
+            raise UserError(f"the observation holds nothing beside {MASK}")
+        self.keys = list(spaces)  # "" for an observation that is no dict
+        readers = [_reader(child, normalize, name or "the observation", cnn) for name, child in spaces.items()]
+        self.leaf = nn.ModuleList(readers)
         self.dims: list[int] = []  # trailing dimensions that become one; an image's own network looks at all of them
         self.size = 0
-        for child, reader in zip(by_name.values(), self.leaf, strict=True):
-            image = isinstance(reader, Image)
-            self.dims.append(len(child.shape) if isinstance(child, Box) and not image else 1)
-            self.size += cnn.features if cnn and image else flatdim(child)
+        for child, child_reader in zip(spaces.values(), readers, strict=True):
+            reads_image = isinstance(child_reader, Image)
+            self.dims.append(len(child.shape) if isinstance(child, Box) and not reads_image else 1)
+            self.size += cnn.features if cnn and reads_image else flatdim(child)
 
     def _vectors(self, obs: Obs) -> list[Tensor]:
-        parts = [obs[key] for key in self.keys or ()] if isinstance(obs, dict) else [obs]
-        return [x if d == 1 else x.flatten(-d) if d else x[..., None] for x, d in zip(parts, self.dims, strict=True)]
+        tensors = by_name(obs)
+        dims = zip(self.keys, self.dims, strict=True)
+        return [tensors[part_name].flatten(-d) if d else tensors[part_name][..., None] for part_name, d in dims]
 
     def forward(self, obs: Obs) -> Tensor:
         """obs [..., *shape] -> [..., size]"""
@@ -138,8 +139,8 @@ class FlatEncoder(nn.Module):
     def laid_out(self, obs: Obs) -> Obs:
         """A copy whose images are stored in the order they are read in, so that nobody turns them at every look."""
         if isinstance(obs, dict):
-            readers = dict(zip(self.keys or (), self.leaf, strict=True))
-            return {key: _laid_out(x, readers.get(key)) for key, x in obs.items()}
+            readers = dict(zip(self.keys, self.leaf, strict=True))
+            return {part_name: _laid_out(x, readers.get(part_name)) for part_name, x in obs.items()}
         return _laid_out(obs, self.leaf[0])
 
     def learn(self, obs: Obs) -> None:
@@ -163,6 +164,15 @@ def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None)
     return RunningNorm(flatdim(space)) if normalize in (True, "rolling") else Float()
 
 
+def choice_sizes(space: gym.Space) -> list[int]:
+    """How many options there are for each number of a discrete space; TypeError for a space of another kind."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, MultiDiscrete):
+        return space.nvec.tolist()
+    raise TypeError(f"{space} is not discrete")
+
+
 def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:
     return (reader.laid_out(x) if isinstance(reader, Image) else x).clone()
 
@@ -170,4 +180,4 @@ def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:
 def images(space: gym.Space) -> list[tuple[int, ...]]:
     """The shapes of an observation's images."""
     children = space.values() if isinstance(space, Dict) else [space]
-    return [tuple(child.shape or ()) for child in children if is_image(child)]
+    return [tuple(child_space.shape or ()) for child_space in children if is_image(child_space)]

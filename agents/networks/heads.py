@@ -27,10 +27,9 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
-def action_mask(obs: Obs) -> Tensor:
-    """The mask [..., A] bool of actions that make sense, of an observation that has one."""
-    assert isinstance(obs, dict)
-    return obs[MASK].bool()
+def action_mask(obs: Obs) -> Tensor | None:
+    """The mask [..., A] bool of actions that make sense, where the observation has one."""
+    return obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else None
 
 
 def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
@@ -39,10 +38,10 @@ def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
     Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
     """
     if log_probs.is_cpu:
-        cdf = log_probs.exp().cumsum(-1)
+        cumulative = log_probs.exp().cumsum(-1)
     else:
-        cdf, u = sums_of_steps(log_probs.exp()), u.double()
-    return (cdf[..., :-1] <= u * cdf[..., -1:]).sum(-1)
+        cumulative, u = sums_of_steps(log_probs.exp()), u.double()
+    return (cumulative[..., :-1] <= u * cumulative[..., -1:]).sum(-1)
 
 
 def sums_of_steps(p: Tensor) -> Tensor:
@@ -114,15 +113,15 @@ class MultiCategorical(Choices):
         return torch.cat([choice.log_softmax(-1) for choice in logits.split(self.choices, -1)], -1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
-        pairs = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
-        return torch.stack([sample_categorical(p, x) for p, x in pairs], -1)
+        choice_pairs = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
+        return torch.stack([sample_categorical(p, x) for p, x in choice_pairs], -1)
 
     def mode(self, log_probs: Tensor) -> Tensor:
         return torch.stack([p.argmax(-1) for p in log_probs.split(self.choices, -1)], -1)
 
     def log_prob(self, log_probs: Tensor, action: Tensor) -> Tensor:
-        pairs = zip(log_probs.split(self.choices, -1), action.split(1, -1), strict=True)
-        return torch.cat([p.gather(-1, a) for p, a in pairs], -1).sum(-1)
+        choice_pairs = zip(log_probs.split(self.choices, -1), action.split(1, -1), strict=True)
+        return torch.cat([p.gather(-1, a) for p, a in choice_pairs], -1).sum(-1)
 
 
 class Normal(NamedTuple):
@@ -168,8 +167,8 @@ class Gaussian(Diagonal):
         self.draws = n
 
     def forward(self, h: Tensor) -> Normal:
-        mean = self.linear(h)
-        return Normal(mean, self.log_std.clamp(*LOG_STD_BOUNDS).expand_as(mean))
+        mean_values = self.linear(h)
+        return Normal(mean_values, self.log_std.clamp(*LOG_STD_BOUNDS).expand_as(mean_values))
 
     def describe(self) -> dict[str, Tensor]:
         return {"train/policy/std": self.log_std.exp().mean()}
@@ -184,8 +183,8 @@ class BoundedGaussian(Diagonal):
         self.draws = n
 
     def forward(self, h: Tensor) -> Normal:
-        mean, raw = self.linear(h).chunk(2, -1)
-        return Normal(mean.tanh(), (LEAST_STD + (1 - LEAST_STD) * (raw + 2).sigmoid()).log())
+        mean_values, raw_deviation = self.linear(h).chunk(2, -1)
+        return Normal(mean_values.tanh(), (LEAST_STD + (1 - LEAST_STD) * (raw_deviation + 2).sigmoid()).log())
 
 
 Head = Categorical | MultiCategorical | Gaussian
@@ -193,12 +192,12 @@ Head = Categorical | MultiCategorical | Gaussian
 
 def check_choices(count: int, size: int) -> None:
     """UserError where `size` numbers for each of `count` actions do not fit into memory."""
-    needed = 4 * count * size
-    free = int(SPARE * free_bytes("ram"))
-    if needed > free:
+    needed_bytes = 4 * count * size
+    free_memory = int(SPARE * free_bytes("ram"))
+    if needed_bytes > free_memory:
         raise UserError(
-            f"the environment has {count:,} actions: weights for all of them take {readable_size(needed)}, "
-            f"{readable_size(free)} may be taken in memory; a wrapper can offer fewer actions"
+            f"the environment has {count:,} actions: weights for all of them take {readable_size(needed_bytes)}, "
+            f"{readable_size(free_memory)} may be taken in memory; a wrapper can offer fewer actions"
         )
 
 

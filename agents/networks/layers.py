@@ -45,16 +45,16 @@ class NormByOneThread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        y, mean, scale = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
-        ctx.save_for_backward(x, mean, scale, weight, bias)
+        y, row_means, row_scales = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(x, row_means, row_scales, weight, bias)
         return y
 
     @staticmethod
     def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, scale, weight, bias = ctx.saved_tensors
+        x, row_means, row_scales, weight, bias = ctx.saved_tensors
         with one_thread():
             results = torch.ops.aten.native_layer_norm_backward(
-                gradients[0], x, weight.shape, mean, scale, weight, bias, ctx.needs_input_grad[:3]
+                gradients[0], x, weight.shape, row_means, row_scales, weight, bias, ctx.needs_input_grad[:3]
             )
         return (*results, None)
 
@@ -71,8 +71,8 @@ class LayerNorm(nn.LayerNorm):
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
     """x weight^T + bias, cut at 0 where `relu`; float32 on the CPU, [B, I] and [O, I]."""
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
-    return result
+    product_tensor: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+    return product_tensor
 
 
 class LinearProduct(torch.autograd.Function):
@@ -88,11 +88,11 @@ class LinearProduct(torch.autograd.Function):
     def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
         g = gradients[0].contiguous() if y is None else torch.ops.aten.threshold_backward(gradients[0], y, 0)
-        to_x, to_weight, to_bias, _ = ctx.needs_input_grad
+        needs_input, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            product(g, weight.t(), None, False) if to_x else None,
-            product(g.t(), x.t(), None, False) if to_weight else None,
-            g.sum(0) if to_bias else None,
+            product(g, weight.t(), None, False) if needs_input else None,
+            product(g.t(), x.t(), None, False) if needs_weight else None,
+            g.sum(0) if needs_bias else None,
             None,
         )
 
@@ -122,5 +122,5 @@ class Dense(nn.Linear):
             return False
         if torch.is_autocast_enabled("cpu"):  # which does not affect oneDNN
             return False
-        sizes = (x.shape[0], self.in_features, self.out_features)
-        return prod(sizes) > LEAST and min(sizes) > NARROW
+        product_sizes = (x.shape[0], self.in_features, self.out_features)
+        return prod(product_sizes) > LEAST and min(product_sizes) > NARROW

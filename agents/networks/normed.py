@@ -42,11 +42,11 @@ class BlockLinear(nn.Module):
 
 def dense(size: int, width: int, layers: int = 1) -> nn.Sequential:
     """Layers of Linear, RMSNorm, SiLU."""
-    modules: list[nn.Module] = []
+    dense_modules: list[nn.Module] = []
     for _ in range(layers):
-        modules += [nn.Linear(size, width, bias=False), RMSNorm(width), nn.SiLU()]
+        dense_modules += [nn.Linear(size, width, bias=False), RMSNorm(width), nn.SiLU()]
         size = width
-    return nn.Sequential(*modules)
+    return nn.Sequential(*dense_modules)
 
 
 @torch.no_grad()
@@ -54,8 +54,8 @@ def initialize(module: nn.Module, generator: torch.Generator, silent: tuple[nn.L
     """Truncated normal with a variance of 1 / inputs, biases 0; layers named `silent` begin at 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | BlockLinear):
-            inputs = layer.weight.shape[1] if isinstance(layer, BlockLinear) else layer.weight[0].numel()
-            std = GAIN * inputs**-0.5
+            input_count = layer.weight.shape[1] if isinstance(layer, BlockLinear) else layer.weight[0].numel()
+            std = GAIN * input_count**-0.5
             nn.init.trunc_normal_(layer.weight, 0, std, -2 * std, 2 * std, generator=generator)
             if not isinstance(layer, BlockLinear) and layer.bias is not None:
                 layer.bias.zero_()

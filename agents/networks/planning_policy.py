@@ -44,26 +44,26 @@ class PlanningPolicy(ModelPolicy):
         # uniforms that decide whether the action is random, which one, the state, and the search
         self.split = (1, self.actions.draws, self.sizes.stoch, self.searched)
         self.draws = sum(self.split)
-        reward = self.model.reward[-1]
-        assert isinstance(reward, torch.nn.Linear)
-        initialize(self, torch.Generator().manual_seed(config.seed), silent=(reward,))
+        reward_layer = self.model.reward[-1]
+        assert isinstance(reward_layer, torch.nn.Linear)
+        initialize(self, torch.Generator().manual_seed(config.seed), silent=(reward_layer,))
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        whether, which, of_state, of_search = noise.split(self.split, -1)
-        state = self.recognise(obs, carry, is_first, None if greedy else of_state)
-        action = self.actions.any(which)
+        explore_noise, action_noise, of_state, of_search = noise.split(self.split, -1)
+        model_state = self.recognise(obs, carry, is_first, None if greedy else of_state)
+        chosen_action = self.actions.any(action_noise)
         if greedy or not self.at_random:
-            best = self.likeliest(self.search(state, of_search).centre[0])
-            explores = (whether if best.dim() > 1 else whether[:, 0]) < self.epsilon
-            action = best if greedy else torch.where(explores, action, best)
-        return Act(action, carry=Carry(*state, self.actions(action)))
+            best_action = self.likeliest(self.search(model_state, of_search).centre[0])
+            explores = (explore_noise if best_action.dim() > 1 else explore_noise[:, 0]) < self.epsilon
+            chosen_action = best_action if greedy else torch.where(explores, chosen_action, best_action)
+        return Act(chosen_action, carry=Carry(*model_state, self.actions(chosen_action)))
 
     def likeliest(self, centre: Tensor) -> Tensor:
         """The likeliest action [N, ..] of one instant."""
         if not self.actions.options:
             return centre
-        choice = torch.stack([chances.argmax(-1) for chances in centre.split(self.actions.options, -1)], -1)
-        return choice if self.actions.several else choice[:, 0]
+        option_index = torch.stack([chances.argmax(-1) for chances in centre.split(self.actions.options, -1)], -1)
+        return option_index if self.actions.several else option_index[:, 0]
 
     def search(self, start: State, noise: Tensor) -> ActionPlan:
         """Plan by the cross-entropy method, from uniforms [N, searched]."""
@@ -79,9 +79,9 @@ class PlanningPolicy(ModelPolicy):
         for u in noise:
             of_action, of_state = u.split((actions.draws, self.sizes.stoch), -1)
             candidates = self._candidates(centre, spread, of_action)  # [H, N, K, A]
-            best, index = self._returns(start, candidates, of_state).topk(plan.elites, 1)
-            expected = best.mean(1)
-            elites = candidates.gather(2, index[None, :, :, None].expand(h, n, plan.elites, actions.size))
+            best_returns, elite_index = self._returns(start, candidates, of_state).topk(plan.elites, 1)
+            expected = best_returns.mean(1)
+            elites = candidates.gather(2, elite_index[None, :, :, None].expand(h, n, plan.elites, actions.size))
             centre = elites.mean(2)
             spread = elites.std(2, unbiased=False) + LEAST_STD
             if actions.options:
@@ -100,23 +100,23 @@ class PlanningPolicy(ModelPolicy):
     def _returns(self, start: State, actions: Tensor, u: Tensor) -> Tensor:
         """Expected returns [N, K] of sequences [H, N, K, A], weighted by the chance that the episode still goes on."""
         model, (_, n, k, _) = self.model, actions.shape
-        state = State(*(x.repeat_interleave(k, 0) for x in start))
-        total, weight = u.new_zeros(n * k), u.new_ones(n * k)
+        model_state = State(*(x.repeat_interleave(k, 0) for x in start))
+        total_return, going_on = u.new_zeros(n * k), u.new_ones(n * k)
         for action, guess in zip(actions.flatten(1, 2), u.flatten(1, 2), strict=True):
-            state = model.rssm.imagine(state, action, guess)
-            reward, goes_on = model.expect(state.features)
-            total = total + weight * reward
-            weight = weight * self.plan.gamma * goes_on
-        return total.view(n, k)
+            model_state = model.rssm.imagine(model_state, action, guess)
+            reward, goes_on = model.expect(model_state.features)
+            total_return = total_return + going_on * reward
+            going_on = going_on * self.plan.gamma * goes_on
+        return total_return.view(n, k)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """The plan of a search at the likeliest state, its draws the same each time; the value is its expected return.
 
         Acting uses other draws: where several actions are equally good it may take another one.
         """
-        state = self.recognise(obs, carry, is_first, None)
+        model_state = self.recognise(obs, carry, is_first, None)
         noise = uniforms(Key(self.plan.seed, EXPLORE), (1, self.searched), is_first.device)
-        plan = self.search(state, noise.expand(len(is_first), -1))
+        plan = self.search(model_state, noise.expand(len(is_first), -1))
         centre, spread = plan.centre[0], plan.spread[0]
         if self.actions.options:
             distribution = {"probability": centre}
@@ -124,4 +124,4 @@ class PlanningPolicy(ModelPolicy):
         else:
             distribution = {"mean": centre, "std": spread}
             entropy = (spread * (2 * torch.pi * torch.e) ** 0.5).log().sum(-1)
-        return Explanation(self.encoded(obs), distribution, entropy, plan.expected, state)
+        return Explanation(self.encoded(obs), distribution, entropy, plan.expected, model_state)

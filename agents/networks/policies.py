@@ -66,10 +66,10 @@ def check_reads_images(space: gym.Space) -> None:
 
 
 def check_reads_no_images(space: gym.Space) -> None:
-    if shapes := images(space):
-        text = " and ".join(str(list(shape)) for shape in shapes)
+    if image_shapes := images(space):
+        shape_text = " and ".join(str(list(image_shape)) for image_shape in image_shapes)
         raise UserError(
-            f"policy: mlp does not read images, and the observation has one {text}; "
+            f"policy: mlp does not read images, and the observation has one {shape_text}; "
             "take policy=cnn, or policy_kwargs.flatten_images=true where it is none"
         )
 
@@ -104,12 +104,12 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     spaces = (envs.observation_space, envs.action_space)
     hidden_dims, activation, normalize = config.hidden_dims, config.activation, config.normalize_obs
     plan = Plan(*spaces, hidden_dims, activation, config.share_trunk, critic, normalize, config.seed)
-    policy = recipe(plan, **options)
-    if not isinstance(policy, ActorCritic):
-        raise UserError(f"policy: {config.policy} made a {type(policy).__name__}, not an ActorCritic")
-    if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
+    built_policy = recipe(plan, **options)
+    if not isinstance(built_policy, ActorCritic):
+        raise UserError(f"policy: {config.policy} made a {type(built_policy).__name__}, not an ActorCritic")
+    if built_policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
         check_complete_worlds(config)
-    return policy.to(envs.device)
+    return built_policy.to(envs.device)
 
 
 def check_name(config: Config) -> None:
@@ -122,14 +122,14 @@ def find_policy(name: str) -> Callable[..., ActorCritic]:
     package; UserError with the nearest name where there is none."""
     recipe = POLICIES.get(name) or find("policy", "policies", name)
     if recipe is None:
-        names = [*POLICIES, *registered("policies")]
-        raise UserError(f"unknown policy {name!r}{nearest(name, names)} (known: {', '.join(names)})")
+        known_names = [*POLICIES, *registered("policies")]
+        raise UserError(f"unknown policy {name!r}{nearest(name, known_names)} (known: {', '.join(known_names)})")
     if isinstance(recipe, type) and not issubclass(recipe, ActorCritic):
         raise UserError(f"policy: {name} is no policy: a subclass of ActorCritic is, or a function that makes one")
     if not callable(recipe):
         raise UserError(f"policy: {name} is {type(recipe).__name__}, neither a class nor a function")
-    made: Callable[..., ActorCritic] = recipe
-    return made
+    policy_maker: Callable[..., ActorCritic] = recipe
+    return policy_maker
 
 
 def checked_options(name: str, recipe: Callable[..., object], options: dict[str, object]) -> dict[str, Any]:
@@ -161,8 +161,8 @@ def check_complete_worlds(config: RolloutConfig) -> None:
     """UserError unless a minibatch of a policy that remembers is complete sequences, n_steps rows each."""
     rows, steps = config.minibatch_size, config.n_steps
     if rows % steps:
-        near = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
+        near_sizes = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
         raise UserError(
             f"batch_size {config.batch_size} ({rows} rows) cuts through sequences: policy {config.policy} learns "
-            f"from whole worlds of n_steps = {steps} rows; {near} does"
+            f"from whole worlds of n_steps = {steps} rows; {near_sizes} does"
         )

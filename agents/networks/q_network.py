@@ -44,10 +44,10 @@ class QNetwork(nn.Module):
         self.actions, self.quantiles = actions, shape.quantiles
         self.encoder = FlatEncoder(space, shape.normalize_obs, shape.cnn)
         self.torso = hidden_layers(self.encoder.size, shape.hidden_dims, shape.activation, shape.layer_norm)
-        width = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size
-        check_choices(actions, width * shape.quantiles)
-        self.advantage = nn.Linear(width, actions * shape.quantiles)
-        self.state_value = nn.Linear(width, shape.quantiles) if shape.dueling else None
+        features_out = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size
+        check_choices(actions, features_out * shape.quantiles)
+        self.advantage = nn.Linear(features_out, actions * shape.quantiles)
+        self.state_value = nn.Linear(features_out, shape.quantiles) if shape.dueling else None
 
     def forward(self, obs: Obs) -> Tensor:
         features = self.torso(self.encoder(obs))
@@ -86,29 +86,25 @@ class QPolicy(Policy):
         return self.network.encoder.laid_out(obs)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        mask = self.mask(obs)
+        allowed_actions = action_mask(obs)
         on_device = isinstance(self.epsilon, Tensor)  # then the host cannot know whether it is 0 or 1
         if greedy or not (on_device or self.epsilon > 0):
-            return Act(best(self.network.mean(obs), mask))
-        action = any_of(mask, self.network.actions, noise[:, 1])
+            return Act(best(self.network.mean(obs), allowed_actions))
+        action = any_of(allowed_actions, self.network.actions, noise[:, 1])
         if on_device or self.epsilon < 1:
-            action = torch.where(noise[:, 0] < self.epsilon, action, best(self.network.mean(obs), mask))
+            action = torch.where(noise[:, 0] < self.epsilon, action, best(self.network.mean(obs), allowed_actions))
         return Act(action)
-
-    def mask(self, obs: Obs) -> Tensor | None:
-        """The mask [..., A] bool of actions that make sense, where the observation has one."""
-        return action_mask(obs) if self.masked else None
 
     def value(self, obs: Obs) -> Tensor:
         """The value of the best action that makes sense, [...]."""
-        return masked(self.network.mean(obs), self.mask(obs)).amax(-1)
+        return masked(self.network.mean(obs), action_mask(obs)).amax(-1)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.network.mean(obs)
-        mask = self.mask(obs)
-        likely = torch.ones_like(q) if mask is None else mask.float()
-        greedy = torch.nn.functional.one_hot(best(q, mask), q.shape[-1]).float()
-        p = self.epsilon * likely / likely.sum(-1, keepdim=True) + (1 - self.epsilon) * greedy
+        allowed_actions = action_mask(obs)
+        random_chances = torch.ones_like(q) if allowed_actions is None else allowed_actions.float()
+        greedy_chances = torch.nn.functional.one_hot(best(q, allowed_actions), q.shape[-1]).float()
+        p = self.epsilon * random_chances / random_chances.sum(-1, keepdim=True) + (1 - self.epsilon) * greedy_chances
         entropy = torch.special.entr(p).sum(-1)
         return Explanation(self.network.encoder(obs), {"probability": p, "q": q}, entropy, self.value(obs))
 
@@ -134,8 +130,8 @@ def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
     """Each action in the mask with the same chance, from one uniform [N]."""
     if mask is None:
         return (u * actions).long().clamp(max=actions - 1)
-    rank = (u * mask.sum(-1)).long().minimum(mask.sum(-1) - 1)
-    return (mask.cumsum(-1) <= rank[..., None]).sum(-1)
+    choice_rank = (u * mask.sum(-1)).long().minimum(mask.sum(-1) - 1)
+    return (mask.cumsum(-1) <= choice_rank[..., None]).sum(-1)
 
 
 def build_q_policy(config: Config, envs: VecEnv, shape: QNetworkShape) -> QPolicy:
@@ -162,11 +158,11 @@ def _mlp(flatten_images: bool = False) -> None:
 
 
 def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
-    layers: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
-        normed = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
-        layers += normed if layer_norm else [Dense(fan_in, fan_out, activation)]
-    return nn.Sequential(*layers)
+        normed_layers = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
+        modules += normed_layers if layer_norm else [Dense(fan_in, fan_out, activation)]
+    return nn.Sequential(*modules)
 
 
 def initialize_evenly(module: nn.Module, generator: torch.Generator) -> None:
@@ -174,7 +170,7 @@ def initialize_evenly(module: nn.Module, generator: torch.Generator) -> None:
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):
-                bound = layer.weight[0].numel() ** -0.5
+                weight_bound = layer.weight[0].numel() ** -0.5
                 for parameter in (layer.weight, layer.bias):
                     if parameter is not None:
-                        parameter.uniform_(-bound, bound, generator=generator)
+                        parameter.uniform_(-weight_bound, weight_bound, generator=generator)

@@ -8,7 +8,8 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
-from stride.agents.experience.nouns import Act, Explanation, Tree
+from stride.agents.experience.nouns import Act, Explanation, Tree, by_name
+from stride.agents.networks.encoders import choice_sizes
 from stride.agents.networks.heads import action_mask
 from stride.agents.networks.q_network import any_of, best, masked
 from stride.envs_fast.vec_env import Obs
@@ -29,15 +30,20 @@ class QTable(Policy):
         if not isinstance(action_space, Discrete):
             raise UserError(f"a table needs one discrete action, not {action_space}; ppo and sac take others")
         named = dict(observation_space.items()) if isinstance(observation_space, Dict) else {"": observation_space}
-        self.masked = named.pop(MASK, None) is not None
+        named.pop(MASK, None)
         self.vectors = {name: isinstance(space, MultiDiscrete) for name, space in named.items()}
-        sizes = [size for name, space in named.items() for size in _sizes(name, space)]
-        states = math.prod(sizes)
+        state_sizes: list[int] = []
+        for name, space in named.items():
+            if not isinstance(space, Discrete | MultiDiscrete):
+                name = name or "the observation"
+                raise UserError(f"a table needs observations that can be counted, not {name}: {space}")
+            state_sizes += choice_sizes(space)
+        state_count = math.prod(state_sizes)
         self.actions = int(action_space.n)
-        if states * self.actions > LARGEST:
-            raise UserError(f"a table of {states:,} states x {self.actions} actions is too large; dqn needs none")
-        self.table = nn.Parameter(torch.full((states, self.actions), float(initial_q)), requires_grad=False)
-        strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+        if state_count * self.actions > LARGEST:
+            raise UserError(f"a table of {state_count:,} states x {self.actions} actions is too large; dqn needs none")
+        self.table = nn.Parameter(torch.full((state_count, self.actions), float(initial_q)), requires_grad=False)
+        strides = [math.prod(state_sizes[k + 1 :]) for k in range(len(state_sizes))]
         self.register_buffer("strides", torch.tensor(strides), persistent=False)
         self.epsilon = 0.0
 
@@ -46,33 +52,21 @@ class QTable(Policy):
 
     def state(self, obs: Obs) -> Tensor:
         """The number of the observed state, int64 [...]."""
-        named = obs if isinstance(obs, dict) else {"": obs}
-        columns = [named[name] if vector else named[name][..., None] for name, vector in self.vectors.items()]
+        tensors = by_name(obs)
+        columns = [tensors[name] if is_vector else tensors[name][..., None] for name, is_vector in self.vectors.items()]
         return (torch.cat(columns, -1) * self.strides).sum(-1)
 
     def values(self, obs: Obs) -> Tensor:
         """Q [..., A]; values of actions that the mask excludes are far below."""
-        return masked(self.table[self.state(obs)], self.mask(obs))
-
-    def mask(self, obs: Obs) -> Tensor | None:
-        """The mask [..., A] bool of actions that make sense, where the observation has one."""
-        return action_mask(obs) if self.masked else None
+        return masked(self.table[self.state(obs)], action_mask(obs))
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         choice = self.values(obs).argmax(-1)
         if greedy or self.epsilon <= 0:
             return Act(choice)
-        return Act(torch.where(noise[:, 0] < self.epsilon, any_of(self.mask(obs), self.actions, noise[:, 1]), choice))
+        return Act(torch.where(noise[:, 0] < self.epsilon, any_of(action_mask(obs), self.actions, noise[:, 1]), choice))
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.values(obs)
         p = nn.functional.one_hot(best(q, None), self.actions).float()
         return Explanation(self.state(obs)[:, None], {"probability": p, "q": q}, q.new_zeros(len(q)), q.amax(-1))
-
-
-def _sizes(name: str, space: gym.Space) -> list[int]:
-    if isinstance(space, Discrete):
-        return [int(space.n)]
-    if isinstance(space, MultiDiscrete):
-        return space.nvec.tolist()
-    raise UserError(f"a table needs observations that can be counted, not {name or 'the observation'}: {space}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
-from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
+from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
@@ -40,9 +40,9 @@ class Recurrence(nn.Module):
 
     def __init__(self, cell: type[LSTM] | type[GRU], size: int, hidden_dims: tuple[int, ...], activation: str) -> None:
         super().__init__()
-        *layers, hidden = hidden_dims
-        self.layers = mlp(size, tuple(layers), ACTIVATIONS[activation])
-        self.cell = cell(layers[-1] if layers else size, hidden)
+        *layer_sizes, hidden_size = hidden_dims
+        self.layers = mlp(size, tuple(layer_sizes), ACTIVATIONS[activation])
+        self.cell = cell(layer_sizes[-1] if layer_sizes else size, hidden_size)
 
     def initial(self, num_envs: int) -> CellState:
         return tuple(self.cell.weight_hh.new_zeros(num_envs, self.cell.hidden_size) for _ in range(self.cell.tensors))
@@ -50,8 +50,8 @@ class Recurrence(nn.Module):
     def forward(self, x: Tensor, state: CellState, is_first: Tensor) -> tuple[Tensor, CellState]:
         """x [T, N, size], state before the first row [N, H], is_first [T, N] -> outputs [T, N, H], state afterwards."""
         outputs = []
-        for x_t, first in zip(self.layers(x).unbind(), is_first[..., None].unbind(), strict=True):
-            state = self.cell.advance(x_t, tuple(tensor.masked_fill(first, 0) for tensor in state))
+        for x_t, begins in zip(self.layers(x).unbind(), is_first[..., None].unbind(), strict=True):
+            state = self.cell.advance(x_t, tuple(tensor.masked_fill(begins, 0) for tensor in state))
             outputs.append(state[0])
         return torch.stack(outputs), state
 
@@ -90,12 +90,11 @@ class RecurrentActorCritic(ActorCritic):
         output, _ = self.memories[-1](self.encoder(obs), carry[-1], is_first)
         return self.critic[1](output).squeeze(-1)
 
-    def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+    def parameters_and_value(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[Tree, Tensor]:
         outputs, _ = self._remember(obs, carry, is_first)
-        parameters = self.allowed(self.head(outputs[0]), obs)
         critic = self.critic
-        value = self.value(obs, carry, is_first) if critic is None else critic[1](outputs[-1]).squeeze(-1)
-        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+        state_value = self.value(obs, carry, is_first) if critic is None else critic[1](outputs[-1]).squeeze(-1)
+        return self.allowed(self.head(outputs[0]), obs), state_value
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """Explain single instants [N, ...], each with the carry before it."""
@@ -108,9 +107,9 @@ class RecurrentActorCritic(ActorCritic):
         """Every final observation is valued with the state its own episode had come to."""
         v_final = None
         if not known_uncut(rollout):
-            slots = leaves(rollout.final.obs)[0].shape[:2]
-            final = tree_map(lambda x: x.flatten(0, 1), rollout.final)
-            v_final = self._value_of(final, is_first.new_zeros(slots.numel())).view(slots)
+            slot_shape = leaves(rollout.final.obs)[0].shape[:2]
+            flat_final = tree_map(lambda x: x.flatten(0, 1), rollout.final)
+            v_final = self._value_of(flat_final, is_first.new_zeros(slot_shape.numel())).view(slot_shape)
         v_next = self._value_of(rollout.next, is_first)
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 

@@ -11,6 +11,7 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete, flatdim
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.agents.experience.nouns import by_name
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.normed import Channels, dense
 from stride.agents.networks.two_hot import symexp, symlog
@@ -36,12 +37,12 @@ def distance(decoded: SensedObs, sensed: SensedObs) -> Tensor:
 
     A dark pixel decoded with certainty where a bright one is has no slope as a square; in nats it has the steepest.
     """
-    total = (decoded.vector - sensed.vector).square().sum(-1)
-    for logits, image in zip(decoded.images, sensed.images, strict=True):
-        minimum = torch.special.entr(image) + torch.special.entr(1 - image)
-        nats = F.binary_cross_entropy_with_logits(logits, image, reduction="none") - minimum
-        total = total + nats.sum((-3, -2, -1))
-    return total
+    error_sum = (decoded.vector - sensed.vector).square().sum(-1)
+    for logits, target_image in zip(decoded.images, sensed.images, strict=True):
+        minimum = torch.special.entr(target_image) + torch.special.entr(1 - target_image)
+        image_nats = F.binary_cross_entropy_with_logits(logits, target_image, reduction="none") - minimum
+        error_sum = error_sum + image_nats.sum((-3, -2, -1))
+    return error_sum
 
 
 class ImageSense(nn.Module):
@@ -49,30 +50,30 @@ class ImageSense(nn.Module):
 
     def __init__(self, space: gym.Space, features: int, depth: int, name: str) -> None:
         super().__init__()
-        shape = tuple(space.shape or ())
-        if len(shape) not in (2, 3) or min(shape[-2:]) < LEAST_SIDE:
-            raise UserError(f"a world model reads images of at least 5 x 5 pixels, but {name} has {list(shape)}")
-        self.flat = len(shape) == 2  # one plane without a dimension of its own
-        channels, height, width = (1, *shape) if self.flat else shape
-        sides = [*halved(height, width)]
-        widths = [channels, *(depth * min(2**level, MOST_WIDER) for level in range(len(sides) - 1))]
-        read: list[nn.Module] = []
-        paint: list[nn.Module] = []
+        image_shape = tuple(space.shape or ())
+        if len(image_shape) not in (2, 3) or min(image_shape[-2:]) < LEAST_SIDE:
+            raise UserError(f"a world model reads images of at least 5 x 5 pixels, but {name} has {list(image_shape)}")
+        self.flat = len(image_shape) == 2  # one plane without a dimension of its own
+        channels, height, width = (1, *image_shape) if self.flat else image_shape
+        image_sides = [*halved(height, width)]
+        widths = [channels, *(depth * min(2**level, MOST_WIDER) for level in range(len(image_sides) - 1))]
+        read_layers: list[nn.Module] = []
+        paint_layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
-            read += [nn.Conv2d(inputs, outputs, 4, 2, 1), Channels(outputs)]
-        for level in range(len(sides) - 1, 0, -1):
-            (h, w), (high, wide) = sides[level], sides[level - 1]
-            odd = (high - 2 * h, wide - 2 * w)  # a side of an odd length has lost a pixel
-            paint += [Channels(widths[level])]
-            paint += [nn.ConvTranspose2d(widths[level], widths[level - 1], 4, 2, 1, output_padding=odd)]
-        if len(sides) == 1:
+            read_layers += [nn.Conv2d(inputs, outputs, 4, 2, 1), Channels(outputs)]
+        for level in range(len(image_sides) - 1, 0, -1):
+            (h, w), (larger_height, larger_width) = image_sides[level], image_sides[level - 1]
+            odd_sides = (larger_height - 2 * h, larger_width - 2 * w)  # a side of an odd length has lost a pixel
+            paint_layers += [Channels(widths[level])]
+            paint_layers += [nn.ConvTranspose2d(widths[level], widths[level - 1], 4, 2, 1, output_padding=odd_sides)]
+        if len(image_sides) == 1:
             widths += [depth]
-            read = [nn.Conv2d(channels, depth, 3, 1, 1), Channels(depth)]
-            paint = [Channels(depth), nn.Conv2d(depth, channels, 3, 1, 1)]
-        self.small = (widths[-1], *sides[-1])
+            read_layers = [nn.Conv2d(channels, depth, 3, 1, 1), Channels(depth)]
+            paint_layers = [Channels(depth), nn.Conv2d(depth, channels, 3, 1, 1)]
+        self.small = (widths[-1], *image_sides[-1])
         self.size = prod(self.small)
-        self.read = nn.Sequential(*read, nn.Flatten())
-        self.paint = nn.Sequential(*paint)
+        self.read = nn.Sequential(*read_layers, nn.Flatten())
+        self.paint = nn.Sequential(*paint_layers)
         self.spread = nn.Linear(features, self.size)
 
     def look(self, x: Tensor) -> Tensor:
@@ -86,8 +87,8 @@ class ImageSense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., C, H, W] in [0, 1] -> [..., size]"""
-        tokens: Tensor = self.read(x.flatten(0, -4) - 0.5)
-        return tokens.unflatten(0, x.shape[:-3])
+        flat_tokens: Tensor = self.read(x.flatten(0, -4) - 0.5)
+        return flat_tokens.unflatten(0, x.shape[:-3])
 
     def show(self, features: Tensor) -> Tensor:
         """[..., features] -> logits [..., C, H, W]"""
@@ -112,12 +113,12 @@ class Senses(nn.Module):
         if MASK in self.leaves:
             raise UserError("a world model cannot tell which actions will make sense: action_mask is for others")
         self.pictures = [name for name, child in self.leaves.items() if is_image(child)]
-        others = {name: child for name, child in self.leaves.items() if name not in self.pictures}
+        vector_spaces = {name: child for name, child in self.leaves.items() if name not in self.pictures}
         self.flat: FlatEncoder | None = None  # of everything that is no image
         self.vector: nn.Sequential | None = None
         self.tell_vector: nn.Sequential | None = None
-        if others:
-            self.flat = FlatEncoder(Dict(others) if isinstance(space, Dict) else space, False)
+        if vector_spaces:
+            self.flat = FlatEncoder(Dict(vector_spaces) if isinstance(space, Dict) else space, False)
         self.image: Sequence[ImageSense] = nn.ModuleList(  # type: ignore[assignment]
             [ImageSense(self.leaves[name], features, depth, name or "the observation") for name in self.pictures]
         )
@@ -128,21 +129,21 @@ class Senses(nn.Module):
 
     def look(self, obs: Obs) -> SensedObs:
         """An observation as it is encoded and decoded; gradients flow to an observation of floats."""
-        named = obs if isinstance(obs, dict) else {"": obs}
-        images = tuple(sense.look(named[name]) for sense, name in zip(self.image, self.pictures, strict=True))
+        tensors = by_name(obs)
+        images = tuple(sense.look(tensors[name]) for sense, name in zip(self.image, self.pictures, strict=True))
         vector = symlog(self.flat(obs)) if self.flat else images[0].new_zeros(*images[0].shape[:-3], 0)
         return SensedObs(vector, images)
 
     def forward(self, sensed: SensedObs) -> Tensor:
         """-> tokens [..., size]"""
-        tokens = [self.vector(sensed.vector)] if self.vector else []
-        tokens += [sense(x) for sense, x in zip(self.image, sensed.images, strict=True)]
-        return tokens[0] if len(tokens) == 1 else torch.cat(tokens, -1)
+        token_parts = [self.vector(sensed.vector)] if self.vector else []
+        token_parts += [image_sense(x) for image_sense, x in zip(self.image, sensed.images, strict=True)]
+        return token_parts[0] if len(token_parts) == 1 else torch.cat(token_parts, -1)
 
     def decode(self, features: Tensor) -> SensedObs:
         """The observation at states of these features [..., features]."""
-        vector = self.tell_vector(features) if self.tell_vector else features.new_zeros(*features.shape[:-1], 0)
-        return self.decoded(features, vector)
+        decoded_vector = self.tell_vector(features) if self.tell_vector else features.new_zeros(*features.shape[:-1], 0)
+        return self.decoded(features, decoded_vector)
 
     def decoded(self, features: Tensor, vector: Tensor) -> SensedObs:
         """The observation at states of these features, given the vector of everything that is no image."""
@@ -151,12 +152,12 @@ class Senses(nn.Module):
     def observation(self, sensed: SensedObs) -> Obs:
         """The observation whose `look` is nearest to a decoded one: of options the likeliest."""
         images = zip(self.pictures, self.image, sensed.images, strict=True)
-        obs = {name: sense.image(logits) for name, sense, logits in images}
-        names = (self.flat.keys or [""]) if self.flat else []
-        vectors = sensed.vector.split([flatdim(self.leaves[name]) for name in names], -1)
-        for name, vector in zip(names, vectors, strict=True):
-            obs[name] = _from_vector(self.leaves[name], vector)
-        return obs[""] if "" in self.leaves else obs
+        decoded_obs = {part_name: image_sense.image(logits) for part_name, image_sense, logits in images}
+        vector_names = self.flat.keys if self.flat else []
+        vectors = sensed.vector.split([flatdim(self.leaves[part_name]) for part_name in vector_names], -1)
+        for part_name, vector in zip(vector_names, vectors, strict=True):
+            decoded_obs[part_name] = _from_vector(self.leaves[part_name], vector)
+        return decoded_obs[""] if "" in self.leaves else decoded_obs
 
 
 def _from_vector(space: gym.Space, vector: Tensor) -> Tensor:

@@ -94,9 +94,9 @@ class SquashedPolicy(Policy):
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """Mean and deviation of the action itself, the latter to first order; entropy of the unsquashed Gaussian."""
         p = self(obs)
-        mean = p.mean.tanh()
-        std = p.log_std.exp() * (1 - mean.square())
-        return Explanation(self.encoder(obs), {"mean": mean, "std": std}, normal_entropy(p), None)
+        action_mean = p.mean.tanh()
+        action_std = p.log_std.exp() * (1 - action_mean.square())
+        return Explanation(self.encoder(obs), {"mean": action_mean, "std": action_std}, normal_entropy(p), None)
 
 
 class Critic(nn.Module):
@@ -104,8 +104,8 @@ class Critic(nn.Module):
 
     def __init__(self, widths: tuple[int, ...], activation: str) -> None:
         super().__init__()
-        hidden = (Dense(size_in, size_out, activation) for size_in, size_out in pairwise(widths))
-        self.layers = nn.ModuleList([*hidden, Dense(widths[-1], 1)])
+        hidden_modules = (Dense(size_in, size_out, activation) for size_in, size_out in pairwise(widths))
+        self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], 1)])
 
     def forward(self, x: Tensor, frozen: bool) -> Tensor:
         for layer in self.layers:
@@ -129,8 +129,8 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
-        widths = (self.encoder.size + actions, *hidden_dims)
-        self.networks = nn.ModuleList(Critic(widths, activation) for _ in range(n))
+        layer_widths = (self.encoder.size + actions, *hidden_dims)
+        self.networks = nn.ModuleList(Critic(layer_widths, activation) for _ in range(n))
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def forward(self, obs: Obs, action: Tensor, frozen: bool = False) -> Tensor:

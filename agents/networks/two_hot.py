@@ -24,9 +24,9 @@ class TwoHot(nn.Module):
     def __init__(self, size: int, reach: float = REACH) -> None:
         super().__init__()
         positive = symexp(torch.linspace(0, reach, size // 2 + 1, dtype=torch.float64))[1:]
-        bins = torch.cat((-positive.flip(0), torch.zeros(1, dtype=torch.float64), positive))
-        assert len(bins) == size, "an odd number"
-        self.register_buffer("bins", bins.float(), persistent=False)
+        bin_values = torch.cat((-positive.flip(0), torch.zeros(1, dtype=torch.float64), positive))
+        assert len(bin_values) == size, "an odd number"
+        self.register_buffer("bins", bin_values.float(), persistent=False)
         self.pairs = size // 2
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -35,11 +35,11 @@ class TwoHot(nn.Module):
         A target beyond the outermost bin is that bin.
         """
         target = target.clamp(self.bins[0], self.bins[-1])
-        upper = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper limit is for NaN
-        low = self.bins[upper - 1]
-        weight = (target - low) / (self.bins[upper] - low)
-        pair = logits.gather(-1, torch.stack((upper - 1, upper), -1))
-        return logits.logsumexp(-1) - torch.lerp(pair[..., 0], pair[..., 1], weight)
+        upper_index = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper limit is for NaN
+        lower_bin = self.bins[upper_index - 1]
+        upper_weight = (target - lower_bin) / (self.bins[upper_index] - lower_bin)
+        bin_logits = logits.gather(-1, torch.stack((upper_index - 1, upper_index), -1))
+        return logits.logsumexp(-1) - torch.lerp(bin_logits[..., 0], bin_logits[..., 1], upper_weight)
 
     def mean(self, logits: Tensor) -> Tensor:
         """The expected number [...]; in pairs +-b, so that equal chances are 0 exactly, whatever the outer bins are."""

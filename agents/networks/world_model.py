@@ -60,8 +60,8 @@ class State(NamedTuple):
 
     def forgotten(self, is_first: Tensor) -> "State":
         """Empty where an episode begins."""
-        keep = (~is_first).to(self.deter.dtype)[..., None]
-        return State(self.deter * keep, self.stoch * keep)
+        goes_on = (~is_first).to(self.deter.dtype)[..., None]
+        return State(self.deter * goes_on, self.stoch * goes_on)
 
 
 class Guess(NamedTuple):
@@ -81,8 +81,8 @@ class Guess(NamedTuple):
     def _one_hot(self, index: Tensor, table: Tensor) -> Tensor:
         one_hot = F.embedding(index, table)
         if self.log_probs.requires_grad:
-            probs = self.log_probs.exp()
-            one_hot = one_hot + (probs - probs.detach())
+            probabilities = self.log_probs.exp()
+            one_hot = one_hot + (probabilities - probabilities.detach())
         return one_hot.flatten(-2)
 
 
@@ -122,8 +122,8 @@ class DenseCell(nn.Module):
     def forward(self, state: State, prepared: Tensor) -> Tensor:
         """The next deter."""
         x = F.silu(self.input_norm(self.from_stoch(state.stoch) + prepared))
-        gates = self.gates_norm(self.gates(torch.cat((x, state.deter), -1)))
-        return gated(state.deter, *gates.chunk(3, -1))
+        gate_values = self.gates_norm(self.gates(torch.cat((x, state.deter), -1)))
+        return gated(state.deter, *gate_values.chunk(3, -1))
 
 
 class BlockCell(nn.Module):
@@ -141,13 +141,13 @@ class BlockCell(nn.Module):
 
     def forward(self, state: State, prepared: Tensor) -> Tensor:
         """The next deter; `prepare` is a layer over encoded actions."""
-        blocks = (self.blocks, -1)
+        block_shape = (self.blocks, -1)
         x = torch.cat((self.from_deter(state.deter), self.from_stoch(state.stoch), prepared), -1)
-        deter = state.deter.unflatten(-1, blocks)
-        inputs = torch.cat((deter, x[..., None, :].expand(*deter.shape[:-1], -1)), -1)
-        hidden = F.silu(self.hidden_norm(self.hidden(inputs).flatten(-2)))
-        gates = self.gates(hidden.unflatten(-1, blocks)).chunk(3, -1)
-        return gated(state.deter, *(gate.flatten(-2) for gate in gates))
+        deter_blocks = state.deter.unflatten(-1, block_shape)
+        block_inputs = torch.cat((deter_blocks, x[..., None, :].expand(*deter_blocks.shape[:-1], -1)), -1)
+        hidden = F.silu(self.hidden_norm(self.hidden(block_inputs).flatten(-2)))
+        gate_values = self.gates(hidden.unflatten(-1, block_shape)).chunk(3, -1)
+        return gated(state.deter, *(gate.flatten(-2) for gate in gate_values))
 
 
 class RSSM(nn.Module):
@@ -158,20 +158,20 @@ class RSSM(nn.Module):
     def __init__(self, actions: int, tokens: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__()
         self.sizes, self.unimix = sizes, unimix
-        deter, width, stoch = sizes.deter, sizes.width, sizes.stoch * sizes.classes
-        cell_sizes = (actions, stoch, deter, width)
+        deter_size, layer_width, stoch_size = sizes.deter, sizes.width, sizes.stoch * sizes.classes
+        cell_sizes = (actions, stoch_size, deter_size, layer_width)
         self.cell = DenseCell(*cell_sizes) if sizes.blocks == 1 else BlockCell(*cell_sizes, sizes.blocks)
-        self.from_deter = nn.Linear(deter, width, bias=False)
-        self.from_tokens = nn.Linear(tokens, width, bias=False)
-        self.posterior_norm = RMSNorm(width)
-        self.posterior = nn.Linear(width, stoch)
-        self.prior = nn.Sequential(dense(deter, width, sizes.prior), nn.Linear(width, stoch))
+        self.from_deter = nn.Linear(deter_size, layer_width, bias=False)
+        self.from_tokens = nn.Linear(tokens, layer_width, bias=False)
+        self.posterior_norm = RMSNorm(layer_width)
+        self.posterior = nn.Linear(layer_width, stoch_size)
+        self.prior = nn.Sequential(dense(deter_size, layer_width, sizes.prior), nn.Linear(layer_width, stoch_size))
         self.register_buffer("table", torch.eye(sizes.classes), persistent=False)
 
     def initial(self, count: int) -> State:
         """Empty states, before the first observation."""
-        sizes, like = self.sizes, self.table
-        return State(like.new_zeros(count, sizes.deter), like.new_zeros(count, sizes.stoch * sizes.classes))
+        sizes, example = self.sizes, self.table
+        return State(example.new_zeros(count, sizes.deter), example.new_zeros(count, sizes.stoch * sizes.classes))
 
     def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         """States [T, B, ..] and posteriors of observations, from an empty state.
@@ -180,14 +180,14 @@ class RSSM(nn.Module):
         counts. `u` [T, B, S].
         """
         prepared, tokens = self.ahead(tokens, action, is_first)
-        state = self.initial(tokens.shape[1])
+        model_state = self.initial(tokens.shape[1])
         states, log_probs = [], []
         for t in range(len(tokens)):
-            deter = self.cell(state.forgotten(is_first[t]), prepared[t])
-            guess = self._posterior(deter, tokens[t])
-            state = State(deter, guess.sample(u[t], self.table))
-            states.append(state)
-            log_probs.append(guess.log_probs)
+            next_deter = self.cell(model_state.forgotten(is_first[t]), prepared[t])
+            posterior = self._posterior(next_deter, tokens[t])
+            model_state = State(next_deter, posterior.sample(u[t], self.table))
+            states.append(model_state)
+            log_probs.append(posterior.log_probs)
         return State(*(torch.stack(column) for column in zip(*states, strict=True))), Guess(torch.stack(log_probs))
 
     def ahead(self, tokens: Tensor, action: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,13 +197,13 @@ class RSSM(nn.Module):
     def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
         """One step of `observe`, from the state before it; without uniforms the likeliest state."""
         prepared, tokens = self.ahead(tokens, action, is_first)
-        deter = self.cell(before.forgotten(is_first), prepared)
-        return self._state(deter, self._posterior(deter, tokens), u)
+        next_deter = self.cell(before.forgotten(is_first), prepared)
+        return self._state(next_deter, self._posterior(next_deter, tokens), u)
 
     def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
         """One step on without an observation, from uniforms [..., S]; without them the likeliest state."""
-        deter = self.cell(state, self.cell.prepare(action))
-        return self._state(deter, self.foresee(deter), u)
+        next_deter = self.cell(state, self.cell.prepare(action))
+        return self._state(next_deter, self.foresee(next_deter), u)
 
     def _state(self, deter: Tensor, guess: Guess, u: Tensor | None) -> State:
         """The state of a draw, or the likeliest one without uniforms."""
@@ -219,8 +219,8 @@ class RSSM(nn.Module):
 
     def _guess(self, logits: Tensor) -> Guess:
         """Mixed with uniform chances, so that nothing is ever taken to be impossible."""
-        probs = logits.unflatten(-1, (self.sizes.stoch, self.sizes.classes)).softmax(-1)
-        return Guess(torch.log(probs * (1 - self.unimix) + self.unimix / self.sizes.classes))
+        probabilities = logits.unflatten(-1, (self.sizes.stoch, self.sizes.classes)).softmax(-1)
+        return Guess(torch.log(probabilities * (1 - self.unimix) + self.unimix / self.sizes.classes))
 
 
 class WorldModel(nn.Module):
@@ -228,13 +228,13 @@ class WorldModel(nn.Module):
 
     def __init__(self, space: gym.Space, actions: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__()
-        width = sizes.width
+        layer_width = sizes.width
         self.features = sizes.deter + sizes.stoch * sizes.classes
-        self.senses = Senses(space, self.features, width, sizes.senses, sizes.depth)
+        self.senses = Senses(space, self.features, layer_width, sizes.senses, sizes.depth)
         self.rssm = RSSM(actions, self.senses.size, sizes, unimix)
         self.two_hot = TwoHot(sizes.bins)
-        self.reward = nn.Sequential(dense(self.features, width), nn.Linear(width, sizes.bins))
-        self.goes_on = nn.Sequential(dense(self.features, width), nn.Linear(width, 1))
+        self.reward = nn.Sequential(dense(self.features, layer_width), nn.Linear(layer_width, sizes.bins))
+        self.goes_on = nn.Sequential(dense(self.features, layer_width), nn.Linear(layer_width, 1))
 
     def expect(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The reward on arrival at states of these features, and the chance that the episode goes on there: [...]."""

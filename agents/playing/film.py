@@ -88,14 +88,14 @@ class Film:
 def captioned(frame: np.ndarray, caption: str) -> np.ndarray:
     """uint8 [height, width, 3] with a light caption on a dark strip below it, enlarged where it is small."""
     pillow = load_pillow()
-    times = -(-NARROWEST // frame.shape[1])
-    picture = frame.repeat(times, 0).repeat(times, 1)
+    enlargement = -(-NARROWEST // frame.shape[1])
+    picture = frame.repeat(enlargement, 0).repeat(enlargement, 1)
     width = picture.shape[1]
-    size = max(12, width // 32)
-    strip = pillow.Image.new("RGB", (width, 2 * size), (17, 20, 24))
-    draw = pillow.ImageDraw.Draw(strip)
-    draw.text((size // 2, size), caption, fill=(230, 233, 237), font=_font(size), anchor="lm")
-    return np.concatenate([picture, np.asarray(strip)])
+    font_size = max(12, width // 32)
+    caption_strip = pillow.Image.new("RGB", (width, 2 * font_size), (17, 20, 24))
+    drawing = pillow.ImageDraw.Draw(caption_strip)
+    drawing.text((font_size // 2, font_size), caption, fill=(230, 233, 237), font=_font(font_size), anchor="lm")
+    return np.concatenate([picture, np.asarray(caption_strip)])
 
 
 @cache

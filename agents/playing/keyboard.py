@@ -36,8 +36,8 @@ class Steering:
         """The keys, in a line."""
         if isinstance(self.space, spaces.Box):
             return "left/right" + (", up/down" if self.space.shape == (2,) else "") + " steer, Escape ends"
-        keys = [f"{'/'.join([str(i), *self._arrows(i)])} {name}" for i, name in enumerate(self.names)]
-        return ", ".join(keys) + ", Escape ends"
+        key_names = [f"{'/'.join([str(i), *self._arrows(i)])} {name}" for i, name in enumerate(self.names)]
+        return ", ".join(key_names) + ", Escape ends"
 
     def action(self, pressed: Collection[str]) -> Any:
         """The environment's action while these keys are pressed: digits choose by number, arrows by an action's name.
@@ -49,9 +49,9 @@ class Steering:
             directions = [("right" in pressed) - ("left" in pressed), ("up" in pressed) - ("down" in pressed)]
             direction = np.array(directions[: self.space.shape[0]])
             return ((low + high) / 2 + direction * (high - low) / 2).astype(self.space.dtype)
-        idle = [i for i, name in enumerate(self.names) if any(word in name for word in IDLE)]
-        if idle:
-            self._last = idle[0]
+        idle_actions = [i for i, name in enumerate(self.names) if any(word in name for word in IDLE)]
+        if idle_actions:
+            self._last = idle_actions[0]
         for index in range(len(self.names)):
             if str(index) in pressed or set(self._arrows(index)) & set(pressed):
                 self._last = index

@@ -53,8 +53,8 @@ MAKING = tuple(f"aten.{name}" for name in (
 
 def _size_of(args: Sequence[object], kwargs: Mapping[str, object]) -> int:
     """Bytes of the tensor that a call of MAKING makes."""
-    sizes = next((arg for arg in args if isinstance(arg, list | tuple)), None)
-    numbers = [arg for arg in args if isinstance(arg, int | float) and not isinstance(arg, bool)]
+    sizes = next((argument for argument in args if isinstance(argument, list | tuple)), None)
+    numbers = [argument for argument in args if isinstance(argument, int | float) and not isinstance(argument, bool)]
     count = math.prod(sizes) if sizes is not None else int(max(numbers, default=0))
     dtype = kwargs.get("dtype")
     return count * (dtype if isinstance(dtype, torch.dtype) else torch.get_default_dtype()).itemsize

@@ -26,20 +26,20 @@ def check_archive(file: BinaryIO, name: str) -> None:
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OverflowError) as error:
         raise UserError(f"{name} is damaged: {' '.join(str(error).split())[:100]}") from error
     # entries are stored as they are, so together they cannot be larger than the file unless they overlap or lie
-    size = file.seek(0, 2)
-    if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > size:
-        raise UserError(f"{name} claims to hold more than its {size:,} bytes and was not loaded")
-    names: set[str] = set()
-    tops: set[str] = set()
+    file_bytes = file.seek(0, 2)
+    if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > file_bytes:
+        raise UserError(f"{name} claims to hold more than its {file_bytes:,} bytes and was not loaded")
+    entry_names: set[str] = set()
+    folder_names: set[str] = set()
     for entry in entries:
-        match = ENTRY.fullmatch(entry.filename)  # below: the upper 16 bits are the Unix mode, flag 1 is encryption
-        if not match or entry.filename in names or stat.S_ISLNK(entry.external_attr >> 16):
+        name_match = ENTRY.fullmatch(entry.filename)  # below: the upper 16 bits are the Unix mode, flag 1 is encryption
+        if not name_match or entry.filename in entry_names or stat.S_ISLNK(entry.external_attr >> 16):
             raise UserError(f"{name} holds {entry.filename[:60]!r}, which no checkpoint does, and was not loaded")
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             raise UserError(f"{name} is compressed or locked, which no checkpoint is, and was not loaded")
-        names.add(entry.filename)
-        tops.add(match["top"])
+        entry_names.add(entry.filename)
+        folder_names.add(name_match["top"])
         if entry.filename.endswith("/data.pkl") and entry.file_size > PICKLE:
             raise UserError(f"{name} has an index of {entry.file_size:,} bytes and was not loaded")
-    if len(tops) != 1 or f"{next(iter(tops))}/data.pkl" not in names:
+    if len(folder_names) != 1 or f"{next(iter(folder_names))}/data.pkl" not in entry_names:
         raise UserError(f"{name} is not a checkpoint: it has no index")

@@ -122,22 +122,22 @@ def play_episodes(
     """
     config, mode = loaded.config, check_mode(policy_mode)
     if max_steps is not None:  # as a shorter time limit: worlds side by side cannot be stopped one by one
-        limit = env_info(config).max_episode_steps
-        config = replace(config, max_episode_steps=min(max_steps, limit or max_steps))
-    for first in range(0, episodes, CROWD):
-        count = min(CROWD, episodes - first)
-        envs = make_envs(config, count)
-        crowd_seed = start_of(seed, first).seed
+        time_limit = env_info(config).max_episode_steps
+        config = replace(config, max_episode_steps=min(max_steps, time_limit or max_steps))
+    for first_number in range(0, episodes, CROWD):
+        crowd_size = min(CROWD, episodes - first_number)
+        envs = make_envs(config, crowd_size)
+        crowd_seed = start_of(seed, first_number).seed
         collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
         try:
-            results = collector.play(count)
+            results = collector.play(crowd_size)
         except NonFiniteError as error:
-            number = first + error.world + 1
+            number = first_number + error.world + 1
             problem = f"world {error.world}: {error.description} at step {error.step} of episode {number}"
             raise NumbersError(f"{config.env_id}, {problem}; nothing counts") from error
         envs.close()
         for world, (total, length) in enumerate(zip(results.returns, results.lengths, strict=True)):
-            yield Counted(first + world, total, int(length))
+            yield Counted(first_number + world, total, int(length))
 
 
 def record_episode(
@@ -185,19 +185,19 @@ def record(
     for step in episode_steps(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
         steps.append(step)
         draw()
-    last = steps[-1]
+    last_step = steps[-1]
     opinions = [step.opinion for step in steps]
     saliencies = [step.saliency for step in steps if step.saliency is not None]
     policy_actions = np.stack([step.choice.policy_action for step in steps])
     # one more than there were choices: the last observation is judged, and not acted upon
-    instants = [*opinions, player.explain(last.next_obs)]
+    instants = [*opinions, player.explain(last_step.next_obs)]
     return Episode(
         env_id=config.env_id,
         seed=start.seed,
         number=start.world,
         policy_mode=mode,
         frames=np.stack(pictures) if pictures else None,
-        observations=stack([*(step.obs for step in steps), last.next_obs]),
+        observations=stack([*(step.obs for step in steps), last_step.next_obs]),
         encoded=stack([opinion.encoded for opinion in instants]),
         actions=np.asarray([step.choice.action for step in steps]),
         policy_actions=policy_actions,
@@ -206,13 +206,13 @@ def record(
         distribution=stack([opinion.distribution for opinion in opinions]),
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
         values=None if opinions[0].value is None else np.array([opinion.value for opinion in instants], np.float32),
-        saliency=stack_saliency(saliencies) if saliencies else None,
+        saliency=stack_saliency(saliencies),
         states=None if opinions[0].state is None else tuple(opinion.state for opinion in instants),
         rewards=np.array([step.reward for step in steps], np.float64),
-        terminated=last.terminated,
-        truncated=last.truncated,
-        reason=reason(last, env),
-        infos=tuple(json_data(info) for info in [*(step.info for step in steps), last.next_info]),
+        terminated=last_step.terminated,
+        truncated=last_step.truncated,
+        reason=reason(last_step, env),
+        infos=tuple(json_data(info) for info in [*(step.info for step in steps), last_step.next_info]),
         fps=frames_per_second(env),
     )
 
@@ -235,8 +235,8 @@ def episode_steps(
     if opened is not None:
         opened()
     number = 0
-    over = False
-    while not over:
+    is_over = False
+    while not is_over:
         opinion = player.explain(obs)
         causes = player.saliency(obs, mode) if saliency else None
         choice = player.choose(obs, mode)
@@ -247,7 +247,7 @@ def episode_steps(
         terminated = bool(terminated)
         truncated = bool(truncated) and not terminated
         number += 1
-        over = terminated or truncated or number == max_steps
+        is_over = terminated or truncated or number == max_steps
         yield EpisodeStep(
             number, obs, info, opinion, causes, choice, float(reward), terminated, truncated, next_obs, next_info
         )
@@ -283,28 +283,30 @@ def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
     return f"stopped after {last.step} steps, as asked"
 
 
-def stack_saliency(steps: list[Saliency]) -> Saliency:
-    """The saliencies of an episode's steps as one."""
-    value = None if steps[0].value is None else stack([step.value for step in steps])
-    return Saliency(stack([step.action for step in steps]), value)
+def stack_saliency(steps: list[Saliency]) -> Saliency | None:
+    """The saliencies of an episode's steps as one; None where there are none."""
+    if not steps:
+        return None
+    actions, values = zip(*steps, strict=True)
+    return Saliency(stack(actions), None if values[0] is None else stack(values))
 
 
 def stack(trees: Sequence[object]) -> Any:
     """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
     values: list[Any] = list(trees)
-    if isinstance(values[0], Mapping):
-        return {str(key): stack([value[key] for value in values]) for key in values[0]}
-    if isinstance(values[0], tuple):
-        return {str(index): stack([value[index] for value in values]) for index in range(len(values[0]))}
+    first = values[0]
+    if isinstance(first, Mapping | tuple):
+        keys = first if isinstance(first, Mapping) else range(len(first))
+        return {str(key): stack([value[key] for value in values]) for key in keys}
     return np.stack(values)
 
 
 def json_data(value: object) -> Any:
     """The info of an environment as numbers, texts, lists and dicts, whatever it holds."""
     if isinstance(value, Mapping):
-        return {str(key): json_data(item) for key, item in value.items()}
+        return {str(key): json_data(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [json_data(item) for item in value]
+        return [json_data(element) for element in value]
     if isinstance(value, np.ndarray | np.generic):
         return json_data(value.tolist())
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -81,12 +81,12 @@ class LoadedRun:
     @property
     def metrics(self) -> Any:
         """metrics.csv as a pandas.DataFrame, or a list of dicts where there is no pandas; read anew each time."""
-        rows = read_csv(self.run.metrics_csv)
+        metric_rows = read_csv(self.run.metrics_csv)
         try:
             import pandas  # an extra of the user's, and half a second
         except ImportError:
-            return rows
-        return pandas.DataFrame(rows)
+            return metric_rows
+        return pandas.DataFrame(metric_rows)
 
     @property
     def goal(self) -> float | None:
@@ -125,12 +125,12 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     if run.foreign:
         check_foreign(config, run.id)
     config = to_play(config)
-    (path, notes), state = open_checkpoint(run, checkpoint)
+    (path, all_notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _weights_and_clock(state, path)
-    player = build_player(config, weights, f"{run.id}, {path.stem}")
+    loaded_player = build_player(config, weights, f"{run.id}, {path.stem}")
     if outcome := fate(run, facts):
-        notes = (*notes, outcome)
-    return LoadedRun(run, config, player, path.stem, progress, facts, tuple(notes))
+        all_notes = (*all_notes, outcome)
+    return LoadedRun(run, config, loaded_player, path.stem, progress, facts, tuple(all_notes))
 
 
 def to_play(config: Config) -> Config:
@@ -174,14 +174,14 @@ def list_checkpoints(run: RunDir) -> list[str]:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint's plain data on the CPU; a file that differs from its sidecar, is damaged, or holds more than data,
     is refused in one line before anything is read from it."""
-    if fault := checkpoint_set.fault(path):
-        raise UserError(f"{path} {fault}")
+    if damage := checkpoint_set.fault(path):
+        raise UserError(f"{path} {damage}")
     try:
-        with run_files.open_file(path) as file:
-            check_archive(file, str(path))
-            file.seek(0)
+        with run_files.open_file(path) as checkpoint_file:
+            check_archive(checkpoint_file, str(path))
+            checkpoint_file.seek(0)
             # weights_only: torch's own unpickler, which makes tensors and plain containers and follows no other name
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            state = torch.load(checkpoint_file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
     except UserError:
@@ -218,25 +218,25 @@ def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> P
     if isinstance(single, ReplayConfig):
         single = replace(single, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be stored
     with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, owner):
-        policy = make_agent(single, envs).policy
+        built_policy = make_agent(single, envs).policy
     envs.close()
-    _check_fit(policy.state_dict(), weights, owner)
-    policy.load_state_dict(dict(weights))
-    return Player(policy.eval(), observation_space, action_space)
+    _check_fit(built_policy.state_dict(), weights, owner)
+    built_policy.load_state_dict(dict(weights))
+    return Player(built_policy.eval(), observation_space, action_space)
 
 
 def _check_fit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], owner: str) -> None:
     """UserError for the first name or shape that differs."""
-    end = "so these weights are not of its config"
+    consequence = "so these weights are not of its config"
     for name in expected.keys() - weights.keys():
-        raise UserError(f"{owner}: there is no tensor {name}, {end}")
+        raise UserError(f"{owner}: there is no tensor {name}, {consequence}")
     for name in weights.keys() - expected.keys():
-        raise UserError(f"{owner}: the policy has no place for tensor {name}, {end}")
+        raise UserError(f"{owner}: the policy has no place for tensor {name}, {consequence}")
     for name, tensor in weights.items():
-        form = _form(tensor) if isinstance(tensor, Tensor) else type(tensor).__name__
+        tensor_form = _form(tensor) if isinstance(tensor, Tensor) else type(tensor).__name__
         policy_form = _form(expected[name])
-        if form != policy_form:
-            raise UserError(f"{owner}: tensor {name} is {form}, the policy's is {policy_form}, {end}")
+        if tensor_form != policy_form:
+            raise UserError(f"{owner}: tensor {name} is {tensor_form}, the policy's is {policy_form}, {consequence}")
 
 
 def _form(tensor: Tensor) -> str:

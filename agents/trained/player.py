@@ -11,10 +11,12 @@ from torch import Tensor
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
+from stride.agents.networks.encoders import choice_sizes
+from stride.agents.networks.heads import action_mask
 from stride.agents.trained.saliency import Saliency, saliency
 from stride.config.spec import Quantity, Spec
 from stride.envs_fast.vec_env import Obs
-from stride.envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
+from stride.envs_gym.spaces import actions, first_options, observation_space, observation_writer, zeros
 from stride.utils.counter_rng import PLAY, Key, normal, uniforms
 from stride.utils.user_error import UserError, nearest
 
@@ -30,17 +32,12 @@ class RandomPolicy(Policy):
     def __init__(self, action_space: Space[object]) -> None:
         super().__init__()
         self.space = action_space
-        if isinstance(action_space, spaces.Discrete):
-            self.counts = [int(action_space.n)]
-            self.draws = 1
-        elif isinstance(action_space, spaces.MultiDiscrete):
-            self.counts = action_space.nvec.tolist()
-            self.draws = len(self.counts)
-        elif isinstance(action_space, spaces.Box):
+        if isinstance(action_space, spaces.Box):
             self.draws = math.prod(action_space.shape)
             self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
         else:
-            raise TypeError(f"no random action of {action_space}")
+            self.counts = choice_sizes(action_space)
+            self.draws = len(self.counts)
 
     def initial(self, num_envs: int) -> Tree:
         return ()
@@ -48,20 +45,20 @@ class RandomPolicy(Policy):
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
-        mask = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
-        if isinstance(obs, dict) and MASK in obs:
-            mask = obs[MASK].bool()
+        mask = action_mask(obs)
+        if mask is None:
+            mask = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
         choices = zip(mask.split(self.counts, 1), noise.T, strict=True)
-        choice = torch.stack([pick_allowed(options, u) for options, u in choices], 1)
-        return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
+        choice_columns = torch.stack([pick_allowed(options, u) for options, u in choices], 1)
+        return Act(choice_columns[:, 0] if isinstance(self.space, spaces.Discrete) else choice_columns)
 
 
 def pick_allowed(mask: Tensor, u: Tensor) -> Tensor:
     """One of the options that `mask` [N, options] allows, or of all where it allows none, by a uniform each [N]."""
     allowed = mask | ~mask.any(1, keepdim=True)
-    count = allowed.sum(1)
-    rank = (u * count).long().minimum(count - 1)
-    return (allowed.cumsum(1) <= rank[:, None]).sum(1)
+    allowed_count = allowed.sum(1)
+    choice_rank = (u * allowed_count).long().minimum(allowed_count - 1)
+    return (allowed.cumsum(1) <= choice_rank[:, None]).sum(1)
 
 
 class EpisodeStart(NamedTuple):
@@ -139,45 +136,46 @@ class Player:
         """The expected return [N] from N observations on; None where the policy estimates none: SAC, no critic."""
         obs, carry, _ = self._first_answers(batch)
         is_first = torch.ones(len(leaves(obs)[0]), dtype=torch.bool)
-        value = self.policy.explain(obs, carry, is_first).value
-        return None if value is None else value.numpy().copy()
+        expected_return = self.policy.explain(obs, carry, is_first).value
+        return None if expected_return is None else expected_return.numpy().copy()
 
     def _first_answers(self, batch: Any) -> tuple[Obs, Tree, Act]:
         """A batch as the policy sees it, the carry before, and its greedy answer; as if an episode began with each."""
         obs = batch_of(self._raw_space, batch)
-        count = len(leaves(obs)[0])
-        carry = self.policy.initial(count)
-        noise = uniforms(Key(0, PLAY, 0, 1), (count, self.policy.draws))
-        act = self.policy.act(obs, carry, torch.ones(count, dtype=torch.bool), noise, greedy=True)
-        if any(not torch.equal(*pair) for pair in zip(leaves(carry), leaves(act.carry), strict=True)):
+        row_count = len(leaves(obs)[0])
+        empty_carry = self.policy.initial(row_count)
+        noise = uniforms(Key(0, PLAY, 0, 1), (row_count, self.policy.draws))
+        greedy_act = self.policy.act(obs, empty_carry, torch.ones(row_count, dtype=torch.bool), noise, greedy=True)
+        if any(not torch.equal(*pair) for pair in zip(leaves(empty_carry), leaves(greedy_act.carry), strict=True)):
             raise UserError("this policy remembers what it saw: a batch has no one answer, act(obs) has, step by step")
-        return obs, carry, act
+        return obs, empty_carry, greedy_act
 
     @torch.inference_mode()
     def choose(self, obs: object, mode: Mode) -> ChosenAction:
         """Act, and take the carry on to the next step."""
-        act = self._answer(obs, mode)
+        policy_act = self._answer(obs, mode)
         self._calls += 1
-        carry = act.carry
+        next_carry = policy_act.carry
         if mode == "random":  # the policy follows actions that are not its own: its opinions are of the real episode
-            carry = self.policy.follow(self._obs, self._carry, self._is_first, act.action)
-        copy_into(self._carry, carry)
+            next_carry = self.policy.follow(self._obs, self._carry, self._is_first, policy_act.action)
+        copy_into(self._carry, next_carry)
         self._is_first.fill_(False)
-        action = act.action.numpy()
-        return ChosenAction(self._actions.convert(action)[0], action[0])
+        policy_action = policy_act.action.numpy()
+        return ChosenAction(self._actions.convert(policy_action)[0], policy_action[0])
 
     @torch.inference_mode()
     def explain(self, obs: object) -> Opinion:
         """The policy's opinion of this observation; nothing advances."""
         self._write(0, obs)
         explanation = self.policy.explain(self._obs, self._carry, self._is_first)
-        value, state = explanation.value, explanation.state
+        state_value = explanation.value
+        model_state = explanation.state
         return Opinion(
             encoded=_only_world(explanation.encoded),
             distribution=_only_world(explanation.distribution),
             entropy=explanation.entropy.item(),
-            value=None if value is None else value.item(),
-            state=None if state is None else tree_map(lambda x: x[0].clone(), state),
+            value=None if state_value is None else state_value.item(),
+            state=None if model_state is None else tree_map(lambda x: x[0].clone(), model_state),
         )
 
     @torch.inference_mode()
@@ -192,8 +190,8 @@ class Player:
         dream = self.policy.dream(tree_map(lambda x: x[None], state), actions)
         if dream is None:
             return None
-        value = None if dream.value is None else dream.value[0]
-        return Dream(self._raw(tree_map(lambda x: x[0], dream.obs)), dream.reward[0], dream.goes_on[0], value)
+        dream_value = None if dream.value is None else dream.value[0]
+        return Dream(self._raw(tree_map(lambda x: x[0], dream.obs)), dream.reward[0], dream.goes_on[0], dream_value)
 
     def _raw(self, obs: Obs) -> Obs:
         """An observation with integers counted as the environment counts them."""
@@ -208,10 +206,10 @@ class Player:
 
     def taken(self, policy_actions: np.ndarray) -> np.ndarray:
         """[T, ...] -> [T, k]: indices of the choices made among all `action_names`, or the action's numbers."""
-        rows = policy_actions.reshape(len(policy_actions), -1)
+        action_rows = policy_actions.reshape(len(policy_actions), -1)
         if isinstance(self._actions.space, spaces.MultiDiscrete):
-            return rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
-        return rows
+            return action_rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
+        return action_rows
 
     @torch.inference_mode()
     def _answer(self, obs: object, mode: Mode) -> Act:
@@ -231,8 +229,8 @@ class Player:
         if isinstance(space, spaces.MultiDiscrete):
             return tuple(f"{index}: {choice}" for index, count in enumerate(space.nvec) for choice in range(count))
         count = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space.shape or ())
-        names = tuple(item.name if isinstance(item, Quantity) else item for item in spec.actions)
-        return names if len(names) == count else tuple(map(str, range(count)))
+        spec_names = tuple(item.name if isinstance(item, Quantity) else item for item in spec.actions)
+        return spec_names if len(spec_names) == count else tuple(map(str, range(count)))
 
 
 def _only_world(tree: Tree) -> Any:
@@ -244,20 +242,20 @@ def _only_world(tree: Tree) -> Any:
 
 def check_mode(mode: str) -> Mode:
     """The mode itself; UserError where there is none of that name."""
-    modes = get_args(Mode)
-    if mode not in modes:
-        raise UserError(f"unknown policy mode {mode!r}{nearest(mode, modes)} (known: {', '.join(modes)})")
+    mode_names = get_args(Mode)
+    if mode not in mode_names:
+        raise UserError(f"unknown policy mode {mode!r}{nearest(mode, mode_names)} (known: {', '.join(mode_names)})")
     return cast(Mode, mode)
 
 
 def batch_of(space: Space[object], batch: Any) -> Obs:
     """N observations of the original `space` as the policy sees them; UserError where they are not of it."""
-    rows = rows_of(space, batch)
-    obs = zeros(observation_space(space), len(rows))
+    batch_rows = rows_of(space, batch)
+    obs = zeros(observation_space(space), len(batch_rows))
     write = observation_writer(space, obs)
     try:
-        for row, value in enumerate(rows):
-            write(row, value)
+        for row_index, observation in enumerate(batch_rows):
+            write(row_index, observation)
     except (ValueError, TypeError) as error:
         raise UserError(f"{error}; a batch is N observations, [N, ...]; one alone is obs[None]") from error
     return obs

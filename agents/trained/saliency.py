@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from stride.agents.experience.collector import Policy
-from stride.agents.experience.nouns import Explanation, Tree
+from stride.agents.experience.nouns import Explanation, Tree, by_name
 from stride.envs_fast.vec_env import Obs
 
 Leaves = dict[str, np.ndarray]  # by the name of a part of the observation, "" for one that is no dict
@@ -27,7 +27,7 @@ class Saliency(NamedTuple):
 
 def saliency(policy: Policy, obs: Obs, carry: Tree, is_first: Tensor, chosen: Tensor) -> Saliency | None:
     """For one world [1, ...]; `chosen`: indices of its choices, or its numbers. None where no part has gradients."""
-    named = obs if isinstance(obs, dict) else {"": obs}
+    named = by_name(obs)
     inputs = {
         name: x.detach().float().requires_grad_()
         for name, x in named.items()
@@ -63,5 +63,5 @@ def _gradients(of: Tensor, inputs: dict[str, Tensor], named: dict[str, Tensor]) 
 def _displayed(gradient: Tensor, observed: Tensor) -> np.ndarray:
     if observed.dtype != torch.uint8 or observed.dim() < 3:
         return gradient[0].numpy()
-    size = gradient[0].abs()
-    return (size * (255 / size.max().clamp_min(1e-30))).byte().numpy()
+    magnitude = gradient[0].abs()
+    return (magnitude * (255 / magnitude.max().clamp_min(1e-30))).byte().numpy()

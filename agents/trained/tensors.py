@@ -14,20 +14,20 @@ DEEPEST = 12  # dictionaries and lists within one another
 
 def first_tensor(first: RunDir, second: RunDir) -> dict[str, object]:
     """Its name, the first index in it and both values; without a name where all are equal to the bit."""
-    names = checkpoint_set.known(second.checkpoints)
-    common = [name for name in checkpoint_set.known(first.checkpoints) if name in names]
-    for checkpoint in common:
-        left, right = (
-            dict(tensors(read_checkpoint(run.checkpoints / f"{checkpoint}.ckpt"))) for run in (first, second)
-        )
-        all_names = {**left, **right}
-        differing = [name for name in all_names if not same(left.get(name), right.get(name))]
+    second_names = checkpoint_set.known(second.checkpoints)
+    common_names = [name for name in checkpoint_set.known(first.checkpoints) if name in second_names]
+    for checkpoint in common_names:
+        file_name = f"{checkpoint}.ckpt"
+        first_tensors = dict(tensors(read_checkpoint(first.checkpoints / file_name)))
+        second_tensors = dict(tensors(read_checkpoint(second.checkpoints / file_name)))
+        all_names = first_tensors | second_tensors
+        differing = [name for name in all_names if not same(first_tensors.get(name), second_tensors.get(name))]
         if differing:
             name = differing[0]
-            difference = first_difference(left.get(name), right.get(name))
+            difference = first_difference(first_tensors.get(name), second_tensors.get(name))
             return {"checkpoint": checkpoint, "name": name, "tensors": len(all_names),
                     "differing": len(differing), **difference}  # fmt: skip
-    return {"checkpoints": common}
+    return {"checkpoints": common_names}
 
 
 def tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -35,10 +35,10 @@ def tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, dict | list | tuple) and depth < DEEPEST:
-        items = list(value.items() if isinstance(value, dict) else enumerate(value))
-        items.sort(key=lambda item: item[0] != "state_dict")
-        for key, inner in items:
-            yield from tensors(inner, f"{name}.{key}" if name else str(key), depth + 1)
+        children = list(value.items() if isinstance(value, dict) else enumerate(value))
+        children.sort(key=lambda item: item[0] != "state_dict")
+        for key, child_value in children:
+            yield from tensors(child_value, f"{name}.{key}" if name else str(key), depth + 1)
 
 
 def same(left: Tensor | None, right: Tensor | None) -> bool:

@@ -300,7 +300,7 @@ def test_what_is_not_finite_moves_nothing(made):
     ],
 )
 def test_updates_follow_the_train_ratio_or_are_said(made, said, pace):
-    assert made(**said).ratio.per_env_step == pace
+    assert made(**said).ratio.updates_per_step == pace
 
 
 @BOTH

@@ -4,7 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from stride.agents.experience.ratio import Ratio, per_env_step
+from stride.agents.experience.ratio import Ratio, updates_per_step
+from stride.config.schema import DQNConfig
 
 
 def test_whole_updates_are_paid_and_the_fraction_is_kept():
@@ -38,10 +39,11 @@ def test_the_fraction_survives_a_checkpoint():
 )
 def test_an_iteration_makes_the_gradient_steps_it_was_given(train_freq, gradient_steps, n_envs, each):
     """train_freq counts steps of each environment; -1 is one update per env step over all of them."""
-    ratio, new = Ratio(per_env_step(train_freq, gradient_steps, n_envs), warmup=0), train_freq * n_envs
+    config = DQNConfig(env_id="CartPole-v1", train_freq=train_freq, gradient_steps=gradient_steps, n_envs=n_envs)
+    ratio, new = Ratio(updates_per_step(config), warmup=0), train_freq * n_envs
     assert [ratio.due(new, (i + 1) * new) for i in range(50)] == [each] * 50
 
 
 def test_a_ratio_of_ones_own_carries_its_debt():
-    ratio = Ratio(per_env_step(1, 1, 1, ratio=0.3), warmup=0)
+    ratio = Ratio(updates_per_step(DQNConfig(env_id="CartPole-v1", updates_per_step=0.3)), warmup=0)
     assert [ratio.due(1, i + 1) for i in range(10)] == [0, 0, 0, 1, 0, 0, 1, 0, 0, 1]
