@@ -33,7 +33,8 @@ from stride.utils.user_error import DEEPEST, UserError, errors_in, nearest
 INHERIT = "_inherit_"
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 HYDRA_PREFIXES = ("++", "+", "~")  # they add or remove keys; ours always exist
-LONGEST_OVERRIDE = 10_000  # characters
+LONGEST_CHAIN = 20  # blocks; more take minutes
+MOST_OVERRIDES, LONGEST_OVERRIDE = 200, 10_000  # a count, and characters of one
 Block = Mapping[str, Any]
 
 
@@ -102,6 +103,8 @@ class EnvironmentFile:
                 raise UserError(f"{location} names no block of this file: {parent!r}{advice}")
             if parent in names:
                 raise UserError(f"{location} goes in a circle: {' -> '.join([*names, parent])}")
+            if len(names) == LONGEST_CHAIN:
+                raise UserError(f"{location} goes on over more than {LONGEST_CHAIN} blocks, from {variant} on")
             names.append(parent)
         return names
 
@@ -187,6 +190,8 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
 
     Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys that nothing reads, or mean several runs.
     """
+    if len(overrides) > MOST_OVERRIDES:
+        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
     texts = [_bare(text) for text in overrides]
     for text in texts:  # first of all, because it decides which keys there are
         if text.startswith("algo_id="):

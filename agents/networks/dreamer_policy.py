@@ -6,7 +6,7 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
@@ -29,9 +29,10 @@ class Actions(nn.Module):
         super().__init__()
         self.several = isinstance(space, MultiDiscrete)
         self.table: nn.Module | None = None
-        if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
+        bounded = isinstance(space, Box) and np.isfinite([space.low, space.high]).all()
+        if not bounded and not isinstance(space, Discrete | MultiDiscrete):
             raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
-        self.options = [] if isinstance(space, Box) else choice_sizes(space)
+        self.options = [] if bounded else choice_sizes(space)
         """of each choice; none where actions are numbers"""
         for option_count in self.options:
             check_choices(option_count, option_count)  # each as a one-hot row
