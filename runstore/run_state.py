@@ -59,15 +59,15 @@ def judged(halted: bool, silence: float, most: float) -> str:
 
 
 def _abandoned(folder: Path) -> str:
-    """Nobody holds it: its process has died, unless it has just ended well, or has only just begun."""
+    """The status of a run that no process holds: as it ended, else dead, unless it was created a moment ago."""
     try:
         status = str(read_facts(folder).get("status", "?"))
     except UserError:
         return DEAD
     if status != "running":
         return status
-    started_at = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
-    return LIVE if started_at else DEAD
+    is_starting = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    return LIVE if is_starting else DEAD
 
 
 def _state_of_file(folder: Path) -> str:
