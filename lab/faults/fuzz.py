@@ -91,7 +91,8 @@ class Watch:
 
     def call(self, command: Callable[[], int | None]) -> Seen:
         said, raised, code = io.StringIO(), "", None
-        with self.under(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        variables = mock.patch.dict(os.environ)  # --project stays named for the rest of a process
+        with self.under(), variables, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             try:
                 code = command() or 0
             except Hang:
