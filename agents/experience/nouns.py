@@ -36,7 +36,8 @@ def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
 
 def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
     """fn over the leaves of trees of one form."""
-    result: T = rebuild(tree, map(fn, *map(leaves, (tree, *others))))
+    new_leaves = [fn(*tensors) for tensors in zip(*map(leaves, (tree, *others)), strict=True)]
+    result: T = rebuild(tree, iter(new_leaves))
     return result
 
 
