@@ -87,6 +87,7 @@ class WatchedRun:
         self._reader: MetricsReader | None = None
         self._snapshot: Snapshot | None = None  # the last that was read
         self._rate = math.nan
+        self._histories: dict[str, Points] = {}  # as they were at the last refresh: a frozen display does not move
 
     def close(self) -> None:
         if self._reader:
@@ -97,6 +98,7 @@ class WatchedRun:
         facts = self._read_facts()
         snapshot = self._read_snapshot()
         self.rows.refresh()
+        self._histories.clear()
         view = self._view_of_rows(facts)
         if snapshot is not None:
             self._add_snapshot(view, snapshot)
@@ -121,7 +123,9 @@ class WatchedRun:
             return curve
         if self._reader is not None and self._snapshot is not None and metric_name in self._snapshot.values:
             with suppress(UserError):  # cut short meanwhile: the next look reports it
-                return self._reader.history(metric_name)
+                if metric_name not in self._histories:
+                    self._histories[metric_name] = self._reader.history(metric_name)
+                return self._histories[metric_name]
         series = self.rows.history.series.get(metric_name)
         return list(enumerate(series.values)) if series else ()
 
