@@ -1,5 +1,9 @@
 """Before any test: a shell's `&` and nohup have the processes they start ignore signals, which is tested here, and
-random numbers are a test's own, whatever ran before it in its process."""
+random numbers are a test's own, whatever ran before it in its process.
+
+Sentences and screens are snapshots: `assert text == snapshot` compares with __snapshots__/ beside the test file;
+`pytest --snapshot-update FILE` writes them anew, to be reviewed in the diff.
+"""
 
 import atexit
 import gc
@@ -12,6 +16,11 @@ import tempfile
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
+
+# drawn inputs are the same in each run, and a slow machine fails no test
+settings.register_profile("stride", derandomize=True, deadline=None, database=None)
+settings.load_profile("stride")
 
 os.environ.setdefault("STRIDE_CORES", "1")  # a process for each core is at work already
 LONGEST = ("test_resume.py", "test_faults.py", "test_browser.py", "test_recurrent.py", "test_fused_gpu_learn.py")
@@ -34,6 +43,11 @@ for number, usual in {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--in-order", action="store_true", help="run files as they are named, not the longest first")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.update_snapshots and os.environ.get("CI"):
+        raise pytest.UsageError("--snapshot-update: snapshots are written by hand and reviewed, never by CI")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

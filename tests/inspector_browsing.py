@@ -73,6 +73,8 @@ class Page:
         self.tab("Episode")
         self.page.locator("#checkpoint input").fill(checkpoint)
         self.page.locator("#checkpoint input").press("Enter")
+        # the tab shows the recording before, if there was one: that it comes late must not be taken for the new one
+        self.page.locator("#player:not(:has-text('reading …'))").wait_for()
         before = self.page.locator(".stride-episode").evaluate_all("found => found.map(each => each.dataset.key)[0]")
         self.page.locator("#record").click()
         self.page.locator(f".stride-episode[data-ready=yes]:not([data-key='{before}'])").wait_for()
