@@ -41,6 +41,6 @@ def test_arrays_that_kernels_write_are_made_and_others_must_be_given():
     given = {name: torch.zeros(3, 16, 1) for name in ("prepared", "tokens", "keep")}
     table = model_tables.ScanTable(sizes, steps=3, model=1, **given)
     assert table["joined"].shape == (3, 16, 9) and table["residuals"].shape == (1, 3, 7, 16)
-    assert table.row["joined"][0] == table["joined"].data_ptr() and table.row["steps"][0] == 3
+    assert table.values.joined == table["joined"].data_ptr() and table.values.steps == 3
     with pytest.raises(RuntimeError, match="ScanTable has no uniforms, which the kernel forward uses"):
         table.check("forward")

@@ -45,7 +45,7 @@ class KernelPool:
     def run(self, kernel: CompiledKernel, table: AddressTable) -> None:
         """Run a kernel on each thread that its table asks for; RuntimeError where the table lacks an address."""
         table.check(kernel.py_func.__name__)
-        self.workers.run(address_of(kernel), table.address, int(table.row["threads"][0]))
+        self.workers.run(address_of(kernel), table.address, table.values.threads)
 
     def products(self, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
         """slope.T @ input of each pair of rows [N, O], [N, I]."""

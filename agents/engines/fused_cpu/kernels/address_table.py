@@ -11,6 +11,7 @@ table = Sums({"N": 4}, rows=4, scale=0.5, x=tensor)    # on the host, which make
 table["total"]                                         # the tensor that the kernel has written
 """
 
+import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -29,7 +30,7 @@ Table = TypeVar("Table", bound="AddressTable")
 class Entry(NamedTuple):
     """A declared entry of a table."""
 
-    kind: type[np.generic]
+    kind: Any  # of ctypes
     shape: tuple[str, ...] = ()  # of an array, each size by its letter
     users: tuple[str, ...] = ()  # of an array: the kernel that writes it, or the host, then those that read it
     zero: bool = False  # the array begins as zeros, to which kernels add
@@ -37,19 +38,19 @@ class Entry(NamedTuple):
 
 def count() -> int:
     """Declare an int64."""
-    entry: Any = Entry(np.int64)
+    entry: Any = Entry(ctypes.c_int64)
     return entry  # to a kernel it is an int
 
 
 def number() -> float:
     """Declare a float32."""
-    entry: Any = Entry(np.float32)
+    entry: Any = Entry(ctypes.c_float)
     return entry
 
 
 def double() -> float:
     """Declare a float64."""
-    entry: Any = Entry(np.float64)
+    entry: Any = Entry(ctypes.c_double)
     return entry
 
 
@@ -58,7 +59,7 @@ def address(shape: str, writer: str, *readers: str, zero: bool = False) -> int:
 
     The address of another table has the name of its class as shape.
     """
-    entry: Any = Entry(np.int64, tuple(shape.split()), (writer, *readers), zero)
+    entry: Any = Entry(ctypes.c_int64, tuple(shape.split()), (writer, *readers), zero)
     return entry
 
 
@@ -66,23 +67,30 @@ class AddressTable:
     """A subclass declares entries; an instance is such a table in memory, and keeps alive whatever it points to."""
 
     entries: ClassVar[dict[str, Entry]]
+    layout: ClassVar[type[Any]]  # a structure of ctypes, whose fields are the entries
     dtype: ClassVar[np.dtype[Any]]
+    from_kernels: ClassVar[dict[str, Entry]]  # the arrays that kernels write
 
     def __init_subclass__(cls) -> None:
         cls.entries = {name: entry for name, entry in vars(cls).items() if isinstance(entry, Entry)}
-        cls.dtype = np.dtype([(name, entry.kind) for name, entry in cls.entries.items()], align=True)
+        cls.from_kernels = {name: entry for name, entry in cls.entries.items() if entry.users[:1] not in ((), (HOST,))}
+        fields = [(name, entry.kind) for name, entry in cls.entries.items()]
+        cls.layout = type(cls.__name__, (ctypes.Structure,), {"_fields_": fields})
+        cls.dtype = np.dtype(cls.layout)
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: "Value") -> None:
         """`sizes` by letter; an array that a kernel writes is made here unless it is given."""
-        self.row = np.zeros(1, self.dtype)
-        self.address = self.row.ctypes.data
+        # an update makes thirty tables: a record of NumPy would take ten times as long
+        self.values = self.layout()
+        self.address = ctypes.addressof(self.values)
         self.tensors: dict[str, Tensor] = {}
         self._tables: dict[str, AddressTable] = {}
         self.fill(**values)
-        for name, entry in self.entries.items():
-            if sizes and name not in values and entry.users and entry.users[0] != HOST:
-                shape = [int(size) if size.isdigit() else sizes[size] for size in entry.shape]
-                self.fill(**{name: torch.zeros(shape) if entry.zero else torch.empty(shape)})
+        if sizes:
+            for name, entry in self.from_kernels.items():
+                if name not in values:
+                    shape = [int(size) if size.isdigit() else sizes[size] for size in entry.shape]
+                    self.fill(**{name: torch.zeros(shape) if entry.zero else torch.empty(shape)})
 
     def fill(self, **values: "Value") -> None:
         """Set entries: numbers, and the present addresses of tensors and tables."""
@@ -93,7 +101,7 @@ class AddressTable:
             elif isinstance(value, AddressTable):
                 self._tables[name] = value
                 value = value.address
-            self.row[name] = value
+            setattr(self.values, name, value)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -101,7 +109,7 @@ class AddressTable:
     def check(self, kernel: str) -> None:
         """RuntimeError where the address of an array is missing that this kernel uses by its declaration."""
         for name, entry in self.entries.items():
-            if kernel in entry.users and not self.row[name][0]:
+            if kernel in entry.users and not getattr(self.values, name):
                 raise RuntimeError(f"the table {type(self).__name__} has no {name}, which the kernel {kernel} uses")
 
 
