@@ -4,6 +4,7 @@ minibatch at a time, which is the meaning of all others.
 An engine that is plugged in owns compiled code at most, never state and no algorithm; sockets are chosen one by one.
 """
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -76,7 +77,9 @@ class Episodes(Protocol):
 
     name: str
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
+    def play(
+        self, learner: Learner, collector: Collector, count: int, max_steps: int | None, deadline: float = math.inf
+    ) -> EpisodeResults:
         """The results of `collector.play`, guarded as the learner's config says; worlds have just begun.
 
         The state of the worlds and the collector afterwards does not matter: both begin anew.
@@ -113,8 +116,10 @@ class EagerEpisodes:
 
     name = "eager"
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
-        return collector.play(count, max_steps, learner.config.nan_guard != "off")
+    def play(
+        self, learner: Learner, collector: Collector, count: int, max_steps: int | None, deadline: float = math.inf
+    ) -> EpisodeResults:
+        return collector.play(count, max_steps, learner.config.nan_guard != "off", deadline)
 
 
 class Engine(NamedTuple):

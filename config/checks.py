@@ -52,13 +52,15 @@ FACTOR = Range(0.001, 1000)  # at a plateau
 RANGED = (
     (COUNT, (
         "max_timesteps", "n_envs", "max_episode_steps", "hidden_dims", "epoch_iterations", "log_freq_epochs",
-        "eval_freq_epochs", "eval_episodes", "eval_max_steps", "early_stop_patience", "checkpoint_freq_epochs",
-        "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last", "accumulate",
+        "eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_max_steps", "early_stop_patience",
+        "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
+        "accumulate",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
         "deter", "stoch", "width", "depth", "horizon", "imagined_starts", "rounds", "elites",
     )),
     (POSITIVE, (
-        "step_timeout", "policy_lr", "optimizer_eps", "max_grad_norm", "adaptive_clip", "clip_range", "clip_range_vf",
+        "step_timeout", "eval_timeout_seconds", "policy_lr", "optimizer_eps", "max_grad_norm", "adaptive_clip",
+        "clip_range", "clip_range_vf",
         "target_kl", "batch_size", "checkpoint_minutes", "updates_per_step", "huber", "train_ratio", "end_weight",
     )),
     (NOT_NEGATIVE, (
@@ -176,6 +178,8 @@ def _check_worlds(config: Config) -> None:
     image_size = config.resize_obs
     if not isinstance(image_size, bool) and len(image_size) not in (1, 2):
         raise UserError(f"resize_obs takes true, a number of pixels or [height, width], not {list(image_size)}")
+    if config.eval_freq_steps is not None and config.eval_freq_epochs != "auto":
+        raise UserError("eval_freq_epochs and eval_freq_steps: only one of them can say when a run is evaluated")
     threshold = config.early_stop_on_eval_threshold
     if not isinstance(threshold, bool) and config.eval_freq_epochs is None:
         raise UserError(f"early_stop_on_eval_threshold={threshold:g} needs evaluation, but eval_freq_epochs is null")

@@ -31,14 +31,16 @@ FIXED = frozenset((
 ))  # fmt: skip
 # how often a run is evaluated, logged and saved: tests/test_exactness.py proves that weights do not depend on them
 NEUTRAL = frozenset((
-    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "test_episodes",
-    "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
-    "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
-    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device", "workers",
+    "log_freq_epochs", "eval_freq_epochs", "eval_freq_steps", "eval_warmup_epochs", "eval_episodes",
+    "eval_deterministic", "test_episodes", "early_stop_on_train_threshold", "early_stop_on_eval_threshold",
+    "early_stop_patience", "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last",
+    "checkpoint_keep_best", "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device",
+    "workers",
 ))  # fmt: skip
 # with `plateau` these decide when something happens
 MEASURING = frozenset((
-    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "max_timesteps",
+    "log_freq_epochs", "eval_freq_epochs", "eval_freq_steps", "eval_warmup_epochs", "eval_episodes",
+    "eval_deterministic", "max_timesteps",
 ))  # fmt: skip
 
 

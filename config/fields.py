@@ -6,7 +6,7 @@ An error names the key and what it takes, or the nearest key. checks.py decides 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from inspect import get_annotations
@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stride.config.extras import ENVPOOL
+from stride.config.foreign import key_advice
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered
 from stride.config.schedule import SCHEDULE_PARTS, Schedule, parse_schedule_key, schedule_in, schedule_key
@@ -21,12 +22,6 @@ from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
 
-FOREIGN = {  # names in other frameworks -> the key here
-    "learning_rate": "policy_lr", "lr": "policy_lr", "total_timesteps": "max_timesteps", "n_timesteps": "max_timesteps",
-    "max_env_steps": "max_timesteps", "num_envs": "n_envs", "num_steps": "n_steps", "clip_coef": "clip_range",
-    "update_epochs": "n_epochs", "net_arch": "hidden_dims", "reward_threshold": "spec.goal", "goal": "spec.goal",
-    "threshold_solved": "spec.goal", "normalize_advantage": "normalize_advantages",
-}  # fmt: skip
 SET_BY_LOADER = {"variant": "variant is set by ENV:VARIANT"}
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 NO_MATCH = object()  # the result of a type that cannot take the value
@@ -105,7 +100,7 @@ def check_key(key: object, algo_id: str, where: str) -> None:
     if owners:
         own_keys = ", ".join(keys_of_this_alone(algo_id))
         raise UserError(f"{where}: {field_name} belongs to {' and '.join(owners)}; {algo_id} has {own_keys}")
-    advice = f"; it is called {FOREIGN[key]} here" if key in FOREIGN else nearest(key, valid_keys)
+    advice = key_advice(key) or nearest(key, valid_keys)
     raise UserError(f"{where}: unknown key {key!r}{advice or nearest(key, every_key())}")
 
 
@@ -145,6 +140,8 @@ def convert(field_name: str, hint: object, value: object) -> Any:
     options = members(hint)
     if {int, float} <= set(options):
         options = (_rows_or_fraction(value),)
+    if value == "none" and NoneType in options and not _takes_text(options, value):
+        return None
     for member in options:
         result = _convert_to(member, field_name, value)
         if result is not NO_MATCH:
@@ -152,6 +149,11 @@ def convert(field_name: str, hint: object, value: object) -> Any:
     if (field_name, value) == ("env_backend", "envpool"):
         raise UserError(ENVPOOL)
     raise UserError(f"{field_name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
+
+
+def _takes_text(options: Sequence[Any], text: str) -> bool:
+    """Whether this text is a value of one of the types: any text is, or it is one of several choices."""
+    return any(option is str or (get_origin(option) is Literal and text in get_args(option)) for option in options)
 
 
 def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from stride.config.diff import differing, short
 from stride.config.extras import ENVPOOL, extra_of
 from stride.config.fields import algorithms, check_algorithm
-from stride.config.loader import compose, environment_files, file_of, id_in, to_plain
+from stride.config.foreign import atari_id
+from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
 from stride.config.plugins import DOTTED, TooEarlyError, is_dotted
 from stride.config.raw import EnvironmentFile, Raw, overlay
 from stride.config.schema import Config
@@ -138,8 +139,9 @@ def _check_id(env_id: str, text: str) -> None:
         return  # a module, a plug-in or a project may register anything
     registered_ids = gymnasium_ids()
     if registered_ids and env_id not in registered_ids:
-        advice = nearest(env_id, [*registered_ids, *environment_files()])
+        advice = nearest(env_id, [*registered_ids, *shipped_ids()])
         advice = f": {ENVPOOL}" if env_id.startswith("envpool/") else advice
+        advice = f"; it is called {atari_id(env_id)} here" if atari_id(env_id) else advice
         raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{advice}")
 
 

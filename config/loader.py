@@ -23,6 +23,7 @@ from typing import Any
 
 from stride.config.checks import check, check_version
 from stride.config.fields import algorithms, cannot_schedule, check_algorithm, check_key, convert, hints, schedulable
+from stride.config.foreign import algorithm_advice, atari_id
 from stride.config.plugins import NOBODY, Trust, check_names, package_folders
 from stride.config.raw import EnvironmentFile, Raw, apply_overrides, fold_schedules, overlay
 from stride.config.schedule import is_named
@@ -32,6 +33,7 @@ from stride.utils.places import current_project
 from stride.utils.user_error import UserError, check_value, errors_in, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
+FAMILY = re.compile("^(ALE|VizDoom|Retro)-")  # stems of files whose ids have a slash there
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 # from version n of a config's plain data to n + 1, or UserError; each has a test with a config as it was written then
 MIGRATIONS: Migrations = {}
@@ -197,6 +199,8 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
     `stored`: the values are a run's config.json, in which every key stands, whether or not a person wrote it.
     """
     raw, algo_id = apply_overrides(raw, overrides, algo_id)
+    if _is_typed(raw, "eval_freq_steps") and not _is_typed(raw, "eval_freq_epochs"):
+        raw.values["eval_freq_epochs"] = "auto"  # what the variant says is replaced
     raw.values["algo_id"] = algo_id
     raw.where.setdefault("algo_id", where)
     for key, value in raw.values.items():
@@ -221,6 +225,11 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
     return config
 
 
+def _is_typed(raw: Raw, key: str) -> bool:
+    """Whether an override says the key's value; another one than null."""
+    return raw.where.get(key, "").startswith(f"{key}=") and raw.values[key] is not None
+
+
 def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
     config_class = ALGORITHMS[algo_id]
     field_types, scheduled = hints(config_class), schedulable(config_class)
@@ -230,9 +239,11 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
             if isinstance(value, str) and is_named(value) and key not in scheduled and field_types[key] is not str:
                 raise UserError(cannot_schedule(key, algo_id))
             converted[key] = convert(key, field_types[key], value)
-    for key in ("eval_freq_epochs", "video_freq_epochs"):
+    for key in ("eval_freq_epochs", "eval_freq_steps", "video_freq_epochs"):
         if converted.get(key) == 0:  # 0 and null both mean never; only null goes on from here
             converted[key] = None
+    if converted.get("eval_freq_steps") and converted.get("eval_freq_epochs") is None:
+        converted["eval_freq_epochs"] = "auto"  # null is off, which this run is not
     config = config_class(**converted)
     check(config, where)
     return config
@@ -243,13 +254,20 @@ def _no_environment(text: str) -> UserError:
     env_id, name = text, ""
     if ":" in text and not re.search(r"-v\d+$", text):  # where a version ends it, all of it is an id
         env_id, _, name = text.rpartition(":")
-    advice = nearest(env_id.replace("/", "-"), environment_files()) or "; --list-envs shows them"
+    if atari_id(env_id):
+        return UserError(f"no environment {env_id!r}: it is called {atari_id(env_id)} here")
+    advice = nearest(env_id, shipped_ids()) or "; --list-envs shows them"
     choices = algorithms()
     if name and name not in choices:
-        reason = f"{name!r} is no algorithm{nearest(name, choices)}"
+        reason = f"{name!r} is no algorithm{algorithm_advice(name, choices) or nearest(name, choices)}"
     else:
         reason = f"any other of Gymnasium's takes an algorithm: {env_id}:ppo"
     return UserError(f"no environment {env_id!r} among the shipped configs{advice}; {reason}")
+
+
+def shipped_ids() -> list[str]:
+    """The ids of environments that have a file: files are called by ids without slashes, people write the ids."""
+    return [FAMILY.sub(r"\1/", stem) for stem in environment_files()]
 
 
 def _lists(value: object) -> object:

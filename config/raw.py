@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
 from stride.config.fields import algorithms, check_algorithm, check_key, every_key, hints, is_field, members
+from stride.config.foreign import algorithm_advice
 from stride.config.plugins import registered
 from stride.config.schedule import (
     KINDS,
@@ -90,7 +91,8 @@ class EnvironmentFile:
         if not variant:
             raise UserError(f"{self.env_id!r} needs a variant: {names}")
         if variant not in self.variants:
-            raise UserError(f"{self.env_id} has no variant {variant!r} ({names}){nearest(variant, self.variants)}")
+            advice = algorithm_advice(variant, self.variants) or nearest(variant, self.variants)
+            raise UserError(f"{self.env_id} has no variant {variant!r} ({names}){advice}")
         return variant
 
     def chain(self, variant: str) -> list[str]:

@@ -194,6 +194,12 @@ def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None
         raise UserError(f"{complaint}: {reason}; val/ and train/ are measured on the way")
     if stage == "val" and interval is None:
         raise UserError(f"{complaint}: eval_freq_epochs is null")
+    if stage == "val" and config.eval_freq_steps:
+        warmup_steps = config.eval_warmup_epochs * config.epoch_iterations * config.iteration_steps
+        steps = (warmup_steps // config.eval_freq_steps + 1) * config.eval_freq_steps
+        if steps > targets[0]:
+            keys = "(eval_freq_steps, eval_warmup_epochs)"
+            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
     if stage == "val" and isinstance(interval, int):
         epoch = (config.eval_warmup_epochs // interval + 1) * interval
         steps = epoch * config.epoch_iterations * config.iteration_steps

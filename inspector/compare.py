@@ -166,7 +166,7 @@ def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
     count = rows.shape[1]
     if count < SURE:
         return rows.min(1).tolist(), rows.max(1).tolist()
-    drawn = np.sort(rows[:, np.random.default_rng(0).integers(0, count, (RESAMPLES, count))], -1)
+    drawn = np.sort(np.sort(rows)[:, np.random.default_rng(0).integers(0, count, (RESAMPLES, count))], -1)
     means = drawn[..., count // 4 : count - count // 4].mean(-1)
     low, high = np.quantile(means, [0.025, 0.975], 1).tolist()
     return low, high

@@ -11,7 +11,7 @@ from stride.report.ledger.plot import letters
 from stride.report.ledger.table import aligned
 from stride.utils.places import TRAIN
 from stride.utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
-from stride.utils.typography import plain
+from stride.utils.typography import mean_text, plain
 
 RUN = "run"  # head of the column that is the widest
 LEFT_ALIGNED = {"", "variant", "verdict", RUN}  # columns of text
@@ -147,4 +147,4 @@ def _statistics(values: Sequence[float]) -> tuple[str, str, str]:
     if len(values) >= FEWEST:
         low, high = interval(values)
         limits = f"{low:.2f} .. {high:.2f}"
-    return f"{mean:.2f} ± {deviation:.2f}", f"{iqm(values):.2f}", limits
+    return mean_text(mean, deviation, len(values)), f"{iqm(values):.2f}", limits

@@ -24,6 +24,7 @@ from stride.runstore.seed_group import Standing, find_group, folder_of, read_pla
 from stride.utils.curve import Band, Point
 from stride.utils.places import spelled
 from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
+from stride.utils.typography import mean_text
 from stride.utils.user_error import UserError, one_line
 
 GRID_POINTS = 120  # at which the curves of a group are compared
@@ -270,7 +271,7 @@ def together(group: Group) -> str:
 def middle(means: Sequence[float]) -> str:
     """Mean with its deviation and interquartile mean, with its 95 % interval where there are enough for one."""
     mean, deviation = mean_and_deviation(means)
-    text = f"mean {mean:.2f} ± {deviation:.2f}, IQM {iqm(means):.2f}"
+    text = f"mean {mean_text(mean, deviation, len(means))}, IQM {iqm(means):.2f}"
     if len(means) < FEWEST:
         return text
     low, high = interval(means)

@@ -6,7 +6,7 @@ Evaluations repeat one set of worlds, so that they compare weights and not luck;
 import logging
 import math
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -102,9 +102,7 @@ class Evaluate(Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         config, iteration = self.config, agent.progress["iterations"]
-        if self._every is None:
-            self._every = cadence(config, agent.collector.envs.time_limit)
-        if not is_due(iteration, self._every, config.eval_warmup_epochs * config.epoch_iterations):
+        if not self._is_due(agent):
             return
         row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes), config.eval_episodes)
         self._iteration = iteration
@@ -114,6 +112,16 @@ class Evaluate(Callback):
         if self.best > float("-inf"):
             row["val/roll/ep_rew/best"] = self.best
         agent.metrics.set(row)
+
+    def _is_due(self, agent: Agent) -> bool:
+        config, iteration = self.config, agent.progress["iterations"]
+        warmup = config.eval_warmup_epochs * config.epoch_iterations
+        if config.eval_freq_steps:
+            steps, every = agent.progress["env_steps"], config.eval_freq_steps
+            return iteration > warmup and steps // every > (steps - config.iteration_steps) // every
+        if self._every is None:
+            self._every = cadence(config, agent.collector.envs.time_limit)
+        return is_due(iteration, self._every, warmup)
 
     def evaluated(self, agent: Agent) -> bool:
         """Whether the present weights were evaluated: `mean` is theirs, NaN where an episode did not end."""
@@ -141,10 +149,11 @@ class Evaluate(Callback):
         collector = Collector(self._worlds[count], policy, seed, purpose, greedy=config.eval_deterministic)
         self.playing = "evaluation" if purpose == EVALUATE else "test"
         try:
+            deadline = math.inf if config.eval_timeout_seconds is None else monotonic() + config.eval_timeout_seconds
             if agent is None:  # nobody trains
-                played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
+                played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off", deadline)
             else:
-                played = agent.engine.episodes.play(agent, collector, episodes, config.eval_max_steps)
+                played = agent.engine.episodes.play(agent, collector, episodes, config.eval_max_steps, deadline)
         except NonFiniteError as error:
             name = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
             line = f"{config.env_id}: {error} in the {name}; nothing of it counts"
@@ -154,21 +163,22 @@ class Evaluate(Callback):
             played = EpisodeResults([], [])
         else:
             if len(played.returns) < episodes:
-                self._report_part(purpose, f"{len(played.returns)} of {episodes} episodes")
+                limit = "eval_max_steps" if monotonic() < deadline else "eval_timeout_seconds"
+                self._report_part(purpose, f"{len(played.returns)} of {episodes} episodes", limit)
         finally:
             self.playing = ""
         if agent is not None:
             agent.seconds["evaluate"] += perf_counter() - start
         return played
 
-    def _report_part(self, purpose: int, part: str) -> None:
-        """Log that it does not count; of evaluations once, however many there are."""
-        line = f"only {part} ended within eval_max_steps ({self.config.eval_max_steps})"
+    def _report_part(self, purpose: int, part: str, limit: str) -> None:
+        """Log that it does not count; of evaluations once, however many there are. `limit`: the key that ended it."""
+        line = f"only {part} ended within {limit} ({vars(self.config)[limit]:g})"
         if purpose == TEST:
             log.info(f"{line}: this test decides nothing")
         elif not self._warned:
             self._warned = True
-            log.info(f"{line}: this evaluation has no score, nor has any other like it; raise eval_max_steps")
+            log.info(f"{line}: this evaluation has no score, nor has any other like it; raise {limit}")
 
     def close(self) -> None:
         for worlds in self._worlds.values():

@@ -27,10 +27,14 @@ def threshold(setting: bool | float, goal: float | None) -> float | None:
 
 
 def ignored_thresholds(config: Config, goal: float | None) -> list[str]:
-    """A line for each threshold that is set and can never be reached: none is ignored silently."""
+    """A line for each key that will have no effect, or not the same on every machine: none is ignored silently."""
     lines = []
     if config.eval_freq_epochs is None and threshold(config.early_stop_on_eval_threshold, goal) is not None:
         lines.append(f"evaluation is off (eval_freq_epochs: null): the goal of {goal:g} does not stop this run early")
+    if config.eval_freq_epochs is None and goal is None and config.test_episodes:
+        lines.append("evaluation is off and no goal is known (spec.goal): the final weights are not tested")
+    if config.eval_timeout_seconds is not None:
+        lines.append("eval_timeout_seconds: which evaluations have a score depends on the machine, so may this run")
     if config.early_stop_on_train_threshold is True and goal is None:
         lines.append("early_stop_on_train_threshold is true, but no goal is known (spec.goal): it stops nothing")
     return lines

@@ -27,8 +27,8 @@ def interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a statistic; the same values and seed give the same interval."""
-    values = np.asarray(x, np.float64).reshape(-1)
+    """Percentile bootstrap interval of a statistic; the same values, in any order, and seed give the same interval."""
+    values = np.sort(np.asarray(x, np.float64).reshape(-1))
     if not values.size:
         raise ValueError("an interval of no values")
     picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
@@ -41,7 +41,7 @@ def difference_interval(x: ArrayLike, y: ArrayLike, resamples: int = 2000, seed:
     """Percentile bootstrap interval (95 %) of how much larger the interquartile mean of x is than that of y."""
     generator = np.random.default_rng(seed)
     means = []  # of x, then of y: one for each resample
-    for values in (np.asarray(x, np.float64).reshape(-1), np.asarray(y, np.float64).reshape(-1)):
+    for values in (np.sort(np.asarray(x, np.float64).reshape(-1)), np.sort(np.asarray(y, np.float64).reshape(-1))):
         picks = generator.integers(0, values.size, (resamples, values.size))
         means.append(np.array([iqm(values[pick]) for pick in picks]))
     low, high = np.quantile(means[0] - means[1], (0.025, 0.975))

@@ -36,6 +36,11 @@ def optional(value: Any, style: Callable[[Any], str]) -> str:
     return "" if value is None else style(value)
 
 
+def mean_text(mean: float, deviation: float, count: int) -> str:
+    """`483.00 ± 12.30`; of one value the value alone, which has no deviation."""
+    return f"{mean:.2f} ± {deviation:.2f}" if count > 1 else f"{mean:.2f}"
+
+
 def duration(seconds: float) -> str:
     """0:27, 12:03, 1:02:03, 2d 03:04:05."""
     if not math.isfinite(seconds):

@@ -1,6 +1,7 @@
 """A policy meets worlds. One collector plays for training (into a memory), another for evaluation (without one)."""
 
 import math
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -235,25 +236,27 @@ class Collector:
         return self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
 
     @torch.inference_mode()
-    def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> EpisodeResults:
+    def play(
+        self, count: int, max_steps: int | None = None, guarded: bool = True, deadline: float = math.inf
+    ) -> EpisodeResults:
         """`count` complete episodes, shared out over the worlds (`episodes_per_world`).
 
         For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
-        Worlds that are done go on without being counted. After `max_steps` steps per world unfinished episodes are
-        dropped, so there may be fewer than `count`.
+        Worlds that are done go on without being counted. After `max_steps` steps per world, and once time.monotonic()
+        is past the deadline, unfinished episodes are dropped, so there may be fewer than `count`.
         NonFiniteError where `guarded` and what would count is non-finite.
         """
         episode_tally = EpisodeTally(count, self.envs.num_envs)
         step_limit = math.inf if max_steps is None else max_steps
         play_steps = self._play_watched if self.looks == 1 else self._play_unwatched
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
-            play_steps(episode_tally, step_limit, guarded)
+            play_steps(episode_tally, step_limit, guarded, deadline)
         return episode_tally.results()
 
-    def _play_watched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
+    def _play_watched(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
         """The host looks at every step."""
         obs_views = float_views(self.obs) if guarded else []  # the collector's own: written in place
-        while tally.missing and tally.steps < limit:
+        while tally.missing and tally.steps < limit and time.monotonic() < deadline:
             if may_be_non_finite(obs_views):
                 tally.check("observation", self.obs)
             policy_act = self._act(self.noise(1)[0])
@@ -266,9 +269,9 @@ class Collector:
             if ended_worlds := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
                 tally.add(ended_worlds, step.episode_return, step.episode_length, step.final_obs if guarded else None)
 
-    def _play_unwatched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
+    def _play_unwatched(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
         """The host looks once in `looks` steps; steps after the last episode that counts are dropped."""
-        while tally.missing and tally.steps < limit:
+        while tally.missing and tally.steps < limit and time.monotonic() < deadline:
             steps = int(min(self.looks, limit - tally.steps))
             table = tree_map(lambda *rows: torch.stack(rows), *(self._counted_step(guarded) for _ in range(steps)))
             non_finite, wrong_actions, table = _fetch(table, self.envs.wrong)

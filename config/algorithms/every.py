@@ -116,6 +116,8 @@ class Config:
     # Evaluation
     eval_freq_epochs: int | Literal["auto"] | None = "auto"
     """Epochs between evaluations; auto = 10 to 40 a run, by how long their episodes may be; null or 0 = off."""
+    eval_freq_steps: int | None = None
+    """Evaluates at the first iteration at or past every so many env steps, instead of eval_freq_epochs."""
     eval_warmup_epochs: int = 0
     """The first evaluation is the first of the cadence strictly after this epoch."""
     eval_episodes: int = 10
@@ -124,6 +126,8 @@ class Config:
     """Takes the most likely action instead of sampling."""
     eval_max_steps: int | None = None
     """Gives an evaluation or test up after this many steps of each environment: then it has no score; null = never."""
+    eval_timeout_seconds: float | None = None
+    """Gives an evaluation or test up after this time: then it has no score, and bits depend on it; null = never."""
     test_episodes: int = 100
     """Fresh episodes of the final weights: once all have ended their mean decides on the goal; 0 = none, not tested."""
 

@@ -64,7 +64,8 @@ def _variant_row(variant: str, settings: str, members: Briefs) -> Row:
     return {
         "run": variant, "settings": settings, "runs": len(members),
         "solved": sum(run_brief.result == "solved" for run_brief in members),
-        "test_episodes": min((run_brief.episodes for run_brief in members), default=0), "mean": mean, "std": deviation,
+        "test_episodes": min((run_brief.episodes for run_brief in members), default=0), "mean": mean,
+        "std": deviation if len(tests) > 1 else None,
         "iqm": iqm(tests) if tests else None, "low": low, "high": high,
         "steps": median(run_brief.tail.steps for run_brief in members) if members else None,
         "took": median(seconds) if seconds else None,
@@ -107,7 +108,8 @@ def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
 def _latex_cell(column_name: str, table_row: Row, by: str) -> str:
     value = table_row[column_name]
     if by == "variant" and column_name == "mean":
-        return rf"${table_row['mean']:.1f} \pm {table_row['std']:.1f}$"
+        deviation = "" if table_row["std"] is None else rf" \pm {table_row['std']:.1f}"
+        return f"${table_row['mean']:.1f}{deviation}$"
     if by == "variant" and column_name == "solved" and value:
         return f"{value}{few([int(table_row['test_episodes'] or 0)])}"
     if by == "variant" and column_name == "low":

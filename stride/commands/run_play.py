@@ -40,6 +40,7 @@ from stride.runstore import run_files
 from stride.runstore.run_facts import finite, mapping
 from stride.runstore.select import group_selectors
 from stride.utils.statistics import mean_and_deviation
+from stride.utils.typography import mean_text
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
 
@@ -106,7 +107,7 @@ def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say
     torch.set_num_threads(loaded.config.torch_threads)
     returns = [episode.episode_return for episode in count(loaded, arguments)]
     mean, deviation = mean_and_deviation(returns)
-    say(f"seed {seed.seed}: {loaded.checkpoint} of {seed.run.id}  {mean:.2f} ± {deviation:.2f}")
+    say(f"seed {seed.seed}: {loaded.checkpoint} of {seed.run.id}  {mean_text(mean, deviation, len(returns))}")
     return seed.played(mean, deviation, arguments.episodes, goal)
 
 
@@ -237,7 +238,8 @@ def goal_here(loaded: LoadedRun) -> float | None:
 def sentence(summary: dict[str, Any]) -> str:
     episode_count = summary["episodes"]
     played = f"{episode_count} episode{'s' if episode_count > 1 else ''}"
-    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {played}: {goal_words(summary)}"
+    mean = mean_text(summary["mean_return"], summary["std_return"], episode_count)
+    return f"mean {mean} over {played}: {goal_words(summary)}"
 
 
 def goal_words(summary: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from stride.commands.train_values import (
 from stride.commands.usage import OneLineParser, add_project
 from stride.config.checks import check, nearest_sizes, refuse
 from stride.config.extras import LOCAL, check_machines
+from stride.config.foreign import flag_advice
 from stride.config.general import Look, is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id
 from stride.config.plugins import trusting
@@ -222,7 +223,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
     # intermixed: flags may stand between the words
     parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
     if unknown:
-        raise UserError(f"unknown flag {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+        advice = flag_advice(unknown[0]) or nearest(unknown[0], flags)
+        raise UserError(f"unknown flag {unknown[0]!r}{advice}; --help shows the flags")
     config_ids = [parsed.config_id] if parsed.config_id else []
     config_ids += [word for word in parsed.words if "=" not in word]
     overrides = [word for word in parsed.words if "=" in word] + tracker

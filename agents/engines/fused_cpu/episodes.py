@@ -3,6 +3,8 @@
 Weights and statistics are copied in as they are: training's own memory is neither read by kernels here nor written.
 """
 
+import math
+import time
 from typing import Any
 
 import numba
@@ -41,7 +43,9 @@ class FusedEpisodes:
         self._binding = binding
         self._actors: dict[bool, EpisodeActor] = {}  # by whether it is greedy
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
+    def play(
+        self, learner: Learner, collector: Collector, count: int, max_steps: int | None, deadline: float = math.inf
+    ) -> EpisodeResults:
         greedy = collector.greedy
         compiled = isinstance(collector.envs, NumbaEnv) and collector.policy is learner.policy
         if compiled and (greedy or not leaves(collector.carry)):  # only draws are carried
@@ -50,8 +54,8 @@ class FusedEpisodes:
                 self._actors[greedy] = EpisodeActor(bound, greedy)
             actor = self._actors[greedy]
             if actor.renew():
-                return actor.play(collector, count, max_steps)
-        return EagerEpisodes().play(learner, collector, count, max_steps)
+                return actor.play(collector, count, max_steps, deadline)
+        return EagerEpisodes().play(learner, collector, count, max_steps, deadline)
 
 
 class EpisodeActor:
@@ -82,7 +86,9 @@ class EpisodeActor:
         nets.turn(self.frame.address, 0, 0, 1)
         return True
 
-    def play(self, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
+    def play(
+        self, collector: Collector, count: int, max_steps: int | None, deadline: float = math.inf
+    ) -> EpisodeResults:
         """Collector.play, of worlds that have just begun."""
         envs, fields, workers = collector.envs, self.frame.fields, self.bound.workers
         assert isinstance(envs, NumbaEnv)
@@ -97,6 +103,8 @@ class EpisodeActor:
             most = min(most, MOST_STEPS)
         step = 0
         while int(tally.done.sum()) < count and (max_steps is None or step < max_steps):
+            if time.monotonic() >= deadline:
+                break
             fields.begin, fields.end = step, step + most if max_steps is None else min(step + most, max_steps)
             if match.sampled:
                 noise = torch.cat([collector.noise(1) for _ in range(step, fields.end)])

@@ -1,0 +1,66 @@
+"""Names of Stable-Baselines3, rl-zoo, CleanRL and of older Gymnasium, and what to write here instead."""
+
+import re
+from collections.abc import Collection
+
+KEYS = {  # names of keys in other frameworks -> the key here
+    "learning_rate": "policy_lr", "lr": "policy_lr", "total_timesteps": "max_timesteps", "n_timesteps": "max_timesteps",
+    "max_env_steps": "max_timesteps", "num_envs": "n_envs", "num_steps": "n_steps", "clip_coef": "clip_range",
+    "update_epochs": "n_epochs", "net_arch": "hidden_dims", "reward_threshold": "spec.goal", "goal": "spec.goal",
+    "threshold_solved": "spec.goal", "normalize_advantage": "normalize_advantages",
+    "target_update_interval": "target_freq", "target_network_frequency": "target_freq",
+    "exploration_fraction": "epsilon_schedule_end", "exploration_initial_eps": "epsilon_schedule_start_value",
+    "exploration_final_eps": "epsilon_schedule_end_value", "start_e": "epsilon_schedule_start_value",
+    "end_e": "epsilon_schedule_end_value", "tensorboard_log": "logger", "loggers": "logger",
+    "vec_normalize": "normalize_obs", "activation_fn": "activation", "torch_threads": "threads",
+    "total_steps": "max_timesteps",
+    "eval_freq": "eval_freq_steps", "n_eval_episodes": "eval_episodes", "timeout_seconds": "eval_timeout_seconds",
+}  # fmt: skip
+INSTEAD = {  # keys and flags that are no key here -> what to write
+    "verbose": "-q prints one line only", "env": "the environment is the first word, as in CartPole-v1:ppo",
+    "env_id": "the environment is the first word, as in CartPole-v1:ppo",
+    "algo": "the algorithm stands behind the environment, as in CartPole-v1:ppo", "track": "write logger=[wandb]",
+    "wandb_project_name": "write project_id=NAME", "tensorboard_log": "write logger=[tensorboard]",
+    "cuda": "write device=cuda", "torch_deterministic": "runs on the CPU are deterministic as they are",
+    "capture_video": "write video_freq_epochs=10", "eval_freq": "write eval_freq_steps=10000",
+    "save_freq": "write checkpoint_freq_epochs=10", "optimize": "stride sweep searches settings",
+    "n_trials": "stride sweep searches settings", "trained_agent": "--resume goes on with a run",
+    "learning_rate": "write policy_lr=3e-4", "total_timesteps": "write max_timesteps=1e5",
+    "n_timesteps": "write max_timesteps=1e5", "num_envs": "write n_envs=8", "hyperparams": "write KEY=VALUE",
+}  # fmt: skip
+NEAREST_ALGORITHM = {  # algorithms that are not here -> the one that is nearest
+    "a2c": "ppo", "trpo": "ppo", "ppo2": "ppo", "impala": "ppo", "appo": "ppo", "ddpg": "sac", "td3": "sac",
+    "tqc": "sac", "crossq": "sac", "redq": "sac", "ddqn": "dqn", "qrdqn": "dqn", "c51": "dqn", "rainbow": "dqn",
+    "iqn": "dqn", "dreamerv3": "dreamer", "dreamerv2": "dreamer", "muzero": "dreamer", "vpg": "reinforce",
+    "qlearning": "q_learning",
+}  # fmt: skip
+OLD_ATARI = re.compile(r"(?:ALE/)?([A-Z][A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)-v\d")
+
+
+def key_advice(key: str) -> str:
+    """`; it is called policy_lr here` for a key of another framework; "" where it is none."""
+    name = key.lower().replace("-", "_")
+    if name in KEYS:
+        return f"; it is called {KEYS[name]} here"
+    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
+
+
+def flag_advice(flag: str) -> str:
+    """`; write logger=[wandb]` for a flag of another framework's command line; "" where it is none."""
+    name = flag.lstrip("-").partition("=")[0].lower().replace("-", "_")
+    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
+
+
+def algorithm_advice(name: str, offered: Collection[str]) -> str:
+    """`; there is no TD3 here, sac is the nearest`; "" for a name that is no other algorithm's."""
+    nearest_name = NEAREST_ALGORITHM.get(name.lower())
+    if nearest_name is None:
+        return ""
+    advice = f"; there is no {name.upper()} here"
+    return f"{advice}, {nearest_name} is the nearest" if nearest_name in offered else advice
+
+
+def atari_id(env_id: str) -> str:
+    """ALE/Pong-v5 for PongNoFrameskip-v4 and the like; "" for any other id."""
+    match = OLD_ATARI.fullmatch(env_id)
+    return f"ALE/{match[1]}-v5" if match else ""

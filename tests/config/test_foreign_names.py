@@ -1,0 +1,36 @@
+"""Names of other frameworks are answered with what to write here."""
+
+import pytest
+
+from stride.commands import train
+from stride.config.fields import known_keys
+from stride.config.foreign import KEYS, NEAREST_ALGORITHM
+from stride.config.schema import ALGORITHMS
+from stride.utils.user_error import UserError
+
+LINES = {
+    "CartPole-v1:dqn target_update_interval=5": "called target_freq here",
+    "CartPole-v1:dqn exploration_fraction=0.1": "called epsilon_schedule_end here",
+    "CartPole-v1:ppo learning-rate=1e-3": "called policy_lr here",
+    "CartPole-v1:ppo verbose=1": "-q",
+    "CartPole-v1:ppo env=x": "CartPole-v1:ppo",
+    "CartPole-v1:ppo --track": r"logger=\[wandb\]",
+    "--algo ppo --env CartPole-v1": "CartPole-v1:ppo",
+    "CartPole-v1:td3": "there is no TD3 here",
+    "CartPole-v1:a2c": "there is no A2C here, ppo is the nearest",
+    "PongNoFrameskip-v4:ppo": "called ALE/Pong-v5 here",
+    "Pong-v5:ppo": "did you mean ALE/Pong-v5",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_foreign_name_is_answered_with_the_one_here(line):
+    with pytest.raises(UserError, match=LINES[line]):
+        train.main(line.split())
+
+
+def test_what_is_offered_exists():
+    keys = {key for algo_id in ALGORITHMS for key in known_keys(algo_id)}
+    assert {name for name in KEYS.values() if name != "spec.goal"} <= keys
+    assert not keys & {*KEYS}
+    assert {*NEAREST_ALGORITHM.values()} <= {*ALGORITHMS}
