@@ -16,6 +16,7 @@ from stride.runstore.run_index import look_at
 from stride.runstore.run_query import FIELDS, SHOWN
 from stride.utils.curve import Point, lines_svg
 from stride.utils.typography import optional
+from stride.utils.user_error import UserError, nearest
 
 MOST_KEYS = 12  # that differ and are shown
 HEIGHT, WIDEST = 14, 120
@@ -28,7 +29,7 @@ Facts = Mapping[str, Any]  # of config.json
 
 def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     """A table with a column for each run, then the curves."""
-    metric_names = _full_names(metrics)
+    metric_names = _full_names(metrics, runs)
     marks = letters(len(runs))
     briefs = [look_at(run.path) for run in runs]
     last_values = [MetricsTable(run.metrics_csv).last() for run in runs]
@@ -45,8 +46,8 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     text_lines += ["", *aligned(["", *marks], table_rows, {""})]
     if len(different) > MOST_KEYS:
         text_lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json tells them")
-    count = f"{len(different)} keys of their configs differ"
-    text_lines += ["", count if different else "their configs differ in nothing but the seed"]
+    counts = {0: "their configs differ in nothing but the seed", 1: "1 key of their configs differs"}
+    text_lines += ["", counts.get(len(different), f"{len(different)} keys of their configs differ")]
     curves = {run.id: curve(run, metric_names) for run in runs[: len(MARKS)]}
     drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
     if drawing:
@@ -56,7 +57,7 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
 
 def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
     """An object for programs."""
-    metric_names = _full_names(metrics)
+    metric_names = _full_names(metrics, runs)
     objects = []
     for run in runs:
         run_brief = look_at(run.path)
@@ -68,7 +69,7 @@ def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
 
 def write_picture(runs: Runs, metrics: Names, file: str) -> None:
     """Write the curves of the first of these metrics, else of the return, as SVG."""
-    metric_names = _full_names(metrics)
+    metric_names = _full_names(metrics, runs)
     marked_runs = zip(letters(len(runs)), runs, strict=True)
     curves = {f"{letter} {run.id[-24:]}": curve(run, metric_names) for letter, run in marked_runs}
     write_output(
@@ -98,8 +99,14 @@ def curve(run: RunDir, metrics: Names = ()) -> list[Point]:
     return []
 
 
-def _full_names(metrics: Names) -> list[str]:
-    return [find_metric(column_name).name for column_name in metrics]
+def _full_names(metrics: Names, runs: Runs) -> list[str]:
+    """The metrics by their full names; UserError for one that none of the runs has."""
+    metric_names = [find_metric(column_name).name for column_name in metrics]
+    measured = {name for run in runs for name in MetricsTable(run.metrics_csv).last()} if metric_names else set()
+    for metric_name in metric_names:
+        if metric_name not in measured:
+            raise UserError(f"none of these runs has {metric_name}{nearest(metric_name, measured)}")
+    return metric_names
 
 
 def _common_goal(runs: Runs, metrics: Names) -> float | None:

@@ -1,7 +1,10 @@
 """A metric as config/metrics.yaml describes it: its meaning, when it is alarming and what to try then."""
 
 from stride.config.metrics import KEY, Metric, load_metrics
+from stride.runstore.metrics_table import VAL
 from stride.utils.user_error import UserError, nearest
+
+RETURN = ("return", "reward", "ep_rew", "score")  # as people call the return of evaluations
 
 
 def explained(name: str) -> list[str]:
@@ -45,6 +48,7 @@ def explained_data(name: str) -> list[dict[str, object]]:
 def find_metric(name: str) -> Metric:
     """A metric by its name, or by an end of it that no other has; UserError with the nearest."""
     metrics = load_metrics()
+    name = VAL if name in RETURN else name
     if name in metrics:
         return metrics[name]
     matches = [full_name for full_name in metrics if full_name.endswith(f"/{name}")]
