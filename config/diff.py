@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ PLAIN = re.compile(r"[A-Za-z_][\w.-]*")  # names that it reads as keys of a mapp
 RESERVED = {"true", "false", "null", "inf", "nan"}
 Plain = Mapping[str, Any]  # a config as to_plain returns it
 
+BOLD = ", bold what was changed for this run"
 # what a state was made for: with another value it would not fit, or would silently mean something else
 FIXED = frozenset((
     "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
@@ -130,6 +131,29 @@ def differing_rows(info: Mapping[str, object]) -> list[tuple[str, str, str]]:
     for key, value in differing(plain).items():
         differing_keys.append((key, written(value), written(usual[key]) if key in usual else ""))
     return differing_keys
+
+
+def changes_between(base: Plain, plain: Plain) -> list[str]:
+    """The overrides that make the second config of the first, as they are typed: ["policy_lr=0.001"]; seeds do not
+    count."""
+    return [text for text in _overrides("", base, plain) if not text.startswith("seed=")]
+
+
+def merged_changes(*lists: Sequence[str]) -> list[str]:
+    """The overrides of all lists; of two for one key the later."""
+    by_key = {text.partition("=")[0]: text for texts in lists for text in texts}
+    return [*by_key.values()]
+
+
+def changed_keys(info: Mapping[str, Any]) -> set[str]:
+    """The keys of a run's config that were changed for it, those within mappings by their first name."""
+    return {re.split("[.=]", text)[0] for text in info.get("changes", [])}
+
+
+def settings_rows(settings: Plain, changed: Collection[str]) -> list[tuple[str, str]]:
+    """Rows of a table in Markdown, (key, value) each; those of changed keys are bold."""
+    rows = [(key, f"`{key}`", f"`{written(value)}`") for key, value in settings.items()]
+    return [(f"**{name}**", f"**{value}**") if key in changed else (name, value) for key, name, value in rows]
 
 
 def command_of(config: Config) -> str:

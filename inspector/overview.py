@@ -1,6 +1,6 @@
 """One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
 
-from stride.config.diff import differing_rows
+from stride.config.diff import changed_keys, differing_rows
 from stride.config.metrics import load_metrics, metric_of
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
@@ -121,7 +121,12 @@ def configured(run_facts: RunFacts) -> Markup:
         table_rows = differing_rows(run_facts.facts)
     except UserError as error:
         return card("Config", note(str(error)))
-    return card("Different from the defaults", table(("key", "value", "default"), table_rows, "pairs"))
+    changed = changed_keys(run_facts.facts)
+    rows: list[tuple[object, ...]] = []
+    for key, value, default in table_rows:
+        rows.append((tag("b", key), tag("b", value), default) if key in changed else (key, value, default))
+    remark = [note("bold: changed for this run")] if changed else []
+    return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"), *remark)
 
 
 def environment(run_facts: RunFacts) -> Markup:

@@ -104,7 +104,7 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
     goal = f"goal {goal_text(run_brief.goal)}" if run_brief.goal is not None else ""
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare {run_brief.id}")),
-        tag("td", tag("button", brief_text(run_brief.variant), class_="link", type="button"), why),
+        tag("td", _name(run_brief), why),
         tag("td", badge(run_brief.status)),
         tag("td", verdict_badge(run_brief.verdict), title=goal),
         _started(run_brief.started),
@@ -122,11 +122,20 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
     return tag("tr", *cells, data_run=run_brief.id, **attributes)
 
 
+def _name(run_brief: Brief, changes: str | None = None) -> Markup:
+    """The variant, and below it what was changed of it."""
+    text = run_brief.changes if changes is None else changes
+    below = tag("div", brief_text(text), class_="changes", title=text) if text else ""
+    return join([tag("button", brief_text(run_brief.variant), class_="link", type="button"), below])
+
+
 def _group_row(members: Sequence[Brief]) -> Markup:
     """Seeds of a command as one row, with the middle of their numbers."""
     first = members[0]
     count = len(members)
     title = f"interquartile mean of {count} runs"
+    is_search = len({run_brief.changes for run_brief in members}) > 1
+    name = _name(first, "" if is_search else first.changes)
 
     def middle_cell(column_key: str, style: Callable[[float], str]) -> Markup:
         value = middle([FIELDS[column_key](run_brief) for run_brief in members])
@@ -142,7 +151,7 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare all of {first.group}")),
-        tag("td", fold, tag("button", brief_text(first.variant), class_="link", type="button"), f" {count} seeds"),
+        tag("td", fold, name, f" {count} {'trials' if is_search else 'seeds'}"),
         tag("td", *statuses),
         tag("td", *verdicts),
         _started(last_start or None),

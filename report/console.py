@@ -250,6 +250,7 @@ def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
     header_lines = [
         ("goal", goal_text(header.goal, None if is_budget_printed else header.max_timesteps)),
         ("agent", agent_text(header.algo_id, header.seed)),
+        ("changed", header.changes),
         ("general", header.settings),
         ("engine", f"{header.engine}{_reason(header.engine_why)}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{_reason(header.threads_why)}"),

@@ -6,9 +6,9 @@ Command, versions and host are read from the run's config.json; nothing is measu
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from stride.config.diff import differing, written
+from stride.config.diff import BOLD, changed_keys, differing, settings_rows
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, load_metrics
 from stride.config.schema import Config
@@ -55,6 +55,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first."""
     facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
+    bold = BOLD if facts.get("changes") else ""
     run_files.make_folder(run.logs)
     # the curve before the page that links to it: whoever sees the page sees a curve
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
@@ -74,8 +75,8 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "## Next",
         _commands(run, facts, outcome),
         "## Config",
-        f"Different from the defaults of {config.algo_id}; all keys are in config.json.",
-        _config_table(config),
+        f"Different from the defaults of {config.algo_id}{bold}; all keys are in config.json.",
+        _config_table(config, changed_keys(facts)),
         "## Where it ran",
         markdown_table(("what", "value"), _environment(facts)),
     ]
@@ -151,10 +152,10 @@ def _commands(run: RunDir, facts: Facts, outcome: Outcome) -> str:
     ])  # fmt: skip
 
 
-def _config_table(config: Config) -> str:
-    """The settings that are not defaults, as they are typed."""
+def _config_table(config: Config, changed: Collection[str]) -> str:
+    """The settings that are not defaults, as they are typed; bold those that were changed for this run."""
     settings = differing(to_plain(config))
-    return markdown_table(("key", "value"), [(f"`{key}`", f"`{written(value)}`") for key, value in settings.items()])
+    return markdown_table(("key", "value"), settings_rows(settings, changed))
 
 
 def _environment(facts: Facts) -> list[tuple[str, str]]:

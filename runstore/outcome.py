@@ -40,6 +40,7 @@ class Header:
     workers: int = 0  # processes that step the worlds, 0: none but the training's own
     workers_why: str = ""  # "" where nobody asks
     settings: str = ""  # where they come from, "" where they are this environment's own
+    changes: str = ""  # the overrides by which the config differs from the variant's, "" where by none
     plateau: str = ""  # what a metric that gets no better does, "" where nothing
 
 

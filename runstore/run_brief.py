@@ -110,6 +110,8 @@ class Brief(NamedTuple):
     """of the program that trained it"""
     settings: str = ""
     """twelve digits that two runs share where their configs differ in nothing but the seed"""
+    changes: str = ""
+    """the overrides by which its config differs from the variant's: `policy_lr=0.001 gamma=0.9`"""
     labels: Labels = Labels()
     episodes: int = 0
     """of its test that ended"""
@@ -179,6 +181,7 @@ def head_of(folder: Path) -> Brief:
         env=str(facts.get("env_id", "")),
         commit=str(facts.get("git_hash", "")),
         settings=settings_of(facts),
+        changes=" ".join(facts.get("changes", [])),
         episodes=episodes_of(outcome),
         budget=budget_of(mapping(facts.get("config"))),
         standing=str(facts.get("status", "?")),
@@ -236,7 +239,8 @@ LINE = {
     "last": f"ANY CHECK (typeof(last) IN ('real', 'null') OR last = '{NAN}')", "tail_fault": TEXT, "seconds": NUMBER,
     "evaluated": WHOLE, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
     "seed": WHOLE_OR_NOTHING, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
-    "commit": TEXT, "settings": TEXT, "tags": TEXT, "note": TEXT, "episodes": WHOLE, "budget": WHOLE, "standing": TEXT,
+    "commit": TEXT, "settings": TEXT, "changes": TEXT, "tags": TEXT, "note": TEXT, "episodes": WHOLE, "budget": WHOLE,
+    "standing": TEXT,
 }  # fmt: skip
 COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **BEHIND, **LINE}
 NAMES = ", ".join(f"[{name}]" for name in COLUMNS)

@@ -22,6 +22,7 @@ ATTRIBUTES = {
     "seed": "seed", "steps": "tail.steps", "speed": "speed", "last": "tail.last", "best": "tail.best", "test": "test",
     "test_episodes": "episodes", "group": "group", "id": "id", "env": "env", "goal": "goal", "score": "score",
     "tag": "labels.tag_text", "note": "labels.note", "commit": "commit", "settings": "settings",
+    "changes": "changes",
 }  # fmt: skip
 FIELDS: dict[str, Callable[[Brief], Value]] = {name: attrgetter(path) for name, path in ATTRIBUTES.items()}
 # shown to people, where programs get another word
@@ -35,7 +36,7 @@ IN_SQL = {
 # what a word is looked for in
 LOOKED_IN = "folded(id || ' ' || variant || ' ' || status || ' ' || result || ' ' || [group] || ' ' || reason || "
 LOOKED_IN += "' ' || tags)"
-WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings"}
+WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings", "changes"}
 EXACT = {"status", "result"}
 EQUAL = (":", "=")
 MOST_WORDS = 500  # characters of a line in the browser

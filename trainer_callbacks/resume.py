@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from stride.config.diff import ConfigChange, changes, unproven
+from stride.config.diff import ConfigChange, changes, merged_changes, unproven
 from stride.config.loader import from_plain, to_plain
 from stride.config.plugins import check_names, trust_in
 from stride.config.schema import Config
@@ -235,19 +235,22 @@ def provenance_once() -> dict[str, Any]:
     return {**_provenance(), "command": command()}
 
 
-def fork_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
+def fork_facts(resume: Resumption, facts: Mapping[str, Any]) -> dict[str, Any]:
     """config.json of a fork."""
     assert resume.checkpoint is not None
     parent = {"run": resume.source.id, "checkpoint": resume.checkpoint.stem, "env_steps": resume.env_steps}
-    return {**facts, "parent": parent, "changed": [list(change) for change in resume.changed]}
+    changes = merged_changes(resume.facts.get("changes", []), facts["changes"])
+    changed = [list(change) for change in resume.changed]
+    return {**facts, "parent": parent, "changed": changed, "changes": changes}
 
 
-def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
+def continued_facts(resume: Resumption, facts: Mapping[str, Any]) -> dict[str, Any]:
     """config.json of the run that goes on: its origin stays, this resume is listed; `facts` are as of a new run."""
     changed = [list(change) for change in resume.changed]
     entry = {**provenance_once(), "env_steps": resume.env_steps, "changed": changed}
     resumed = [*resume.facts.get("resumed", []), entry]
     settings = {key: facts[key] for key in (*RENEWED, *SETTINGS)}
+    settings["changes"] = merged_changes(resume.facts.get("changes", []), facts["changes"])
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 

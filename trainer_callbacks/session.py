@@ -56,6 +56,7 @@ class TrainingStart(NamedTuple):
     closing: bool = False  # only the end of the run is missing
     tests: int = 0  # that the run had, when it ended before
     lines: tuple[str, ...] = ()  # what a person should know of it
+    changes: str = ""  # the overrides by which the config differs from the variant's
 
 
 class Callbacks(NamedTuple):
@@ -103,7 +104,7 @@ def fit(
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     trainer = build_trainer(parts.in_order(others), **hardware(agent.device))
     try:
-        export.begin(header(config, agent, goal, run), config)
+        export.begin(header(config, agent, goal, run, start.changes), config)
         for line in (*start.lines, *ignored_thresholds(config, goal)):
             log.info(line)
         lost = train_and_test(trainer, agent, start.checkpoint, stop, parts.checkpoint)
@@ -240,7 +241,7 @@ def training_info(config: Config, agent: Agent) -> dict[str, Any]:
     }
 
 
-def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Header:
+def header(config: Config, agent: Agent, goal: float | None, run: RunDir, changes: str = "") -> Header:
     """The lines printed above a training, as data."""
     info = training_info(config, agent)
     choices = {name: info[name] for name in ("engine", "threads", "env_backend", "workers")}
@@ -257,6 +258,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         run_path=from_caller(run.path),
         plateau=config.plateau.words() if config.plateau else "",
         settings=config.description.removeprefix("general ") if is_general_config(config) else "",
+        changes=changes,
         **choices,
         **reasons,
     )

@@ -16,7 +16,8 @@ from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from stride.utils.typography import duration
 from stride.utils.user_error import UserError, printable
 
-COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")
+COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took",
+           "changes")  # fmt: skip
 LATEX_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
                  "<": r"\textless{}", ">": r"\textgreater{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"}}  # fmt: skip
 HEADS = {"run": "variant", "mean": "return", "iqm": "IQM", "low": r"95\,\% interval", "test": "test", "took": "time"}
@@ -61,8 +62,9 @@ def _variant_row(variant: str, settings: str, members: Briefs) -> Row:
     seconds = [run_brief.took for run_brief in members if run_brief.took is not None]
     mean, deviation = mean_and_deviation(tests) if tests else (None, None)
     low, high = interval(tests) if len(tests) >= FEWEST else (None, None)
+    changes = members[0].changes if members else ""
     return {
-        "run": variant, "settings": settings, "runs": len(members),
+        "run": f"{variant} {changes}".strip(), "settings": settings, "runs": len(members),
         "solved": sum(run_brief.result == "solved" for run_brief in members),
         "test_episodes": min((run_brief.episodes for run_brief in members), default=0), "mean": mean,
         "std": deviation if len(tests) > 1 else None,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stride.config.diff import differing_rows
+from stride.config.diff import changed_keys, differing_rows
 from stride.config.metrics import load_metrics
 from stride.report.ledger.compare import curve
 from stride.report.ledger.plot import overlay
@@ -76,8 +76,10 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"settings        {error}"
         return
     yield from ("", "settings that are not the algorithm's defaults")
+    changed = changed_keys(facts)
     for config_key, value, default in rows:
-        yield f"  {config_key}={value}" + (f"  (default {default})" if default else "")
+        remarks = ["changed for this run"] * (config_key in changed) + [f"default {default}"] * bool(default)
+        yield f"  {config_key}={value}" + (f"  ({', '.join(remarks)})" if remarks else "")
 
 
 def _last_values(run: RunDir) -> list[str]:

@@ -147,7 +147,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.require_goal:
         check_required(config, goal)
 
-    run, start = open_run(config, resumption, facts_of(config, agent, goal, arguments.group), stack)
+    run, start = open_run(config, resumption, facts_of(config, agent, goal, arguments), stack)
     start = start._replace(lines=opening_lines(arguments, config, resumption, failure, agent))
     if not run.foreign:
         remember_code_of(run, to_plain(config))
@@ -266,9 +266,10 @@ def check_required(config: Config, goal: float | None) -> None:
         raise UserError(f"--require-goal: test_episodes is 0, and {reason}")
 
 
-def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
+def facts_of(config: Config, agent: Agent, goal: float | None, arguments: Arguments) -> dict[str, Any]:
     """config.json of a run that begins now."""
-    info = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group, "goal": goal}
+    info: dict[str, Any] = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed}
+    info |= {"group": arguments.group, "goal": goal, "changes": arguments.changes(config)}
     info |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
     return {**info, "settings_sha256": settings_hash(info)}
 
@@ -285,9 +286,11 @@ def open_run(
     else:
         run = _new_run(config, resumption, info)
         stack.enter_context(locked(run.path))
+    changes = " ".join(run.facts()["changes"])
     if not resumption or not resumption.checkpoint:
-        return run, TrainingStart()
+        return run, TrainingStart(changes=changes)
     return run, TrainingStart(
+        changes=changes,
         checkpoint=run.checkpoints / resumption.checkpoint.name,
         env_steps=resumption.env_steps,
         exported=resumption.sidecar["exported"],

@@ -21,11 +21,12 @@ from stride.commands.train_values import (
 )
 from stride.commands.usage import OneLineParser, add_project
 from stride.config.checks import check, nearest_sizes, refuse
+from stride.config.diff import changes_between, merged_changes
 from stride.config.extras import LOCAL, check_machines
 from stride.config.foreign import flag_advice
 from stride.config.general import Look, is_general, load_general
-from stride.config.loader import load_config, load_file, parse_config_id
-from stride.config.plugins import trusting
+from stride.config.loader import load_config, load_file, parse_config_id, to_plain
+from stride.config.plugins import TooEarlyError, trusting
 from stride.config.schema import Config, RolloutConfig
 from stride.runstore.seed_group import check_group
 from stride.runstore.select import names_group
@@ -166,6 +167,14 @@ class Arguments:
                 raise
             return load_general(self.config_id, self.overrides, look)
         return load_config(env_id, variant, self.overrides)
+
+    def changes(self, config: Config) -> list[str]:
+        """The overrides by which the config differs from what its file says; of general settings, which depend on the
+        environment, and of a resumed run those that were typed."""
+        try:
+            return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
+        except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
+            return merged_changes([text.lstrip("-") for text in self.overrides])
 
     def again(self, override: str) -> str:
         """The command with this override changed; of a resumed run the override, as another value is another run."""
