@@ -21,6 +21,10 @@ class Extra(NamedTuple):
         """The command that installs it."""
         return f"pip install 'stride-rl[{self.name}]'"
 
+    def need(self, env_id: str) -> str:
+        """The line for an environment without its package."""
+        return f"{env_id} needs {self.title}: {self.cure}"
+
     def meant_by(self, term: str) -> bool:
         """Whether ids that begin as the term does are its own, in capitals or not."""
         folded = term.casefold()

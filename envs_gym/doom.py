@@ -157,7 +157,7 @@ def register(env_id: str) -> None:
     """Make `VizDoom/NAME` known to Gymnasium, or UserError with the nearest scenario there is."""
     name = env_id.removeprefix(DOOM)
     if importlib.util.find_spec(DOOM_EXTRA.module) is None:
-        raise UserError(f"{env_id} needs {DOOM_EXTRA.title}: {DOOM_EXTRA.cure}")
+        raise UserError(DOOM_EXTRA.need(env_id))
     scenarios = doom_scenarios()
     if name not in scenarios:
         hint = nearest(name, scenarios) or f"; there are {some(list(scenarios))}"

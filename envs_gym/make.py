@@ -17,7 +17,7 @@ import torch
 from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 
-from stride.config.extras import ENVPOOL, EXTRAS, Extra, extra_of
+from stride.config.extras import ENVPOOL, EXTRAS, extra_of
 from stride.config.foreign import atari_id
 from stride.config.loader import shipped_ids
 from stride.config.schema import Config
@@ -167,7 +167,7 @@ def import_module(env_id: str) -> str:
                 raise
             extra = extra_of(name)
             if extra and extra.module == module:
-                raise UserError(_needs(env_id, extra)) from error
+                raise UserError(extra.need(env_id)) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
@@ -214,16 +214,12 @@ def _newest(env_id: str) -> str:
     return f"; the newest version is {newest.id}" if newest is not None and newest.id != env_id else ""
 
 
-def _needs(env_id: str, extra: Extra) -> str:
-    return f"{env_id} needs {extra.title}: {extra.cure}"
-
-
 def _missing(env_spec: EnvSpec, reason: str) -> str:
     """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
     registering = [extra for extra in EXTRAS if extra.registers and env_spec.id.startswith(extra.ids)]
     builtin = [extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(env_spec.entry_point)]
     for extra in registering + builtin:
-        return _needs(env_spec.id, extra)
+        return extra.need(env_spec.id)
     return f"{env_spec.id} needs a package that is not installed: {reason}"
 
 

@@ -134,7 +134,7 @@ def _spaces(request: GameRequest) -> Any:
 def register(env_id: str) -> None:
     """Make `Retro/GAME` known to Gymnasium, or UserError with the nearest game whose ROM is here."""
     if importlib.util.find_spec(RETRO_EXTRA.module) is None:
-        raise UserError(f"{env_id} needs {RETRO_EXTRA.title}: {RETRO_EXTRA.cure}")
+        raise UserError(RETRO_EXTRA.need(env_id))
     game = env_id.removeprefix(RETRO)
     games = retro_games()
     if game not in games:

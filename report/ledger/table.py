@@ -10,7 +10,8 @@ from stride.utils.typography import duration, number, score
 from stride.utils.user_error import printable
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag", "changes")
-DISPENSABLE = ("tag", "seed", "took", "best", "changes", "run", "steps", "result")  # left out in this order until a line fits
+# left out in this order until a line fits
+DISPENSABLE = ("tag", "seed", "took", "best", "changes", "run", "steps", "result")
 LONGEST = 60  # characters of a cell
 LEFT_ALIGNED = {*WORDS, "started"}
 SCORES = {"test", "best", "score", "last", "goal"}

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from stride.commands.train_arguments import Arguments, build_parser, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, train_apart
-from stride.config.extras import LOCAL
+from stride.config.extras import LOCAL, missing
 from stride.config.general import Look
 from stride.config.listing import print_variants
-from stride.config.loader import from_plain, to_plain
+from stride.config.loader import from_plain, shipped_files, to_plain
 from stride.config.manual import help_text
 from stride.config.plugins import TooEarlyError, check_names, is_dotted, postponed, registered, trust_in
 from stride.config.schema import ALGORITHMS, Config
@@ -116,6 +116,9 @@ def checked(arguments: Arguments) -> Config | None:
     else:
         config = arguments.load()
         check_room(folder, 0)
+        extra = missing(config.env_id)
+        if extra and config.env_id.replace("/", "-") in shipped_files():  # else it may be anybody's
+            raise UserError(extra.need(config.env_id))
     check_policy(config)
     return for_debugger(config, tiny=not arguments.is_budget_typed) if arguments.debug else config
 

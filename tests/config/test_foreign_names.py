@@ -3,6 +3,8 @@
 import pytest
 
 from stride.commands import train
+from stride.commands.train_arguments import parse_arguments
+from stride.commands.train_opening import checked
 from stride.config.fields import known_keys
 from stride.config.foreign import KEYS, NEAREST_ALGORITHM
 from stride.config.schema import ALGORITHMS
@@ -34,3 +36,9 @@ def test_what_is_offered_exists():
     assert {name for name in KEYS.values() if name != "spec.goal"} <= keys
     assert not keys & {*KEYS}
     assert {*NEAREST_ALGORITHM.values()} <= {*ALGORITHMS}
+
+
+def test_a_package_that_is_not_installed_is_named_before_torch_is_loaded(monkeypatch):
+    monkeypatch.setattr("stride.config.extras.find_spec", lambda module: None)
+    with pytest.raises(UserError, match=r"Ant-v5 needs MuJoCo: pip install"):
+        checked(parse_arguments(["Ant-v5:ppo"]))
