@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.config.diff import differing, short
-from stride.config.extras import ENVPOOL, extra_of
+from stride.config.extras import ENVPOOL, extra_of, missing
 from stride.config.fields import algorithms, check_algorithm
 from stride.config.foreign import atari_id
 from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
@@ -143,6 +143,8 @@ def _check_id(env_id: str, text: str) -> None:
         advice = f": {ENVPOOL}" if env_id.startswith("envpool/") else advice
         advice = f"; it is called {atari_id(env_id)} here" if atari_id(env_id) else advice
         raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{advice}")
+    if registered_ids and extra and missing(env_id):
+        raise UserError(extra.need(env_id))
 
 
 def gymnasium_ids() -> list[str]:

@@ -40,5 +40,5 @@ def test_what_is_offered_exists():
 
 def test_a_package_that_is_not_installed_is_named_before_torch_is_loaded(monkeypatch):
     monkeypatch.setattr("stride.config.extras.find_spec", lambda module: None)
-    with pytest.raises(UserError, match=r"Ant-v5 needs MuJoCo: pip install"):
-        checked(parse_arguments(["Ant-v5:ppo"]))
+    with pytest.raises(UserError, match=r"LunarLander-v3 needs Box2D: pip install"):
+        checked(parse_arguments(["LunarLander-v3:ppo"]))
