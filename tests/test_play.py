@@ -2,38 +2,32 @@
 
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import run_command
+from gallery import gallery, gallery_copy
 from gymnasium import spaces
-from tiny_runs import tiny_run
 
 from stride.agents.playing.film import captioned
 from stride.agents.playing.keyboard import Steering
 from stride.commands import run_play
-from stride.runstore.run_dir import RunDir
-from stride.runstore.run_files import check_folder
+from stride.runstore.run_files import check_folder, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module", autouse=True)
-def root(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("runs")
-        patch.setenv("STRIDE_RUNS", str(folder))
-        tiny_run()
-        yield folder
+@pytest.fixture(autouse=True)
+def run(monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(gallery("ppo").path.parent))
+    return gallery("ppo")
 
 
 @pytest.fixture
-def run_copy(root, tmp_path):
-    """The run by another name, of which nobody else knows."""
-    return RunDir(shutil.copytree(RunDir.find("@last").path, tmp_path / "copy", symlinks=True))
+def av():
+    return pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
 
 
 @pytest.fixture(autouse=True)
@@ -56,36 +50,35 @@ def test_a_line_per_episode_and_a_verdict(capsys):
     assert "over 3 episodes: goal not met (475)" in lines[4] and " ± " in lines[4] and len(lines) == 5
 
 
-def test_the_object_is_complete_and_the_same_for_the_same_seed(capsys):
-    first = played(capsys, "--seed", "3", "--sampled", "--checkpoint", "last")
-    assert first.keys() == {
-        "run_id", "env_id", "variant", "checkpoint", "env_steps", "policy", "seed", "episodes", "mean_return",
-        "std_return", "returns", "lengths", "goal", "goal_here", "goal_met", "video",
+def test_the_object_is_complete_and_the_same_for_the_same_seed(run, capsys):
+    words = ["--sampled", "--checkpoint", "last"]
+    first = played(capsys, "--seed", "3", *words)
+    fixed = {
+        "run_id": run.id, "env_id": "CartPole-v1", "variant": "ppo", "checkpoint": "epoch=04", "seed": 3,
+        "env_steps": 64, "policy": "sampled", "episodes": 5, "goal": 475.0, "goal_here": None, "goal_met": False,
+        "video": None,
     }  # fmt: skip
-    assert first["run_id"] == RunDir.find("@last").id and first["checkpoint"] == "epoch=04" and first["env_steps"] == 64
-    assert (
-        first["episodes"] == 5 == len(first["returns"])
-        and first["policy"] == "sampled"
-        and first["env_id"] == "CartPole-v1"
-    )
-    assert first["mean_return"] == pytest.approx(sum(first["returns"]) / 5) and first["goal_met"] is False
-    assert played(capsys, "--seed", "3", "--sampled", "--checkpoint", "last") == first
-    assert played(capsys, "--seed", "4", "--sampled", "--checkpoint", "last")["returns"] != first["returns"]
+    assert first.keys() == {*fixed, "mean_return", "std_return", "returns", "lengths"}
+    assert {key: first[key] for key in fixed} == fixed and len(first["returns"]) == 5
+    assert first["mean_return"] == pytest.approx(sum(first["returns"]) / 5)
+    assert played(capsys, "--seed", "3", *words) == first
+    assert played(capsys, "--seed", "4", *words)["returns"] != first["returns"]
 
 
 def test_the_goal_is_met(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    tiny_run(**{"spec.goal": 5})
-    assert run_play.command(["--episodes", "4", "--headless", "--random"]) == 0
-    assert "goal met (5)" in capsys.readouterr().out
-    here = RunDir.find("@last").path.rename(tmp_path.parent / "from-elsewhere")  # whose goal may be anything
-    words = ["--run-id", str(here), "--episodes", "4", "--headless", "--random"]
-    assert run_play.command(words) == 0
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    run = gallery_copy("ppo", tmp_path / "runs")
+    facts = run.facts()
+    facts["config"]["spec"]["goal"] = 5
+    write_json(run.config_json, {**facts, "goal": 5})
+    words = ["--episodes", "4", "--headless", "--random"]
+    assert run_play.command(words) == 0 and "goal met (5)" in capsys.readouterr().out
+    elsewhere = run.path.rename(tmp_path / "from-elsewhere")  # whose goal may be anything
+    assert run_play.command(["--run-id", str(elsewhere), *words]) == 0
     assert "goal met (the publisher's 5; here 475)" in capsys.readouterr().out
 
 
-def test_watched_and_counted_are_the_same(capsys, tmp_path):
-    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+def test_watched_and_counted_are_the_same(capsys, av, tmp_path):
     words = ["--episodes", "2", "--sampled", "--seed", "5", "--max-steps", "25"]
     counted = played(capsys, *words)
     file = tmp_path / "out.mp4"
@@ -96,31 +89,28 @@ def test_watched_and_counted_are_the_same(capsys, tmp_path):
         assert sum(1 for _ in container.decode(video=0)) == sum(filmed["lengths"]) + 2
 
 
-def test_an_episode_a_file_in_the_runs_own_folder(capsys, run_copy):
-    """N20: five episodes came as one clip without a cut, somewhere in the clone."""
-    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
-    filmed = played(capsys, "--run-id", str(run_copy.path), "--episodes", "2", "--max-steps", "6", "--video")
+def test_an_episode_a_file_in_the_runs_own_folder(capsys, av, tmp_path):
+    run = gallery_copy("ppo", tmp_path)
+    filmed = played(capsys, "--run-id", str(run.path), "--episodes", "2", "--max-steps", "6", "--video")
     names = [f"play-{filmed['checkpoint']}-seed0-episode{number}.mp4" for number in (1, 2)]
-    assert filmed["video"] == [str(run_copy.videos / name) for name in names]
-    assert sorted(path.name for path in run_copy.videos.iterdir()) == names
+    assert filmed["video"] == [str(run.videos / name) for name in names]
+    assert sorted(path.name for path in run.videos.iterdir()) == names
     for path, length in zip(filmed["video"], filmed["lengths"], strict=True):
         with av.open(path) as container:
             frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
         assert len(frames) == length + 1 and frames[0].shape[0] > 400, "a strip below 400 lines of the picture"
         strips = [frame[402:].astype(int) for frame in frames]
         assert (strips[0] > 128).sum() > 20 and abs(strips[0] - strips[-1]).max() > 60, "it says where it stands"
-    check_folder(run_copy.path)
+    check_folder(run.path)
 
 
-def test_a_folder_takes_them_too_and_captions_can_be_left_out(capsys, tmp_path):
-    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+def test_a_folder_takes_them_too_and_captions_can_be_left_out(capsys, av, tmp_path):
     words = ["--episodes", "2", "--max-steps", "3", "--no-captions", "--video", str(tmp_path)]
     with av.open(played(capsys, *words)["video"][1]) as container:
         assert container.streams.video[0].height == 400 and len(list(tmp_path.iterdir())) == 2
 
 
-def test_progress_is_told_on_a_terminal_alone(capsys, monkeypatch, tmp_path):
-    pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+def test_progress_is_told_on_a_terminal_alone(capsys, av, monkeypatch, tmp_path):
     words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
     assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -137,13 +127,13 @@ def test_small_pictures_are_enlarged_for_their_strip():
 
 
 def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeypatch):
+    words = ["--step-by-step", "--episodes", "1", "--max-steps", "2"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
-    assert run_play.command(["--step-by-step", "--episodes", "1", "--max-steps", "2"]) == 0
+    assert run_play.command(words) == 0
     out = capsys.readouterr().out
     assert "step    2  value" in out and "push left" in out and "%" in out
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    assert run_play.command(["--step-by-step", "--episodes", "1", "--max-steps", "2"]) == 2
-    assert "nobody can press it" in capsys.readouterr().err
+    assert run_play.command(words) == 2 and "nobody can press it" in capsys.readouterr().err
 
 
 def test_without_a_display_it_plays_without_a_window(capsys):

@@ -1,12 +1,10 @@
 """What no page sends is refused in a line before Gradio hears of it; sessions and answers are bounded."""
 
-import http.client
 import json
 import re
 import time
 
 import pytest
-from inspector_browsing import serving
 
 from stride.inspector.events import MOST_BYTES, SESSIONS, UNREAD, EventDoor, Refusal
 
@@ -15,67 +13,56 @@ DEEP = "[" * 100_000
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
-        with serving() as (inspector, url):
-            yield inspector, url.removeprefix("http://")
-
-
-@pytest.fixture(scope="module")
 def indices(served):
     """The index of an event by what it holds, or by how many values it brings."""
     inspector, _ = served
     functions = {index: function for index, function in inspector.demo.fns.items() if function.fn}
-    found = {"+".join(inspector.fields.get(each.fn, {})): index for index, each in functions.items()}
-    found |= {"record": next(n for n, each in functions.items() if "Seed" in [c.label for c in each.inputs])}
-    found |= {
-        "several": next(n for n, each in functions.items() if [c.label for c in each.inputs] == ["groups and runs"])
-    }
-    found |= {"tick": next(n for n, each in functions.items() if ("tick" in [t[1] for t in each.targets]))}
-    return found | {"no backend": next(n for n, each in inspector.demo.fns.items() if not each.fn)}
+    labels = {index: [component.label for component in function.inputs] for index, function in functions.items()}
+    result = {"+".join(inspector.fields.get(function.fn, {})): index for index, function in functions.items()}
+    result["record"] = next(index for index, names in labels.items() if "Seed" in names)
+    result["several"] = next(index for index, names in labels.items() if names == ["groups and runs"])
+    result["tick"] = next(n for n, function in functions.items() if "tick" in [name for _, name in function.targets])
+    result["no backend"] = next(index for index, function in inspector.demo.fns.items() if not function.fn)
+    return result
 
 
 def event(index, data, **more):
     return {"data": data, "fn_index": index, "session_hash": "abc", "trigger_id": None, "event_data": None, **more}
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "more", "why"),
-    [
-        ("tick", [None, None, None, None], {}, ""),
-        ("tick", [["x"], 1, {}, "a-run"], {}, ""),  # a state is the server's own, whatever is sent
-        ("record", RECORD, {}, ""),
-        ("several", [["a", "b"]], {}, ""),
-        ("value", [], {"event_data": {"value": "Runs", "index": 3}}, ""),
-        ("key+step", [], {"event_data": {"key": "k", "step": 3}}, ""),
-        ("tick", [None, None, None, 7], {}, "run is one of its names"),
-        ("tick", [None], {}, "the event has 4 values, not 1"),
-        ("record", ["a-run", "best", -1, "greedy", 10], {}, "Seed is a number from 0"),
-        ("record", ["a-run", "best", None, "greedy", 10], {}, "Seed is a number from 0"),
-        ("record", ["a-run", "best", 2**70, "greedy", 10], {}, "Seed is a number from 0"),
-        ("record", ["a-run", "best", float("nan"), "greedy", 10], {}, "Seed is a number from 0"),
-        ("record", ["a-run", "best", True, "greedy", 10], {}, "Seed is a number from 0"),
-        ("record", ["a-run", "best", 0, "greedy", 9e9], {}, "Max steps is a number from 1 to 5000"),
-        ("record", ["a-run", "best", 0, "rude", 10], {}, "Policy is one of its names"),
-        ("record", ["a-run", "\ud800", 0, "greedy", 10], {}, "Checkpoint is one of its names"),
-        ("record", ["a" * 5000, "best", 0, "greedy", 10], {}, "run is one of its names"),
-        ("several", ["a"], {}, "groups and runs is a list of names"),
-        ("several", [[1]], {}, "groups and runs is a list of names"),
-        ("words", [], {}, "event_data does not hold words"),
-        ("words", [], {"event_data": {"words": 7}}, "event_data does not hold words"),
-        ("runs", [], {"event_data": {"runs": "abc"}}, "event_data does not hold runs"),
-        ("run", [], {"event_data": ["run"]}, "event_data does not hold run"),
-        ("key+step", [], {"event_data": {"key": "k", "step": "1"}}, "event_data does not hold key, step"),
-        ("no backend", [], {}, "the page has no such event"),
-        ("tick", [None] * 4, {"fn_index": 9999}, "the page has no such event"),
-        ("tick", [None] * 4, {"fn_index": "0"}, "the page has no such event"),
-        ("tick", [None] * 4, {"trigger_id": []}, "trigger_id is a number"),
-        ("tick", {}, {}, "a list `data`"),
-        ("tick", [None] * 4, {"session_hash": None}, "session_hash is up to 64"),
-        ("tick", [None] * 4, {"session_hash": "../x"}, "session_hash is up to 64"),
-    ],
-)
+SEED, STEPS = "Seed is a number from 0", "Max steps is a number from 1 to 5000"
+SENT = [  # (name of the event, its values, other fields, why it is refused)
+    ("tick", [None, None, None, None], {}, ""),
+    ("tick", [["x"], 1, {}, "a-run"], {}, ""),  # a state is the server's own, whatever is sent
+    ("record", RECORD, {}, ""),
+    ("several", [["a", "b"]], {}, ""),
+    ("value", [], {"event_data": {"value": "Runs", "index": 3}}, ""),
+    ("key+step", [], {"event_data": {"key": "k", "step": 3}}, ""),
+    ("tick", [None, None, None, 7], {}, "run is one of its names"),
+    ("tick", [None], {}, "the event has 4 values, not 1"),
+    *(("record", ["a-run", "best", seed, "greedy", 10], {}, SEED) for seed in (-1, None, 2**70, float("nan"), True)),
+    ("record", ["a-run", "best", 0, "greedy", 9e9], {}, STEPS),
+    ("record", ["a-run", "best", 0, "rude", 10], {}, "Policy is one of its names"),
+    ("record", ["a-run", "\ud800", 0, "greedy", 10], {}, "Checkpoint is one of its names"),
+    ("record", ["a" * 5000, "best", 0, "greedy", 10], {}, "run is one of its names"),
+    ("several", ["a"], {}, "groups and runs is a list of names"),
+    ("several", [[1]], {}, "groups and runs is a list of names"),
+    ("words", [], {}, "event_data does not hold words"),
+    ("words", [], {"event_data": {"words": 7}}, "event_data does not hold words"),
+    ("runs", [], {"event_data": {"runs": "abc"}}, "event_data does not hold runs"),
+    ("run", [], {"event_data": ["run"]}, "event_data does not hold run"),
+    ("key+step", [], {"event_data": {"key": "k", "step": "1"}}, "event_data does not hold key, step"),
+    ("no backend", [], {}, "the page has no such event"),
+    ("tick", [None] * 4, {"fn_index": 9999}, "the page has no such event"),
+    ("tick", [None] * 4, {"fn_index": "0"}, "the page has no such event"),
+    ("tick", [None] * 4, {"trigger_id": []}, "trigger_id is a number"),
+    ("tick", {}, {}, "a list `data`"),
+    ("tick", [None] * 4, {"session_hash": None}, "session_hash is up to 64"),
+    ("tick", [None] * 4, {"session_hash": "../x"}, "session_hash is up to 64"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "more", "why"), SENT)
 def test_only_what_the_page_sends_is_passed_on(name, data, more, why, served, indices):
     inspector, _ = served
     sent = event(indices[name], data, batched=True, **more)
@@ -87,36 +74,36 @@ def test_only_what_the_page_sends_is_passed_on(name, data, more, why, served, in
         assert name != "tick" or found["data"][:3] == [None] * 3
 
 
-def ask(host, path, body=None):
-    connection = http.client.HTTPConnection(host, timeout=60)
-    connection.request("GET" if body is None else "POST", path, body, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode()
-    connection.close()
-    return found
+def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, indices, ask, capfd):
+    inspector, url = served
+    host, tick = url.removeprefix("http://"), event(indices["tick"], [None] * 4)
 
+    def get(session):
+        status, text, _ = ask(host, "GET", f"/gradio_api/queue/data?session_hash={session}")
+        return status, text.decode()
 
-def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, indices, capfd):
-    inspector, host = served
-    join, tick = "/gradio_api/queue/join", event(indices["tick"], [None] * 4)
+    def join(body):
+        status, text, _ = ask(host, "POST", "/gradio_api/queue/join", body.encode(), Content_Type="application/json")
+        return status, json.loads(text)
+
+    def join_as(session):
+        return join(json.dumps({**tick, "session_hash": session}))[0]
+
     for body, status in (("{", 422), (DEEP, 422), ("[]", 422), ("x" * (MOST_BYTES + 1), 413), ("", 422),
                          (json.dumps({**tick, "fn_index": -1}), 404)):  # fmt: skip
-        code, said = ask(host, join, body)
-        assert code == status and set(json.loads(said)) == {"detail"}
-    assert ask(host, "/gradio_api/queue/data?session_hash=nobody")[0] == 404
+        code, answer = join(body)
+        assert code == status and {*answer} == {"detail"}
+    assert get("nobody")[0] == 404
 
     for number in range(3 * SESSIONS):  # fetched or not, they are forgotten
-        code, _ = ask(host, join, json.dumps({**tick, "session_hash": f"s{number}"}))
-        while code == 503:  # events of all of them are under way
+        while (code := join_as(f"s{number}")) == 503:  # events of all of them are under way
             time.sleep(0.1)
-            code, _ = ask(host, join, json.dumps({**tick, "session_hash": f"s{number}"}))
         assert code == 200
         if number % 2:
-            assert '"process_completed"' in ask(host, f"/gradio_api/queue/data?session_hash=s{number}")[1]
+            assert '"process_completed"' in get(f"s{number}")[1]
     queue = inspector.demo._queue
     kept = queue.pending_messages_per_session, queue.pending_event_ids_session, inspector.demo.state_holder.session_data
     assert max(map(len, kept)) <= SESSIONS
 
-    codes = [ask(host, join, json.dumps({**tick, "session_hash": "greedy"}))[0] for _ in range(UNREAD + 5)]
-    assert codes == [200] * UNREAD + [429] * 5
+    assert [join_as("greedy") for _ in range(UNREAD + 5)] == [200] * UNREAD + [429] * 5
     assert not re.search("Traceback|Exception", "".join(capfd.readouterr()))

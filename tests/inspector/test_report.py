@@ -3,35 +3,24 @@
 import re
 
 import pytest
-from tiny_runs import tiny_run
+from gallery import gallery_copy
 
 from stride.config.diff import differing_rows
 from stride.inspector.markdown import MOST_TEXT, rendered, report
 from stride.inspector.played import config
 from stride.inspector.runs import Runs
 
+SCRIPT, PICTURE = "<script>alert(1)</script>", "<img src=x onerror=alert(1)>"
 HOSTILE = [
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "![x](http://evil.example/x.png)",
-    "![x](javascript:alert(1))",
-    "[x](javascript:alert(1))",
-    "[x](http://evil.example/)",
-    "<http://evil.example/>",
-    '[x](http://evil.example/ "a\\" onmouseover=alert(1)")',
-    "a <svg onload=alert(1)> b",
-    "<details open ontoggle=alert(1)><summary>x</summary>",
-    "<details><summary><b onclick=alert(1)>x</b></summary>",
-    "</section></details></div>",
-    "${alert(1)} {{alert(1)}} `x`",
-    "| a |\n|---|\n| <img src=x onerror=alert(1)> |",
-    "```html\n<script>alert(1)</script>\n```",
-    '<a href="//evil.example">x</a>',
-    "<style>* { background: url(http://evil.example) }</style>",
-    "<iframe src=http://evil.example></iframe>",
-    "[a]: http://evil.example\n\n[a] ![a]",
+    SCRIPT, PICTURE, "![x](http://evil.example/x.png)", "![x](javascript:alert(1))", "[x](javascript:alert(1))",
+    "[x](http://evil.example/)", "<http://evil.example/>", '[x](http://evil.example/ "a\\" onmouseover=alert(1)")',
+    "a <svg onload=alert(1)> b", "<details open ontoggle=alert(1)><summary>x</summary>",
+    "<details><summary><b onclick=alert(1)>x</b></summary>", "</section></details></div>",
+    "${alert(1)} {{alert(1)}} `x`", f"| a |\n|---|\n| {PICTURE} |", f"```html\n{SCRIPT}\n```",
+    '<a href="//evil.example">x</a>', "<style>* { background: url(http://evil.example) }</style>",
+    "<iframe src=http://evil.example></iframe>", "[a]: http://evil.example\n\n[a] ![a]",
     "&lt;script&gt; &#60;img src=x&#62;",
-]
+]  # fmt: skip
 ALLOWED = {
     "article", "p", "details", "summary", "h1", "h2", "h3", "table", "thead", "tbody", "tr", "th", "td", "div", "pre",
     "code", "span", "strong", "em", "ul", "ol", "li", "hr", "blockquote", "br",
@@ -57,13 +46,12 @@ def test_a_report_of_one_sign_is_bounded(piece):
 
 def test_our_own_report_is_a_page(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    run = tiny_run(policy_lr="lin_0.01")
-    each = Runs().look_into(run.id)
-    page = report(each)
+    run = gallery_copy("other", tmp_path)
+    facts = Runs().look_into(run.id)
+    page = report(facts)
     assert "<h1>CartPole-v1:ppo</h1>" in page and "<strong>Not solved" in page and page.count("<table>") >= 3
     assert "**" not in page and "| --- |" not in page
-    rows = {key: (value, default) for key, value, default in differing_rows(each.facts)}
-    assert rows["policy_lr"][0] == "lin_0.01" and "lin_0.01" in config(each)
-    assert rows["gamma"] == ("0.98", "0.99")
+    rows = {key: (value, default) for key, value, default in differing_rows(facts.facts)}
+    assert rows["gamma"] == ("0.9", "0.99") and "lin_0.001" in config(facts)
     run.report.unlink()
     assert "no report yet" in report(Runs().look_into(run.id))

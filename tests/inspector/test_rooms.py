@@ -2,11 +2,10 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_runs import tiny_run
+from gallery import gallery, gallery_copies, gallery_copy
 
 from stride.agents.trained.episode import record_episode
 from stride.agents.trained.loading import load_run
@@ -27,15 +26,11 @@ from stride.utils.curve import Point
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoFile
 
-PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 36, "frame_stack": 2, "policy": "cnn"}
-PIXELS |= {"policy_kwargs.features": 8, "max_timesteps": 16, "eval_freq_epochs": "null"}
-
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
-        yield tiny_run(), tiny_run(seed=2), tiny_run(gamma=0.9)
+def runs(root):
+    """Two seeds of a variant, and one with another gamma, the last."""
+    return *gallery_copies("seeds", root), gallery_copy("other", root)
 
 
 def read_run(run):
@@ -43,12 +38,12 @@ def read_run(run):
 
 
 def test_runs_are_listed_and_filtered(runs):
-    found = Runs()
-    assert {each.id for each in found.page().lines} == {run.id for run in runs} and found.page("running").lines == []
-    assert [each.id for each in found.page("cartpole S2-").lines] == [runs[1].id]
+    table = Runs()
+    assert {line.id for line in table.page().lines} == {run.id for run in runs} and table.page("running").lines == []
+    assert [line.id for line in table.page("cartpole S2-").lines] == [runs[1].id]
     line = read_run(runs[0]).brief
     assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
-    assert runs[0].id in runs_table(found.page()) and "no run under" in runs_table(found.page("nothing"))
+    assert runs[0].id in runs_table(table.page()) and "no run under" in runs_table(table.page("nothing"))
 
 
 def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatch):
@@ -71,15 +66,12 @@ def test_only_runs_under_the_root_are_found(runs, selector):
 
 
 def test_the_overview_shows_what_differs(runs):
-    each = read_run(runs[2])
-    changed = {key: value for key, value, _ in differing_rows(each.facts)}
+    run = read_run(runs[2])
+    changed = {key: value for key, value, _ in differing_rows(run.facts)}
     assert changed["gamma"] == "0.9" and "n_envs" in changed
-    page = overview(each)
-    assert (
-        page.count("data-chart") > 8
-        and "Different from the defaults" in page
-        and each.facts["versions"]["torch"] in page
-    )
+    page = overview(run)
+    assert page.count("data-chart") > 8 and "Different from the defaults" in page
+    assert run.facts["versions"]["torch"] in page
 
 
 def test_runs_that_differ_by_seed_are_one_group(runs):
@@ -137,7 +129,7 @@ def test_stacked_images_are_laid_side_by_side():
 
 def test_an_image_policy_is_filmed_with_what_it_saw(runs, tmp_path):
     av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
-    loaded = load_run(tiny_run(**PIXELS).id)
+    loaded = load_run(str(gallery("pixels").path))
     made = record_for_browser(loaded, 0, "sampled", 3, tmp_path)
     assert made.data["stacked"] == [2] and made.data["observations"] == [] and made.videos.keys() == {
         "frame", "seen", "action", "value"
@@ -148,16 +140,17 @@ def test_an_image_policy_is_filmed_with_what_it_saw(runs, tmp_path):
 
 
 def test_a_mask_and_q_values_go_with_the_actions(runs):
-    loaded = load_run(tiny_run("Taxi-v4:ppo", action_mask="true", max_timesteps=16, eval_freq_epochs="null").id)
+    loaded = load_run(str(gallery("taxi").path))
     data = numbers(record_episode(loaded, 0, "greedy", 4, frames=False, saliency=True), loaded)
     assert len(data["allowed"]) == 5 and len(data["allowed"][0]) == 6 and len(data["observed"][0]) == 1
     refused = [(p, ok) for shares, row in zip(data["distribution"]["probability"], data["allowed"], strict=False)
                for p, ok in zip(shares, row, strict=True) if not ok]  # fmt: skip
     assert refused and all(p == 0 for p, _ in refused) and data["saliency"] == {}
-    loaded = load_run(runs[0].id)
+    loaded = load_run(str(gallery("dqn").path))
     episode = record_episode(loaded, 0, "greedy", 4, frames=False, saliency=True)
-    data = numbers(replace(episode, distribution={**episode.distribution, "q": np.ones((4, 2))}), loaded)
-    assert data["distribution"]["q"] == [[1.0, 1.0]] * 4 and data["kind"] == "choice"
+    data = numbers(episode, loaded)
+    np.testing.assert_allclose(data["distribution"]["q"], episode.distribution["q"], rtol=1e-3)
+    assert data["kind"] == "choice"
     assert np.shape(data["saliency"]["action"]) == np.shape(data["saliency"]["value"]) == (4, 4)
     np.testing.assert_allclose(data["saliency"]["value"], episode.saliency.value[""], rtol=1e-3)
 
@@ -172,31 +165,22 @@ def test_observations_of_every_kind_become_numbers():
     assert told.shape == (2, 3) and told[:, :2].all() and np.isnan(told[:, 2]).all()
 
 
-def test_videos_are_copied_and_links_are_not_followed(runs, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    (runs[0].videos / "epoch=1.mp4").write_bytes(b"film")
-    (runs[0].videos / "epoch=2.mp4").symlink_to(secret)
-    (runs[0].videos / "other.mp4").write_bytes(b"")
-    assert [path.name for path in films_of(runs[0])] == ["epoch=1.mp4"]
-    served = tmp_path / "served"
+def test_videos_are_copied_in_order_and_links_are_not_followed(runs, tmp_path):
+    """What run_play filmed is beside what the training did."""
+    folder, served = runs[0].videos, tmp_path / "served"
+    (tmp_path / "secret").write_text("secret")
+    (folder / "epoch=2.mp4").symlink_to(tmp_path / "secret")
+    wanted = ["play-epoch=04-seed0-episode2.mp4", "play-epoch=04-seed0-episode10.mp4", "epoch=1.mp4"]
+    for name in (*wanted, "play-x-seed0-episode1.mp4", "other.mp4"):
+        (folder / name).write_bytes(b"film")
+    assert [path.name for path in films_of(runs[0])] == wanted
     served.mkdir()
-    assert [path.read_bytes() for path in lend(runs[0], served)] == [b"film"]
+    films = lend(runs[0], served)
+    assert [path.read_bytes() for path in films] == [b"film"] * 3
+    assert [caption(path, {1: 9.5}) for path in films] == [
+        "play, epoch 04, seed 0, episode 2", "play, epoch 04, seed 0, episode 10", "epoch 1, mean return 9.50",
+    ]  # fmt: skip
     assert lend(runs[1], served) == [] and not list(served.iterdir())
-
-
-def test_what_run_play_filmed_is_shown_beside_what_the_training_did(runs, tmp_path):
-    (runs[0].videos / "epoch=1.mp4").write_bytes(b"film")
-    for name in ("play-epoch=04-seed0-episode10", "play-epoch=04-seed0-episode2", "play-x-seed0-episode1"):
-        (runs[0].videos / f"{name}.mp4").write_bytes(b"film")
-    names = [f"{name}.mp4" for name in ("play-epoch=04-seed0-episode2", "play-epoch=04-seed0-episode10", "epoch=1")]
-    assert [path.name for path in films_of(runs[0])] == names
-    said = [caption(path, {1: 9.5}) for path in lend(runs[0], tmp_path)]
-    assert said == [
-        "play, epoch 04, seed 0, episode 2",
-        "play, epoch 04, seed 0, episode 10",
-        "epoch 1, mean return 9.50",
-    ]
 
 
 def test_a_video_has_a_thumbnail_and_a_damaged_one_has_none(tmp_path):

@@ -1,12 +1,11 @@
 """What a running inspector gives away, and what planted text does: nothing."""
 
-import http.client
 import json
 from urllib.parse import quote
 
 import pytest
-from inspector_browsing import Page, chromium, serving
-from tiny_runs import tiny_run
+from gallery import gallery_copy
+from inspector_browsing import opened, serving
 
 from stride.inspector.compare import compare
 from stride.inspector.markdown import report_text
@@ -20,35 +19,37 @@ PLANTED = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}{{ale
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
+def planted(root):
     """A run whose every text is hostile, beside files nobody may read."""
+    run = gallery_copy("ppo", root)
+    facts = run.facts()
+    facts |= {"variant": PLANTED, "command": PLANTED, "group": PLANTED, "versions": {PLANTED: PLANTED}}
+    facts["config"] |= {"variant": PLANTED, "description": PLANTED, "project_id": SECRET}
+    run.config_json.write_text(json.dumps(facts))
+    head, *rows = run.metrics_csv.read_text().splitlines()
+    run.metrics_csv.write_text("\n".join([f"{head},{PLANTED.replace(',', ';')}", *(f"{row},1" for row in rows), ""]))
+    run.report.write_text(f"# {PLANTED}\n\n![x](http://evil.example/x.png) [x](http://evil.example)\n\n{PLANTED}")
+    (root / ".env").write_text(SECRET)
+    (root / "secret.txt").write_text(SECRET)
+    (run.videos / "epoch=9.mp4").symlink_to(root / "secret.txt")
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("runs")
-        patch.setenv("STRIDE_RUNS", str(folder))
-        patch.chdir(folder)
-        run = tiny_run()
-        facts = json.loads(run.config_json.read_text())
-        facts |= {"variant": PLANTED, "command": PLANTED, "group": PLANTED, "versions": {PLANTED: PLANTED}}
-        facts["config"] |= {"variant": PLANTED, "description": PLANTED, "project_id": SECRET}
-        run.config_json.write_text(json.dumps(facts))
-        head, *rows = run.metrics_csv.read_text().split("\n")
-        rows = [row + ",1" if row else row for row in rows]
-        run.metrics_csv.write_text("\n".join([f"{head},{PLANTED.replace(',', ';')}", *rows]))
-        run.report.write_text(f"# {PLANTED}")
-        (folder / ".env").write_text(SECRET)
-        (folder / "secret.txt").write_text(SECRET)
-        (run.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
+        patch.chdir(root)
         yield run
 
 
 def test_planted_text_is_only_text(planted):
-    each = Runs().look_into(planted.id)
-    for page in (runs_table(Runs().page()), overview(each), compare([each, each]), config(each)):
+    facts = Runs().look_into(planted.id)
+    for page in (runs_table(Runs().page()), overview(facts), compare([facts, facts]), config(facts)):
         assert "<img" not in page and "<script" not in page and "${" not in page and "{{" not in page
         assert "&lt;img" in page
-    (planted.path / "report.md").unlink()
-    (planted.path / "report.md").symlink_to(planted.path.parent / "secret.txt")
-    assert report_text(planted) == ""
+
+
+def test_a_report_that_is_a_link_is_not_read(tmp_path):
+    run = gallery_copy("ppo", tmp_path)
+    (tmp_path / "secret.txt").write_text(SECRET)
+    run.report.unlink()
+    run.report.symlink_to(tmp_path / "secret.txt")
+    assert report_text(run) == ""
 
 
 def probes(run, served):
@@ -71,41 +72,20 @@ def probes(run, served):
         yield f"/gradio_api/proxy=file://{file}"
 
 
-def test_no_file_but_those_lent_is_given_away(planted):
-    words = (SECRET.encode(), b"root:", b"PATH=", b"train/clock")
+def test_no_file_but_those_lent_is_given_away(planted, ask):
+    secrets = (SECRET.encode(), b"root:", b"PATH=", b"train/clock")
     with serving() as (inspector, url):
-        lent, host = inspector.folder / "episode-0.mp4", url.removeprefix("http://")
-        lent.write_bytes(b"film")
-        asked = list(probes(planted, inspector.folder))
-        assert len(asked) >= 60 and get(host, f"/gradio_api/file={lent}") == (200, b"film")
-        leaked = [(path, found) for path in asked if any(word in (found := get(host, path))[1] for word in words)]
-        assert leaked == []
+        film, host = inspector.folder / "episode-0.mp4", url.removeprefix("http://")
+        film.write_bytes(b"film")
+        paths = list(probes(planted, inspector.folder))
+        assert len(paths) >= 60 and ask(host, "GET", f"/gradio_api/file={film}")[:2] == (200, b"film")
+        answers = {path: ask(host, "GET", path)[1] for path in paths}
+        assert [path for path, answer in answers.items() if any(word in answer for word in secrets)] == []
         assert host.startswith("127.0.0.1:") and inspector.demo.share is False
         assert inspector.demo.allowed_paths == [str(inspector.folder)]
 
 
-def get(host, path):
-    connection = http.client.HTTPConnection(host, timeout=60)  # sends the path as it is, dots and all
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    found = answer.status, answer.read()
-    connection.close()
-    return found
-
-
-def ask(host, method, path, body=None, **headers):
-    connection = http.client.HTTPConnection(host, timeout=60)
-    connection.putrequest(method, path, skip_host=True)
-    for name, value in {"Host": host, "Content-Length": str(len(body or b"")), **headers}.items():
-        connection.putheader(name, value)
-    connection.endheaders(body)
-    answer = connection.getresponse()
-    found = answer.status, answer.read(), dict(answer.getheaders())
-    connection.close()
-    return found
-
-
-def test_a_running_inspector_refuses_them_and_stores_nothing(tmp_path, monkeypatch):
+def test_a_running_inspector_refuses_other_pages_and_stores_nothing(tmp_path, monkeypatch, ask):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     with serving() as (inspector, url):
         own = url.removeprefix("http://")
@@ -127,17 +107,13 @@ def test_a_running_inspector_refuses_them_and_stores_nothing(tmp_path, monkeypat
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_no_planted_script_runs(planted):
-    planted.report.unlink(missing_ok=True)
-    planted.report.write_text(f"# {PLANTED}\n\n![x](http://evil.example/x.png) [x](http://evil.example)\n\n{PLANTED}")
-    with chromium() as browser, serving(planted.id) as (_, url):
-        page = Page(browser, url)
+def test_no_planted_script_runs(planted, browser):
+    with serving(planted.id) as (_, url), opened(browser, url) as page:
         for tab in ("Overview", "Runs", "Compare", "Videos", "Config", "Report"):
             page.tab(tab)
             page.page.wait_for_timeout(600)  # time for a script to run, were there one
-        assert "<img src=x" in page.page.locator("#report article").inner_text()
-        assert page.page.locator("#report :is(img, a, script)").count() == 0
+        page.expect(page.all("#report article")).to_contain_text("<img src=x")
+        page.expect(page.all("#report :is(img, a, script)")).to_have_count(0)
         page.tab("Overview")
-        assert "<img src=x" in page.page.locator("#overview h2").inner_text()
-        assert page.page.locator("#overview img, #runs img, #model script").count() == 0
-        assert page.wrong == []
+        page.expect(page.all("#overview h2")).to_contain_text("<img src=x")
+        page.expect(page.all("#overview img, #runs img, #model script")).to_have_count(0)

@@ -13,9 +13,6 @@ import torch
 from safetensors.torch import load
 
 from stride.agents.trained.loading import load_run
-from stride.commands import run_play
-from stride.publishing.facts import public_facts
-from stride.publishing.folder import _json
 from stride.publishing.weights_file import write_weights
 from stride.utils.user_error import UserError
 
@@ -29,24 +26,11 @@ class Evil:
         return os.mkdir, ("executed",)
 
 
-@pytest.fixture(scope="module")
-def sound(run):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STRIDE_RUNS", str(run.path.parent))
-        loaded = load_run("@last")
-    return {
-        "config.json": _json(public_facts(loaded)),
-        "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
-    }
-
-
 @pytest.fixture
-def gift(hub, sound, monkeypatch, tmp_path):
-    """Good files to spoil; `played` would find what was executed."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    (tmp_path / "work" / "evil_module.py").write_text("import os\nos.mkdir('executed')\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "work"))
+def gift(hub, sound, work, monkeypatch):
+    """Good files to spoil, and in the present folder a module that would leave a trace."""
+    (work / "evil_module.py").write_text("import os\nos.mkdir('executed')\n")
+    monkeypatch.syspath_prepend(str(work))
     return {**sound}
 
 
@@ -92,10 +76,6 @@ def pictures(files, size=84, **options):
     return config(files, obs="pixels", policy="cnn", resize_obs=size, policy_kwargs=options)
 
 
-def pickled():
-    return pickle.dumps(Evil())
-
-
 def checkpoint():
     stream = io.BytesIO()
     torch.save({"state_dict": Evil()}, stream)
@@ -112,15 +92,12 @@ def name_of(files):
     return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
 
 
-def deep():
-    return b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-
-
+DEEP = b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment of the line)
     "pickle only": (lambda f: {"epoch=04.ckpt": checkpoint()}, "does not write"),
-    "pickle beside": (lambda f: {**f, "model.pkl": pickled()}, "'model.pkl'"),
+    "pickle beside": (lambda f: {**f, "model.pkl": pickle.dumps(Evil())}, "'model.pkl'"),
     "pickle as weights": (lambda f: {**f, "model.safetensors": checkpoint()}, "no safetensors file"),
-    "pickle as config": (lambda f: {**f, "config.json": pickled()}, "not valid JSON"),
+    "pickle as config": (lambda f: {**f, "config.json": pickle.dumps(Evil())}, "not valid JSON"),
     "torchscript": (lambda f: {**f, "policy.pt": torchscript()}, "'policy.pt'"),
     "torchscript as weights": (lambda f: {**f, "model.safetensors": torchscript()}, "no safetensors file"),
     "_target_": (lambda f: config(f, policy_kwargs={"_target_": "os.mkdir", "path": "executed"}), "_target_"),
@@ -172,7 +149,7 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "huge argument": (lambda f: config(f, env_kwargs={"width": 10**9}), "a whole number of more than"),
     "list as dtype": (lambda f: header(f, lambda t: first(t).update(dtype=["F32"])), "does not fit"),
     "mapping as dtype": (lambda f: header(f, lambda t: first(t).update(dtype={})), "does not fit"),
-    "deep JSON": (lambda f: {**f, "config.json": deep()}, "JSON|nested"),
+    "deep JSON": (lambda f: {**f, "config.json": DEEP}, "JSON|nested"),
     "not a number": (lambda f: config(f, policy_lr=float("inf")), "not finite"),
     "list as config": (lambda f: {**f, "config.json": b"[]"}, "holds no config"),
     "no clock": (lambda f: config(f, (), progress=3), "env_steps"),
@@ -204,22 +181,19 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_it_is_refused_in_one_line(hub, gift, capsys, what, tmp_path):
+def test_it_is_refused_in_one_line(hub, gift, refused_play, what, tmp_path):
     spoil, fragment = HOSTILE[what]
     hub.repo(REPO, spoil(gift))
-    assert run_play.command(["--run-id", f"hub:{REPO}", "--headless", "--episodes", "1"]) == 2
-    captured = capsys.readouterr()
-    line = captured.err.removesuffix("\n")
-    assert line.startswith("error: ") and line.isprintable() and captured.out == "", captured
+    line = refused_play(f"hub:{REPO}")
     assert any(part in line for part in fragment.split("|")), line
     assert not list(tmp_path.rglob("executed")) and "evil_module" not in sys.modules
     assert os.listdir(tmp_path / "work") == ["evil_module.py"]
 
 
-def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, tmp_path):
+def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, work):
     """A policy of the reader's own machine, named by somebody else's run."""
     code = "from stride.agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
-    (tmp_path / "work" / "their_net.py").write_text(code)
+    (work / "their_net.py").write_text(code)
     named = config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}])
     try:
         hub.repo(REPO, named)
