@@ -1,7 +1,5 @@
 """For each file a folder of runs of its own, and where it wants them a running inspector and a browser."""
 
-import http.client
-
 import pytest
 from inspector_browsing import chromium, opened, serving
 
@@ -37,21 +35,3 @@ def browser():
 def page(browser, served):
     with opened(browser, served[1]) as page:
         yield page
-
-
-@pytest.fixture(scope="session")
-def ask():
-    """(status, text, headers) of an answer; the path is sent as it is, dots and all."""
-
-    def ask(host, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection(host, timeout=60)
-        connection.putrequest(method, path, skip_host=True)
-        for name, value in {"Host": host, "Content-Length": str(len(body or b"")), **headers}.items():
-            connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders(body)
-        answer = connection.getresponse()
-        result = answer.status, answer.read(), dict(answer.getheaders())
-        connection.close()
-        return result
-
-    return ask

@@ -1,5 +1,6 @@
 """What no page sends is refused in a line before Gradio hears of it; sessions and answers are bounded."""
 
+import http.client
 import json
 import re
 import time
@@ -74,16 +75,21 @@ def test_only_what_the_page_sends_is_passed_on(name, data, more, why, served, in
         assert name != "tick" or found["data"][:3] == [None] * 3
 
 
-def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, indices, ask, capfd):
+def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, indices, capfd):
     inspector, url = served
     host, tick = url.removeprefix("http://"), event(indices["tick"], [None] * 4)
 
+    def asked(method, path, body=None):
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request(method, f"/gradio_api/queue/{path}", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
     def get(session):
-        status, text, _ = ask(host, "GET", f"/gradio_api/queue/data?session_hash={session}")
-        return status, text.decode()
+        return asked("GET", f"data?session_hash={session}")
 
     def join(body):
-        status, text, _ = ask(host, "POST", "/gradio_api/queue/join", body.encode(), Content_Type="application/json")
+        status, text = asked("POST", "join", body)
         return status, json.loads(text)
 
     def join_as(session):

@@ -1,6 +1,5 @@
 """What the rooms of the inspector say, without a browser."""
 
-import json
 import sys
 
 import numpy as np
@@ -21,7 +20,6 @@ from stride.inspector.played import model, modules
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
 from stride.inspector.videos import caption, films_of, lend, poster
-from stride.runstore.run_lock import locked
 from stride.utils.curve import Point
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoFile
@@ -44,18 +42,6 @@ def test_runs_are_listed_and_filtered(runs):
     line = read_run(runs[0]).brief
     assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
     assert runs[0].id in runs_table(table.page()) and "no run under" in runs_table(table.page("nothing"))
-
-
-def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatch):
-    facts = json.loads(runs[2].config_json.read_text())
-    runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
-    assert read_run(runs[2]).brief.status == "running", "it has just begun"
-    monkeypatch.setattr("stride.runstore.run_state.BEGINNING", -1.0)
-    monkeypatch.setattr("stride.runstore.run_state.SILENT_AFTER", -1.0)
-    assert read_run(runs[2]).brief.status == "dead"
-    with locked(runs[2].path):
-        assert read_run(runs[2]).brief.status == "silent"
-    runs[2].config_json.write_text(json.dumps(facts))
 
 
 @pytest.mark.parametrize("selector", ["", "/etc", "../x", "nothing", "a/../b", "hub:user/x", "\0", "@best:Nope-v0"])

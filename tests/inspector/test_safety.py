@@ -1,12 +1,13 @@
 """What a running inspector gives away, and what planted text does: nothing."""
 
+import http.client
 import json
-from urllib.parse import quote
 
 import pytest
 from gallery import gallery_copy
 from inspector_browsing import opened, serving
 
+from lab.faults.door import SECRET, TELLING, Probe, answered, ask, closed, files, others
 from stride.inspector.compare import compare
 from stride.inspector.markdown import report_text
 from stride.inspector.overview import overview
@@ -14,7 +15,6 @@ from stride.inspector.played import config
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
 
-SECRET = "sesame-4711"
 PLANTED = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}{{alert(4)}}\"'`"
 
 
@@ -29,8 +29,8 @@ def planted(root):
     head, *rows = run.metrics_csv.read_text().splitlines()
     run.metrics_csv.write_text("\n".join([f"{head},{PLANTED.replace(',', ';')}", *(f"{row},1" for row in rows), ""]))
     run.report.write_text(f"# {PLANTED}\n\n![x](http://evil.example/x.png) [x](http://evil.example)\n\n{PLANTED}")
-    (root / ".env").write_text(SECRET)
-    (root / "secret.txt").write_text(SECRET)
+    for name in (".env", "secret.txt"):
+        (root / name).write_text(SECRET)
     (run.videos / "epoch=9.mp4").symlink_to(root / "secret.txt")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -52,56 +52,28 @@ def test_a_report_that_is_a_link_is_not_read(tmp_path):
     assert report_text(run) == ""
 
 
-def probes(run, served):
-    """Ways people have got at files of such servers."""
-    root = run.path.parent
-    files = [root / ".env", root / "secret.txt", run.config_json, run.videos / "epoch=9.mp4"]
-    files += [run.metrics_csv, run.run_log, "/etc/passwd", "/proc/self/environ", "/etc/hostname"]
-    for file in map(str, files):
-        up = f"{served}/{'../' * 12}{file.lstrip('/')}"
-        for name in (file, quote(file, safe=""), quote(quote(file, safe=""), safe=""), up, quote(up, safe="")):
-            yield f"/gradio_api/file={name}"
-        yield f"/file={file}"
-        yield f"/gradio_api/file/{file.lstrip('/')}"
-        yield f"/static/{'../' * 10}{file.lstrip('/')}"
-        yield f"/assets/{'..%2f' * 10}{quote(file.lstrip('/'), safe='')}"
-        yield f"/gradio_api/file={'%2e%2e/' * 12}{file.lstrip('/')}"
-        yield f"/gradio_api/file=file://{file}"
-        yield f"/gradio_api/file=\\\\localhost{file}"
-        yield f"/gradio_api/file={file}%00.mp4"
-        yield f"/gradio_api/proxy=file://{file}"
-
-
-def test_no_file_but_those_lent_is_given_away(planted, ask):
-    secrets = (SECRET.encode(), b"root:", b"PATH=", b"train/clock")
+def test_only_lent_files_are_given_away_and_only_to_its_own_page(planted, root):
+    """Of others nothing is stored either; `python -m lab.faults door` asks the same of a process of its own."""
     with serving() as (inspector, url):
         film, host = inspector.folder / "episode-0.mp4", url.removeprefix("http://")
         film.write_bytes(b"film")
-        paths = list(probes(planted, inspector.folder))
-        assert len(paths) >= 60 and ask(host, "GET", f"/gradio_api/file={film}")[:2] == (200, b"film")
-        answers = {path: ask(host, "GET", path)[1] for path in paths}
-        assert [path for path, answer in answers.items() if any(word in answer for word in secrets)] == []
-        assert host.startswith("127.0.0.1:") and inspector.demo.share is False
+
+        def get(path):
+            return ask(host, Probe("own", "GET", path, {"Host": host}))
+
+        probes = list(files(planted, root / "secret.txt", inspector.folder.parent, host))
+        assert len(probes) >= 60 and get(f"/gradio_api/file={film}") == (200, b"film")
+        assert not any(word in get(f"/gradio_api/file={planted.videos}/epoch=9.mp4")[1] for word in TELLING)
+        probes += [*others(host), *closed(host)][::9]  # all of them: test_guard.py
+        assert [(probe.path, why) for probe in probes if (why := answered(host, probe))] == []
+        assert get("/config")[0] == 200 and host.startswith("127.0.0.1:") and inspector.demo.share is False
         assert inspector.demo.allowed_paths == [str(inspector.folder)]
-
-
-def test_a_running_inspector_refuses_other_pages_and_stores_nothing(tmp_path, monkeypatch, ask):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    with serving() as (inspector, url):
-        own = url.removeprefix("http://")
-        port = own.partition(":")[2]
-        assert ask(own, "GET", "/config")[0] == 200
-        for path in ("/", "/config", "/gradio_api/queue/data?session_hash=x", "/gradio_api/startup-events"):
-            assert ask(own, "GET", path, Host=f"evil.com:{port}")[0] == 403
-        status, _, headers = ask(own, "POST", "/gradio_api/queue/join", b"{}", Origin=f"http://evil.com:{port}")
-        assert status == 403 and not any("access-control" in name.lower() for name in headers)
-        form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nstored\r\n--x--\r\n'
-        kind = {"Content-Type": "multipart/form-data; boundary=x"}
-        for origin in ({}, {"Origin": url}, {"Origin": "http://evil.com"}):
-            assert ask(own, "POST", "/gradio_api/upload", form, **kind, **origin)[0] == 403
-        assert not [path for path in inspector.folder.rglob("*") if path.is_file()]
-        preflight = {"Origin": "http://evil.com", "Access-Control-Request-Method": "POST"}
-        assert ask(own, "OPTIONS", "/gradio_api/queue/join", **preflight)[0] == 403
+        assert [path for path in inspector.folder.rglob("*") if path.is_file()] == [film]
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("POST", "/gradio_api/queue/join", b"{}", {"Origin": "http://evil.com"})
+        answer = connection.getresponse()
+        connection.close()
+        assert answer.status == 403 and not any("access-control" in name.lower() for name in answer.headers)
     assert not inspector.folder.exists()
 
 
