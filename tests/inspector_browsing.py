@@ -92,8 +92,12 @@ class Page:
         row.locator(".link").click()
         self.all("#overview td", has_text=run_id).first.wait_for()
 
+    def record_run(self, run, checkpoint="best"):
+        """The numbers of an episode of this run that is recorded now."""
+        self.open_run(run.id)
+        return self.record(checkpoint)
+
     def record(self, checkpoint="best"):
-        """The numbers of an episode that is recorded now."""
         self.tab("Episode")
         self.all("#checkpoint input").fill(checkpoint)
         self.all("#checkpoint input").press("Enter")

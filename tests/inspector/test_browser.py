@@ -26,8 +26,7 @@ def runs(root):
 
 
 def test_an_episode_is_recorded_and_scrubbed_without_the_server(page, runs):
-    page.open_run(runs["filmed"].id)
-    data, loaded = page.record("last"), []
+    data, loaded = page.record_run(runs["filmed"], "last"), []
     page.expect(page.episode).to_contain_text("epoch=04")
     page.page.on("request", lambda request: loaded.append(request.url) if "file=" in request.url else None)
     page.at(0)
@@ -52,8 +51,7 @@ def test_an_episode_is_recorded_and_scrubbed_without_the_server(page, runs):
 
 
 def test_the_numbers_are_exported(page, runs):
-    page.open_run(runs["filmed"].id)
-    data = page.record()
+    data = page.record_run(runs["filmed"])
     _, table = page.save("every step as a row")
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert len(rows) == data["steps"] and float(rows[-1]["so_far"]) == data["return"]
@@ -67,8 +65,7 @@ def test_the_numbers_are_exported(page, runs):
 
 
 def test_continuous_actions_are_shown_and_jumped_through(page, runs):
-    page.open_run(runs["pendulum"].id)
-    data, number = page.record(), page.all(".ep-policy .number")
+    data, number = page.record_run(runs["pendulum"]), page.all(".ep-policy .number")
     assert data["steps"] == 200 and data["kind"] == "numbers" and data["actions"] == ["torque"]
     page.expect(number).to_contain_text("±")
     largest = max(range(200), key=lambda step: abs(data["td_error"][step]))
@@ -94,8 +91,7 @@ def test_continuous_actions_are_shown_and_jumped_through(page, runs):
 
 
 def test_keys_move_the_episode_but_not_while_something_is_typed(page, runs):
-    page.open_run(runs["pendulum"].id)
-    page.record()
+    page.record_run(runs["pendulum"])
     page.all(".ep-head").click()
     for key, step in (("End", 200), ("ArrowLeft", 199), ("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1)):
         page.press(key)
@@ -113,8 +109,7 @@ def test_keys_move_the_episode_but_not_while_something_is_typed(page, runs):
 
 
 def test_masked_actions_are_grey(page, runs):
-    page.open_run(runs["taxi"].id)
-    allowed = page.record()["allowed"]
+    allowed = page.record_run(runs["taxi"])["allowed"]
     for step in (0, 3):
         page.go_to(step)
         page.expect(page.all(".ep-policy .ep-bar.masked")).to_have_count(allowed[step].count(False))
@@ -123,8 +118,7 @@ def test_masked_actions_are_grey(page, runs):
 
 
 def test_saliency_is_switched_on_and_off(page, runs):
-    page.open_run(runs["filmed"].id)
-    data, bars = page.record(), page.all(BARS)
+    data, bars = page.record_run(runs["filmed"]), page.all(BARS)
     page.expect(bars.first).to_be_hidden()
     page.go_to(2)
     for kind in ("action", "value"):
@@ -140,8 +134,7 @@ def test_saliency_is_switched_on_and_off(page, runs):
 
 
 def test_an_image_policy_shows_what_it_saw_and_what_that_did(page, runs):
-    page.open_run(runs["pixels"].id)
-    page.record()
+    page.record_run(runs["pixels"])
     page.expect(page.all(".ep-ages span")).to_have_text(["1 ago", "now"])
     page.go_to(3)
     times = page.all(".stride-episode video").evaluate_all("all => all.map(each => each.currentTime)")
@@ -169,8 +162,7 @@ def dashed(page, name):
 
 
 def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
-    page.open_run(runs["dreamer"].id)
-    data = page.record("last")
+    data = page.record_run(runs["dreamer"], "last")
     page.all(".ep-dream[data-dreamt='0']").wait_for()
     names = [*(each["name"] for each in data["observations"]), "reward", "going on", "value"]
     page.expect(page.all(".ep-dream-line .label")).to_have_text(names)
@@ -199,8 +191,7 @@ def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
 
 
 def test_a_policy_without_dreams_shows_nothing_of_them(page, runs):
-    page.open_run(runs["filmed"].id)
-    page.record()
+    page.record_run(runs["filmed"])
     asked = questions(page)
     page.go_to(2)
     page.page.wait_for_timeout(300)  # longer than a dream would wait to be asked for
@@ -209,8 +200,7 @@ def test_a_policy_without_dreams_shows_nothing_of_them(page, runs):
 
 
 def test_q_values_stand_beside_the_actions(page, runs):
-    page.open_run(runs["dqn"].id)
-    shares = page.record()["distribution"]
+    shares = page.record_run(runs["dqn"])["distribution"]
     page.go_to(2)
     words = [word.split() for word in page.all(".ep-policy .number").all_inner_texts()]
     assert [float(percent) for percent, *_ in words] == pytest.approx(
