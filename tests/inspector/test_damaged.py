@@ -10,6 +10,7 @@ from gallery import gallery_copy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.faults.folder import ROOMS
 from lab.faults.foreign import SECRET, VICTIM, Target, cases
 from stride.inspector.charts import Line, chart
 from stride.inspector.compare import compare
@@ -44,16 +45,9 @@ TOLD = {  # a kind of damage, and what its row says
 }
 SOUND = ["metrics.csv: empty", "metrics.csv: header only", "metrics.csv: torn end", "metrics.csv: gone"]
 ODD = (0.0, -0.0, 5e-324, 1e-300, 1e300, -1e308, 1.7e308, math.nan, math.inf, 1.0, 1.0 + 2**-52, 1e16, 1e16 + 2)
-LIGHT = {
-    "overview": lambda rooms, run, sound: rooms.overview(run),
-    "compare": lambda rooms, run, sound: compare([rooms.runs.look_into(each) for each in (sound, run)]),
-    "videos": lambda rooms, run, sound: rooms.videos(run),
-    "report": lambda rooms, run, sound: rooms.report(run),
-}
-HEAVY = {
-    "model": lambda rooms, run, sound: rooms.model(run),
-    "episode": lambda rooms, run, sound: rooms.episode(run, "best", 0, "greedy", 3),
-}
+HEAVY = ("model", "episode")  # these load the network
+SOUND_RUN = "20260101-000101-CartPole-v1-ppo-s1-aaaa"
+LOOKS = ROOMS | {"compare": lambda rooms, run: compare([rooms.runs.look_into(name) for name in (SOUND_RUN, run)])}
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +67,16 @@ def spoiled(spoil, outside, folder):
 
 @pytest.fixture
 def damaged(place):
-    folder = place[0].path.with_name("20990101-000000-damaged")
-    shutil.copytree(place[0].path, folder, symlinks=True)
-    yield folder
-    shutil.rmtree(folder)
+    sound = place[0].path
+    run = RunDir(shutil.copytree(sound, sound.with_name("20990101-000000-damaged"), symlinks=True))
+    yield run
+    shutil.rmtree(run.path)
 
 
-def said(look, *given):
+def said(room, rooms, run):
     """What a room says; a UserError of one line is an answer, any other exception ends the test."""
     try:
-        page = look(*given)
+        page = LOOKS[room](rooms, run.id)
     except UserError as error:
         page = str(error)
         assert len(page.splitlines()) == 1 and len(page) < 600
@@ -92,31 +86,29 @@ def said(look, *given):
 
 @pytest.mark.parametrize("name", [*TOLD, *SOUND])
 def test_a_damaged_run_is_a_row_with_a_reason(place, damaged, name):
-    sound, known, rooms = place
+    sound, spoilers, rooms = place
     row = runs_table(rooms.runs.page(sound.id)).partition("<tbody>")[2].partition("</tr>")[0]
-    known[name](damaged)
+    spoilers[name](damaged.path)
     table = runs_table(rooms.runs.page())
-    assert row in table and f'data-run="{damaged.name}"' in table
-    line = next(each for each in rooms.runs.page().lines if each.id == damaged.name)
+    assert row in table and f'data-run="{damaged.id}"' in table
+    line = next(line for line in rooms.runs.page().lines if line.id == damaged.id)
     assert TOLD.get(name, "") in line.fault and (line.status == "damaged") == (name in TOLD)
-    assert str(damaged) not in line.fault
-    for look in LIGHT.values():
-        page = said(look, rooms, damaged.name, sound.id)
-    told = said(LIGHT["overview"], rooms, damaged.name, "").replace("&#x27;", "'")
-    assert line.fault.removeprefix("config.json ") in told
-    assert page and "Episode return" in rooms.overview(sound.id)
+    assert str(damaged.path) not in line.fault
+    pages = {room: said(room, rooms, damaged) for room in LOOKS if room not in HEAVY}
+    assert line.fault.removeprefix("config.json ") in pages["overview"].replace("&#x27;", "'")
+    assert all(pages.values()) and "Episode return" in rooms.overview(sound.id)
 
 
 def test_other_damage_raises_nothing_either(place, damaged):
-    sound, known, rooms = place
+    sound, spoilers, rooms = place
     files = ("config", "metrics", "report", "run.log", "best", "last")
-    for name in random.Random(3).sample(sorted(name for name in known if name.startswith(files)), 20):
-        shutil.rmtree(damaged)
-        shutil.copytree(sound.path, damaged, symlinks=True)
-        known[name](damaged)
+    for name in random.Random(3).sample(sorted(name for name in spoilers if name.startswith(files)), 20):
+        shutil.rmtree(damaged.path)
+        shutil.copytree(sound.path, damaged.path, symlinks=True)
+        spoilers[name](damaged.path)
         assert sound.id in runs_table(rooms.runs.page())
-        for look in LIGHT.values():
-            said(look, rooms, damaged.name, sound.id)
+        for room in LOOKS.keys() - {*HEAVY}:
+            said(room, rooms, damaged)
 
 
 HEAVIER = [
@@ -127,16 +119,12 @@ HEAVIER = [
 
 @pytest.mark.parametrize("name", HEAVIER)
 def test_rooms_that_load_the_network_say_a_line(place, damaged, name):
-    sound, known, rooms = place
-    known[name](damaged)
-    for look in HEAVY.values():
-        assert said(look, rooms, damaged.name, sound.id)
+    _, spoilers, rooms = place
+    spoilers[name](damaged.path)
+    assert all(said(room, rooms, damaged) for room in HEAVY)
 
 
-@given(
-    st.lists(st.sampled_from(ODD), max_size=3),
-    st.one_of(st.none(), st.sampled_from(ODD).filter(math.isfinite)),
-)
+@given(st.lists(st.sampled_from(ODD), max_size=3), st.none() | st.sampled_from(ODD).filter(math.isfinite))
 def test_any_numbers_can_be_sent(values, goal):
     points = [Point(float(x), value) for x, value in enumerate(values)]
     page = chart("x", [Line("x", points, "c0", values, values)], goal)

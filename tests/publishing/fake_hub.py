@@ -14,24 +14,17 @@ LFS = (".safetensors", ".mp4")
 
 
 class Repo:
-    """One repository: its present files and its commits; old revisions keep their own."""
+    """One repository: its present files, its commits, and the files of each; it begins as the Hub makes it."""
 
     def __init__(self, private=False):
-        self.private, self.files, self.commits = private, {}, []
-        self.revisions = {}
+        self.private, self.files, self.commits, self.revisions = private, {}, [], {}
         self.commit({".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"})
 
     def commit(self, files, deleted=()):
-        kept = {name: data for name, data in self.files.items() if name not in deleted}
-        self.files = {**kept, **files}
+        self.files = {name: data for name, data in self.files.items() if name not in deleted} | files
         self.commits.append(hashlib.sha1(repr((len(self.commits), sorted(self.files.items()))).encode()).hexdigest())
-        self.revisions[self.commits[-1]] = self.files
+        self.revisions[self.commits[-1]] = self.revisions["main"] = self.files
         return self.commits[-1]
-
-    def at(self, revision):
-        """(commit, files) of main or a commit."""
-        commit = self.commits[-1] if revision == "main" else revision
-        return (commit, self.revisions[commit]) if commit in self.revisions else None
 
 
 class FakeHub(ThreadingHTTPServer):
@@ -63,11 +56,11 @@ class FakeHub(ThreadingHTTPServer):
 
 def entry(name, data):
     """A file as the tree route tells it."""
-    found = {"type": "file", "path": name, "size": len(data)}
+    result = {"type": "file", "path": name, "size": len(data)}
     if not name.endswith(LFS):
-        return {**found, "oid": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
+        return {**result, "oid": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
     lfs = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-    return {**found, "oid": hashlib.sha1(name.encode()).hexdigest(), "lfs": lfs}
+    return {**result, "oid": hashlib.sha1(name.encode()).hexdigest(), "lfs": lfs}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -114,20 +107,19 @@ class Answers(BaseHTTPRequestHandler):
         return self.on_revision(name, repo, "main", body)
 
     def on_revision(self, name, repo, rest, body):
-        found = repo.at(rest)
-        if found is None:
+        if rest not in repo.revisions:
             return self.send({"error": "no revision"}, 404, {"X-Error-Code": "RevisionNotFound"})
-        siblings = [{"rfilename": file} for file in sorted(found[1])]
-        about = {"_id": "x", "id": name, "modelId": name, "sha": found[0], "private": repo.private, "tags": []}
+        commit = repo.commits[-1] if rest == "main" else rest
+        siblings = [{"rfilename": file} for file in sorted(repo.revisions[rest])]
+        about = {"_id": "x", "id": name, "modelId": name, "sha": commit, "private": repo.private, "tags": []}
         return self.send({**about, "siblings": siblings, "createdAt": "2026-01-01T00:00:00.000Z"})
 
     def on_tree(self, name, repo, rest, body):
-        return self.send([entry(file, data) for file, data in sorted(repo.at(rest)[1].items())])
+        return self.send([entry(file, data) for file, data in sorted(repo.revisions[rest].items())])
 
     def on_preupload(self, name, repo, rest, body):
-        files = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
-                 for file in json.loads(body)["files"]]  # fmt: skip
-        return self.send({"files": files})
+        fixed = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
+        return self.send({"files": [{"path": file["path"], **fixed} for file in json.loads(body)["files"]]})
 
     def on_commit(self, name, repo, rest, body):
         if not self.authorized:
@@ -135,17 +127,16 @@ class Answers(BaseHTTPRequestHandler):
         lines = [json.loads(line) for line in body.splitlines()]
         files = {x["value"]["path"]: base64.b64decode(x["value"]["content"]) for x in lines if x["key"] == "file"}
         commit = repo.commit(files, [x["value"]["path"] for x in lines if x["key"] == "deletedFile"])
-        return self.send(
-            {"success": True, "commitOid": commit, "commitUrl": f"{self.server.url}/{name}/commit/{commit}"}
-        )
+        url = f"{self.server.url}/{name}/commit/{commit}"
+        return self.send({"success": True, "commitOid": commit, "commitUrl": url})
 
     def on_resolve(self, name, repo, rest, body):
         revision, _, file = rest.partition("/")
-        commit, files = repo.at(revision)
-        if file not in files:
-            return self.send({"error": "no entry"}, 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-        etag = hashlib.sha256(files[file]).hexdigest()
-        return self.send(files[file], 200, {"ETag": f'"{etag}"', "X-Repo-Commit": commit})
+        commit = {"X-Repo-Commit": repo.commits[-1] if revision == "main" else revision}
+        data = repo.revisions[revision].get(file)
+        if data is None:
+            return self.send({"error": "no entry"}, 404, {"X-Error-Code": "EntryNotFound", **commit})
+        return self.send(data, 200, {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', **commit})
 
     def unknown_token(self):
         words = "Invalid credentials in Authorization header"

@@ -59,26 +59,22 @@ def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
     assert list(play_episodes(here, 2, 7, "sampled", 30)) == list(play_episodes(there, 2, 7, "sampled", 30))
 
 
-WRONG = [
-    ("hub:nobody/nothing", "is not on"),
-    (f"hub:{REPO}@v9", "no such revision"),
-    ("hub:../../etc", "not the name of a repository"),
-    ("hub:", "not the name of a repository"),
-    ("hub:a/b/c", "not the name of a repository"),
-    (f"hub:{REPO}@../main", "not a revision"),
+WRONG = [  # (selector, checkpoint, fragment)
+    ("hub:nobody/nothing", "best", "is not on"),
+    (f"hub:{REPO}@v9", "best", "no such revision"),
+    (f"hub:{REPO}", "epoch=77", "holds one checkpoint"),
+    ("hub:../../etc", "best", "not the name of a repository"),
+    ("hub:", "best", "not the name of a repository"),
+    ("hub:a/b/c", "best", "not the name of a repository"),
+    (f"hub:{REPO}@../main", "best", "not a revision"),
 ]
 
 
-@pytest.mark.parametrize(("selector", "fragment"), WRONG)
-def test_a_wrong_name_is_one_line(published, selector, fragment):
+@pytest.mark.parametrize(("selector", "checkpoint", "fragment"), WRONG)
+def test_a_wrong_name_is_one_line(published, selector, checkpoint, fragment):
     with pytest.raises(UserError, match=fragment) as caught:
-        load_run(selector)
+        load_run(selector, checkpoint)
     assert "\n" not in str(caught.value)
-
-
-def test_only_the_checkpoint_that_is_there(published):
-    with pytest.raises(UserError, match="holds one checkpoint"):
-        load_run(f"hub:{REPO}", "epoch=77")
 
 
 def test_a_private_repository_needs_its_token(published, monkeypatch):
