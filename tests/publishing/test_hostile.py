@@ -92,6 +92,8 @@ def name_of(files):
     return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
 
 
+STACK, SELECTION = {"id": "FrameStack", "frames": 999}, {"id": "SelectObservation", "indices": [0] * 99_999}
+GIGABYTE = {"shape": [1 << 28], "data_offsets": [0, 1 << 30]}
 DEEP = b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment of the line)
     "pickle only": (lambda f: {"epoch=04.ckpt": checkpoint()}, "does not write"),
@@ -128,16 +130,11 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "huge stack": (lambda f: config(f, frame_stack=10**8), "frame_stack must be at most"),
     "large stack": (lambda f: config(f, frame_stack=10**6), "asks for a tensor of"),
     "huge stack of pixels": (lambda f: config(f, obs="pixels", policy="cnn", frame_stack=10**6), "an observation of"),
-    "stacks of stacks": (
-        lambda f: config(f, env_wrappers=[{"id": "FrameStack", "frames": 999}] * 9), "an observation of",
-    ),
+    "stacks of stacks": (lambda f: config(f, env_wrappers=[STACK] * 9), "an observation of"),
     "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
     "large pictures": (lambda f: pictures(f, (16000, 16000)), "an observation of"),
     "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "asks for a tensor of"),
-    "huge selection": (
-        lambda f: config(f, env_wrappers=[{"id": "SelectObservation", "indices": [0] * 99_999},
-                                          {"id": "FrameStack", "frames": 999}]), "an observation of",
-    ),
+    "huge selection": (lambda f: config(f, env_wrappers=[SELECTION, STACK]), "an observation of"),
     "huge batch": (lambda f: config(f, batch_size=10**9), "batch_size must be at most"),
     "many layers": (lambda f: config(f, hidden_dims=[1] * 5000), "hidden_dims"),
     "seed of 401 digits": (lambda f: config(f, seed=10**400), "a number of 401 digits"),
@@ -156,16 +153,12 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "oversized header": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 2**60) + b"{}"}, "a header of"),
     "header beyond the file": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 500) + b"{}"}, "a header of"),
     "empty weights": (lambda f: {**f, "model.safetensors": b""}, "a header of"),
-    "1 GB claimed": (
-        lambda f: header(f, lambda t: first(t).update(shape=[1 << 28], data_offsets=[0, 1 << 30])), "does not fit",
-    ),
+    "1 GB claimed": (lambda f: header(f, lambda t: first(t).update(GIGABYTE)), "does not fit"),
     "negative shape": (lambda f: header(f, lambda t: first(t).update(shape=[-1, 4])), "does not fit"),
     "overlap": (lambda f: header(f, lambda t: t.update(extra=first(t))), "does not fit"),
     "object dtype": (lambda f: header(f, lambda t: first(t).update(dtype="OBJECT")), "does not fit"),
     "many tensors": (lambda f: header(f, lambda t: t.update({str(n): 0 for n in range(5000)})), "at most"),
-    "wrong shape": (
-        lambda f: weights(f, lambda t: t.update({name_of(f): t[name_of(f)][:, :1]})), "the policy's is",
-    ),
+    "wrong shape": (lambda f: weights(f, lambda t: t.update({name_of(f): torch.zeros(64, 1)})), "the policy's is"),
     "extra tensor": (lambda f: weights(f, lambda t: t.update(extra=torch.zeros(3))), "no place for tensor extra"),
     "missing tensor": (lambda f: weights(f, lambda t: t.pop(name_of(f))), "there is no tensor"),
     "NaN": (lambda f: weights(f, lambda t: t[name_of(f)].fill_(float("nan"))), "not finite"),

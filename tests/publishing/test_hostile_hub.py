@@ -1,7 +1,6 @@
 """A Hub that means harm itself: what it answers is one line, nothing is written, nobody else is asked."""
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
@@ -145,4 +144,4 @@ def test_publishing_to_a_hub_that_talks_nonsense_is_one_line(hub, capsys, place)
     assert run_publish.command([]) == 2
     captured = capsys.readouterr()
     assert len(captured.err.splitlines()) == 1 and "not understood" in captured.err, captured
-    assert json.dumps(TOKEN) not in captured.err
+    assert TOKEN not in captured.err
