@@ -7,16 +7,19 @@ from pathlib import Path
 CPUINFO = Path("/proc/cpuinfo")
 MODELS = re.findall(r"^model name\s*: (.+)$", CPUINFO.read_text(), re.M) if CPUINFO.exists() else []
 FOLDER = r"(?<![\w.~/<>-])/(?:[\w.@+=<>-]+/)+"  # absolute, of two parts or more
-COMMAND = r"\bpython (?=train|run_)(?:run_)?(\w+)\.py|\bpython -m stride\.commands\.(\w+)"
+PLACE = r"(?:[\w.+-]*/)*"  # of an interpreter or a script, as seen from where one stands
+COMMAND = (
+    rf"{PLACE}\bpython[\d.]* (?:{PLACE}(?:run_)?(train|play|inspect|publish)\.py|(?:-P )?-m stride\.commands\.(\w+))"
+)
 
 # in this order: an id holds a date, a path may hold an id, a version looks like a number
 RULES = [
     (r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]", ""),
+    (COMMAND, r"stride \1\2"),  # as a wheel says it
     (r"\b\d{8}-\d{6}-[\w-]+-s\d+[\w-]*-[a-z0-9]{4}\b", "<run>"),
     (r"\b\d{8}-\d{6}-[a-z0-9]{4}\b", "<group>"),
     (rf"{FOLDER}([\w.@+=-]+\.[a-z]\w*)\b", r"<path>/\1"),  # a file's name says what is meant
     (rf"{FOLDER}[\w.@+=<>-]*|{re.escape(tempfile.gettempdir())}\b", "<path>"),
-    (COMMAND, r"stride \1\2"),  # as a wheel says it
     (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?\b", "<date>"),
     (r"\b127\.0\.0\.1:\d+\b|\blocalhost:\d+\b", "<address>"),
     (r"(?<![\w.])(?:\d+d )?(?:\d+:)?\d?\d:\d\d(?![\w:])", "<time>"),

@@ -18,6 +18,8 @@ RUN = "20261126-110917-CartPole-v1-ppo-s12-ab3d"
         ("4,812 steps/s, 1.2k env steps/s", "<rate> steps/s, <rate> env steps/s"),
         ("seconds=13.60 in 13.6 s, 5 ms", "seconds=<time> in <time> s, <time> ms"),
         ("python run_play.py --run-id @last; python train.py x", "stride play --run-id @last; stride train x"),
+        ("next: ../.venv/bin/python ../train.py --resume @last", "next: stride train --resume @last"),
+        ("/usr/bin/python3 -m stride.commands.monitor x", "stride monitor x"),
         ("\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b[?25lscreen  \n", "red screen"),
         ("|    0:27  |", "| <time> |"),
         ("process 4711 at http://127.0.0.1:8080/x", "process <pid> at http://<address>/x"),
