@@ -1,6 +1,8 @@
-"""`--group`: the same command started again, or twice at once, is the same run; `--pause-at` and `--fork` beside it."""
+"""`--group`: the same command started again, or twice at once, is the same run; `--pause-at`, `--fork`, --require-goal.
 
-import json
+With --require-goal a script learns from the exit code whether the goal was reached, by every run.
+"""
+
 import os
 import shutil
 import time
@@ -9,9 +11,8 @@ from contextlib import suppress
 import pytest
 from tiny_runs import TINY, tiny_run
 
-from lab.faults.pauses import outcome, paused, whole
 from lab.faults.rig import TINY as WORDS
-from lab.faults.rig import amounts_to, finish, start
+from lab.faults.rig import amounts_to, finish, last_run, start
 from stride.commands import train
 from stride.config.loader import to_plain
 from stride.runstore import seed_group
@@ -21,6 +22,8 @@ from stride.runstore.run_files import read_json, write_json
 from stride.runstore.run_lock import locked
 from stride.runstore.seed_group import members
 from stride.utils.user_error import UserError
+
+GROUP = "20200101-000000-abcd"
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +36,27 @@ def words(*more: str, **changes: object) -> list[str]:
     return ["CartPole-v1:ppo", "-q", *more, *(f"{key}={value}" for key, value in {**TINY, **changes}.items())]
 
 
-def test_the_same_command_begins_then_tells_again(capsys):
-    assert train.command(words("--group", "g")) == 0
+def ends(*more: str, **changes: object) -> int:
+    """The exit code of such a training."""
+    return train.command(words(*more, **changes))
+
+
+def refused(capsys, *given: str) -> str:
+    """The line with which this command is refused."""
+    capsys.readouterr()
+    assert train.command([*given]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_the_same_command_begins_then_reports_again(capsys):
+    assert ends("--group", "g") == 0
     first = capsys.readouterr().out
-    assert train.command(words("--group", "g")) == 0
+    assert ends("--group", "g") == 0
     again = capsys.readouterr().out
     assert again == first and first.startswith("result=") and len(list_runs()) == 1
     assert RunDir.find("@last").facts()["group"] == "g"
-    assert train.command(words("--group", "g", seed=2)) == 0 == train.command(words("--group", "h"))
+    assert ends("--group", "g", seed=2) == 0 == ends("--group", "h")
     assert len(list_runs()) == 3, "another seed, and another group, are other runs"
 
 
@@ -52,10 +68,29 @@ def test_a_run_that_was_deleted_is_made_again_under_its_name():
     assert again.id == run.id and amounts_to(again) == before
 
 
-def test_a_finished_run_that_missed_its_goal_says_so_again():
-    assert train.command(words("--group", "g", "--require-goal")) == 3
-    assert train.command(words("--group", "g", "--require-goal")) == 3
-    assert train.command(words("--group", "g")) == 0 and len(list_runs()) == 1
+def test_a_required_goal_that_was_missed_is_code_3_each_time():
+    assert ends("--group", "g", "--require-goal") == 3 == ends("--group", "g", "--require-goal")
+    assert ends("--group", "g") == 0 and len(list_runs()) == 1
+
+
+def test_a_required_goal_that_nothing_can_answer_is_refused(tmp_path, capsys):
+    (tmp_path / "Own.yaml").write_text("env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n")
+    line = refused(capsys, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
+    assert "no goal of plain_world:Plain-v0 is known" in line and not list_runs()
+
+
+def test_a_required_goal_is_for_every_run_of_a_group():
+    tiny_run("CartPole-v1:ppo", "--group", GROUP, "--require-goal", **{"spec.goal": 5})
+    assert train.command(["--resume", f"group:{GROUP}", "--require-goal"]) == 0
+    tiny_run("CartPole-v1:ppo", "--group", GROUP, seed=2)
+    assert train.command(["--resume", f"group:{GROUP}", "--require-goal"]) == 3
+    assert train.command(["--resume", f"group:{GROUP}"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("goal", "code"), [(5, 0), (500, 3)])
+def test_a_required_goal_is_for_every_seed(goal, code):
+    assert ends(f"spec.goal={goal}", "--seed", "1,2", "--require-goal") == code
 
 
 def test_one_in_training_is_waited_for_and_that_is_said_once(capsys, monkeypatch):
@@ -73,27 +108,23 @@ def test_one_in_training_is_waited_for_and_that_is_said_once(capsys, monkeypatch
     holder = locked(run.path)
     holder.__enter__()
     monkeypatch.setattr(train.time, "sleep", sleep)
-    assert train.command(words("--group", "g")) == 0
-    told = capsys.readouterr()
-    assert told.err.count(f"waiting: {run.id} is being trained by process {os.getpid()}\n") == 1 and len(looks) == 3
+    assert ends("--group", "g") == 0
+    line = f"waiting: {run.id} is being trained by process {os.getpid()}\n"
+    assert capsys.readouterr().err.count(line) == 1 and len(looks) == 3
     assert read_json(run.config_json)["status"] == "finished"
 
 
 def test_of_twenty_that_start_at_one_instant_one_trains_and_all_end_well(tmp_path):
     children = [start((*WORDS, "--group", "race"), tmp_path / "raced") for _ in range(20)]
-    ended = [child.wait() for child in children]
-    assert [each.code for each in ended] == [0] * 20, [each.said for each in ended]
-    runs = [path for path in (tmp_path / "raced").iterdir() if path.name[0].isdigit()]
-    assert len(runs) == 1 and len(list((tmp_path / "raced/groups/race/claims").iterdir())) == 1
-    assert amounts_to(RunDir(runs[0])) == amounts_to_straight(tmp_path)
+    ends = [child.wait() for child in children]
+    assert [end.code for end in ends] == [0] * 20, [end.said for end in ends]
+    [run] = [path for path in (tmp_path / "raced").iterdir() if path.name[0].isdigit()]
+    assert len(list((tmp_path / "raced/groups/race/claims").iterdir())) == 1
+    assert finish(WORDS, tmp_path / "straight").code == 0
+    assert amounts_to(RunDir(run)) == amounts_to(last_run(tmp_path / "straight"))
 
 
-def amounts_to_straight(folder) -> dict[str, object]:
-    assert finish(WORDS, folder / "straight").code == 0
-    return amounts_to(RunDir(next(path for path in (folder / "straight").iterdir() if path.name[0].isdigit())))
-
-
-def test_a_claim_is_made_once_and_found_in_milliseconds(monkeypatch):
+def test_a_claim_is_made_once():
     config = {"seed": 1}
     assert seed_group.claimed("g", config) == "" and seed_group.claim("g", config, "first") == "first"
     assert seed_group.claim("g", config, "second") == "first" == seed_group.claimed("g", config)
@@ -104,19 +135,10 @@ def test_a_claim_is_made_once_and_found_in_milliseconds(monkeypatch):
         seed_group.claimed("g", {"seed": 2})
 
 
-@pytest.mark.parametrize("name", ["../up", "a b", ".hidden", "x" * 65, "a/b", ""])
-def test_a_name_that_no_folder_may_have_is_refused(name, capsys):
-    code = train.command(words("--group", name))
-    told = capsys.readouterr().err
-    assert (code, told.count("\n")) == ((2, 1) if name else (0, 0)) and len(list_runs()) == (not name)
-
-
-def test_a_paused_run_is_untested_and_ends_in_the_bits_of_one_that_never_paused(tmp_path):
-    straight = whole(WORDS, tmp_path / "straight")
-    for by_group in (False, True):
-        root = tmp_path / f"paused {by_group}"
-        assert paused(WORDS, [100, 700], root, by_group) == ("", 2)
-        assert outcome(root) == straight
+def test_a_name_that_no_folder_may_have_is_refused(capsys):
+    for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
+        assert refused(capsys, *words("--group", name)) and not list_runs()
+    assert ends("--group", "") == 0, "no group"
 
 
 def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
@@ -128,8 +150,7 @@ def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
     [facts] = [run.facts() for run in list_runs() if run != parent]
     assert (facts["group"], facts["seed"], facts["status"]) == ("g", 7, "finished")
     assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
-    assert train.command(["--resume", parent.id, "--group", "g"]) == 2
-    assert "give it, or --resume, or --fork as well" in capsys.readouterr().err
+    assert "give it, or --resume, or --fork" in refused(capsys, "--resume", parent.id, "--group", "g")
 
 
 class Killed(BaseException):
@@ -141,9 +162,9 @@ def test_a_fork_that_was_killed_before_it_saved_begins_again_from_its_parent(whe
     parent = tiny_run("CartPole-v1:ppo", "--pause-at", "16")
     fork = ["--resume", parent.id, "--fork", "--seed", "7", "policy_lr=0.01", "-q", "--group"]
 
-    def die(*told, **more):
+    def die(*given, **more):
         if where == "adopt":
-            really(*told)
+            really(*given)
         raise Killed
 
     really = train.adopt
@@ -159,60 +180,51 @@ def test_a_fork_that_was_killed_before_it_saved_begins_again_from_its_parent(whe
 
 
 def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
-    command = words("--group", "g", "--pause-at", "32")
-    assert train.command(command) == 0
-    [run], told = list_runs(), capsys.readouterr().out
+    assert ends("--group", "g", "--pause-at", "30") == 0
+    [run] = list_runs()
     for status in ("interrupted", "running"):  # by a signal; killed
-        kept = {key: value for key, value in run.facts().items() if status != "running" or key != "outcome"}
-        write_json(run.config_json, {**kept, "status": status})
-        assert train.command(command) == 0
         facts = run.facts()
         assert facts["status"] == "paused" and facts["outcome"]["env_steps"] == 32 and len(list_runs()) == 1
-        assert "result=paused" in capsys.readouterr().out and "result=paused" in told
+        assert facts["config"]["max_timesteps"] == 64 and "result=paused test_mean=none" in capsys.readouterr().out
+        kept = {key: value for key, value in facts.items() if status != "running" or key != "outcome"}
+        write_json(run.config_json, {**kept, "status": status})
+        assert ends("--group", "g", "--pause-at", "30") == 0
     assert [row.get("train/clock/env_steps") for row in read_csv(run.metrics_csv)][-1] == 32
+    line = refused(capsys, "--resume", run.id, "--pause-at", "30")
+    assert f"--pause-at 30 is behind {run.id}, which has done 32 env steps" in line
 
 
-def test_what_a_pause_leaves(capsys):
-    assert train.command(words("--pause-at", "30")) == 0
-    run = RunDir.find("@last")
-    facts = run.facts()
-    assert "result=paused test_mean=none" in capsys.readouterr().out
-    assert (
-        facts["status"] == "paused" and facts["outcome"]["env_steps"] == 32 and facts["config"]["max_timesteps"] == 64
-    )
-    assert train.command(["--resume", run.id, "--pause-at", "30"]) == 2
-    assert f"--pause-at 30 is behind {run.id}, which has done 32 env steps" in capsys.readouterr().err
-    for far in ("65", "1e9"):
-        assert train.command(words("--pause-at", far)) == 2
-        assert "is beyond the budget of 64 env steps" in capsys.readouterr().err
-    assert train.command(words("--pause-at", "soon")) == 2 and len(list_runs()) == 1
-    assert "such as 20000 or 2e4" in capsys.readouterr().err
+@pytest.mark.parametrize(("where", "line"), [
+    ("65", "is beyond the budget of 64 env steps"),
+    ("1e9", "is beyond the budget of 64 env steps"),
+    ("soon", "such as 20000 or 2e4"),
+])  # fmt: skip
+def test_where_no_run_can_pause_is_refused(where, line, capsys):
+    assert line in refused(capsys, *words("--pause-at", where)) and not list_runs()
 
 
 def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
-    assert train.command(words("--pause-at", "24")) == 0
-    parent = RunDir.find("@last")
+    assert ends("--pause-at", "24") == 0
+    [parent] = list_runs()
     before = {path.name: path.read_bytes() for path in parent.checkpoints.iterdir()}
-    ended = {}
     for seed in (1, 2):
-        time.sleep(1.1 * (seed == 2))  # ids are ordered by the second
         assert train.command(["--resume", parent.id, "--fork", "-q", f"seed={seed}"]) == 0
-        fork = RunDir.find("@last")
-        assert fork.facts()["parent"]["run"] == parent.id and fork.facts()["seed"] == seed
-        ended[seed] = amounts_to(fork)["state"]
-    assert ended[1] != ended[2], "another seed draws other numbers"
-    straight = tiny_run("CartPole-v1:ppo")
-    assert amounts_to(straight)["state"] == ended[1], "with the seed of its parent it is what that would have become"
+    forks = {run.facts()["seed"]: run for run in list_runs() if run != parent}
+    assert {run.facts()["parent"]["run"] for run in forks.values()} == {parent.id}
+    states = {seed: amounts_to(run)["state"] for seed, run in forks.items()}
+    assert states[1] != states[2], "another seed draws other numbers"
+    straight = amounts_to(tiny_run("CartPole-v1:ppo"))["state"]
+    assert straight == states[1], "with the seed of its parent it is what that would have become"
     assert {path.name: path.read_bytes() for path in parent.checkpoints.iterdir()} == before
     step = parent.checkpoints.joinpath("last.ckpt").resolve().stem
     assert train.command(["--resume", parent.id, "--fork", "--checkpoint", step, "-q"]) == 0
-    assert train.command(["--resume", parent.id, "--fork", "--checkpoint", "step=7", "-q"]) == 2
-    assert f"{parent.id} has no checkpoint step=7; it has" in capsys.readouterr().err
-    assert train.command(["--resume", parent.id, "seed=2"]) == 2, "only a fork may have another seed"
-    assert train.command(["--resume", parent.id, "--fork", "n_envs=4"]) == 2
-    assert train.command(words("--fork")) == 2 and "give both" in capsys.readouterr().err
+    line = refused(capsys, "--resume", parent.id, "--fork", "--checkpoint", "step=7", "-q")
+    assert f"{parent.id} has no checkpoint step=7; it has" in line
+    assert refused(capsys, "--resume", parent.id, "seed=2"), "only a fork may have another seed"
+    assert refused(capsys, "--resume", parent.id, "--fork", "n_envs=4")
+    assert "give both" in refused(capsys, *words("--fork"))
 
 
-def test_a_config_is_the_same_however_it_is_said():
-    one, other = (train.parse_arguments(each).load() for each in (words(), words(seed=1)[::-1]))
-    assert seed_group.key_of(to_plain(one)) == seed_group.key_of(to_plain(other)) and json.dumps(to_plain(one))
+def test_a_config_is_the_same_in_any_order_of_its_words():
+    one, other = (train.parse_arguments(given).load() for given in (words(), words(seed=1)[::-1]))
+    assert seed_group.key_of(to_plain(one)) == seed_group.key_of(to_plain(other))

@@ -1,15 +1,18 @@
-"""A project of one's own: what `new` makes trains at once, from any folder in it, and is played, resumed and listed."""
+"""A project of one's own: what `new` makes, where its runs lie, which of its files and modules a name means.
 
-import json
+That it trains, is gone on with and played is in test_foreign_modules.py.
+"""
+
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import run_command
 
-from stride.commands import new
+from stride.commands import new, run_play, run_publish
+from stride.commands.train_arguments import parse_arguments
+from stride.config.general import is_general
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, load_shipped, parse_config_id
 from stride.envs_gym.async_env import AsyncEnv
@@ -21,11 +24,6 @@ from stride.utils.places import IS_WHEEL
 from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-QUICK = ("engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "max_timesteps=96", "test_episodes=2", "-q")
-WORLD = """import gymnasium
-from neighbour import WORLD
-gymnasium.register("Mine-v0", WORLD)
-"""
 
 
 @pytest.fixture
@@ -40,26 +38,8 @@ def walker(tmp_path, monkeypatch):
     return tmp_path / "walker"
 
 
-def ran(*words, cwd):
-    done = run_command(*words, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
 @pytest.mark.slow
-def test_a_new_project_trains_plays_and_goes_on(walker):
-    below = walker / "tests"
-    ran(ROOT / "train.py", "Walker-v0:ppo", *QUICK, cwd=below)
-    [run] = walker.glob("runs/2*")
-    assert not (below / "runs").exists()
-    played = ran(ROOT / "run_play.py", "--headless", "--episodes", "2", "--json", cwd=below)
-    assert json.loads(played.stdout)["env_id"] == "Walker-v0"
-    ran(ROOT / "train.py", "--resume", "@last", "max_timesteps=192", "-q", cwd=walker)
-    assert json.loads((run / "config.json").read_text())["outcome"]["env_steps"] == 192
-
-
-@pytest.mark.slow
-def test_worker_processes_know_its_modules(walker):
+def test_worker_processes_import_its_modules(walker):
     import_own_modules()
     worlds = AsyncEnv("Walker-v0", 2, workers=1)
     assert worlds.reset(seed=1).shape == (2, 3)
@@ -70,28 +50,6 @@ def test_worker_processes_know_its_modules(walker):
 def test_its_own_tests_pass(walker):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     assert subprocess.run(command, cwd=walker, capture_output=True).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_yaml_file_and_its_modules_in_a_plain_folder(tmp_path):
-    """No project, no wheel: what lies beside the YAML file is found, for the run that goes on elsewhere, too."""
-    folder, runs = tmp_path / "mine", tmp_path / "runs"
-    folder.mkdir()
-    (folder / "mine.py").write_text(WORLD)
-    (folder / "neighbour.py").write_text('WORLD = "gymnasium.envs.classic_control:CartPoleEnv"\n')
-    (folder / "my.yaml").write_text("env_id: mine:Mine-v0\nmax_episode_steps: 50\nppo: {max_timesteps: 1e5}\n")
-    env = {**os.environ, "STRIDE_RUNS": str(runs)}
-    done = run_command(ROOT / "train.py", "--config", "../mine/my.yaml", *QUICK, cwd=runs.parent / "mine", env=env)
-    assert done.returncode == 0, done.stderr
-    done = run_command(ROOT / "run_play.py", "--headless", "--episodes", "1", cwd="/", env=env)
-    assert done.returncode == 0, done.stderr
-    done = run_command(ROOT / "train.py", "--resume", "@last", "max_timesteps=128", "-q", cwd="/", env=env)
-    assert done.returncode == 0, done.stderr
-    # a run folder from elsewhere says nothing of what is imported: not by where it lies, not by what it names
-    [run] = runs.glob("2*")
-    run.rename(folder / run.name)
-    done = run_command(ROOT / "run_play.py", "--run-id", folder / run.name, "--headless", cwd=folder, env=env)
-    assert (done.returncode, "env_id names a module, 'mine'" in done.stderr) == (2, True)
 
 
 def test_its_configs_come_before_the_shipped_ones(walker):
@@ -105,10 +63,42 @@ def test_its_configs_come_before_the_shipped_ones(walker):
         load_config("Walkr-v0", "ppo")
 
 
+def test_a_projects_file_is_meant_with_and_without_the_module(walker, monkeypatch):
+    assert parse_config_id("walker:Walker-v0:ppo") == ("walker:Walker-v0", "ppo")
+    assert not is_general("walker:Walker-v0:ppo") and is_general("walker:Walker-v0:sac")
+    config = parse_arguments(["walker:Walker-v0:ppo", "gamma=0.5"]).load()
+    assert config.spec.goal == 0.8 and config.gamma == 0.5
+    assert config.env_id == "Walker-v0", "the project imports it anyway: runs of both spellings are of one environment"
+    assert load_config("Walker-v0", "ppo", ["gamma=0.5"]) == config
+    with pytest.raises(UserError, match=r"no variant 'pppo'.*Walker-v0:ppo.*did you mean ppo"):
+        parse_arguments(["walker:Walker-v0:pppo"]).load()
+    assert is_general("mypkg:CartPole-v1:ppo"), "a shipped file says nothing of a module of one's own"
+    monkeypatch.chdir(walker.parent)
+    assert is_general("walker:Walker-v0:ppo"), "outside of the project there is no such file"
+
+
+def test_a_module_that_the_project_does_not_import_stays_in_the_name(walker):
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.other:Walker-v0"
+    (walker / "configs" / "Walker-v0.yaml").write_text("env_id: walker.third:Walker-v0\nppo: {max_timesteps: 7_000}\n")
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.third:Walker-v0", "the file says it itself"
+
+
+def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
+    def loaded(*given):
+        raise UserError(f"loads {given}")
+
+    monkeypatch.setattr(run_publish, "load_run", loaded)
+    assert run_publish.command(["--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part"]) == 2
+    assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in capsys.readouterr().err
+    for command in (run_publish.command, run_play.command):
+        assert command(["--run-id", "/x/y", "--trust", "my pkg"]) == 2
+        assert "names of modules" in capsys.readouterr().err
+
+
 def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypatch):
-    assert runs_root() == walker / "runs"
-    monkeypatch.chdir(walker / "configs")
-    assert runs_root() == walker / "runs"
+    for folder in (walker, walker / "configs"):
+        monkeypatch.chdir(folder)
+        assert runs_root() == walker / "runs"
     monkeypatch.setenv("STRIDE_RUNS", str(walker / "elsewhere"))
     assert runs_root() == walker / "elsewhere"
     monkeypatch.delenv("STRIDE_RUNS")
@@ -126,8 +116,8 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ('import = ["walker"]', "no key 'import'; did you mean imports?"),
-        ('imports = "walker"', 'imports is a list of modules, such as ["walker"]'),
+        ('import = ["walker"]', r"no key 'import'; did you mean imports\?"),
+        ('imports = "walker"', r"imports is a list of modules, such as \[\"walker\"\]"),
         ('imports = ["../walker"]', "imports is a list of modules"),
         ("runs = 3", "runs is a folder, not 3"),
         ("runs = [", "pyproject.toml"),
@@ -135,26 +125,28 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
 )
 def test_what_a_project_cannot_say_is_one_line(tmp_path, table, complaint):
     (tmp_path / "pyproject.toml").write_text(f"[tool.stride]\n{table}\n")
-    with pytest.raises(UserError, match=complaint.replace("[", r"\[").replace("?", r"\?")):
+    with pytest.raises(UserError, match=complaint):
         places.project_around(tmp_path)
 
 
-def test_whose_pyproject_is_looked_at(tmp_path, monkeypatch):
+def test_only_a_pyproject_of_ones_own_that_has_our_table_is_a_project(tmp_path, monkeypatch):
+    inner, another = tmp_path / "inner", tmp_path / "another"
     (tmp_path / "pyproject.toml").write_text("[tool.stride]\n")
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "pyproject.toml").write_text('[tool.other]\nwords = "[tool.stride]"\n')
-    assert places.project_around(tmp_path / "inner").folder == tmp_path  # the inner one is no project of ours
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text('[tool.other]\nwords = "[tool.stride]"\n')
+    assert places.project_around(inner).folder == tmp_path
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    (tmp_path / "another").mkdir()
-    os.chown(tmp_path / "another", 12345, -1) if os.getuid() == 0 else None
-    owner = (tmp_path / "pyproject.toml").stat().st_uid
-    if owner:
-        assert places.project_around(tmp_path / "another") is None
+    another.mkdir()
+    if os.getuid() == 0:
+        os.chown(another, 12345, -1)
+    if (tmp_path / "pyproject.toml").stat().st_uid:
+        assert places.project_around(another) is None
 
 
-@pytest.mark.parametrize("name", ["stride", "json", "3d", "my world", "tests", "a" * 60])
+@pytest.mark.parametrize("name", ["json", "3d", "my world", "tests", "a" * 60, "numpy", "yaml", "pip", "stride"])
 def test_names_that_no_project_can_have(name, tmp_path):
-    with pytest.raises(UserError, match="a project cannot be called"):
+    installed = name in ("numpy", "yaml", "pip", "stride")
+    with pytest.raises(UserError, match="an installed package has that name" if installed else "cannot be called"):
         new.main([str(tmp_path / name)])
     assert not list(tmp_path.iterdir())
 
@@ -170,6 +162,5 @@ def test_nothing_is_written_over(tmp_path):
 def test_what_is_written_is_whole():
     files = new.project_files("lunar-rover")
     assert {"lunar_rover/env.py", "configs/LunarRover-v0.yaml", ".vscode/settings.json"} <= files.keys()
-    assert not [place for place, text in files.items() if "$" in text and place not in ("configs/schema.json",)
-                and not place.endswith(".yaml")]  # fmt: skip
+    assert not [name for name in files if "$" in files[name] and not name.endswith(("schema.json", ".yaml"))]
     assert "class LunarRover(" in files["lunar_rover/env.py"]

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -43,15 +43,16 @@ class Lamp(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.age = 0
-        return self.seen(), {}
+        return self.observed(), {}
 
     def step(self, action):
-        Lamp.steps, self.age = Lamp.steps + 1, self.age + 1
+        Lamp.steps += 1
+        self.age += 1
         if Lamp.steps == Lamp.interrupted:
             os.kill(os.getpid(), signal.SIGINT)
-        return self.seen(), float(action[0]), False, self.age == 10, {}
+        return self.observed(), float(action[0]), False, self.age == 10, {}
 
-    def seen(self):
+    def observed(self):
         return {"light": np.float32([self.age / 10, 0]), "room": 1 + self.age % 3}
 
 
@@ -73,13 +74,10 @@ def mine(root):
     return stride.train(env=lambda: Lamp(), algo="ppo", **QUICK)
 
 
-def test_a_run_tells_what_was_trained(run):
+def test_a_run_says_what_was_trained(run, monkeypatch):
     assert run.path.name == run.id and run.path.is_dir() and run.config.seed == 3
     assert run.config.policy_lr == 1e-3 and run.outcome["env_steps"] == 64
     assert run.facts["command"].startswith("python train.py CartPole-v1:ppo seed=3 policy_lr=0.001 n_envs=2")
-
-
-def test_metrics_are_a_frame_where_pandas_is_and_rows_where_not(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
     rows = run.metrics
     assert rows[-1]["train/clock/env_steps"] == 64
@@ -93,38 +91,35 @@ def test_a_batch_is_answered_as_each_of_its_rows_alone(run):
     loaded = stride.load(run.path)
     for agent in (run.agent, loaded.agent):
         actions = agent.predict(OBS)
-        assert actions.dtype == np.int64 and actions.tolist() == [first(agent, obs) for obs in OBS]
-        alone = [agent.explain(obs).value for obs in OBS]
-        np.testing.assert_allclose(agent.value(OBS), alone, rtol=1e-5)
+        assert actions.dtype == np.int64
+        for obs, action in zip(OBS, actions, strict=True):
+            agent.reset()
+            assert agent.act(obs) == action
+        np.testing.assert_allclose(agent.value(OBS), [agent.explain(obs).value for obs in OBS], rtol=1e-5)
     assert loaded.id == run.id and run.agent.predict(OBS[:0]).shape == (0,)
 
 
-def first(agent, obs):
-    agent.reset()
-    return agent.act(obs)
-
-
 def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
-    agent = untrained("Pendulum-v1:sac").agent
-    actions = agent.predict(OBS[:, :3])
-    assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
-    assert agent.value(OBS[:, :3]) is None
+    for words in ((), ("noise_correlation=0.5",)):
+        agent = untrained("Pendulum-v1:sac", *words).agent
+        actions = agent.predict(OBS[:, :3])
+        assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
+        assert agent.value(OBS[:, :3]) is None
 
 
 def test_a_policy_that_remembers_has_no_answer_to_a_batch():
     agent = untrained("CartPole-v1:ppo", "policy=lstm", "batch_size=1.0").agent
-    for asked in (agent.predict, agent.value):
+    for ask in (agent.predict, agent.value):
         with pytest.raises(UserError, match="remembers"):
-            asked(OBS)
-    assert untrained("Pendulum-v1:sac", "noise_correlation=0.5").agent.predict(OBS[:, :3]).shape == (3, 1)
+            ask(OBS)
 
 
 def test_a_batch_has_the_form_of_the_space():
     pair = spaces.Tuple((BOX, spaces.Dict({"room": spaces.Discrete(3, start=1)})))
     light, room = np.eye(2, dtype=np.float32), np.array([1, 3])
     for batch in ((light, {"room": room}), [(light[0], {"room": 1}), (light[1], {"room": 3})]):
-        seen = batch_of(pair, batch)
-        assert seen["0"].tolist() == light.tolist() and seen["1.room"].tolist() == [0, 2]
+        tensors = batch_of(pair, batch)
+        assert tensors["0"].tolist() == light.tolist() and tensors["1.room"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -153,31 +148,32 @@ def test_a_value_of_pythons_is_read_as_itself(value):
     assert raw.values["env_kwargs"] == (list(value) if isinstance(value, tuple) else value)
 
 
-@pytest.mark.parametrize(
-    ("words", "keys", "complaint"),
-    [
-        (["CartPole-v1:ppo"], {"polcy_lr": 1e-3}, "did you mean policy_lr"),
-        (["CartPole-v1:ppo"], {"seed": [1, 2]}, "seed takes a whole number"),
-        (["CartPole-v1:ppo"], {"policy": Lamp}, "named: 'module:Name'"),
-        (["CartPole-v1:ppo"], {"env_kwargs": {"a b": 1}}, "'a b' is no name"),
-        (["CartPole-v1:ppo"], {"algo": "ppo"}, "algo= goes with env="),
-        (["CartPole-v1:ppo"], {"env": Lamp}, "say the algorithm by algo="),
-        (["CartPol-v1:ppo"], {}, "did you mean CartPole-v1"),
-        (["--help"], {}, "is no ENV:VARIANT"),
-        ([], {}, "which environment"),
-        ([], {"env": Lamp}, "algo='ppo'"),
-        ([], {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
-        ([], {"env": Lamp, "algo": "dqn"}, "general settings fit of ppo"),
-        ([], {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
-        ([], {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
-        ([], {"resume": "@lst"}, "no run"),
-    ],
-)
-def test_what_is_wrong_is_one_line_before_anything_begins(words, keys, complaint, tmp_path, monkeypatch):
+PPO = "CartPole-v1:ppo"
+WRONG = [
+    (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"),
+    (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
+    (PPO, {"policy": Lamp}, "named: 'module:Name'"),
+    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is no name"),
+    (PPO, {"algo": "ppo"}, "algo= goes with env="),
+    (PPO, {"env": Lamp}, "say the algorithm by algo="),
+    ("CartPol-v1:ppo", {}, "did you mean CartPole-v1"),
+    ("--help", {}, "is no ENV:VARIANT"),
+    ("", {}, "which environment"),
+    ("", {"env": Lamp}, "algo='ppo'"),
+    ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
+    ("", {"env": Lamp, "algo": "dqn"}, "general settings fit of ppo"),
+    ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
+    ("", {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
+    ("", {"resume": "@lst"}, "no run"),
+]
+
+
+@pytest.mark.parametrize(("config_id", "keys", "complaint"), WRONG, ids=[row[-1] for row in WRONG])
+def test_what_is_wrong_is_one_line_before_anything_begins(config_id, keys, complaint, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    with pytest.raises(UserError, match=complaint) as found:
-        stride.train(*words, **keys)
-    assert "\n" not in str(found.value) and not (tmp_path / "runs").exists()
+    with pytest.raises(UserError, match=complaint) as error:
+        stride.train(config_id, **keys)
+    assert "\n" not in str(error.value) and not (tmp_path / "runs").exists()
 
 
 def test_what_a_maker_raises_names_its_line():
@@ -198,19 +194,18 @@ def test_an_environment_of_ones_own_goes_on_by_being_given_again(mine):
     assert stride.load(mine.id, env=Lamp).progress == more.progress
 
 
-def test_nobody_else_knows_it(mine, capsys):
-    for asked in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
+def test_nobody_else_can_make_it(mine, capsys):
+    for ask in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
         with pytest.raises(UserError, match="made by a function in Python"):
-            asked()
-    words = ["--run-id", mine.id]
-    for main in (
-        lambda: command.command(["--resume", mine.id, "-q", "max_timesteps=256"]),
-        lambda: run_play.command([*words, "--headless"]),
-        lambda: run_publish.command([*words, "--dry-run"]),
+            ask()
+    for main, *words in (
+        (command.command, "--resume", mine.id, "-q", "max_timesteps=256"),
+        (run_play.command, "--run-id", mine.id, "--headless"),
+        (run_publish.command, "--run-id", mine.id, "--dry-run"),
     ):
-        assert main() == 2
-        line = capsys.readouterr().err
-        assert "stride.train(resume=..., env=...)" in line and line.count("\n") == 1
+        assert main(words) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "stride.train(resume=..., env=...)" in line
 
 
 def test_the_function_makes_what_the_run_was_trained_on(run, mine):
@@ -229,17 +224,8 @@ def test_ctrl_c_saves_and_is_the_programs_own(root, monkeypatch):
 
 
 def test_a_thread_is_refused():
-    found = []
-
-    def asked():
-        with pytest.raises(UserError, match="main thread") as refused:
-            stride.train("CartPole-v1:ppo")
-        found.append(refused)
-
-    thread = threading.Thread(target=asked)
-    thread.start()
-    thread.join()
-    assert found
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
+        pool.submit(stride.train, "CartPole-v1:ppo").result()
 
 
 def test_import_loads_nothing_heavy():
@@ -256,6 +242,6 @@ def test_the_page_does_what_it_says(tmp_path):
     env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "PYTHONPATH": str(ROOT)}
     done = run_command("page.py", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    shown = [line for line in done.stdout.splitlines() if not line.startswith("result=")]
-    told = [line for kind, text in blocks if kind == "text" for line in text.splitlines()]
-    assert [re.sub(r"[\d.-]+", "0", line) for line in shown] == [re.sub(r"[\d.-]+", "0", line) for line in told]
+    printed = [line for line in done.stdout.splitlines() if not line.startswith("result=")]
+    wanted = [line for kind, text in blocks if kind == "text" for line in text.splitlines()]
+    assert [re.sub(r"[\d.-]+", "0", line) for line in printed] == [re.sub(r"[\d.-]+", "0", line) for line in wanted]

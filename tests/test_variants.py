@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from stride.commands import train
-from stride.commands.train_arguments import parse_arguments
 from stride.config.extras import extra_of, missing
 from stride.config.listing import list_environments
 from stride.config.loader import load_config
@@ -13,10 +12,10 @@ from stride.config.schema import Config, DreamerConfig, PlaNetConfig, QLearningC
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import list_runs
 
-TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
+TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1", "test_episodes=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")
 REPLAY = ("train_freq=8", "batch_size=4", "learning_starts=0", "gradient_steps=1", "buffer_size=200", "hidden_dims=8")
-MODEL = ("train_freq=8", "batch_size=2", "batch_length=4", "learning_starts=0", "train_ratio=1", "buffer_size=200")
+MODEL = (*REPLAY[:1], *REPLAY[2:3], "batch_size=2", "batch_length=4", "train_ratio=1", "buffer_size=200")
 MODEL += ("deter=8", "stoch=2", "width=8", "horizon=3")
 OWN: dict[type[Config], tuple[str, ...]] = {
     DreamerConfig: (*MODEL, "imagined_starts=4"),
@@ -26,7 +25,19 @@ OWN: dict[type[Config], tuple[str, ...]] = {
     QLearningConfig: ("n_steps=8",),
 }
 WATCHED = ("log_freq_epochs=1", "eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=1", "eval_max_steps=20")
-THROUGH = ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
+WATCHED += ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Trains, and gives the rows of metrics.csv."""
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+    def rows(*words: str) -> list[dict[str, float]]:
+        assert train.command([*words, *WATCHED, "-q"]) == 0
+        return read_csv(list_runs()[0].metrics_csv)
+
+    return rows
 
 
 def shipped() -> Iterator:
@@ -37,14 +48,12 @@ def shipped() -> Iterator:
 
 
 @pytest.mark.parametrize("variant", shipped())
-def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+def test_a_variant_trains_two_iterations(variant, trained):
     config = load_config(*variant.split(":"))
     if extra := missing(config.env_id):
         pytest.skip(f"{extra.title} is not installed")
     own = next(words for kind, words in OWN.items() if isinstance(config, kind))
-    assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "test_episodes=1", "-q"])) == 0
-    *rows, tested = read_csv(list_runs()[0].metrics_csv)
+    *rows, tested = trained(variant, *TINY, *own)
     assert [row["train/clock/env_steps"] for row in rows] == [16, 32]
     learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error", "train/loss/observation"}
     assert all(learnt & row.keys() and "val/roll/episodes" in row for row in rows)
@@ -52,20 +61,17 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "wrapper", "raw"),  # raw: what an episode of that length returns
+    ("env_id", "wrapper", "raw"),  # raw: what a step gives
     [
-        ("CartPole-v1", "{id: CartPoleShaper, scale: 7.0}", 1.0),
-        ("MountainCar-v0", "{id: MountainCarShaper, scale: 7.0}", -1.0),
-        ("MountainCar-v0", "{id: MountainCarCountBonus, scale: 7.0}", -1.0),
+        ("CartPole-v1", "CartPoleShaper", 1.0),
+        ("MountainCar-v0", "MountainCarShaper", -1.0),
+        ("MountainCar-v0", "MountainCarCountBonus", -1.0),
     ],
 )
-def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", "n_envs=2", "max_timesteps=64", "max_episode_steps=12"]
-    words += [*ROLLOUT, *WATCHED, *THROUGH, "test_episodes=2", "-q"]
-    assert train.train(parse_arguments(words)) == 0
-    rows = read_csv(list_runs()[0].metrics_csv)
+def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, trained):
+    words = ["n_envs=2", "max_timesteps=64", "max_episode_steps=12", "test_episodes=2", *ROLLOUT]
+    rows = trained(f"{env_id}:ppo", f"env_wrappers=[{{id: {wrapper}, scale: 7.0}}]", *words)
     for stage in ("train", "val", "test"):
-        reported = [(row[f"{stage}/roll/ep_rew/mean"], row[f"{stage}/roll/ep_len/mean"]) for row in rows
-                    if f"{stage}/roll/ep_rew/mean" in row]  # fmt: skip
+        keys = [f"{stage}/roll/{key}/mean" for key in ("ep_rew", "ep_len")]
+        reported = [[row[key] for key in keys] for row in rows if keys[0] in row]
         assert reported and all(mean == pytest.approx(raw * length) for mean, length in reported), stage

@@ -26,20 +26,21 @@ extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* x) {
 """
 
 
+def on_the_page(table):
+    """Whether all fit into the registers, and have a row each."""
+    return kernels.unfit(table) == [] and set(table) <= set(ROW.findall(kernels.PAGE.read_text()))
+
+
 @pytest.mark.parametrize(
     "source", [*kernels.sources(), *kernels.rollouts(), *kernels.updates()], ids=lambda source: source.name
 )
 def test_a_source_compiles_without_spills_and_is_on_the_page(source):
-    table = kernels.measured([source], ["sm_90"])
-    assert kernels.unfit(table) == []
-    assert set(table) <= set(ROW.findall(kernels.PAGE.read_text()))
+    assert on_the_page(kernels.measured([source], ["sm_90"]))
 
 
 @pytest.mark.parametrize("precision", kernels.LOWERED)
 def test_what_tensor_cores_multiply_compiles_without_spills_and_is_on_the_page(precision):
-    table = kernels.lowered(precision, ["sm_80"])
-    assert kernels.unfit(table) == []
-    assert set(table) <= set(ROW.findall(kernels.PAGE.read_text()))
+    assert on_the_page(kernels.lowered(precision, ["sm_80"]))
     with pytest.raises(RuntimeError, match="NVRTC refuses update"):
         kernels.lowered(precision, ["sm_75"])
 
@@ -63,7 +64,7 @@ def test_the_page_is_what_nvrtc_says_for_every_architecture():
     assert ROW.findall(page) == ROW.findall(wanted)
 
 
-def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
+def test_a_spill_is_an_error(tmp_path, monkeypatch, capsys):
     (tmp_path / "greedy.cu").write_text(SPILLING)
     monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
     for made in ("rollouts", "updates"):

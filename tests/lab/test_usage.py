@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from commands import run_command
 
-from lab import same_bits
-from lab.bench import pairs, rate
+from lab import same_bits, smoke_test_envs, smoke_train_envs
+from lab.bench import envs, pairs, rate, train
+from lab.evidence import models, variants
+from lab.faults import __main__ as faults
 from stride.utils import entry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,24 +46,36 @@ def test_every_script_has_a_help_with_its_own_name(tmp_path):
 
 
 WRONG = [
-    (same_bits.main, [".", "--only", "nothing"], "no configuration begins with nothing"),
-    (same_bits.main, ["nowhere"], "nowhere is no checkout"),
-    (pairs.main, ["nowhere", "train.py"], "nowhere is no checkout"),
-    (pairs.main, ["."], "nothing to compare"),
-    (pairs.main, ["--pairs", "0", ".", "train.py"], "nothing to compare"),
-    (rate.main, ["0"], "at least 1"),
-    (rate.main, ["8", "Nope-v1"], "no fast environment 'Nope-v1'"),
-    (rate.main, ["CartPole-v1:pppo"], "did you mean ppo?"),
-    (rate.main, ["CartPole-v1:ppo", "n_env=3"], "did you mean n_envs?"),
+    (same_bits, ". --only nothing", "no configuration begins with nothing"),
+    (same_bits, "nowhere", "nowhere is no checkout"),
+    (pairs, "nowhere train.py", "nowhere is no checkout"),
+    (pairs, ".", "nothing to compare"),
+    (pairs, "--pairs 0 . train.py", "nothing to compare"),
+    (rate, "0", "at least 1"),
+    (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
+    (rate, "CartPole-v1:pppo", "did you mean ppo?"),
+    (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
+    (envs, "--env CartPol", "'CartPol'; did you mean CartPole-v1"),
+    (envs, "--families CartPol", "no family 'CartPol'; did you mean CartPole"),
+    (train, "pog", "no work is called 'pog'; did you mean pong"),
+    (models, "pendulun", "no row has 'pendulun' in its name"),
+    (variants, "CartPol-v1:pp", "no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
+    (variants, "--workers 0", "--workers"),
+    (variants, "CartPole --set lr=1", "lr"),
+    (variants, "--sets", "--set"),
+    (variants, "--set seed=3", "seed"),
+    (faults, "kil", "no fault 'kil'; did you mean kill?"),
+    (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
+    (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
+    (smoke_train_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("main", "words", "said"), WRONG, ids=lambda value: str(value) if isinstance(value, list) else ""
-)
-def test_what_compares_checkouts_refuses_what_it_cannot_compare(main, words, said, monkeypatch, capsys):
+@pytest.mark.parametrize(("module", "words", "fragment"), WRONG, ids=[f"{row[0].__name__} {row[1]}" for row in WRONG])
+def test_what_is_wrong_is_one_line(module, words, fragment, monkeypatch, capsys):
     """Nothing compared must never look like nothing different."""
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as left:
-        sys.exit(entry.ended(main, words))
-    assert left.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
+        sys.exit(entry.ended(module.main, words.split()))
+    *usage, line = capsys.readouterr().err.splitlines()
+    assert left.value.code == 2 and fragment in line and (not usage or module in (same_bits, pairs, rate))

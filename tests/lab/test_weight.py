@@ -10,11 +10,8 @@ from stride.utils.places import ROOT
 LIMIT = {"agents": Weight(100, 1000)}
 
 
-def test_no_room_is_above_its_limits():
+def test_no_room_is_above_its_limits_and_a_raise_names_a_row_of_the_mission():
     assert [*complaints(weigh(ROOT), read_limits())] == []
-
-
-def test_a_raise_names_a_row_of_the_mission():
     rows = [limit.row for limit in read_limits().values()]
     assert rows and all(re.fullmatch(r"([A-Z]+\d+( [A-Z]+\d+)*)?", row) for row in rows)
 
@@ -33,23 +30,22 @@ def test_what_is_wrong_is_one_line(weights, complaint):
     assert complaint in line
 
 
-def test_limits_fall_by_themselves_and_rise_for_a_row():
+def test_limits_fall_by_themselves_rise_for_a_row_and_are_read_as_they_are_written(tmp_path):
     heavier, lighter = {"agents": Weight(120, 900)}, {"agents": Weight(40, 900)}
     assert new_limits(lighter, LIMIT, "") == {"agents": Weight(50, 1000)}
     assert new_limits(heavier, LIMIT, "") == {"agents": Weight(100, 1000)}
     assert new_limits(heavier, LIMIT, "S14") == {"agents": Weight(150, 1000, "S14")}
-
-
-def test_what_is_written_is_what_is_read(tmp_path):
     limits = {".": Weight(50, 500), "agents/engines": Weight(8400, 90_000, "B6 B14")}
     (tmp_path / FILE.name).write_text(text_of(limits))
     assert read_limits(tmp_path / FILE.name) == limits
 
 
-@pytest.mark.parametrize(
-    ("path", "room"),
-    [("train.py", "."), ("agents/ppo.py", "agents"), ("agents/engines/plan/dqn.py", "agents/engines"),
-     ("agents/engines.py", "agents"), ("tests/lab/test_weight.py", "tests")],
-)  # fmt: skip
-def test_a_file_is_in_one_room(path, room):
-    assert room_of(path) == room
+def test_a_file_is_in_one_room():
+    rooms = {
+        "train.py": ".",
+        "agents/ppo.py": "agents",
+        "agents/engines.py": "agents",
+        "agents/engines/plan/dqn.py": "agents/engines",
+        "tests/lab/test_weight.py": "tests",
+    }
+    assert {path: room_of(path) for path in rooms} == rooms

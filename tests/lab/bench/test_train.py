@@ -11,7 +11,6 @@ import torch
 from lab.bench import train
 from stride.agents.engines.choice import build_agent
 from stride.envs_gym.make import make_envs
-from stride.utils.user_error import UserError
 
 STACKED = ("grayscale_obs=false", "resize_obs=false", "frame_stack=1")  # pictures are stacks already
 
@@ -70,40 +69,27 @@ def measured(tmp_path, *words):
     return json.loads(file.read_text())["tables"]
 
 
-def test_trainings_of_images_are_told_by_both_clocks(pictures, tmp_path, capsys):
-    [(title, table)] = measured(tmp_path, "pong").items()
+def test_trainings_of_images_are_timed_by_both_clocks(pictures, tmp_path):
+    [(title, table)] = measured(tmp_path, "pong", "--without", "bf16").items()
     assert "2 worlds x 4 steps, 2 epochs x 2 minibatches" in title
     for clock in ("wall", "cpu"):
-        assert [*table[clock]] == ["eager", "eager, bf16", "cleanrl style"]
+        assert [*table[clock]] == ["eager", "cleanrl style"]
         assert all(len(rate["all"]) == 2 and rate["median"] > 0 for rate in table[clock].values())
     shares = table["engines"]["eager"]["shares"]
     assert shares["collect"] > 0 and shares["learn"] > 0 and sum(shares.values()) == pytest.approx(1)
-    said = capsys.readouterr().out
-    assert "eager, bf16 has " in said and " times the rate of cleanrl style, by the CPU " in said
 
 
-def test_who_is_left_out_by_a_word_is_not_timed(pictures, tmp_path):
-    [table] = measured(tmp_path, "pong", "--without", "bf16,style").values()
-    assert [*table["wall"]] == ["eager"]
-
-
-def test_an_iteration_of_ppo_is_told_in_parts(tmp_path, capsys):
+def test_an_iteration_of_ppo_is_timed_in_parts(tmp_path, capsys):
     words = ["--n-envs", "2", "--widths", "16", "--seconds", "0.01"]
     [(title, table)] = measured(tmp_path, "ppo", *words, "--without", "style").items()
     assert title.startswith("CartPole-v1, 2 worlds x 128 steps, 4 epochs x 4 minibatches, separate 16x16 ")
     assert [*table["wall"]] == ["fused_cpu", "eager"] == [*table["engines"]]
     parts = table["engines"]["fused_cpu"]["iteration_us"]
-    assert [*parts] == [
-        "play",
-        "learn",
-        "engine's Python",
-        "agent",
-        "Lightning and callbacks",
-    ]
+    assert [*parts] == ["play", "learn", "engine's Python", "agent", "Lightning and callbacks"]
     assert "% of the limit" in capsys.readouterr().out
 
 
-def test_a_replay_memorys_training_tells_its_updates(tmp_path, monkeypatch):
+def test_a_replay_memorys_training_counts_its_updates(tmp_path, monkeypatch):
     monkeypatch.setitem(train.REPLAY, "dqn", ("CartPole-v1", 1500))
     [table] = measured(tmp_path, "dqn").values()
     assert [*table["wall"]] == ["fused_cpu", "eager"]
@@ -130,8 +116,3 @@ def test_a_step_multiplies_what_its_layers_do(pictures):
     forward = sum(layer.weight.numel() * many for layer, many in zip(layers, places, strict=True))
     assert forward == train.FORWARD and layers[0].weight.numel() * 400 == train.FIRST
     assert train.image_flops(config) == 2 * (2 * forward + 2 * (3 * forward - train.FIRST))
-
-
-def test_work_that_there_is_not_is_one_line():
-    with pytest.raises(UserError, match="no work is called 'pog'; did you mean pong"):
-        train.main(["pog"])

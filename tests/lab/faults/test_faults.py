@@ -11,9 +11,8 @@ from functools import partial
 import pytest
 
 from lab.faults import record
-from lab.faults.__main__ import SCENARIOS, found, main
+from lab.faults.__main__ import SCENARIOS, found
 from lab.faults.rig import start
-from stride.utils import entry
 
 LIMIT = 900  # seconds
 COUNTS = {  # the least with which a script shows something, and more
@@ -28,10 +27,7 @@ COUNTS = {  # the least with which a script shows something, and more
     "endurance": ("--seconds 3", "--seconds 30"),
     "environments": ("--faults 1", "--faults 8"),
     "folder": ("--cases 3 --each 2", "--cases 8 --each 2"),
-    "fuzz": (
-        "--commands 4 --ids 6 --words 40",
-        "--commands 30 --ids 60 --words 300",
-    ),
+    "fuzz": ("--commands 4 --ids 6 --words 40", "--commands 30 --ids 60 --words 300"),
     "hostile": ("--files 3", "--files 12"),
     "hosts": ("--races 2 --stale 1", "--races 20 --stale 5"),
     "inspector": ("--runs 3", "--runs 12"),
@@ -53,11 +49,6 @@ COUNTS = {  # the least with which a script shows something, and more
 def test_each_fault_has_its_counts_and_says_what_it_plants():
     assert [*COUNTS] == [*SCENARIOS] == sorted(SCENARIOS)
     assert all(callable(plants) and about for plants, about in map(found, SCENARIOS))
-
-
-def test_a_mistyped_fault_is_told_the_nearest(capsys):
-    assert entry.ended(main, ["kil"]) == 2
-    assert "no fault 'kil'; did you mean kill?" in capsys.readouterr().err
 
 
 def called(name: str, words: list[str]) -> int:

@@ -58,16 +58,17 @@ def golden():
     return json.loads(bits.FILE.read_text())["groups"]
 
 
-@pytest.mark.parametrize("name", ["maths", "draws", *registry.WORLDS])
+NAMES = ("maths", "draws", *registry.WORLDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_kernels_give_the_committed_hashes(golden, name):
     assert dict(bits.groups(CPU))[name]() == golden[name]
 
 
-NUMBAS = [pytest.param(name, marks=[] if name in ("draws", SOME[0]) else pytest.mark.slow)
-          for name in ("maths", "draws", *registry.WORLDS)]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NUMBAS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("draws", SOME[0]))) for name in NAMES]
+)
 def test_the_committed_hashes_are_numbas(golden, name):
     assert dict(bits.groups(None))[name]() == golden[name]
 
@@ -97,24 +98,21 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
     assert "draws: permutation" in capsys.readouterr().out
 
 
-def test_facts_and_the_name():
+def test_facts_name_what_is_there():
     assert last(facts.facts).figures["versions"]["torch"] == torch.__version__
     [named] = facts.present(CPU)
     assert named.line and named.wrong is None
 
 
-def test_cut_steps_are_the_same_steps(monkeypatch):
-    monkeypatch.setattr(registry, "WORLDS", {name: registry.WORLDS[name] for name in SOME})
-    found = last(bits.halves)
-    assert found.wrong == [] and found.figures == {"worlds": len(SOME)}
-
-
-def test_worlds_that_forget_between_launches_are_found(monkeypatch):
+def test_cut_steps_are_the_same_steps_and_worlds_that_forget_between_launches_are_noticed(monkeypatch):
     class Forgetful(CudaEnv):
         def advance(self, actions, out=None):
             self.ages.zero_()
             return super().advance(actions, out)
 
+    monkeypatch.setattr(registry, "WORLDS", {name: registry.WORLDS[name] for name in SOME})
+    result = last(bits.halves)
+    assert result.wrong == [] and result.figures == {"worlds": len(SOME)}
     monkeypatch.setattr(registry, "WORLDS", {SOME[0]: registry.WORLDS[SOME[0]]})
     monkeypatch.setattr(driven, "CudaEnv", Forgetful)
     assert last(bits.halves).wrong == [
@@ -122,16 +120,11 @@ def test_worlds_that_forget_between_launches_are_found(monkeypatch):
     ]
 
 
-def test_estimators_are_the_cpus():
-    found = last(bits.returns)
-    assert found.wrong == [] and len(found.figures) == 5
-
-
-def test_an_estimator_that_is_another_is_found(monkeypatch):
+def test_estimators_are_the_cpus_and_others_are_noticed(monkeypatch):
+    result = last(bits.returns)
+    assert result.wrong == [] and len(result.figures) == 5
     exact = bits.estimators.launch
-    monkeypatch.setattr(
-        bits.estimators, "launch", lambda name, *given, compile: exact(name, *given, compile=compile) + 1e-3
-    )
+    monkeypatch.setattr(bits.estimators, "launch", lambda *given, compile: exact(*given, compile=compile) + 1e-3)
     assert len(last(bits.returns).wrong) == 5
 
 
@@ -146,15 +139,15 @@ def few(monkeypatch):
 
 
 def test_replays_draw_afresh_and_learn_as_eager_does(few):
-    found = last(engines.replays, BOTH)
-    assert found.wrong == [] and found.figures["different"] == {"eager": 4, "graphed": 4}
-    assert found.figures["weights_apart"].keys() == {"graphed"}
+    result = last(engines.replays, BOTH)
+    assert result.wrong == [] and result.figures["different"] == {"eager": 4, "graphed": 4}
+    assert result.figures["weights_apart"].keys() == {"graphed"}
 
 
 @pytest.mark.slow  # the kernels that learn for two nets of 64 x 64
 def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_passes(few, monkeypatch):
-    found = last(engines.replays, KERNELS)
-    assert found.wrong == [] and found.figures["weights_apart"] == {"fused_gpu": 0.0}
+    result = last(engines.replays, KERNELS)
+    assert result.wrong == [] and result.figures["weights_apart"] == {"fused_gpu": 0.0}
     monkeypatch.setattr(Updates, "give", lambda self: None)
     exact = engines.fused_gpu
 
@@ -198,10 +191,10 @@ def test_where_an_iteration_waits_is_named(monkeypatch):
     assert last(engines.waits).wrong is None, "of a CPU nothing is claimed"
 
 
-def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
-    for name, value in {"STEPS": 4, "WARM": 1, "LEAST": 1, "PHASED": 1, "TIMED": 0.0, "SMALL_WIDTHS": (4,)}.items():
+def test_speed_has_every_row_what_fails_says_why_and_without_time_it_is_null(monkeypatch):
+    small = {"STEPS": 4, "WARM": 1, "LEAST": 1, "PHASED": 1, "TIMED": 0.0, "SMALL_WIDTHS": (4,), "WORLDS": SOME}
+    for name, value in small.items():
         monkeypatch.setattr(speed, name, value)
-    monkeypatch.setattr(speed, "WORLDS", SOME)
     exact = speed.alone
 
     def failing(machine, env_id, *rest):
@@ -210,13 +203,18 @@ def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
         return exact(machine, env_id, *rest)
 
     monkeypatch.setattr(speed, "alone", failing)
-    found = last(speed.speed, CPU).figures
-    assert [*found["ppo"]] == ["eager, 4 worlds", "eager, 4 worlds, precision tf32", "eager, 4 worlds, precision bf16"]
-    for each in found["ppo"].values():
-        assert all(each[f"{what}env_steps_per_second"] > 0 for what in ("", "rollout_", "update_"))
-    assert found["worlds"]["Taxi-v4"]["4"] == {"error": "OutOfMemoryError: no room"}
-    assert found["worlds"]["CartPole-v1"]["4"]["copy_share"] > 0
-    assert {*found["ceilings"]["flops"]} == {*PRECISIONS}
+    figures = last(speed.speed, CPU).figures
+    rows = [f"eager, 4 worlds{more}" for more in ("", ", precision tf32", ", precision bf16")]
+    assert [*figures["ppo"]] == rows
+    for row in figures["ppo"].values():
+        assert all(row[f"{what}env_steps_per_second"] > 0 for what in ("", "rollout_", "update_"))
+    assert figures["worlds"]["Taxi-v4"]["4"] == {"error": "OutOfMemoryError: no room"}
+    assert figures["worlds"]["CartPole-v1"]["4"]["copy_share"] > 0
+    assert {*figures["ceilings"]["flops"]} == {*PRECISIONS}
+    monkeypatch.setattr(speed, "ceilings", lambda device, small: {})
+    [*_, nothing] = speed.speed(CPU, -1.0)
+    assert {*nothing.figures["ppo"].values()} == {None}
+    assert all(world == {"4": None} for world in nothing.figures["worlds"].values())
 
 
 def test_what_is_timed_on_a_gpu_is_what_its_engines_take():
@@ -227,17 +225,17 @@ def test_what_is_timed_on_a_gpu_is_what_its_engines_take():
     fused = [name for name in rows if name.startswith("fused_gpu")]
     assert fused[0] == "fused_gpu, 4096 worlds" and "fused_gpu, 65536 worlds, lag 1" in fused
     assert "fused_gpu, 4096 worlds, precision bf16" in fused and sum("one layer of" in name for name in fused) == 2
-    seen = dict[str, tuple[int, int, int]]()
+    sizes = dict[str, tuple[int, int, int]]()
     for name, row in rows.items():
         config = row.config(machine)
         check(config, name)
         agent = build_agent(replace(config, device="cpu", engine="eager", precision=32, n_envs=2), make_envs(config, 2))
         if row.engine == "fused_gpu" and "precision" not in row.changes:
             assert PPORecipe.why_not(config, agent.policy, agent.collector.obs) is None
-        seen[name] = config.n_envs * config.n_steps, config.minibatch_size, config.n_epochs
-    assert seen["fused_gpu, 4096 x 64, 1 pass, minibatch 32,768, one layer of 128"] == (1 << 18, 32_768, 1)
-    assert seen["fused_gpu, 8192 x 32, 3 passes, minibatch 8,192, one layer of 64"] == (1 << 18, 8192, 3)
-    assert seen["graphed, 65536 worlds"] == (65536 * 128, 65536 * 32, 4)
+        sizes[name] = config.n_envs * config.n_steps, config.minibatch_size, config.n_epochs
+    assert sizes["fused_gpu, 4096 x 64, 1 pass, minibatch 32,768, one layer of 128"] == (1 << 18, 32_768, 1)
+    assert sizes["fused_gpu, 8192 x 32, 3 passes, minibatch 8,192, one layer of 64"] == (1 << 18, 8192, 3)
+    assert sizes["graphed, 65536 worlds"] == (65536 * 128, 65536 * 32, 4)
 
 
 def test_the_peak_is_of_the_multiply_adds_it_counts():
@@ -251,15 +249,14 @@ def test_the_peak_is_of_the_multiply_adds_it_counts():
 
 @pytest.mark.slow
 def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
-    found = last(speed.kernels).figures
+    kernels = last(speed.kernels).figures["kernels"]
     names = {"cartpole_rollout", "note_episodes", "judge", "worth", "moments", "weigh", "gradient", "reduce", "descend"}
-    assert names < {*found["kernels"]} and all(each["milliseconds"] > 0 for each in found["kernels"].values())
+    assert names < {*kernels} and all(row["milliseconds"] > 0 for row in kernels.values())
     rows, (first, middle) = 4 * 8, (2 * 4 * 64, 2 * 64 * 64)
     nets = {"cartpole_rollout": first + middle + 2 * 64 * 2, "judge": 2 * (first + middle) + 2 * 64 * 3}
-    assert found["kernels"]["cartpole_rollout"]["flop"] == rows * nets["cartpole_rollout"]
-    assert found["kernels"]["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
-    shared = {name for name, each in found["kernels"].items() if "share" in each}
-    assert shared == {"cartpole_rollout", "judge", "gradient"}
+    assert kernels["cartpole_rollout"]["flop"] == rows * nets["cartpole_rollout"]
+    assert kernels["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
+    assert {name for name, row in kernels.items() if "share" in row} == {"cartpole_rollout", "judge", "gradient"}
 
 
 def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch, tmp_path):
@@ -271,10 +268,11 @@ def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch,
     variant = "Pendulum-v1:ppo"
     monkeypatch.setattr(learn, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
     monkeypatch.setattr(learn, "WANTED", {})  # the engines were not noted yet
-    found = last(learn.learning)
-    assert trained == [variant] and found.wrong == [] and len(found.figures) == 2
-    told = found.figures[f"{variant} final"]
-    assert told["same"] and told["seeds"] == 10 and told.keys() >= {"fused_cpu", "fused_gpu", "fused_gpu - fused_cpu"}
+    result = last(learn.learning)
+    assert trained == [variant] and result.wrong == [] and len(result.figures) == 2
+    final = result.figures[f"{variant} final"]
+    assert final["same"] and final["seeds"] == 10
+    assert final.keys() >= {"fused_cpu", "fused_gpu", "fused_gpu - fused_cpu"}
     path = tmp_path / "engines" / "fused_cpu" / "Pendulum-v1-ppo.json"
     file = json.loads(path.read_text())
     for record in file["seeds"].values():
@@ -285,23 +283,13 @@ def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch,
     assert (different, other) == (f"{variant} final is different", f"{variant} on fused_cpu was learnt by graphed")
 
 
-def test_speed_without_time_is_null(monkeypatch):
-    monkeypatch.setattr(speed, "ceilings", lambda device, small: {})
-    [*_, found] = speed.speed(CPU, -1.0)
-    assert {*found.figures["ppo"].values()} == {None}
-    assert all(each == {"8": None} for each in found.figures["worlds"].values())
-
-
 def test_seeds_that_fail_are_listed_and_those_without_an_end_are_null():
     good = {"solved": True, "env_steps": 100, "seconds": 2.0}
-    found = learn.answer({"1": good, "2": {"solved": False, "error": "sick"}, "3": None}, 2)
-    assert found.wrong == ["seed 2: sick"] and found.line.startswith("1 of 2 seeds solved, of 3, 100 env steps")
-    assert found.figures["seeds"]["3"] is None
-    assert learn.answer({"1": None}, 1).wrong is None
-    alone = learn.answer({"1": good}, 2, {**good, "seconds": 8.5})
-    assert (
-        not alone.wrong and alone.line.endswith("; alone 8.5 s, wanted are 8") and not alone.figures["alone"]["in_time"]
-    )
+    result = learn.answer({"1": good, "2": {"solved": False, "error": "sick"}, "3": None}, 2)
+    assert result.wrong == ["seed 2: sick"] and result.line.startswith("1 of 2 seeds solved, of 3, 100 env steps")
+    assert result.figures["seeds"]["3"] is None and learn.answer({"1": None}, 1).wrong is None
+    late = learn.answer({"1": good}, 2, {**good, "seconds": 8.5})
+    assert not late.wrong and not late.figures["alone"]["in_time"]
     other = learn.answer({"1": good}, 2, {**good, "env_steps": 101})
     assert other.wrong == ["alone the first seed took other env steps: 101"] and other.figures["alone"]["in_time"]
 
@@ -340,12 +328,7 @@ def test_a_resumed_run_is_the_straight_one_and_another_is_found(short, monkeypat
 
 
 @pytest.mark.slow
-def test_runs_cross_and_play(short):
-    found = last(engines.crossing)
-    assert found.wrong == [] and found.figures["eager, there to here"] >= 1
-
-
-@pytest.mark.slow
-def test_a_seed_is_solved():
-    found = last(learn.solving)
-    assert found.wrong == [] and found.figures["solved"] == 1
+def test_runs_cross_and_play_and_a_seed_is_solved(short):
+    crossed, solved = last(engines.crossing), last(learn.solving)
+    assert crossed.wrong == [] == solved.wrong
+    assert crossed.figures["eager, there to here"] >= 1 and solved.figures["solved"] == 1
