@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
@@ -28,36 +28,38 @@ _server = forkserver.ForkServer()  # our own: that of worlds in processes has th
 _server.set_forkserver_preload(HEAVY)
 
 
-def run_command(
-    *words: str | Path, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None, timeout: float = 300
-) -> CompletedProcess[str]:
-    """`python SCRIPT ...`, or `python -m MODULE ...`: what subprocess.run would tell of it."""
+def run_command(*words: str | Path, timeout: float = 300, **place) -> CompletedProcess[str]:
+    """`python SCRIPT ...`, or `python -m MODULE ...`: what subprocess.run would answer."""
+    typed = [*map(str, words)]
     with TemporaryDirectory() as folder:
         out, errors = Path(folder, "out"), Path(folder, "err")
-        child = start_command(words, out, errors, cwd, env)
+        child = start_command(typed, out, errors, **place)
         child.join(timeout)
         if child.exitcode is None:
             child.kill()
             child.join()
-            raise TimeoutExpired([*map(str, words)], timeout)
-        return CompletedProcess([*map(str, words)], child.exitcode, out.read_text(), errors.read_text())
+            raise TimeoutExpired(typed, timeout)
+        return CompletedProcess(typed, child.exitcode, out.read_text(), errors.read_text())
 
 
 def start_command(
-    words: Sequence[str | Path],
-    out: Path,
-    errors: Path,
-    cwd: Path | str = ROOT,
-    env: Mapping[str, str] | None = None,
+    words: Sequence[str], out: Path, errors: Path, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None
 ) -> multiprocessing.process.BaseProcess:
-    """The same begun, writing into these files or pipes."""
-    typed, given = _program([*map(str, words)]), dict(os.environ if env is None else env)
-    child = multiprocessing.get_context("forkserver").Process(
-        target=_become, args=(typed, str(cwd), given, out, errors)
-    )
+    """A command begun, which writes into these files or pipes."""
+    arguments = _program([*map(str, words)]), str(cwd), dict(os.environ if env is None else env), out, errors
+    child = multiprocessing.get_context("forkserver").Process(target=_become, args=arguments)
     with patch.object(forkserver, "connect_to_new_process", _server.connect_to_new_process):
         child.start()
     return child
+
+
+def refusal(capsys, command: Callable[[list[str]], int], *words: str | Path) -> str:
+    """The one line with which a command of this process refuses these words."""
+    capsys.readouterr()
+    assert command([*map(str, words)]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ") and line.count("\n") == 1 and len(line) < 400, line
+    return line
 
 
 def _program(words: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+from commands import refusal
 from gallery import gallery_copy
 
 from stride.commands import run_play, run_publish, train
@@ -21,14 +22,6 @@ def run(tmp_path, monkeypatch):
     root = tmp_path / "a" / "b" / "runs"
     monkeypatch.setenv("STRIDE_RUNS", str(root))
     return gallery_copy("ppo", root)
-
-
-def refused(capsys, command, *words):
-    capsys.readouterr()
-    assert command(list(words)) == 2
-    line = capsys.readouterr().err
-    assert line.startswith("error: ") and line.count("\n") == 1 and len(line) < 400, line
-    return line
 
 
 def change(path, **facts):
@@ -51,7 +44,7 @@ def test_a_sidecars_segments_lead_nowhere(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "project" / "runs"))
     for stem in checkpoint_set.names(pack.checkpoints):  # else the one before would be taken
         change(pack.checkpoints / f"{stem}.json", segments=[name])
-    refused(capsys, train.command, "--resume", str(pack.path), "--checkpoint", "best", *MORE)
+    refusal(capsys, train.command, "--resume", str(pack.path), "--checkpoint", "best", *MORE)
     assert not list((tmp_path / "venv").iterdir()) and not list_runs()
 
 
@@ -62,9 +55,9 @@ def test_a_link_in_a_files_place_is_not_followed(run, tmp_path, name, capsys):
     victim.write_text("mine")
     (run.path / name).unlink(missing_ok=True)
     (run.path / name).symlink_to(victim)
-    assert "is a link, not a file of the run" in refused(capsys, train.command, "--resume", run.id, *MORE)
+    assert "is a link, not a file of the run" in refusal(capsys, train.command, "--resume", run.id, *MORE)
     if name == "metrics.csv":
-        refused(capsys, run_publish.command, "--run-id", run.id, "--dry-run", str(out))
+        refusal(capsys, run_publish.command, "--run-id", run.id, "--dry-run", str(out))
     assert victim.read_text() == "mine" and not list(out.rglob("metrics.csv"))
 
 
@@ -115,8 +108,8 @@ def test_one_damaged_run_harms_no_other(run, harm, capsys, caplog):
     assert len(lines) <= 2
 
 
-def test_a_damaged_last_run_is_named_and_a_path_that_leads_to_itself_is_refused(run, capsys):
+def test_a_damaged_last_run_is_named_and_a_path_that_leads_to_itself_is_refusal(run, capsys):
     run.config_json.write_text("[]")
-    assert f"{run.id}/config.json" in refused(capsys, run_play.command, "--run-id", "@last", "--headless")
+    assert f"{run.id}/config.json" in refusal(capsys, run_play.command, "--run-id", "@last", "--headless")
     (run.path.parent / "loop").symlink_to("loop")
-    refused(capsys, train.command, "--resume", f"{run.path.parent}/loop/", *MORE)
+    refusal(capsys, train.command, "--resume", f"{run.path.parent}/loop/", *MORE)

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from commands import refusal
 from tiny_runs import TINY, tiny_run
 
 from lab.faults.rig import TINY as WORDS
@@ -41,14 +42,6 @@ def ends(*more: str, **changes: object) -> int:
     return train.command(words(*more, **changes))
 
 
-def refused(capsys, *given: str) -> str:
-    """The line with which this command is refused."""
-    capsys.readouterr()
-    assert train.command([*given]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    return line
-
-
 def test_the_same_command_begins_then_reports_again(capsys):
     assert ends("--group", "g") == 0
     first = capsys.readouterr().out
@@ -75,7 +68,7 @@ def test_a_required_goal_that_was_missed_is_code_3_each_time():
 
 def test_a_required_goal_that_nothing_can_answer_is_refused(tmp_path, capsys):
     (tmp_path / "Own.yaml").write_text("env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n")
-    line = refused(capsys, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
+    line = refusal(capsys, train.command, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
     assert "no goal of plain_world:Plain-v0 is known" in line and not list_runs()
 
 
@@ -137,7 +130,7 @@ def test_a_claim_is_made_once():
 
 def test_a_name_that_no_folder_may_have_is_refused(capsys):
     for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
-        assert refused(capsys, *words("--group", name)) and not list_runs()
+        assert refusal(capsys, train.command, *words("--group", name)) and not list_runs()
     assert ends("--group", "") == 0, "no group"
 
 
@@ -150,7 +143,7 @@ def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
     [facts] = [run.facts() for run in list_runs() if run != parent]
     assert (facts["group"], facts["seed"], facts["status"]) == ("g", 7, "finished")
     assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
-    assert "give it, or --resume, or --fork" in refused(capsys, "--resume", parent.id, "--group", "g")
+    assert "give it, or --resume, or --fork" in refusal(capsys, train.command, "--resume", parent.id, "--group", "g")
 
 
 class Killed(BaseException):
@@ -186,11 +179,11 @@ def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
         facts = run.facts()
         assert facts["status"] == "paused" and facts["outcome"]["env_steps"] == 32 and len(list_runs()) == 1
         assert facts["config"]["max_timesteps"] == 64 and "result=paused test_mean=none" in capsys.readouterr().out
-        kept = {key: value for key, value in facts.items() if status != "running" or key != "outcome"}
-        write_json(run.config_json, {**kept, "status": status})
+        rest = {key: value for key, value in facts.items() if status != "running" or key != "outcome"}
+        write_json(run.config_json, {**rest, "status": status})
         assert ends("--group", "g", "--pause-at", "30") == 0
     assert [row.get("train/clock/env_steps") for row in read_csv(run.metrics_csv)][-1] == 32
-    line = refused(capsys, "--resume", run.id, "--pause-at", "30")
+    line = refusal(capsys, train.command, "--resume", run.id, "--pause-at", "30")
     assert f"--pause-at 30 is behind {run.id}, which has done 32 env steps" in line
 
 
@@ -200,7 +193,7 @@ def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
     ("soon", "such as 20000 or 2e4"),
 ])  # fmt: skip
 def test_where_no_run_can_pause_is_refused(where, line, capsys):
-    assert line in refused(capsys, *words("--pause-at", where)) and not list_runs()
+    assert line in refusal(capsys, train.command, *words("--pause-at", where)) and not list_runs()
 
 
 def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
@@ -218,11 +211,11 @@ def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
     assert {path.name: path.read_bytes() for path in parent.checkpoints.iterdir()} == before
     step = parent.checkpoints.joinpath("last.ckpt").resolve().stem
     assert train.command(["--resume", parent.id, "--fork", "--checkpoint", step, "-q"]) == 0
-    line = refused(capsys, "--resume", parent.id, "--fork", "--checkpoint", "step=7", "-q")
+    line = refusal(capsys, train.command, "--resume", parent.id, "--fork", "--checkpoint", "step=7", "-q")
     assert f"{parent.id} has no checkpoint step=7; it has" in line
-    assert refused(capsys, "--resume", parent.id, "seed=2"), "only a fork may have another seed"
-    assert refused(capsys, "--resume", parent.id, "--fork", "n_envs=4")
-    assert "give both" in refused(capsys, *words("--fork"))
+    assert refusal(capsys, train.command, "--resume", parent.id, "seed=2"), "only a fork may have another seed"
+    assert refusal(capsys, train.command, "--resume", parent.id, "--fork", "n_envs=4")
+    assert "give both" in refusal(capsys, train.command, *words("--fork"))
 
 
 def test_a_config_is_the_same_in_any_order_of_its_words():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import refusal
 
 from stride.commands import train
 from stride.utils.places import IS_WHEEL, PROJECT, ROOT
@@ -41,8 +42,7 @@ def test_an_algorithm_by_an_old_name_is_refused_with_the_new_one(algorithm, frag
     (tmp_path / "mine.py").write_text("\nfrom agents.ppo import PPO\n\nclass Mine(PPO):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    assert train.command([f"CartPole-v1:{algorithm}", "-q", "max_timesteps=2048"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    line = refusal(capsys, train.command, f"CartPole-v1:{algorithm}", "-q", "max_timesteps=2048")
     assert fragment in line and ("mine.py:2)" in line or algorithm != "mine:Mine")
     assert not (tmp_path / "runs").exists()
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import refusal
 
 from stride.commands import new, run_play, run_publish
 from stride.commands.train_arguments import parse_arguments
@@ -33,9 +34,9 @@ def walker(tmp_path, monkeypatch):
     assert new.main([str(tmp_path / "walker")]) == 0
     monkeypatch.chdir(tmp_path / "walker")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "walker"]:  # of another test
-        monkeypatch.delitem(sys.modules, name)
-    return tmp_path / "walker"
+    yield tmp_path / "walker"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "walker"]:
+        del sys.modules[name]
 
 
 @pytest.mark.slow
@@ -88,11 +89,10 @@ def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
         raise UserError(f"loads {given}")
 
     monkeypatch.setattr(run_publish, "load_run", loaded)
-    assert run_publish.command(["--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part"]) == 2
-    assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in capsys.readouterr().err
+    line = refusal(capsys, run_publish.command, "--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part")
+    assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in line
     for command in (run_publish.command, run_play.command):
-        assert command(["--run-id", "/x/y", "--trust", "my pkg"]) == 2
-        assert "names of modules" in capsys.readouterr().err
+        assert "names of modules" in refusal(capsys, command, "--run-id", "/x/y", "--trust", "my pkg")
 
 
 def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypatch):

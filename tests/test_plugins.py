@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import refusal
 from tiny_runs import tiny_run
 
 from stride.agents.trained.loading import load_run
@@ -41,14 +42,6 @@ def mypkg(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
     for name in [name for name in ALGORITHMS if ":" in name or name == "timid"]:
         del ALGORITHMS[name]
-
-
-def refusal(capsys, *words):
-    capsys.readouterr()
-    assert train.command(list(words)) == 2
-    line = capsys.readouterr().err
-    assert line.startswith("error: ") and line.count("\n") == 1 and len(line) <= 300, line
-    return line
 
 
 def last(run):
@@ -97,15 +90,16 @@ def test_an_agent_of_ones_own_brings_its_keys(mypkg, capsys, tmp_path):
     assert run_play.command(["--headless", "--episodes", "2"]) == 0
     assert train.command(["--config", str(path), "--help"]) == 0
     assert "Share of the clip range that is used." in capsys.readouterr().out
-    assert "unknown key 'timiditi'; did you mean timidity" in refusal(capsys, "--config", str(path), "timiditi=1")
-    assert "timidity belongs to mypkg:Timid" in refusal(capsys, "CartPole-v1:ppo", "timidity=1")
+    line = refusal(capsys, train.command, "--config", path, "timiditi=1")
+    assert "unknown key 'timiditi'; did you mean timidity" in line
+    assert "timidity belongs to mypkg:Timid" in refusal(capsys, train.command, "CartPole-v1:ppo", "timidity=1")
 
 
 def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
     facts = tiny_run("CartPole-v1:mypkg:Timid").facts()
     assert (facts["env_id"], facts["variant"]) == ("CartPole-v1", "mypkg:Timid")
     assert facts["config"]["spec"]["goal"] == 475  # what is known of the environment holds for any algorithm
-    assert "max_timesteps is missing" in refusal(capsys, "CartPole-v1:mypkg:Timid")
+    assert "max_timesteps is missing" in refusal(capsys, train.command, "CartPole-v1:mypkg:Timid")
 
 
 WRONG = {
@@ -137,7 +131,7 @@ WRONG = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_what_is_wrong_is_said_in_one_line(mypkg, capsys, words):
-    line = refusal(capsys, "CartPole-v1:ppo", *words.split(" "))
+    line = refusal(capsys, train.command, "CartPole-v1:ppo", *words.split(" "))
     assert WRONG[words] in line, line
     assert not list((mypkg.parent / "runs").glob("2*")), "a run was begun"
 
@@ -170,8 +164,8 @@ def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):
         assert load_config("Theirs-v0", "timid").timidity == 0.125
         run = tiny_run("Theirs-v0:timid", policy="net", env_wrappers="[{id:Halved}]")
         assert load_run(run.id).config.algo_id == "timid"
-        assert "did you mean net" in refusal(capsys, "CartPole-v1:ppo", "policy=nett")
-        assert "no algorithm 'timidd'" in refusal(capsys, "CartPole-v1:ppo", "algo_id=timidd")
+        assert "did you mean net" in refusal(capsys, train.command, "CartPole-v1:ppo", "policy=nett")
+        assert "no algorithm 'timidd'" in refusal(capsys, train.command, "CartPole-v1:ppo", "algo_id=timidd")
         for key in ("algo_id", "policy", "env_wrappers"):
             with pytest.raises(UserError, match=f"{key} names a module, 'mypkg'"):
                 check_names({key: run.facts()["config"][key]}, NOBODY, "it")
@@ -229,8 +223,9 @@ def test_a_run_from_elsewhere_whose_code_is_trusted_by_name_plays_and_goes_on(my
     ):
         assert command(words) == 2
         assert command([*words, "--trust", "mypkg"]) == 0
-    assert "--trust is for a run from elsewhere" in refusal(capsys, "CartPole-v1:ppo", "--trust", "mypkg")
-    assert "names of modules" in refusal(capsys, "--resume", theirs, "--trust", "my pkg")
+    line = refusal(capsys, train.command, "CartPole-v1:ppo", "--trust", "mypkg")
+    assert "--trust is for a run from elsewhere" in line
+    assert "names of modules" in refusal(capsys, train.command, "--resume", theirs, "--trust", "my pkg")
 
 
 def test_what_a_config_names():

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 import torch
-from commands import run_command
+from commands import refusal, run_command
 
 from stride.agents.algorithms import ALGORITHMS
 from stride.agents.base import Agent
@@ -97,9 +97,9 @@ def copy(straight, tmp_path) -> RunDir:
 
 def words(*given: str) -> list[str]:
     """A short run, with the given overrides in place of the short run's own, as far as its algorithm knows them."""
-    known = known_keys(load_config(*given[0].split(":")).algo_id)
+    keys = known_keys(load_config(*given[0].split(":")).algo_id)
     last = {word.partition("=")[0]: word for word in given[1:]}
-    small = (f"{key}={value}" for key, value in SMALL.items() if key in known and key not in last)
+    small = (f"{key}={value}" for key, value in SMALL.items() if key in keys and key not in last)
     return [given[0], *last.values(), *small, "-q"]
 
 
@@ -161,15 +161,6 @@ def resumed(run: RunDir) -> tuple[str, list[dict[str, float]]]:
     """How it ends, gone on with in this process."""
     assert train.command(["--resume", run.id, "-q"]) == 0
     return ended(run)
-
-
-def refused(capsys, *words: str) -> str:
-    """The one line with which this is refused."""
-    capsys.readouterr()
-    assert train.command(["--resume", *words]) == 2
-    line = capsys.readouterr().err
-    assert line.startswith("error: ") and len(line.splitlines()) == 1, line
-    return line
 
 
 @pytest.mark.parametrize("case", [pytest.param(CASES[x], marks=[pytest.mark.slow] * (x in LONG), id=x) for x in CASES])
@@ -324,9 +315,11 @@ BREAKING += ["algo_id=reinforce", "env_backend=gym", "policy=lstm", "n_steps=32"
 
 def test_what_breaks_the_state_is_refused_by_name(copy, capsys):
     for word in BREAKING:
-        assert refused(capsys, copy.id, "max_timesteps=2560", word).startswith(f"error: {word.partition('=')[0]} ")
+        line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=2560", word)
+        assert line.startswith(f"error: {word.partition('=')[0]} ")
     assert read_json(copy.config_json)["status"] == "finished"
-    assert "a budget of 1,300 is no room for 64 more" in refused(capsys, copy.id, "max_timesteps=1300")
+    line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=1300")
+    assert "a budget of 1,300 is no room for 64 more" in line
     assert train.command(["--resume", copy.id, "max_timesteps=1408", "ent_coef=0.01", "clip_range=0.1"]) == 0
     header = capsys.readouterr().out
     assert "at 1,280 env steps (epoch=20), not to the bit; max_timesteps, ent_coef" in header
@@ -335,7 +328,8 @@ def test_what_breaks_the_state_is_refused_by_name(copy, capsys):
 
 def test_a_run_in_training_is_not_resumed_but_forked(copy, capsys):
     with locked(copy.path):
-        assert f"is being trained by process {os.getpid()}" in refused(capsys, copy.id, "max_timesteps=2560")
+        line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=2560")
+        assert f"is being trained by process {os.getpid()}" in line
         assert train.command(["--resume", copy.id, "--checkpoint", "best", "max_timesteps=1408", "-q"]) == 0
 
 

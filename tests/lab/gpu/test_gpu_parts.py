@@ -43,7 +43,7 @@ SOME = ("CartPole-v1", "Taxi-v4", "Blackjack-v1")
 
 
 def last(check, machine=CPU):
-    """What it has found in the end."""
+    """Its last result."""
     return [*check(machine, 600.0)][-1]
 
 
