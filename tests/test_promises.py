@@ -24,15 +24,7 @@ import gymnasium
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.policies import POLICIES
 from stride.envs_gym.wrappers.registry import WRAPPERS
-
-class Wide(ActorCritic):
-    def __init__(self, plan, width: int = 8):
-        super().__init__(plan._replace(hidden_dims=(width,)))
-
-class Same(gymnasium.Wrapper):
-    pass
-
-POLICIES["wide_of_mine"], WRAPPERS["SameOfMine"] = Wide, Same
+POLICIES["net_of_mine"], WRAPPERS["SameOfMine"] = ActorCritic, gymnasium.Wrapper
 gymnasium.register("Own-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=100)
 """
 
@@ -118,13 +110,13 @@ def test_under_a_debugger_evaluation_is_one_world_too(monkeypatch):
 def test_what_the_module_of_env_id_registers_is_found_wherever_a_run_is_named(root, monkeypatch, capsys):
     (root / "own_module.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(root))
-    words = ["env_id=own_module:Own-v0", "policy=wide_of_mine", "env_wrappers=[{id: SameOfMine}]", "spec={}"]
+    words = ["env_id=own_module:Own-v0", "policy=net_of_mine", "env_wrappers=[{id: SameOfMine}]", "spec={}"]
     words += [f"{key}={value}" for key, value in TINY.items()]
     assert train.command(["CartPole-v1:ppo", "-q", *words]) == 0, capsys.readouterr().err
     assert load_run("@last").agent.policy.draws == 1
     assert train.command(["--resume", "@last", "--max-timesteps", "96", "-q"]) == 0
-    line = refusal(capsys, train.command, "CartPole-v1:ppo", "-q", *words[:1], "policy=wide_of_mime")
-    assert "did you mean wide_of_mine?" in line
+    line = refusal(capsys, train.command, "CartPole-v1:ppo", "-q", *words[:1], "policy=net_of_mime")
+    assert "did you mean net_of_mine?" in line
 
 
 @pytest.mark.parametrize(("words", "fragment"), [

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from commands import refusal, run_command
 from gymnasium import spaces
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tiny_runs import TINY
 from untrained_runs import untrained
 
@@ -138,11 +140,18 @@ def test_what_is_no_batch_is_refused(batch, complaint):
         batch_of(space, batch)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [3, -0.5, 1e-5, True, None, "lin_0.001", "it's \\' \\", "null", "", [1, "a b", [None]], {"a": {"b-c.d": [1.5]}},
-     np.float64(0.5), np.int64(3), (1, 2)],
-)  # fmt: skip
+SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6)
+SCALARS |= st.text(st.characters(min_codepoint=32, max_codepoint=126))
+KEYS = st.from_regex(r"[a-z][a-z0-9_.-]*", fullmatch=True)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=6)
+
+
+@settings(max_examples=60)
+@given(VALUES)
+@example(np.float64(0.5))
+@example(np.int64(3))
+@example("lin_0.001")
+@example((1, 2))
 def test_a_value_of_pythons_is_read_as_itself(value):
     raw, _ = apply_overrides(Raw({}, {}), [override_text("env_kwargs", value)], "ppo")
     assert raw.values["env_kwargs"] == (list(value) if isinstance(value, tuple) else value)
