@@ -14,6 +14,7 @@ from gymnasium import spaces
 LEAKED: list[int] = []
 REWARDS = {"reward nan": np.nan, "reward inf": np.inf, "reward text": "1", "reward none": None, "reward 1e38": 1e38}
 REWARDS |= {"reward 1e300": 1e300, "reward pair": [1.0, 2.0]}
+NUMBERS = {"obs nan": np.nan, "obs inf": np.inf, "obs 1e300": 1e300}
 
 
 class Refusal(BaseException):
@@ -91,22 +92,20 @@ class Faulty(gymnasium.Env):
         return self.observe(), {}
 
     def observe(self):
-        special = {"obs nan": np.nan, "obs inf": np.inf, "obs 1e300": 1e300}.get(self.what)
-        obs = np.full(3, self.age / 8, np.float32)
-        if special is not None and self.lived >= self.at:
-            obs = np.array([0.0, special, 0.0])
-        return obs
+        if self.what in NUMBERS and self.lived >= self.at:
+            return np.array([0.0, NUMBERS[self.what], 0.0])
+        return np.full(3, self.age / 8, np.float32)
 
     def step(self, action):
         self.lived += 1
         self.age += 1
         self.fails("step")
-        obs, reward, over = self.observe(), 1.0, self.age >= 8
-        if self.lived >= self.at:
-            reward = REWARDS.get(self.what, reward)
-            over = {"over text": "False", "over none": None}.get(self.what, over)
-            obs = {"obs words": "left", "obs short": obs[:2], "obs none": None}.get(self.what, obs)
-        return obs, reward, over, False, {}
+        obs, over = self.observe(), self.age >= 8
+        if self.lived < self.at:
+            return obs, 1.0, over, False, {}
+        over = {"over text": "False", "over none": None}.get(self.what, over)
+        obs = {"obs words": "left", "obs short": obs[:2], "obs none": None}.get(self.what, obs)
+        return obs, REWARDS.get(self.what, 1.0), over, False, {}
 
     def close(self):
         self.fails("close")

@@ -6,7 +6,9 @@ import shlex
 
 import pytest
 from commands import ROOT, run_command
+from playing import OTHERS
 from rich.console import Console
+from snapshots import shown
 
 from stride.commands import check_env
 from stride.commands.check_env import parse_check
@@ -23,17 +25,8 @@ MEASURED = Measurements(
 )  # fmt: skip
 
 
-def shown(result, width=100, colours=False):
-    console = Console(
-        width=width, force_terminal=colours, highlight=False, color_system="standard" if colours else None
-    )
-    with console.capture() as captured:
-        for line in page(result, width):
-            console.print(line, soft_wrap=True, highlight=False)
-    return captured.get()
-
-
-def found():
+@pytest.fixture
+def result():
     result = CheckResult("walker:Walker", measurements=MEASURED, seconds=6.2)
     result.add(finding("never-ends", "no episode ended"))
     result.add(finding("observation-nan", "observation[1] is nan at step 3 of episode 1"))
@@ -41,34 +34,37 @@ def found():
     return result
 
 
-def test_the_worst_stands_first_with_its_why_and_its_cure():
-    text = shown(found())
-    assert text.index("fault    observation-nan") < text.index("warning  never-ends")
-    assert "cure Find the division" in text and "once more" not in text
-    assert "1 fault, 1 warning, no notes; 500 random steps, 0:06" in text
-    assert "worker processes do not pay" in text and "constant actions: 1 3.00, 0 1.00" in text
-    assert "\x1b" not in text and "\x1b[1;31m" in shown(found(), colours=True)
+def screen(result, width=100, colours=None):
+    console = Console(width=width, force_terminal=bool(colours), highlight=False, color_system=colours)
+    with console.capture() as captured:
+        for line in page(result, width):
+            console.print(line, soft_wrap=True, highlight=False)
+    return captured.get()
+
+
+def test_the_worst_stands_first_with_its_why_and_its_cure(result, snapshot):
+    assert shown(screen(result)) == snapshot
+    assert "\x1b[1;31m" in screen(result, colours="standard")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_line_is_wider_than_the_terminal(width):
-    lines = shown(found(), width).splitlines()
+def test_no_line_is_wider_than_the_terminal(result, width):
+    lines = screen(result, width).splitlines()
     assert max(map(len, lines[1:])) <= max(width, 60 if width == 40 else 0)
 
 
 def test_a_check_without_a_world_is_shown_too():
     result = CheckResult("walker:Walker", stopped="its module cannot be imported")
     result.add(finding("raises", "ZeroDivisionError"))
-    assert "not everything was checked: its module cannot be imported" in shown(result)
+    assert "not everything was checked: its module cannot be imported" in screen(result)
     assert "loading" in progress("walker:Walker", "", 0, 9, 1.0, True).plain
 
 
-def test_json_is_what_the_page_says():
-    data = found().data()
+def test_the_page_explains_every_key_of_json(result):
+    data = result.data()
     section = PAGE.partition("## What --json holds")[2].partition("\n## ")[0]
-    told = set(re.findall(r"`(\w+)`", section))
-    assert {*data, *data["findings"][0], *data["facts"]} <= told
-    assert json.loads(json.dumps(data))["ok"] is False and data["faults"] == 1
+    assert {*data, *data["findings"][0], *data["facts"]} <= set(re.findall(r"`(\w+)`", section))
+    assert data["faults"] == 1
 
 
 def test_the_page_lists_every_finding():
@@ -78,23 +74,17 @@ def test_the_page_lists_every_finding():
         assert f"| {entry.why} | {entry.cure} |" in PAGE
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "required: ENV"),
-        (["CartPole-v1", "--step", "3"], "did you mean --steps"),
-        (["CartPole-v1", "--steps", "0"], "--steps is a whole number from 1"),
-        (["CartPole-v1", "--seconds", "nan"], "--seconds must be above 0"),
-        (["CartPole-v1", "--timeout", "-1"], "--timeout must be above 0"),
-        (["--kwargs", "a=1", "CartPole-v1"], "required: ENV"),
-        (["CartPole-v1", "--kwargs", "a"], "--kwargs takes KEY=VALUE, not 'a'"),
-        (["CartPole-v1", "--kwargs", "a=["], "is no value"),
-        ([" "], "is no environment"),
-    ],
-)
-def test_wrong_words_are_refused(words, said):
-    with pytest.raises(UserError, match=said):
-        parse_check(words)
+WRONG = ["", "CartPole-v1 --step 3", "CartPole-v1 --steps 0", "CartPole-v1 --seconds nan", "CartPole-v1 --timeout -1",
+         "--kwargs a=1 CartPole-v1", "CartPole-v1 --kwargs a", "CartPole-v1 --kwargs a=[", "' '"]  # fmt: skip
+
+
+def test_wrong_words_are_refused(snapshot):
+    lines = []
+    for words in WRONG:
+        with pytest.raises(UserError) as caught:
+            parse_check(shlex.split(words))
+        lines.append(f"{words}: {caught.value}")
+    assert shown("\n".join(lines), *OTHERS) == snapshot
 
 
 def test_arguments_are_read_as_yaml():
@@ -102,14 +92,14 @@ def test_arguments_are_read_as_yaml():
     assert arguments.kwargs == {"size": 5, "mode": "easy", "walls": [1, 2]} and arguments.json
 
 
-def test_the_exit_code_is_that_of_the_worst(monkeypatch, capsys):
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_is_that_of_the_worst(code, result, monkeypatch, capsys):
     """Without a process: it has tests of its own."""
-    clean = CheckResult("x:Y", measurements=MEASURED)
-    for result, code in ((clean, 0), (found(), 1)):
-        monkeypatch.setattr("stride.commands.check_env.check", lambda *words, result=result: result)
-        assert check_env.main(["x:Y", "--json"]) == code
-        said = capsys.readouterr()
-        assert json.loads(said.out)["ok"] == (code == 0) and not said.err
+    checked = result if code else CheckResult("x:Y", measurements=MEASURED)
+    monkeypatch.setattr("stride.commands.check_env.check", lambda *words: checked)
+    assert check_env.main(["x:Y", "--json"]) == code
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["ok"] is (code == 0) and not captured.err
 
 
 @pytest.mark.slow
@@ -118,17 +108,13 @@ def test_the_page_typed(tmp_path):
     name, text = re.search(r"^`(\w+\.py)`:\n\n```python\n(.*?)^```$", PAGE, re.M | re.S).groups()
     (tmp_path / name).write_text(text)
     commands = [line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
-    assert len(commands) == 2
-    plain, own = (run(command, tmp_path) for command in commands)
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    words = [shlex.split(command) for command in commands]
+    assert [word for word, *_ in words] == ["stride", "stride"]
+    plain, own = (run_command("-m", *command, cwd=tmp_path, env=environment) for command in words)
     assert plain.returncode == 0 and "no faults, no warnings, 1 note" in plain.stdout, plain.stdout + plain.stderr
     assert "CartPole-v1: random play ..." in plain.stderr and "\x1b" not in plain.stdout
     assert own.returncode == 1, own.stderr
-    names = {each["name"] for each in json.loads(own.stdout)["findings"]}
-    told = set(re.findall(r"`([a-z]+-[a-z-]+)`", PAGE.partition("finds four things")[2].partition("|")[0]))
-    assert len(told) == 4 and told <= names
-
-
-def run(command, folder):
-    words = shlex.split(command)
-    assert words[0] == "stride"
-    return run_command("-m", *words, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    names = {found["name"] for found in json.loads(own.stdout)["findings"]}
+    on_page = set(re.findall(r"`([a-z]+-[a-z-]+)`", PAGE.partition("finds four things")[2].partition("|")[0]))
+    assert len(on_page) == 4 and on_page <= names

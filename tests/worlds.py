@@ -10,6 +10,7 @@ from torch import Tensor
 
 from stride.agents.base import Agent
 from stride.envs_fast.vec_env import Step
+from stride.envs_gym.spaces import step_buffers
 
 NAN = float("nan")
 
@@ -32,16 +33,7 @@ class Scripted:
         kinds = {"at": seen, "kind": gym.spaces.Discrete(3), "pair": gym.spaces.MultiDiscrete([2, 3])}
         self.observation_space = gym.spaces.Dict(kinds) if named else seen
         self.action_space = action_space or gym.spaces.Discrete(3)
-        n = self.num_envs
-        flag = torch.zeros(n, dtype=torch.bool)
-        self.out = Step(
-            self._view(torch.zeros(n)),
-            torch.zeros(n),
-            flag,
-            flag.clone(),
-            self._view(torch.zeros(n)),
-            *torch.zeros(2, n),
-        )
+        self.out = step_buffers(self.observation_space, self.num_envs)
         self.reset(0)
 
     def _view(self, instant: Tensor):

@@ -1,4 +1,4 @@
-"""Bandit-v0: what its arms pay, when it ends, and that the compiled and the plain environment are one task."""
+"""Bandits: what their arms pay, when they end, that compiled and plain environment are one task, and their names."""
 
 import gymnasium
 import numpy as np
@@ -6,10 +6,14 @@ import pytest
 import torch
 from goodness import ALPHA, kolmogorov_smirnov
 from gymnasium.utils.env_checker import check_env
+from tiny_runs import tiny_run
 
+from stride.commands import train
+from stride.config.schema import Config
+from stride.envs_fast import registry
 from stride.envs_fast.registry import make
 from stride.envs_gym.gym_env import GymEnv
-from stride.utils.user_error import UserError
+from stride.envs_gym.make import make_envs
 
 ARMS = {"n_arms": 3, "means": [-1.0, 0.5, 2.0], "stds": [0.1, 1.0, 3.0]}
 
@@ -59,24 +63,15 @@ def test_a_reward_is_drawn_by_world_episode_and_pull_alone():
     assert np.allclose(noises[2], noises[1], atol=2e-5)
 
 
-def test_episodes_end_by_themselves_or_by_the_time_limit():
-    env = make("Bandit-v0", 2, seed=0, episode_length=3)
+@pytest.mark.parametrize(
+    ("length", "limit", "terminated", "truncated"),
+    [(3, None, [0, 0, 1] * 2, [0] * 6), (3, 2, [0] * 6, [0, 1] * 3), (2, 2, [0, 1] * 3, [0] * 6)],
+)
+def test_episodes_end_by_themselves_or_by_the_time_limit(length, limit, terminated, truncated):
+    env = make("Bandit-v0", 2, seed=0, episode_length=length, max_episode_steps=limit)
     steps = env.advance(torch.zeros((6, 2), dtype=torch.int64))
-    assert steps.terminated[:, 0].tolist() == [False, False, True] * 2
-    assert not steps.truncated.any()
-    assert steps.episode_length[[2, 5]].tolist() == [[3.0, 3.0]] * 2
-    total = steps.reward.double().view(2, 3, 2).sum(1)
-    assert torch.allclose(steps.episode_return[[2, 5]].double(), total, atol=1e-6)
+    assert steps.terminated[:, 0].tolist() == terminated and steps.truncated[:, 0].tolist() == truncated
     assert (steps.obs == 0).all()
-
-    cut = make("Bandit-v0", 2, seed=0, episode_length=3, max_episode_steps=2)
-    steps = cut.advance(torch.zeros((4, 2), dtype=torch.int64))
-    assert steps.truncated[:, 0].tolist() == [False, True] * 2
-    assert not steps.terminated.any()
-    both = make("Bandit-v0", 2, seed=0, episode_length=2, max_episode_steps=2)
-    step = both.advance(torch.zeros((2, 2), dtype=torch.int64))
-    assert step.terminated[1].all()
-    assert not step.truncated.any()
 
 
 def test_means_come_from_their_seed():
@@ -90,10 +85,7 @@ def test_means_come_from_their_seed():
 
 def test_the_gymnasium_environment_is_the_same_task():
     check_env(gymnasium.make("Bandit-v0", **ARMS).unwrapped, skip_render_check=True)
-    kwargs = {**ARMS, "episode_length": 2, "stds": 0.5}
-    ours, theirs = make("Bandit-v0", 2, seed=0, **kwargs), GymEnv("Bandit-v0", 2, kwargs)
-    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
-    assert (ours.time_limit, ours.reward_threshold) == (theirs.time_limit, theirs.reward_threshold)
+    theirs = GymEnv("Bandit-v0", 2, {**ARMS, "episode_length": 2, "stds": 0.5})
     theirs.reset(0)
     rewards, pulls = [], torch.tensor([2, 0])
     for t in range(2000):
@@ -107,25 +99,37 @@ def test_the_gymnasium_environment_is_the_same_task():
     assert np.array_equal(default.means, make("Bandit-v0", 1, arms_seed=4).setting.tables[0])
 
 
-WRONG = [
-    ({"n_arms": 0}, "n_arms must be a whole number from 1 to"),
-    ({"n_arms": 2.0}, "n_arms must be a whole number"),
-    ({"n_arms": 2, "means": [1.0]}, "means must be 2 numbers"),
-    ({"n_arms": 2, "means": 1.0}, "means must be 2 numbers"),
-    ({"n_arms": 2, "means": [1.0, None]}, "means must be 2 finite numbers"),
-    ({"stds": -1.0}, "stds must not be negative"),
-    ({"stds": [1.0]}, "stds must be 10 numbers"),
-    ({"stds": float("nan")}, "stds must be 10 finite numbers"),
-    ({"episode_length": 2**31}, "episode_length must be a whole number from 1"),
-    ({"episode_length": 0}, "episode_length must be a whole number from 1 to"),
-    ({"arms_seed": -1}, "arms_seed must be a whole number from 0 to"),
-    ({"arms_seed": 2**63}, "arms_seed must be"),
-    ({"arm_means": [1]}, "no argument 'arm_means'"),
-]
+# `Bandit/NAME`: the name decides the arms
 
 
-@pytest.mark.parametrize(("kwargs", "line"), WRONG)
-def test_wrong_arguments_are_one_clear_line(kwargs, line):
-    with pytest.raises(UserError, match=line) as error:
-        make("Bandit-v0", 2, **kwargs)
-    assert "\n" not in str(error.value)
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Names that a test registers are nobody else's."""
+    yield
+    for table in (registry.WORLDS, gymnasium.registry):
+        for name in [name for name in table if name.startswith("Bandit/")]:
+            del table[name]
+
+
+def means(name, **kwargs):
+    return make_envs(Config(env_id=name, env_kwargs=kwargs), 2).setting.tables.means.tolist()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä/b", "x" * 300 + " "])
+def test_a_name_that_no_id_can_have_is_one_line(name, capsys):
+    assert train.command([f"Bandit/{name}:ppo", "-q"]) == 2
+    assert "is no id of an environment" in capsys.readouterr().err
+
+
+def test_a_name_is_a_bandit_of_its_own():
+    red = means("Bandit/red")
+    assert len(red) == 10 and red == means("Bandit/red") and red != means("Bandit/blue")
+    plain = make_envs(Config(env_id="Bandit/red", env_backend="gym"), 1)
+    assert plain.envs[0].unwrapped.means.tolist() == red
+    assert means("Bandit/red", n_arms=2) == red[:2] and means("Bandit/red", means=[0.0] * 10) == [0.0] * 10
+
+
+def test_it_trains_from_the_shell(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = tiny_run("Bandit/red:ppo", test_episodes=2)
+    assert run.facts()["env_id"] == "Bandit/red" and run.facts()["env_backend"] == "fast"

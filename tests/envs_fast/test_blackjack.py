@@ -124,37 +124,3 @@ def test_cards_of_a_hand_are_independent():
     second = env.state[0] - first
     counts = np.bincount(10 * (first - 1) + second - 1, minlength=100)
     assert chi_square(counts, np.outer(deck, deck).reshape(-1)) > ALPHA
-
-
-def test_a_whole_game_pays_what_gymnasium_pays():
-    """Hit below 18, else stick: the mean return of 200,000 games is that of the exact recursion, within 6 sigma."""
-
-    stood = {}  # what sticking is worth: hands by the thousand, that are worth few different numbers
-
-    def sticking(hand, up):
-        alike = cards.score(hand), cards.is_natural(hand), up
-        if alike not in stood:
-            sticks = (payoffs(hand, tuple(sorted((up, hole))), False, True) for hole in range(1, 11))
-            means = [sum(reward * probability for reward, probability in exact.items()) for exact in sticks]
-            stood[alike] = sum(CARDS[hole] / 13 * mean for hole, mean in enumerate(means, 1))
-        return stood[alike]
-
-    @cache
-    def value(hand, up):
-        worth = cards.sum_hand(list(hand))
-        if worth > 21:
-            return -1.0
-        if worth < 18:
-            return sum(n / 13 * value(tuple(sorted((*hand, card))), up) for card, n in CARDS.items())
-        return sticking(list(hand), up)
-
-    deals = product(CARDS.items(), repeat=3)
-    exact = sum(n * m * k / 13**3 * value(tuple(sorted((a, b))), up) for (a, n), (b, m), (up, k) in deals)
-    games = 200_000
-    env = make("Blackjack-v1", games, seed=8)
-    total, playing = np.zeros(games), np.ones(games, bool)
-    while playing.any():
-        step = env.step((env.obs["0"] < 18).long())
-        total += np.where(playing, step.reward.numpy(), 0.0)
-        playing &= ~step.terminated.numpy()
-    assert abs(total.mean() - exact) < 6 * total.std() / games**0.5

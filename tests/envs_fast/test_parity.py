@@ -26,8 +26,8 @@ def native(env, action: torch.Tensor):
     return action.numpy() * env.setting.gym_action_space.high
 
 
-def gym_env(env_id: str):
-    return gymnasium.make(env_id, disable_env_checker=True)
+def gym_env(env_id: str, **kwargs):
+    return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
 
 
 def unit(env_id: str, before: np.ndarray, after: np.ndarray, action: np.ndarray) -> np.ndarray:
@@ -66,15 +66,20 @@ def runge_kutta(state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.n
     return state + 0.2 / 6.0 * (a + 2 * b + 2 * c + d), 0.2 * np.abs([a, b, c, d]).max(axis=0)
 
 
-@pytest.mark.parametrize(
-    "every", [pytest.param(10, id="a tenth"), pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.soak])]
-)
-@pytest.mark.parametrize("control", CONTROL)
-def test_one_step_from_anywhere(control, every):
+EVERY = [*((name, {}, 10) for name in CONTROL)]
+EVERY += [pytest.param(name, {}, 1, marks=[pytest.mark.slow, pytest.mark.soak]) for name in CONTROL]
+EVERY += [("Pendulum-v1", {"g": 3.7}, 250), ("CartPole-v1", {"sutton_barto_reward": True}, 250)]
+EVERY += [(name, {"goal_velocity": 0.03}, 250) for name in ("MountainCar-v0", "MountainCarContinuous-v0")]
+
+
+@pytest.mark.parametrize(("control", "kwargs", "every"), EVERY)
+def test_one_step_from_anywhere(control, kwargs, every):
     """Gymnasium steps one world at a time: those of a hundred thousand states take it half a minute."""
-    before, reference = states(control)[:, ::every], gym_env(control).unwrapped
+    before, reference = states(control)[:, ::every], gym_env(control, **kwargs).unwrapped
+    if "goal_velocity" in kwargs:
+        before[0] = np.where(before[0] > 0, before[0], np.float32(0.45))
     n = before.shape[1]
-    env = make(control, n, seed=0)
+    env = make(control, n, seed=0, **kwargs)
     reference.reset(seed=0)
     action = actions(env, np.random.default_rng(8), n)
     env.state[:] = before
@@ -90,7 +95,7 @@ def test_one_step_from_anywhere(control, every):
     goes_on = ~terminated
     np.testing.assert_array_equal(step.terminated, terminated)
     assert not step.truncated.any()
-    assert control == "Pendulum-v1" or 100 < terminated.sum() < n - 100
+    assert control == "Pendulum-v1" or 0.01 < terminated.mean() < 0.99
     assert np.abs(reward - env.returns)[goes_on].max() <= 1e-9  # float64; where it ended the return started anew
     np.testing.assert_array_equal(step.reward[terminated], reward.astype(np.float32)[terminated])
     shown = np.where(terminated[:, None], step.final_obs, step.obs)
@@ -127,51 +132,3 @@ def test_whole_episodes_of_the_same_actions(control):
             elif chaotic:
                 env.state[:, i] = references[i].unwrapped.state
     assert not playing
-
-
-@pytest.mark.parametrize("control", ["CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1"])
-def test_a_few_dozen_steps_on_its_own(control):
-    env, reference = make(control, 1, seed=0), gym_env(control)
-    reference.reset(seed=3)
-    env.state[:, 0] = reference.unwrapped.state
-    for action in actions(env, np.random.default_rng(2), 50, 1):
-        obs, _, terminated, _, _ = reference.step(native(env, action[0]))
-        step = env.step(action)
-        assert bool(step.terminated[0]) == terminated
-        if terminated:
-            break
-        np.testing.assert_allclose(step.obs[0], obs, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("control", CONTROL)
-def test_the_registered_facts_are_gymnasiums(control):
-    env, reference = make(control, 2), gym_env(control)
-    assert env.time_limit == reference.spec.max_episode_steps
-    assert env.reward_threshold == reference.spec.reward_threshold
-    assert env.observation_space == reference.observation_space
-    assert (env.setting.gym_action_space or env.action_space) == reference.action_space
-
-
-def test_arguments_change_the_physics_as_they_do_in_gymnasium():
-    cases = [
-        ("Pendulum-v1", {"g": 3.7}),
-        ("CartPole-v1", {"sutton_barto_reward": True}),
-        ("MountainCar-v0", {"goal_velocity": 0.03}),
-        ("MountainCarContinuous-v0", {"goal_velocity": 0.03}),
-    ]
-    for env_id, kwargs in cases:
-        n = 400
-        env, reference = make(env_id, n, seed=0, **kwargs), gymnasium.make(env_id, **kwargs).unwrapped
-        reference.reset(seed=0)
-        before = states(env_id)[:, :n]
-        before[0, :] = np.where(before[0] > 0, before[0], 0.45) if env_id.startswith("Mountain") else before[0]
-        if env_id == "MountainCarContinuous-v0":
-            before = before.astype(np.float32)
-        env.state[:], env.ages[:] = before, 1
-        action = actions(env, np.random.default_rng(8), n)
-        step = env.step(action)
-        for i in range(n):
-            reference.state, reference.steps_beyond_terminated = before[:, i].copy(), None
-            _, reward, terminated, _, _ = reference.step(native(env, action[i]))
-            assert bool(step.terminated[i]) == terminated
-            assert step.reward[i] == pytest.approx(reward, abs=1e-6)

@@ -122,17 +122,23 @@ def test_every_world_has_a_twin():
     assert [world.env_id for world in WORLDS.values() if not twin_of(world).exists()] == []
 
 
+def compared(twin: Twin, env: NumbaEnv, given: Tensor, legal: Tensor | None = None, wrong: bool = False):
+    """The results of both for these actions, or for the legal ones nearest to them: no bit differs."""
+    mine, found = twin.advance(given)
+    assert found is wrong
+    assert different_bits(mine, env.advance(given if legal is None else legal).arrays) == {}
+    assert different_bits(twin.state(), env.worlds) == {}
+    assert all(guard.is_untouched() for guard in twin.guards)
+    return mine
+
+
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_one_step_from_anywhere(env_id, kwargs):
     env, rng = make(env_id, N, SEED, **kwargs), np.random.default_rng(1)
     scatter(env, rng)
     env.ages[::4] = 0
-    twin, action = Twin(env, order=1), actions(env, rng, 1, N)
-    mine, wrong = twin.advance(action)
-    assert different_bits(mine, env.advance(action).arrays) == {} and not wrong
-    assert different_bits(twin.state(), env.worlds) == {}
+    mine = compared(Twin(env, order=1), env, actions(env, rng, 1, N))
     assert env_id in NEVER_ENDS or mine[2].sum() > 100
-    assert all(guard.is_untouched() for guard in twin.guards)
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
@@ -157,26 +163,11 @@ def test_resets(env_id, kwargs):
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_free_steps(env_id, kwargs):
     """With autoreset, and nothing that brings the two together again."""
-    worlds, steps = 500, 200
-    env, rng = make(env_id, worlds, SEED, LIMIT, **kwargs), np.random.default_rng(3)
+    env, rng = make(env_id, 500, SEED, LIMIT, **kwargs), np.random.default_rng(3)
     scatter(env, rng)
-    twin, tape = Twin(env, order=2), actions(env, rng, steps, worlds)
-    mine, wrong = twin.advance(tape)
-    assert different_bits(mine, env.advance(tape).arrays) == {} and not wrong
-    assert different_bits(twin.state(), env.worlds) == {}
+    mine = compared(Twin(env, order=2), env, actions(env, rng, 200, 500))
     assert env_id in NEVER_ENDS or mine[2].any()
     assert WORLDS[env_id].time_limit is None or mine[3].any()
-    assert all(guard.is_untouched() for guard in twin.guards)
-
-
-@pytest.mark.parametrize(("env_id", "kwargs"), TWINS)
-def test_many_steps_at_once_are_as_many_single_ones(env_id, kwargs):
-    env, rng = make(env_id, 70, SEED, LIMIT, **kwargs), np.random.default_rng(4)
-    whole, single, tape = Twin(env), Twin(env), actions(env, rng, 50, 70)
-    at_once, _ = whole.advance(tape)
-    each = [single.advance(action[None])[0] for action in tape]
-    assert different_bits(at_once, [np.concatenate(arrays) for arrays in zip(*each, strict=True)]) == {}
-    assert different_bits(whole.state(), single.state()) == {}
 
 
 @pytest.mark.parametrize("gymnasiums", [False, True])
@@ -191,36 +182,24 @@ def test_actions_beyond_the_bounds(env_id, gymnasiums):
     action = 3.0 * actions(env, rng, 1, N)
     action[0, ::5] = -0.0
     action[0, :6, 0] = torch.tensor([1.0, -1.0, 0.0, -0.0, torch.inf, -torch.inf])
-    twin = Twin(env)
-    mine, wrong = twin.advance(action)
-    assert different_bits(mine, env.advance(action).arrays) == {} and not wrong
-    assert different_bits(twin.state(), env.worlds) == {}
+    compared(Twin(env), env, action)
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_a_wrong_action_is_told_and_the_nearest_legal_one_is_played(env_id, kwargs):
-    """One action in ten; a choice far out of range would be read far beyond a table."""
-    worlds, steps = 130, 30
-    env, rng = make(env_id, worlds, SEED, LIMIT, **kwargs), np.random.default_rng(5)
-    twin, tape = Twin(env), actions(env, rng, steps, worlds)
+    """One action in ten, or one alone; a choice far out of range would be read far beyond a table."""
+    env, rng = make(env_id, 130, SEED, LIMIT, **kwargs), np.random.default_rng(5)
+    tape = actions(env, rng, 30, 130)
     where = rng.random(tape.shape) < 0.1
+    odd, near = np.float32(np.nan), np.float32(0.0)
     if tape.dtype == torch.int64:
         highest = int(env.action_space.n) - 1
         odd = rng.choice([-(2**63), -(2**40), -1, highest + 1, 2**31, 2**63 - 1], tape.shape)
-        given, legal = np.where(where, odd, tape), np.where(where, np.clip(odd, 0, highest), tape)
-    else:
-        given, legal = np.where(where, np.float32(np.nan), tape), np.where(where, np.float32(0.0), tape)
-    mine, wrong = twin.advance(torch.from_numpy(given))
-    assert wrong
-    assert different_bits(mine, env.advance(torch.from_numpy(legal)).arrays) == {}
-    assert different_bits(twin.state(), env.worlds) == {}
-    assert all(guard.is_untouched() for guard in twin.guards)
-
-
-@pytest.mark.parametrize(("env_id", "kwargs"), TWINS)
-def test_a_single_wrong_action_is_told(env_id, kwargs):
-    env, rng = make(env_id, 300, SEED, **kwargs), np.random.default_rng(6)
-    tape = actions(env, rng, 2, 300)
-    tape[1, 299] = -1 if tape.dtype == torch.int64 else float("nan")
-    assert not Twin(env).advance(tape[:1])[1]
-    assert Twin(env).advance(tape)[1]
+        near = np.clip(odd, 0, highest)
+    twin = Twin(env)
+    compared(
+        twin, env, torch.from_numpy(np.where(where, odd, tape)), torch.from_numpy(np.where(where, near, tape)), True
+    )
+    compared(twin, env, tape[:1])
+    tape[1, 129] = -1 if tape.dtype == torch.int64 else float("nan")
+    assert twin.advance(tape[:2])[1]

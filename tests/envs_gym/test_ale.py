@@ -1,14 +1,16 @@
 """Atari by ale-py's own vector environment: Gymnasium's bits, exact resume, lost lives, and places read from memory."""
 
-import logging
 import re
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from commands import ROOT
+from playing import bits, hand_over, random_actions, record
+from worlds import Scripted
 
 from stride.agents.experience.collector import Collector, Policy
 from stride.agents.experience.nouns import Act
@@ -16,7 +18,6 @@ from stride.commands import train
 from stride.config.general import is_general, load_general
 from stride.config.loader import load_config, parse_config_id
 from stride.config.schema import ALGORITHMS
-from stride.envs_fast.vec_env import Step
 from stride.envs_gym import ale_env
 from stride.envs_gym.backend_ale import why_not
 from stride.envs_gym.backends import choose_backend
@@ -28,52 +29,10 @@ from stride.envs_gym.wrappers.registry import WRAPPERS, wrappers_of
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SCREEN = {"grayscale_obs": True, "resize_obs": True, "frame_stack": 4}
 LIVES = ({"id": "LifeLoss"}, {"id": "ClipReward"})
 COLOURS = {"Pong": ((236, 236, 236), (92, 186, 92)), "Breakout": ((200, 72, 72), (200, 72, 72))}  # ball, own paddle
 QUIET = {"repeat_action_probability": 0.0}
-
-
-class Lives:
-    """One world: an episode of five steps that pay 1, a life lost with the second."""
-
-    num_envs, device, wrong = 1, torch.device("cpu"), None
-    observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
-
-    def reset(self, seed):
-        self.age = 0
-        return torch.zeros(1, dtype=torch.int64)
-
-    def step(self, action):
-        self.age += 1
-        age, over = self.age, self.age in (2, 5)
-        self.age %= 5
-        obs, flag = torch.zeros(1, dtype=torch.int64), torch.tensor([over])
-        told = torch.tensor([float(age)]), torch.tensor([float(age) if age == 5 else 0.0])
-        return Step(obs, torch.ones(1), flag, torch.zeros(1, dtype=torch.bool), obs, *told)
-
-
-class Nobody(Policy):
-    """Takes the first action."""
-
-    draws = 1
-
-    def initial(self, num_envs):
-        return ()
-
-    def act(self, obs, carry, is_first, noise, greedy):
-        return Act(torch.zeros(len(is_first), dtype=torch.int64), ())
-
-
-class Written:
-    """A memory that keeps the ends."""
-
-    def __init__(self):
-        self.terminated = []
-
-    def write(self, obs, is_first, act, step):
-        self.terminated += step.terminated.tolist()
 
 
 def config(name="Breakout", **keys):
@@ -83,21 +42,6 @@ def config(name="Breakout", **keys):
 def made(backend, num_envs=2, **keys):
     pytest.importorskip("ale_py")
     return make_envs(replace(config(**keys), env_backend=backend), num_envs)
-
-
-def actions(envs, steps, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(int(envs.action_space.n), (steps, envs.num_envs), generator=generator)
-
-
-def told(step):
-    """Copies of all that a step means."""
-    ended = step.terminated | step.truncated
-    return [step.obs.clone(), *(x.clone() for x in step[1:4]), *(x[ended].clone() for x in step[4:])]
-
-
-def same(one, other):
-    return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
 WHOLE = {"grayscale_obs": False, "resize_obs": False, "frame_stack": 1}
@@ -125,9 +69,9 @@ def test_both_backends_play_the_same_to_the_bit(case):
     assert torch.equal(first, gym.reset(5)) and first.any()
     channels = len(first[0]) // (keys.get("frame_stack") or 4 if case != "whole screen, idle starts" else 4)
     shown, ends, lost = first, 0, 0
-    for action in actions(ale, steps):
+    for action in random_actions(ale, steps):
         step = ale.step(action)
-        assert same(told(step), told(gym.step(action)))
+        assert bits(step) == bits(gym.step(action))
         ended, newest = step.terminated | step.truncated, step.obs[:, -channels:]
         again = newest.repeat(1, len(first[0]) // channels, 1, 1)
         shown = torch.where(ended[:, None, None, None], again, torch.cat((shown[:, channels:], newest), 1))
@@ -135,50 +79,42 @@ def test_both_backends_play_the_same_to_the_bit(case):
         ends += int((ended & (step.episode_length > 0)).sum())
         lost += int((ended & (step.episode_length == 0)).sum())
     assert ends >= episodes and lost >= lives and (lives or not lost)
-    ale.close()
-    gym.close()
+    ale.close(), gym.close()
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_continues_to_the_bit(tmp_path, caplog, monkeypatch):
+def test_a_fresh_environment_continues_to_the_bit(caplog, monkeypatch):
     """Sticky actions, lost lives, several seeds, episodes without one between; then once more from what came back."""
     monkeypatch.setattr(ale_env, "RESEED", 200)
     envs, fresh, third = (made("ale", threads=threads, env_wrappers=LIVES) for threads in (1, 2, 1))
     envs.reset(7)
-    table = actions(envs, 520, seed=1)
-    for action in table[:380]:
-        envs.step(action)
+    actions = random_actions(envs, 520)
+    record(envs, actions[:380])
     assert len({len(log) for log in envs._log}) == 2 and envs._seedings.max() > 1
-    torch.save(envs.state_dict(), tmp_path / "state.pt")
-    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for action in table[380:460]:
-        assert same(told(envs.step(action)), told(fresh.step(action)))
-    third.load_state_dict(fresh.state_dict())
-    for action in table[460:]:
-        assert same(told(envs.step(action)), told(third.step(action)))
+    hand_over(envs, fresh)
+    assert record(fresh, actions[380:460]) == record(envs, actions[380:460])
+    hand_over(fresh, third)
+    assert record(third, actions[460:]) == record(envs, actions[460:])
     assert envs.resume == "exact" and not caplog.records
 
 
 @pytest.mark.slow
 def test_a_world_that_does_not_come_back_is_cut_and_says_so(caplog):
-    envs, fresh = made("ale"), made("ale")
+    envs, fresh, again = made("ale"), made("ale"), made("ale")
     envs.reset(3)
-    table = actions(envs, 30)
-    for action in table[:20]:
-        envs.step(action)
+    actions = random_actions(envs, 23)
+    record(envs, actions[:20])
     state = envs.state_dict()
     state["returns"][1] += 1
-    with caplog.at_level(logging.WARNING, "stride"):
-        fresh.load_state_dict(state)
+    fresh.load_state_dict(state)
     assert "1 of 2 worlds begin a new episode" in caplog.text
-    expected, step = told(envs.step(table[20])), fresh.step(table[20])
-    assert step.truncated.tolist() == [False, True] and torch.equal(step.obs[0], expected[0][0])
+    expected, step = envs.step(actions[20]), fresh.step(actions[20])
+    assert step.truncated.tolist() == [False, True] and bits(step, [0]) == bits(expected, [0])
     assert torch.equal(step.final_obs[1], state["obs"][1]) and step.episode_length[1] == 20 and step.reward[1] == 0
-    assert step.episode_return[1] == state["returns"][1] and not torch.equal(step.obs[1], expected[0][1])
-    assert torch.equal(fresh.step(table[21]).obs[0], envs.step(table[21]).obs[0])
-    again = made("ale")
-    again.load_state_dict(fresh.state_dict())  # the world that began anew is sound
-    assert same(told(again.step(table[22])), told(fresh.step(table[22])))
+    assert step.episode_return[1] == state["returns"][1] and not torch.equal(step.obs[1], expected.obs[1])
+    assert bits(fresh.step(actions[21]), [0]) == bits(envs.step(actions[21]), [0])
+    hand_over(fresh, again)  # the world that began anew is sound
+    assert record(again, actions[22:]) == record(fresh, actions[22:])
 
 
 @pytest.mark.slow
@@ -187,17 +123,16 @@ def test_a_world_begins_the_same_whatever_the_number_of_worlds_and_refuses_actio
     assert torch.equal(one.reset(9)[0], two.reset(9)[0])
     for _ in range(30):
         assert torch.equal(one.step(torch.tensor([3])).obs[0], two.step(torch.tensor([3, 1])).obs[0])
-    with pytest.raises(ValueError, match="actions are 0 to 3"):
-        one.step(torch.tensor([4]))
-    with pytest.raises(ValueError, match="takes actions"):
-        one.step(torch.tensor([0.0]))
+    for action, complaint in ((torch.tensor([4]), "actions are 0 to 3"), (torch.tensor([0.0]), "takes actions")):
+        with pytest.raises(ValueError, match=complaint):
+            one.step(action)
     with pytest.raises(UserError, match=r"holds 2 worlds of ALE/Breakout-v5, not 1"):
         one.load_state_dict(two.state_dict())
 
 
 CHOICES = {
     "ale": ({}, {"env_wrappers": LIVES}, {"grayscale_obs": False}, {"env_kwargs": QUIET}),
-    "obs_type=ram|shows ram": ({"env_kwargs": {"obs_type": "ram"}},),
+    "shows ram": ({"env_kwargs": {"obs_type": "ram"}},),
     "shows objects": ({"env_kwargs": {"obs_type": "objects"}},),
     "env_kwargs.mode": ({"env_kwargs": {"mode": 1}},),
     "takes PongShaper": ({"env_wrappers": ({"id": "PongShaper"},)},),
@@ -216,7 +151,7 @@ def test_who_plays_a_game_and_why(words):
         if words == "ale":
             assert not reason and wrappers_of(asked)[0]["id"] == "AtariScreen"
         else:
-            assert reason.startswith("only Gymnasium's") and words.split("|")[-1] in reason
+            assert reason.startswith("only Gymnasium's") and words in reason
     assert "no Atari game" in why_not(replace(config(), env_id="CartPole-v1"))
 
 
@@ -226,6 +161,11 @@ def test_auto_takes_ale_and_a_choice_that_cannot_be_says_what_auto_takes():
     assert choose_backend(config()).name == "ale"
     with pytest.raises(UserError, match=r"env_backend ale cannot play this: .*ram.*; auto takes gym"):
         choose_backend(replace(config(env_kwargs={"obs_type": "ram"}), env_backend="ale"))
+
+
+def middle(places, low=0):
+    """Of the pixels found, along each axis."""
+    return places.min(0) + (places.max(0) - places.min(0) + 1) / 2 + low
 
 
 @pytest.mark.slow
@@ -241,36 +181,35 @@ def test_the_objects_are_where_the_screen_shows_them(name):
         env.step(int(rng.integers(env.action_space.n)))
         screen = env.unwrapped.ale.getScreenRGB()
         ball, own = ((screen == colour).all(-1) for colour in COLOURS[name])
-        ball = ball[34:194] if pong else ball[93:189, 8:152]
-        own = own[34:194, 138:146] if pong else own[189:194, 8:152]
-        told, where = memory.ball(), np.argwhere(ball)
-        if told is None or len(where) < 4:
+        ball = np.argwhere(ball[34:194] if pong else ball[93:189, 8:152])
+        own = np.argwhere(own[34:194, 138:146] if pong else own[189:194, 8:152])[:, 0 if pong else 1]
+        place = memory.ball()
+        if place is None or len(ball) != 8 or np.ptp(own) != 15:  # one of them is partly hidden
             continue
-        down, across = where.min(0) + (where.max(0) - where.min(0) + 1) / 2 + ((34, 0) if pong else (93, 8))
-        pixels = np.argwhere(own)[:, 0 if pong else 1]
-        middle = (pixels.min() + pixels.max() + 1) / 2 + (34 if pong else 8)
-        if len(where) == 8 and pixels.max() - pixels.min() == 15:  # neither is partly hidden
-            off.append((abs(told[0] - across), abs(told[1] - down), abs(memory.paddles()[0] - middle)))
+        down, across = middle(ball, (34, 0) if pong else (93, 8))
+        paddle = middle(own, 34 if pong else 8)
+        off.append((abs(place[0] - across), abs(place[1] - down), abs(memory.paddles()[0] - paddle)))
     worst = np.array(off)
     assert len(worst) > 10 and np.median(worst, 0).max() <= 1.5 and worst.max() <= 8  # a frame's way, where one lags
 
 
 @pytest.mark.slow
-def test_features_and_the_shaper_answer_what_they_promise():
-    pytest.importorskip("ale_py")
-    for name, number in (("Pong", 8), ("Breakout", 13)):
-        wrappers = ({"id": f"{name}Features"},)
-        envs = made("gym", 1, name=name, env_wrappers=wrappers, **WHOLE)
-        first = envs.reset(1).clone()
-        seen = torch.stack([envs.step(action).obs.clone() for action in actions(envs, 60)])
-        assert first.shape == (1, number) and seen.abs().max() <= 1 and (seen.std(0) > 0).sum() >= 5
-        if name == "Breakout":
-            assert first[0, -6:].tolist() == [1.0] * 6
+@pytest.mark.parametrize(("name", "number"), [("Pong", 8), ("Breakout", 13)])
+def test_features_are_numbers_of_the_game(name, number):
+    envs = made("gym", 1, name=name, env_wrappers=({"id": f"{name}Features"},), **WHOLE)
+    first = envs.reset(1).clone()
+    seen = torch.stack([envs.step(action).obs.clone() for action in random_actions(envs, 60)])
+    assert first.shape == (1, number) and seen.abs().max() <= 1 and (seen.std(0) > 0).sum() >= 5
+    assert name == "Pong" or first[0, -6:].tolist() == [1.0] * 6
+
+
+@pytest.mark.slow
+def test_the_shaper_and_objects_answer_what_they_promise():
     objects = made("gym", 1, name="Pong", env_kwargs={"obs_type": "objects"}, **WHOLE)
     assert objects.reset(1).shape == (1, 5)
     shaped, plain = (made("gym", 1, name="Pong", env_wrappers=w, **WHOLE) for w in (({"id": "PongShaper"},), ()))
     shaped.reset(1), plain.reset(1)
-    pairs = [(shaped.step(action), plain.step(action)) for action in actions(plain, 60)]
+    pairs = [(shaped.step(action), plain.step(action)) for action in random_actions(plain, 60)]
     rewards = [(one.reward.item(), one.episode_return.item(), other.episode_return.item()) for one, other in pairs[-1:]]
     assert rewards[0][1] == rewards[0][2]
     with pytest.raises(UserError, match="PongShaper knows where things are in pong, not in breakout"):
@@ -284,14 +223,43 @@ def test_idle_frames_are_drawn_as_the_emulator_draws_them():
     assert [first_draw(seed, 30) for seed in (0, 1, 7, 123456789, 2**31 - 1)] == [16, 12, 2, 15, 11]
 
 
+class Still(Policy):
+    """Takes the first action."""
+
+    draws = 1
+
+    def initial(self, num_envs):
+        return ()
+
+    def act(self, obs, carry, is_first, noise, greedy):
+        return Act(torch.zeros(len(is_first), dtype=torch.int64), ())
+
+
+class LosesLives(Scripted):
+    """Episodes of five steps that pay 1, and a life is lost with the second: an end of length 0."""
+
+    def __init__(self):
+        ends = torch.tensor([0, 1, 0, 0, 1], dtype=torch.bool)[:, None]
+        super().__init__(torch.ones(5, 1), ends, torch.zeros_like(ends))
+
+    def step(self, action):
+        step = super().step(action)
+        whole = step.episode_length == 3
+        step.episode_length.copy_(torch.where(whole, 5, 0))
+        step.episode_return.copy_(torch.where(whole, 5, 0))
+        return step
+
+
 def test_ends_of_length_0_are_learnt_from_and_counted_by_nobody():
-    """What a lost life tells: in the window of a training, and among the episodes of an evaluation."""
-    collector, memory = Collector(Lives(), Nobody(), 1), Written()
+    """A lost life: in the window of a training, and among the episodes of an evaluation."""
+    terminated = []
+    memory = SimpleNamespace(write=lambda obs, is_first, act, step: terminated.extend(step.terminated.tolist()))
+    collector = Collector(LosesLives(), Still(), 1)
     collector.collect(6, memory)
-    assert memory.terminated == [False, True, False, False, True, False]
+    assert terminated == [False, True, False, False, True, False]
     numbers = collector.window.summary()
     assert (numbers["episodes"], numbers["ep_rew/mean"], numbers["ep_len/mean"]) == (1, 5, 5)
-    played = Collector(Lives(), Nobody(), 1).play(2)
+    played = Collector(LosesLives(), Still(), 1).play(2)
     assert played.returns == [5, 5] and played.lengths == [5, 5]
 
 
@@ -300,14 +268,8 @@ def test_ends_of_length_0_are_learnt_from_and_counted_by_nobody():
 def test_any_game_trains_from_its_screen_by_general_settings(algo_id, capsys):
     pytest.importorskip("ale_py")
     small = ["n_envs=2", "n_steps=8", "batch_size=8"] if algo_id != "dqn" else ["buffer_size=400", "learning_starts=40"]
-    few = [
-        "max_timesteps=96",
-        "eval_freq_epochs=0",
-        "test_episodes=0",
-        "epoch_iterations=2",
-        "policy_kwargs.features=16",
-    ]
-    assert train.command([f"ALE/Freeway-v5:{algo_id}", *small, *few]) == 0
+    few = ["max_timesteps=96", "eval_freq_epochs=0", "test_episodes=0", "epoch_iterations=2"]
+    assert train.command([f"ALE/Freeway-v5:{algo_id}", *small, *few, "policy_kwargs.features=16"]) == 0
     facts = RunDir.find("@last").facts()
     wrappers = [wrapper["id"] for wrapper in facts["config"]["env_wrappers"]]
     assert facts["env_backend"] == "ale" and wrappers == ["LifeLoss", "ClipReward"]
@@ -323,7 +285,7 @@ def test_the_page_types_what_there_is():
     for line in re.findall(r"^python train\.py (\S+(?: \S+=\S+)*)", page, re.M):
         words, *overrides = line.split()
         general = is_general(words)
-        found = load_general(words, overrides, task_of) if general else load_config(*parse_config_id(words), overrides)
-        backends.append(choose_backend(found).name)
+        keys = load_general(words, overrides, task_of) if general else load_config(*parse_config_id(words), overrides)
+        backends.append(choose_backend(keys).name)
     assert backends == ["ale", "gym", "gym", "gym"]
     assert set(re.findall(r"\{id: (\w+)", page)) <= set(WRAPPERS)

@@ -8,17 +8,18 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from async_worlds import EXIT, FINE, HANG, RAISE, SLOW
+from commands import ROOT
+from playing import hand_over, random_actions, record
 
 from stride.envs_gym.async_env import AsyncEnv
 from stride.envs_gym.gym_env import EnvError, GymEnv
 from stride.utils.user_error import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
+ALL_FINE = torch.full((4,), FINE)
 
 
 @pytest.fixture
@@ -44,25 +45,11 @@ def alive(pid):
         return False
 
 
-def all_gone(pids, seconds=30.0):
+def all_gone(pids, seconds=60.0):
     deadline = time.monotonic() + seconds
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not any(map(alive, pids))
-
-
-def random_actions(env, steps):
-    rng = np.random.default_rng(0)
-    if env.action_space.shape:
-        shape = (steps, env.num_envs, *env.action_space.shape)
-        return torch.from_numpy(rng.uniform(-1, 1, shape).astype(np.float32))
-    return torch.from_numpy(rng.integers(0, env.action_space.n, (steps, env.num_envs)))
-
-
-def bits(step):
-    """Every number of a step; final observations, returns and lengths only where they mean something."""
-    ended = step.terminated | step.truncated
-    return [field.numpy().tobytes() for field in step[:4]] + [field[ended].numpy().tobytes() for field in step[4:]]
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
@@ -72,24 +59,20 @@ def test_all_awaited_is_gym_env_bit_for_bit(env_id):
     assert (envs.time_limit, envs.reward_threshold) == (30, plain.reward_threshold)
     for seed in (3, 4):
         assert torch.equal(envs.reset(seed), plain.reset(seed))
-        for action in random_actions(plain, 70):
-            assert bits(envs.step(action)) == bits(plain.step(action))
+        actions = random_actions(plain, 70)
+        assert record(envs, actions) == record(plain, actions)
     envs.close()
 
 
 @pytest.mark.parametrize("source", [GymEnv, AsyncEnv])
-def test_either_continues_the_checkpoint_of_either(source, tmp_path):
-    saved, fresh, plain = source("CartPole-v1", 3), AsyncEnv("CartPole-v1", 3, workers=2), GymEnv("CartPole-v1", 3)
-    saved.reset(5), plain.reset(5)
-    actions = random_actions(plain, 60)
-    for action in actions[:30]:
-        saved.step(action), plain.step(action)
-    torch.save(saved.state_dict(), tmp_path / "state.pt")
-    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert fresh.resume == "exact"
-    for action in actions[30:]:
-        assert bits(fresh.step(action)) == bits(plain.step(action))
-    saved.close(), fresh.close()
+def test_either_continues_the_checkpoint_of_either(source):
+    envs, fresh = source("CartPole-v1", 3), AsyncEnv("CartPole-v1", 3, workers=2)
+    envs.reset(5)
+    actions = random_actions(envs, 60)
+    record(envs, actions[:30])
+    hand_over(envs, fresh)
+    assert fresh.resume == "exact" and record(fresh, actions[30:]) == record(envs, actions[30:])
+    envs.close(), fresh.close()
 
 
 def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
@@ -98,49 +81,45 @@ def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
         env.step(torch.tensor([FINE, FINE, RAISE, FINE]))
     assert "async_worlds.py" in str(caught.value.__cause__) and "in step" in str(caught.value.__cause__)
     with pytest.raises(EnvError, match=r"workers of .* are gone: .*world 2"):
-        env.step(torch.full((4,), FINE))
+        env.step(ALL_FINE)
     assert all_gone(env.pids)
 
 
-def test_a_world_that_hangs_is_named_after_the_timeout(trouble):
+def test_a_world_that_hangs_is_named_with_its_line_after_the_timeout(trouble):
     env = trouble(timeout=2.0)
-    with pytest.raises(EnvError, match=r"worker 1 .*worlds 2 to 3\): no answer for 2 seconds in world 3"):
+    line = r"worker 1 .*worlds 2 to 3\): no answer for 2 seconds in world 3 \(.*async_worlds\.py:\d+\)"
+    with pytest.raises(EnvError, match=line):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
     assert all_gone(env.pids)
 
 
 def test_the_timeout_is_for_one_world_and_not_for_all_of_a_worker(trouble):
-    env = trouble(num_envs=10, workers=1, timeout=2.0)
-    step = env.step(torch.full((10,), SLOW))  # 2.5 seconds together
+    step = trouble(num_envs=10, workers=1, timeout=2.0).step(torch.full((10,), SLOW))  # 2.5 seconds together
     assert step.obs.flatten().tolist() == [1] * 10
 
 
-def test_a_killed_worker_is_named_with_its_signal(trouble):
+def kill_in_a_step(env):
+    while env._pool._pulse[1, 0] != 3:
+        time.sleep(0.01)
+    os.kill(env.pids[1], signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_in_a_step_is_named_with_its_signal(trouble):
     env = trouble()
-
-    def kill():
-        while env._pool._pulse[1, 0] != 3:
-            time.sleep(0.01)
-        os.kill(env.pids[1], signal.SIGKILL)
-
-    threading.Thread(target=kill, daemon=True).start()
+    threading.Thread(target=kill_in_a_step, args=(env,), daemon=True).start()
     with pytest.raises(EnvError, match=r"worker 1 .*the worker was killed by SIGKILL in world 3"):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
     assert all_gone(env.pids)
 
 
-def test_a_worker_killed_between_steps_is_named_at_the_next(trouble):
+def test_a_worker_that_is_lost_between_steps_or_ends_itself_is_named(trouble):
     env = trouble()
     os.kill(env.pids[0], signal.SIGKILL)
     assert all_gone(env.pids[:1])
     with pytest.raises(EnvError, match=r"worker 0 .*killed by SIGKILL"):
-        env.step(torch.full((4,), FINE))
-
-
-def test_a_world_that_ends_its_process_is_named_with_the_exit_code(trouble):
-    env = trouble()
+        env.step(ALL_FINE)
     with pytest.raises(EnvError, match=r"worker 0 .*ended with exit code 3 in world 1"):
-        env.step(torch.tensor([FINE, EXIT, FINE, FINE]))
+        trouble().step(torch.tensor([FINE, EXIT, FINE, FINE]))
 
 
 def test_worlds_that_only_a_worker_cannot_build(monkeypatch):
@@ -165,34 +144,21 @@ if __name__ == "__main__":
 """
 
 
-def parent(tmp_path, how):
-    """A process of its own that has workers; tells their ids."""
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", ["wait", "leave"])
+def test_no_orphans_when_the_parent_is_killed_or_forgets_to_close(how, tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    process = subprocess.Popen(
-        [sys.executable, str(script), how], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    return process, [int(word) for word in process.stdout.readline().split()]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_no_orphans_when_the_parent_is_killed(tmp_path):
-    process, pids = parent(tmp_path, "wait")
-    assert len(pids) == 2 and all(map(alive, pids))
-    process.kill()
-    process.wait()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    process = subprocess.Popen([sys.executable, script, how], env=environment, stdout=subprocess.PIPE, text=True)
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 2
+    if how == "wait":
+        assert all(map(alive, pids))
+        process.kill()
+    assert process.wait(60) == (-signal.SIGKILL if how == "wait" else 0)
     assert all_gone(pids)  # the one that hangs in a step as well
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_parent_that_forgets_to_close_ends_with_its_workers(tmp_path):
-    process, pids = parent(tmp_path, "leave")
-    assert process.wait(30) == 0 and len(pids) == 2
-    assert all_gone(pids)
 
 
 def test_closing_ends_the_workers_and_so_does_letting_go(trouble):
@@ -200,14 +166,14 @@ def test_closing_ends_the_workers_and_so_does_letting_go(trouble):
     env.close(), env.close()
     assert all_gone(env.pids)
     with pytest.raises(EnvError, match="was closed"):
-        env.step(torch.full((4,), FINE))
+        env.step(ALL_FINE)
     other = AsyncEnv(TROUBLE, 2, workers=2)
     pids = other.pids
     del other
     assert all_gone(pids)
 
 
-def test_misuse_is_one_clear_error(trouble):
+def test_misuse_is_one_clear_error():
     with pytest.raises(UserError, match="num_envs"):
         AsyncEnv(TROUBLE, 0)
     env = AsyncEnv(TROUBLE, 2, workers=8)

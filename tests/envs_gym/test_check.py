@@ -2,10 +2,10 @@
 
 import multiprocessing
 
-import broken_envs
 import gymnasium
 import numpy as np
 import pytest
+from broken_envs import BROKEN, ClockAsEnd
 
 from stride.envs_gym.check import finding as parts
 from stride.envs_gym.check.constants import constant_actions
@@ -28,10 +28,6 @@ FAMILIES = [
 UNDRAWN = tuple(name for name in CHECKS if name != parts.PICTURES)  # without a display MuJoCo's ends the process
 
 
-def named(kind):
-    return f"{kind.__module__}:{kind.__name__}"
-
-
 def examined(words, limits=SHORT, names=tuple(CHECKS)):
     """What these parts find, in this process."""
     whole = {name: part for name, part in CHECKS.items() if name in names}
@@ -40,36 +36,42 @@ def examined(words, limits=SHORT, names=tuple(CHECKS)):
         return examine(words, {}, limits, lambda message: None, [0, 0])
 
 
-@pytest.mark.parametrize("kind", broken_envs.BROKEN, ids=lambda kind: kind.__name__)
-def test_what_is_broken_is_found_by_name(kind):
-    level, where, name = broken_envs.BROKEN[kind]
+EVIDENCE = {
+    "Endures": "ZeroDivisionError: the sky fell (tests/broken_envs.py:",
+    "Leaks": "made in tests/broken_envs.py:",
+    "ClassState": "ClassState.trail",
+    "OldStep": "4 values",
+    "ClockAsEnd": "each at step 20",
+    "IgnoresPart": "action[1]",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_is_broken_is_found_by_name(broken):
+    level, where, name = BROKEN[broken]
     before = [parts.FORM] if where in (parts.FORM, parts.PLAY) else [parts.FORM, parts.SEED]
-    result = examined(named(kind), names={*before, where})
-    found = {each.name: each for each in result.findings}
-    assert name in found and found[name].level == level, result.findings
-    worse = [each for each in result.findings if LEVELS.index(each.level) < LEVELS.index(level)]
-    assert not worse
+    result = examined(f"broken_envs:{broken}", names={*before, where})
+    findings = {finding.name: finding for finding in result.findings}
+    assert name in findings and findings[name].level == level, result.findings
+    assert EVIDENCE.get(broken, "") in findings[name].evidence
+    assert min(LEVELS.index(finding.level) for finding in result.findings) == LEVELS.index(level)
+    assert broken != "GlobalRandom" or "np.random moved" in findings["global-random"].evidence
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytest.mark.soak)])
 def test_each_is_found_among_all_parts(every):
-    for kind, (level, _, name) in [*broken_envs.BROKEN.items()][::every]:
-        result = examined(named(kind), CheckLimits(steps=300, seconds=1.0))
-        assert name in {each.name for each in result.findings}, kind
-        assert bool(result.count(FAULT)) == (level == FAULT), (kind, result.sorted())
+    for broken, (level, _, name) in [*BROKEN.items()][::every]:
+        result = examined(f"broken_envs:{broken}", CheckLimits(steps=300, seconds=1.0))
+        assert name in {finding.name for finding in result.findings}, broken
+        assert bool(result.count(FAULT)) == (level == FAULT), (broken, result.sorted())
 
 
-@pytest.mark.parametrize("words", ["broken_envs:Sound-v0", "broken_envs:Continuous"])
+@pytest.mark.parametrize("words", ["broken_envs:Sound-v0", "broken_envs:Continuous", "CartPole-v1"])
 def test_a_sound_world_has_neither_faults_nor_warnings(words):
     result = examined(words)
-    assert not [each for each in result.findings if each.level != "note"] and not result.stopped
-    assert result.measurements.episodes > 5 and result.measurements.random_return is not None
-
-
-def test_cartpole_has_no_faults():
-    result = examined("CartPole-v1")
     assert not result.count(FAULT) and not result.count(WARNING) and not result.stopped, result.sorted()
+    assert result.measurements.episodes > 5 and result.measurements.random_return is not None
 
 
 @pytest.mark.slow
@@ -85,97 +87,74 @@ def test_no_installed_family_has_faults(env_id):
 def test_every_finding_has_a_why_and_a_cure_and_most_are_shown_to_be_found():
     for entry in CATALOGUE.values():
         assert entry.level in LEVELS and entry.why.endswith(".") and len(entry.cure) > 5
-    shown = {name for _, _, name in broken_envs.BROKEN.values()}
-    assert shown <= CATALOGUE.keys() and len(broken_envs.BROKEN) >= 60
+    shown = {name for _, _, name in BROKEN.values()}
+    assert shown <= CATALOGUE.keys() and len(BROKEN) >= 60
     elsewhere = {"raises", "hangs", "process-died", "prints", "global-random", "not-checked", "gymnasium-checker",
                  "gymnasium-bounds", "slow-step", "slow-reset", "resident-memory-grows", "one-step-episodes",
                  "constant-action-beats-random"}  # fmt: skip
     assert CATALOGUE.keys() - shown <= elsewhere
 
 
-@pytest.mark.parametrize(
-    ("kind", "where", "name", "words"),
-    [
-        (broken_envs.Endures, parts.PLAY, "raises", "ZeroDivisionError: the sky fell (tests/broken_envs.py:"),
-        (broken_envs.Leaks, parts.MEMORY, "memory-grows", "made in tests/broken_envs.py:"),
-        (broken_envs.ClassState, parts.SEED, "shared-state", "ClassState.trail"),
-        (broken_envs.GlobalRandom, parts.SEED, "global-random", "np.random moved"),
-        (broken_envs.OldStep, parts.FORM, "old-step", "4 values"),
-        (broken_envs.ClockAsEnd, parts.PLAY, "time-limit-as-terminated", "each at step 20"),
-        (broken_envs.IgnoresPart, parts.CONSTANT, "action-part-ignored", "action[1]"),
-    ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
-)
-def test_what_was_seen_names_the_place(kind, where, name, words):
-    names = {parts.FORM, parts.SEED, where} if where == parts.CONSTANT else {parts.FORM, where}
-    (found,) = [each for each in examined(named(kind), names=names).findings if each.name == name]
-    assert words in found.evidence
-
-
 def test_a_fixed_horizon_that_can_be_seen_is_no_fault():
-    class Told(broken_envs.ClockAsEnd):
+    class Timed(ClockAsEnd):
         def observe(self):
             return np.array([self.place, self.age / 20], np.float32)
 
-    gymnasium.register("Told-v0", Told)
-    found = {each.name: each.level for each in examined("Told-v0", names={parts.FORM, parts.PLAY}).findings}
-    assert found["time-limit-as-terminated"] == "note"
+    gymnasium.register("Timed-v0", Timed)
+    levels = {finding.name: finding.level for finding in examined("Timed-v0", names={parts.FORM, parts.PLAY}).findings}
+    assert levels["time-limit-as-terminated"] == "note"
 
 
-def apart(kind, timeout, way="fork"):
+def apart(words, timeout=30.0, way="fork", watch=lambda part, seconds: None):
     """Checked in a fork, where everything is imported, or in a process of its own as users have it."""
-    request = named(kind), {}, 200, 2.0
-    return check_in(multiprocessing.get_context(way), request, timeout, lambda part, seconds: None)
+    return check_in(multiprocessing.get_context(way), (words, {}, 200, 2.0), timeout, watch)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "words"),
+    ("world", "name", "words"),
     [
-        (broken_envs.Hangs, "hangs", "step, call"),
-        (broken_envs.HangsInMachineCode, "hangs", "reset, call"),
-        (broken_envs.Exits, "process-died", "ended with exit code 7 in step"),
-        (broken_envs.DiesDrawing, "render-fails", "was killed by SIGKILL in render"),
+        ("Hangs", "hangs", "step, call"),
+        ("HangsInMachineCode", "hangs", "reset, call"),
+        ("Exits", "process-died", "ended with exit code 7 in step"),
+        ("DiesDrawing", "render-fails", "was killed by SIGKILL in render"),
+        ("Dies", "process-died", "was killed by SIGSEGV in step (tests/broken_envs.py:"),
     ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_what_takes_the_process_along_is_named(kind, name, words):
-    result = apart(kind, timeout=0.5 if name == "hangs" else 30.0)
-    (found,) = [each for each in result.findings if each.name == name]
+def test_what_takes_the_process_along_is_named_with_its_place(world, name, words):
+    """The crash not in a fork: what pytest's process has loaded may handle the signal first, and abort."""
+    timeout = 0.5 if name == "hangs" else 30.0
+    result = apart(f"broken_envs:{world}", timeout, "spawn" if world == "Dies" else "fork")
+    (found,) = [finding for finding in result.findings if finding.name == name]
     assert words in found.evidence and result.stopped
     assert name != "hangs" or "broken_envs.py:" in found.evidence
-
-
-def test_a_crash_of_native_code_is_named_with_its_place():
-    """Not in a fork: what pytest's process has loaded may handle the signal first, and abort."""
-    (found,) = [each for each in apart(broken_envs.Dies, 30, "spawn").findings if each.name == "process-died"]
-    assert "was killed by SIGSEGV in step (tests/broken_envs.py:" in found.evidence
 
 
 def test_a_whole_check_of_a_process(capfd):
     """What a world prints is counted, and shown to nobody."""
     seen = []
-    request = named(broken_envs.Prints), {}, 200, 2.0
-    result = check_in(multiprocessing.get_context("fork"), request, 30, lambda part, seconds: seen.append(part))
-    assert any(each.name == "prints" and "bytes at each step" in each.evidence for each in result.findings)
+    result = apart("broken_envs:Prints", watch=lambda part, seconds: seen.append(part))
+    (prints,) = [finding for finding in result.findings if finding.name == "prints"]
+    assert "bytes at each step" in prints.evidence
     assert result.measurements.round_trip_us > 0 and not result.stopped and not result.count(FAULT)
     assert list(dict.fromkeys(seen)) == ["", *parts.PARTS]
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_not_there_is_refused_by_the_process():
-    request = "CartPol-v1", {}, 200, 2.0
-    with pytest.raises(UserError, match="unknown environment 'CartPol-v1'; did you mean CartPole-v1"):
-        check_in(multiprocessing.get_context("fork"), request, 30, lambda part, seconds: None)
-
-
-def test_wrong_words_are_refused():
-    for words, said in (
-        ("CartPol-v1", "did you mean CartPole-v1"),
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("CartPol-v1", "unknown environment 'CartPol-v1'; did you mean CartPole-v1"),
         ("nowhere_to_be:Found-v0", "no Python module 'nowhere_to_be'"),
         ("broken_envs:Sond", "did you mean Sound"),
-    ):
-        with pytest.raises(UserError, match=said):
-            find_subject(words, {})
+    ],
+)
+def test_wrong_words_are_refused_here_and_by_the_process(words, message):
+    for find in (lambda: find_subject(words, {}), lambda: apart(words)):
+        with pytest.raises(UserError, match=message):
+            find()
+
+
+def test_wrong_arguments_are_refused():
     with pytest.raises(UserError, match="color"):
         find_subject("broken_envs:Sound", {"color": 1}).bare()
     with pytest.raises(UserError, match="env_kwargs has no 'color'"):
@@ -194,9 +173,9 @@ def test_cost_is_judged_by_what_was_measured():
     study.measurements = Measurements(
         steps=100, episodes=10, step_us=20_000.0, reset_us=900_000.0, steps_per_second=50.0
     )
-    found = {each.name: each for each in CHECKS[parts.COST](study)}
-    assert found["slow-step"].level == WARNING and "5:33:20" in found["slow-step"].evidence
-    assert "82%" in found["slow-reset"].evidence and study.measurements.round_trip_us == pytest.approx(100)
+    findings = {finding.name: finding for finding in CHECKS[parts.COST](study)}
+    assert findings["slow-step"].level == WARNING and "5:33:20" in findings["slow-step"].evidence
+    assert "82%" in findings["slow-reset"].evidence and study.measurements.round_trip_us == pytest.approx(100)
 
 
 def test_gymnasiums_words_are_left_out_where_ours_say_it():
@@ -220,7 +199,7 @@ def test_constant_actions_reach_the_ends():
 
 
 def test_nothing_more_is_checked_without_a_form():
-    study = Study(find_subject(named(broken_envs.OldStep), {}), SHORT, [0, 0], None, lambda: 0)
+    study = Study(find_subject("broken_envs:OldStep", {}), SHORT, [0, 0], None, lambda: 0)
     with pytest.raises(StopError):
         [*CHECKS[parts.FORM](study)]
-    assert examined(named(broken_envs.OldStep)).stopped
+    assert examined("broken_envs:OldStep").stopped

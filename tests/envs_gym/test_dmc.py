@@ -1,6 +1,7 @@
-"""dm_control's suite: what it is beside the suite itself, pictures, and one line where it is not there."""
+"""dm_control's suite beside the suite itself, pictures, one line where it is not there; warnings of MuJoCo."""
 
 import importlib
+import logging
 
 import gymnasium
 import numpy as np
@@ -8,18 +9,16 @@ import pytest
 import torch
 
 from stride.commands import train
-from stride.commands.train_arguments import parse_arguments
 from stride.config import extras
+from stride.config.general import load_general
 from stride.config.schema import Config
-from stride.envs_gym import dmc
+from stride.envs_gym import dmc, make
 from stride.envs_gym.blame import EnvError
-from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
+from stride.envs_gym.task import task_of
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import list_runs
 from stride.utils.user_error import UserError
-
-FAMILIES = ["dm_control/walker-walk", "MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"]
 
 
 @pytest.fixture
@@ -29,16 +28,16 @@ def suite():
     return importlib.import_module("dm_control.suite")
 
 
-@pytest.mark.parametrize("env_id", FAMILIES)
+@pytest.mark.parametrize("env_id", ["dm_control/walker-walk", "MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"])
 def test_a_family_that_is_not_installed_is_one_line_with_the_cure(env_id, monkeypatch):
     def absent(module):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     monkeypatch.setattr(importlib, "import_module", absent)
     extra = extras.extra_of(env_id)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         find_spec(env_id)
-    assert str(told.value) == f"{env_id} needs {extra.title}: {extra.cure}"
+    assert str(caught.value) == f"{env_id} needs {extra.title}: {extra.cure}"
 
 
 def test_a_family_whose_package_is_broken_is_no_missing_one(monkeypatch):
@@ -63,10 +62,6 @@ def test_a_task_of_the_suite_is_an_id_with_the_suites_time_limit(suite):
         spec = find_spec(f"dm_control/{domain}-{task}")
         limit = suite.load(domain, task, task_kwargs={"random": 0})._step_limit
         assert spec.max_episode_steps == (1000 if limit == float("inf") else limit), spec.id
-
-
-@pytest.mark.slow
-def test_a_typo_gets_the_nearest_task(suite):
     with pytest.raises(UserError, match="did you mean dm_control/walker-walk"):
         find_spec("dm_control/walker-wlak")
 
@@ -107,18 +102,6 @@ def test_an_end_that_the_task_says_terminates_where_there_is_no_future(suite, di
 
 
 @pytest.mark.slow
-def test_physics_that_came_out_otherwise_are_cut(suite, caplog):
-    env, fresh = (GymEnv("dm_control/walker-walk", 2) for _ in range(2))
-    env.reset(1)
-    for _ in range(5):
-        env.step(torch.zeros(2, 6))
-    state = env.state_dict()
-    state["rng"][0]["physics"] = "another"
-    fresh.load_state_dict(state)
-    assert "1 of 2 worlds" in caplog.text
-
-
-@pytest.mark.slow
 def test_pictures_of_a_task_are_channels_first_and_change_nothing_else(suite):
     keys = {"env_id": "dm_control/cartpole-balance", "env_kwargs": {"reflections": False}}
     plain, drawn = make_envs(Config(**keys), 1), make_envs(Config(**keys, obs="pixels", resize_obs=(24, 32)), 1)
@@ -128,9 +111,8 @@ def test_pictures_of_a_task_are_channels_first_and_change_nothing_else(suite):
     except EnvError as error:  # no OpenGL here
         pytest.skip(str(error))
     assert first.shape == (1, 3, 24, 32) and first.dtype == torch.uint8 and first.float().std() > 5
-    push = torch.ones(1, 1)
     for _ in range(10):
-        one, other = plain.step(push), drawn.step(push)
+        one, other = (envs.step(torch.ones(1, 1)) for envs in (plain, drawn))
         assert torch.equal(one.reward, other.reward)
     assert not torch.equal(first, other.obs)
 
@@ -139,6 +121,23 @@ def test_pictures_of_a_task_are_channels_first_and_change_nothing_else(suite):
 def test_a_task_trains(suite, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     words = ["dm_control/cartpole-swingup:sac", "max_timesteps=300", "learning_starts=100", "epoch_iterations=50"]
-    assert train.train(parse_arguments([*words, "threads=1", "test_episodes=0", "eval_freq_epochs=0", "-q"])) == 0
+    assert train.command([*words, "threads=1", "test_episodes=0", "eval_freq_epochs=0", "-q"]) == 0
     *_, last = read_csv(list_runs()[0].metrics_csv)
     assert last["train/clock/env_steps"] == 300 and np.isfinite(last["train/loss/q"])
+
+
+def test_a_warning_is_told_once_and_of_models_that_gymnasium_has_to_mend_never(capfd, caplog, tmp_path, monkeypatch):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make, "_logged_warnings", set())
+    with caplog.at_level(logging.INFO, "stride"):
+        worlds = make_envs(load_general("HalfCheetah-v5:ppo", ["workers=0"], task_of), 2)
+        worlds.reset(1)
+        assert not caplog.records
+        for env in worlds.envs:
+            env.unwrapped.data.qvel[:] = 1e12
+            env.step(env.action_space.sample())
+        worlds.close()
+    (record,) = caplog.records
+    assert record.message.startswith("MuJoCo: Nan, Inf or huge value in QVEL") and record.levelno == logging.WARNING
+    assert capfd.readouterr() == ("", "") and not [*tmp_path.iterdir()]

@@ -1,247 +1,213 @@
-"""Worlds through a checkpoint: 2 x 50 steps are 50, a file, a fresh environment, and 50."""
+"""Worlds through a checkpoint: what goes on from a file is, to the bit, what was never interrupted."""
 
-import logging
+import copy
+from itertools import pairwise
 
-import numpy as np
+import gymnasium
 import pytest
 import torch
+from playing import bits, hand_over, random_actions, record
 
+from stride.config.schema import Config
 from stride.envs_gym.gym_env import GymEnv
-from stride.envs_gym.make import find_spec
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.wrappers.registry import WRAPPERS
 from stride.utils.user_error import UserError
 
-EXACT = [
-    "CartPole-v1",
-    "Pendulum-v1",
-    "FrozenLake-v1",
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
-    "Acrobot-v1",
-    "Taxi-v4",
-    "Blackjack-v1",
-    "stride-test/Counting-v0",
-]
-ARCADE = [("ALE/Pong-v5", {}), ("ALE/Breakout-v5", {}), ("SpaceInvadersNoFrameskip-v4", {"frameskip": 4})]
-MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "Swimmer-v5", "Reacher-v5",
-          "Pusher-v5", "InvertedPendulum-v5", "InvertedDoublePendulum-v5"]  # fmt: skip
+CLASSIC = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1",
+           "Taxi-v4", "Blackjack-v1", "stride-test/Counting-v0"]  # fmt: skip
+MUJOCO = ["HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer", "Reacher", "Pusher", "InvertedPendulum",
+          "InvertedDoublePendulum"]  # fmt: skip
 DM_CONTROL = ["walker-walk", "cartpole-swingup", "finger-turn_hard", "quadruped-fetch", "lqr-lqr_2_1"]
 MINIGRID = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "MiniGrid-Fetch-5x5-N2-v0"]
+ARCADE = [("ALE/Pong-v5", {}), ("ALE/Breakout-v5", {}), ("SpaceInvadersNoFrameskip-v4", {"frameskip": 4})]
+WRAPPED = {  # name: (environment, wrapper, other keys)
+    "cartpole shaper": ("CartPole-v1", {"id": "CartPoleShaper", "scale": 3.0}, {}),
+    "mountain car shaper": ("MountainCarContinuous-v0", {"id": "MountainCarShaper"}, {}),
+    "count bonus over episodes": (
+        "MountainCar-v0", {"id": "MountainCarCountBonus", "bins": 6}, {"max_episode_steps": 20},
+    ),
+    "encoder": ("FrozenLake-v1", {"id": "DiscreteEncoder", "encoding": "binary"}, {}),
+    "hidden velocities": ("CartPole-v1", {"id": "SelectObservation", "indices": [0, 2]}, {}),
+    "remapper": ("FrozenLake-v1", {"id": "ActionRemapper", "actions": [2, 1]}, {}),
+    "sticky": ("CartPole-v1", {"id": "StickyActions", "probability": 0.5}, {}),
+    "sticky continuous": ("Pendulum-v1", {"id": "StickyActions", "probability": 0.5}, {}),
+    "frame skip": ("CartPole-v1", None, {"frame_skip": 2}),
+    "frame stack": ("CartPole-v1", None, {"frame_stack": 3}),
+    "time limit": ("FrozenLake-v1", {"id": "TimeLimit", "max_episode_steps": 7}, {}),
+    "mask": ("Taxi-v4", None, {"action_mask": True}),
+    "pixels": ("CartPole-v1", None, {"obs": "pixels", "resize_obs": (20, 30), "frame_stack": 2}),
+}  # fmt: skip
+ALL_AT_ONCE = {
+    "env_id": "MountainCar-v0",
+    "frame_skip": 3,
+    "env_wrappers": (
+        {"id": "StickyActions"},
+        {"id": "MountainCarCountBonus"},
+        {"id": "MountainCarShaper"},
+        {"id": "ActionMask", "valid_actions": [0, 2]},
+    ),
+    "max_episode_steps": 60,
+}
 
 
-def random_actions(env, steps, seed):
-    rng = np.random.default_rng(seed)
-    if env.action_space.shape:
-        shape = (steps, env.num_envs, *env.action_space.shape)
-        return torch.from_numpy(rng.uniform(-1, 1, shape).astype(np.float32))
-    return torch.from_numpy(rng.integers(0, env.action_space.n, (steps, env.num_envs)))
+def cases():
+    """Keys of a config, the package that it wants, and the steps between two files."""
+    for env_id in CLASSIC:
+        yield pytest.param({"env_id": env_id}, "gymnasium", 50, id=env_id)
+    for name, (env_id, wrapper, keys) in WRAPPED.items():
+        wrappers = () if wrapper is None else (wrapper,)
+        yield pytest.param({"env_id": env_id, "env_wrappers": wrappers, **keys}, "gymnasium", 50, id=name)
+    yield pytest.param(ALL_AT_ONCE, "gymnasium", 50, id="all at once")
+    for env_id in ("LunarLander-v3", "LunarLanderContinuous-v3"):
+        yield pytest.param({"env_id": env_id}, "Box2D", 130, id=env_id)
+    optional = [("mujoco", f"{name}-v5", 130, {"max_episode_steps": 90}) for name in MUJOCO]
+    optional += [("dm_control", f"dm_control/{name}", 60, {"max_episode_steps": 40}) for name in DM_CONTROL]
+    grids = {"max_episode_steps": 40, "env_wrappers": ({"id": "MiniGridMask"}, {"id": "MiniGridFlat"})}
+    optional += [("minigrid", env_id, 60, grids) for env_id in MINIGRID]
+    for env_id, kwargs in ARCADE:  # the generator is inside the emulator
+        kwargs = {**kwargs, "repeat_action_probability": 0.25}
+        optional.append(("ale_py", env_id, 80, {"max_episode_steps": 60, "env_kwargs": kwargs}))
+    for package, env_id, every, keys in optional:
+        yield pytest.param({"env_id": env_id, **keys}, package, every, id=env_id, marks=pytest.mark.slow)
 
 
-def record(env, actions):
-    """Every number of every step; NaN-safe, final observations only where an episode ended."""
-    out = []
-    for action in actions:
-        step = env.step(action)
-        ended = step.terminated | step.truncated
-        for tree in (step.obs, step.final_obs):
-            for name, leaf in sorted(tree.items()) if isinstance(tree, dict) else [("", tree)]:
-                out.append((name, (leaf if tree is step.obs else leaf[ended]).numpy().tobytes()))
-        out += [column.numpy().tobytes() for column in step[1:4]]
-        out += [column[ended].tolist() for column in step[5:]]
-    return out
+@pytest.mark.parametrize(("keys", "package", "every"), cases())
+def test_fresh_worlds_go_on_to_the_bit(keys, package, every, caplog):
+    """At a first observation and in the midst of episodes; each file is written by worlds that came from one."""
+    pytest.importorskip(package)
+    config = Config(**keys, env_backend="gym")
+    straight, current = make_envs(config, 2), make_envs(config, 2)
+    straight.reset(7), current.reset(7)
+    actions = random_actions(straight, 3 * every)
+    for start, end in pairwise(range(0, 3 * every + 1, every)):
+        fresh = make_envs(config, 2)
+        hand_over(current, fresh)
+        assert record(fresh, actions[start:end]) == record(straight, actions[start:end])
+        current = fresh
+    assert straight.resume == current.resume == "exact" and not caplog.records
 
 
-def through_a_file(env, path):
-    torch.save(env.state_dict(), path)
-    return torch.load(path, weights_only=True)
-
-
-@pytest.mark.parametrize("env_id", EXACT)
-@pytest.mark.parametrize("split", [0, 50])
-def test_a_fresh_environment_continues_bit_for_bit(env_id, split, tmp_path, caplog):
-    env, fresh = GymEnv(env_id, 3), GymEnv(env_id, 3)
-    env.reset(7)
-    actions = random_actions(env, 100, seed=1)
-    record(env, actions[:split])
-    state = through_a_file(env, tmp_path / "state.pt")
-    expected = record(env, actions[split:])
-    fresh.load_state_dict(state)
-    assert record(fresh, actions[split:]) == expected
-    assert fresh.resume == "exact" and not caplog.records
-
-
-def continues_exactly(env_id, kwargs, limit, split, tmp_path, caplog, wrappers=()):
-    """Through a file in the middle of the second episode or so; a third environment goes on from a second file."""
-    env, fresh, third = (GymEnv(env_id, 2, kwargs, max_episode_steps=limit, wrappers=wrappers) for _ in range(3))
-    env.reset(7)
-    actions = random_actions(env, 3 * split, seed=1)
-    record(env, actions[:split])
-    fresh.load_state_dict(through_a_file(env, tmp_path / "state.pt"))
-    assert record(fresh, actions[split : 2 * split]) == record(env, actions[split : 2 * split])
-    third.load_state_dict(through_a_file(fresh, tmp_path / "again.pt"))
-    assert record(third, actions[2 * split :]) == record(env, actions[2 * split :])
-    assert env.resume == third.resume == "exact" and not caplog.records
-
-
-@pytest.mark.parametrize("env_id", ["LunarLander-v3", "LunarLanderContinuous-v3"])
-def test_a_lander_continues_bit_for_bit(env_id, tmp_path, caplog):
-    pytest.importorskip("Box2D")
-    continues_exactly(env_id, {}, None, 130, tmp_path, caplog)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("env_id", MUJOCO)
-def test_mujoco_continues_bit_for_bit(env_id, tmp_path, caplog):
-    pytest.importorskip("mujoco")
-    continues_exactly(env_id, {}, 90, 130, tmp_path, caplog)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", DM_CONTROL)
-def test_a_task_of_dm_control_continues_bit_for_bit(task, tmp_path, caplog):
-    pytest.importorskip("dm_control")
-    find_spec(f"dm_control/{task}")
-    continues_exactly(f"dm_control/{task}", {}, 40, 60, tmp_path, caplog)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("env_id", MINIGRID)
-def test_a_grid_continues_bit_for_bit(env_id, tmp_path, caplog):
-    pytest.importorskip("minigrid")
-    find_spec(env_id)
-    continues_exactly(env_id, {}, 40, 60, tmp_path, caplog, [{"id": "MiniGridMask"}, {"id": "MiniGridFlat"}])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("env_id", "kwargs"), ARCADE)
-def test_an_emulator_continues_bit_for_bit_with_the_generator_inside_it(env_id, kwargs, tmp_path, caplog):
-    pytest.importorskip("ale_py")
-    sticky = {"repeat_action_probability": 0.25}
-    continues_exactly(env_id if env_id[:4] != "ALE/" else f"ale_py:{env_id}", kwargs | sticky, 60, 80, tmp_path, caplog)
-
-
-@pytest.mark.slow
-def test_physics_that_came_out_otherwise_are_cut_though_they_look_the_same(tmp_path, caplog):
-    pytest.importorskip("mujoco")
-    env, fresh = GymEnv("HalfCheetah-v5", 2), GymEnv("HalfCheetah-v5", 2)
-    env.reset(1)
-    record(env, random_actions(env, 10, seed=1))
-    state = through_a_file(env, tmp_path / "a.pt")
+def other_physics(state):
     state["rng"][1]["physics"] = "another"
-    fresh.load_state_dict(state)
-    assert "1 of 2 worlds" in caplog.text
 
 
-def test_a_generator_that_came_out_otherwise_cuts_its_world_though_all_looks_the_same(tmp_path, caplog):
-    env, fresh = GymEnv("FrozenLake-v1", 2), GymEnv("FrozenLake-v1", 2)
-    env.reset(1)
-    record(env, random_actions(env, 10, seed=1))
-    state = through_a_file(env, tmp_path / "a.pt")
+def other_generator(state):
     state["rng"][1]["state"]["state"] += 1
+
+
+def other_place(state):
+    state["obs"][1] += 1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "change"),
+    [
+        ("FrozenLake-v1", "gymnasium", other_generator),
+        ("FrozenLake-v1", "gymnasium", other_place),
+        pytest.param("HalfCheetah-v5", "mujoco", other_physics, marks=pytest.mark.slow),
+        pytest.param("dm_control/walker-walk", "dm_control", other_physics, marks=pytest.mark.slow),
+    ],
+)
+def test_a_world_that_came_out_otherwise_is_cut_and_the_others_go_on(env_id, package, change, caplog):
+    """Though all looks the same, where its generator or its physics differ."""
+    pytest.importorskip(package)
+    config = Config(env_id=env_id, env_backend="gym")
+    envs, fresh = make_envs(config, 3), make_envs(config, 3)
+    envs.reset(1)
+    actions = random_actions(envs, 11)
+    record(envs, actions[:10])
+    state = copy.deepcopy(envs.state_dict())
+    change(state)
     fresh.load_state_dict(state)
-    assert "1 of 2 worlds" in caplog.text
+    assert f"{env_id} cannot be restored exactly: 1 of 3 worlds begin a new episode" in caplog.text
+    step = fresh.step(actions[10])
+    assert step.truncated[1] and bits(step, [0, 2]) == bits(envs.step(actions[10]), [0, 2])
 
 
-def test_a_second_checkpoint_of_a_resumed_environment_is_exact_too(tmp_path):
-    env, second, third = (GymEnv("FrozenLake-v1", 2) for _ in range(3))
-    env.reset(1)
-    actions = random_actions(env, 60, seed=2)
-    record(env, actions[:20])
-    second.load_state_dict(through_a_file(env, tmp_path / "a.pt"))
-    record(second, actions[20:23])
-    record(env, actions[20:23])
-    third.load_state_dict(through_a_file(second, tmp_path / "b.pt"))
-    assert record(third, actions[23:]) == record(env, actions[23:])
+class Grudge(gymnasium.RewardWrapper):
+    """Pays less for every reward it has ever paid, and tells nobody what it remembers."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.paid = 0
+
+    def reward(self, reward):
+        self.paid += 1
+        return reward - self.paid
 
 
-def test_taking_a_state_changes_nothing_and_is_not_changed_by_steps(tmp_path):
-    env, other = GymEnv("CartPole-v1", 2), GymEnv("CartPole-v1", 2)
-    env.reset(1), other.reset(1)
-    actions = random_actions(env, 40, seed=3)
-    for action in actions:
-        state = env.state_dict()
-        assert record(env, [action]) == record(other, [action])
-    record(env, actions)
-    fresh = GymEnv("CartPole-v1", 2)
-    fresh.load_state_dict(state)
-    assert record(fresh, actions[-1:]) == record(played_to(actions[:-1]), actions[-1:])
-
-
-def played_to(actions):
-    env = GymEnv("CartPole-v1", 2)
-    env.reset(1)
-    record(env, actions)
-    return env
-
-
-def test_loading_over_a_played_environment_forgets_its_past(tmp_path):
-    env, played = GymEnv("CartPole-v1", 2), GymEnv("CartPole-v1", 2)
-    env.reset(1), played.reset(2)
-    actions = random_actions(env, 60, seed=4)
-    record(env, actions[:30]), record(played, actions)
-    played.load_state_dict(through_a_file(env, tmp_path / "a.pt"))
-    assert record(played, actions[30:]) == record(env, actions[30:])
-
-
-def test_what_cannot_be_replayed_is_cut_with_one_warning(tmp_path, caplog):
-    """An environment with a generator of its own: the saved episode ends as truncated, a new one begins."""
-    env, fresh = (
-        GymEnv("stride-test/Forgetful-v0", 2, {"length": 5}),
-        GymEnv("stride-test/Forgetful-v0", 2, {"length": 5}),
-    )
-    env.reset(1)
-    action = torch.zeros(2, dtype=torch.int64)
-    env.step(action), env.step(action)
-    saved = env.state_dict()
-    with caplog.at_level(logging.WARNING, logger="stride"):
-        fresh.load_state_dict(through_a_file(env, tmp_path / "a.pt"))
-    assert [record.getMessage() for record in caplog.records] == [
-        "stride-test/Forgetful-v0 cannot be restored exactly: 2 of 2 worlds begin a new episode"
-    ]
-    step = fresh.step(action)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"env_id": "stride-test/Forgetful-v0", "env_kwargs": {"length": 5}},  # a generator of its own
+        {"env_id": "MountainCar-v0", "env_wrappers": ({"id": "Grudge"},), "max_episode_steps": 5},
+    ],
+)
+def test_what_cannot_be_replayed_is_cut_with_one_warning(keys, caplog, monkeypatch):
+    """The saved episode ends as truncated, where it stood, and a new one begins."""
+    monkeypatch.setitem(WRAPPERS, "Grudge", Grudge)
+    config = Config(**keys, env_backend="gym")
+    envs, fresh = make_envs(config, 2), make_envs(config, 2)
+    envs.reset(1)
+    actions = random_actions(envs, 22)
+    record(envs, actions)
+    state = hand_over(envs, fresh)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == f"{keys['env_id']} cannot be restored exactly: 2 of 2 worlds begin a new episode"
+    step = fresh.step(actions[0])
     assert step.truncated.all() and not step.terminated.any() and step.reward.tolist() == [0, 0]
-    assert torch.equal(step.final_obs, saved["obs"])  # what the policy saw is what is valued
-    assert step.obs[:, 0].tolist() == [0, 0]
-    assert step.episode_length.tolist() == [2, 2] and step.episode_return.tolist() == pytest.approx([0.3, 0.3])
-    step = fresh.step(action)
-    assert step.obs[:, 0].tolist() == [1, 1] and not step.truncated.any() and step.episode_length.tolist() == [1, 1]
+    assert torch.equal(step.final_obs, state["obs"])  # what the policy saw is what is valued
+    assert step.episode_length.tolist() == [2, 2] == state["lengths"]
+    assert step.episode_return.tolist() == pytest.approx(state["returns"])
+    step = fresh.step(actions[0])
+    assert not step.truncated.any() and step.episode_length.tolist() == [1, 1]
 
 
-def test_a_seam_environment_says_so_and_starts_unused_worlds(tmp_path, monkeypatch):
+def test_taking_a_state_changes_nothing_and_is_not_changed_by_steps():
+    envs, other, fresh = (GymEnv("CartPole-v1", 2) for _ in range(3))
+    envs.reset(1), other.reset(1)
+    actions = random_actions(envs, 40)
+    for action in actions:
+        state = envs.state_dict()
+        before = copy.deepcopy(other.state_dict())
+        assert record(envs, [action]) == record(other, [action])
+    record(envs, actions)
+    fresh.load_state_dict(state)
+    untouched = GymEnv("CartPole-v1", 2)
+    untouched.load_state_dict(before)
+    assert record(fresh, actions) == record(untouched, actions)
+
+
+def test_loading_over_a_played_environment_forgets_its_past():
+    envs, played = GymEnv("CartPole-v1", 2), GymEnv("CartPole-v1", 2)
+    envs.reset(1), played.reset(2)
+    actions = random_actions(envs, 60)
+    record(envs, actions[:30]), record(played, actions)
+    hand_over(envs, played)
+    assert record(played, actions[30:]) == record(envs, actions[30:])
+
+
+def test_a_seam_environment_says_so_and_starts_unused_worlds(monkeypatch):
     monkeypatch.setattr("stride.envs_gym.snapshot.SEAM", ("stride-test/Counting",))
-    env, fresh = GymEnv("stride-test/Counting-v0", 2), GymEnv("stride-test/Counting-v0", 2)
-    assert env.resume == fresh.resume == "seam"
-    seen = {*env.reset(1)[:, 1].tolist()}
+    envs, fresh, again = (GymEnv("stride-test/Counting-v0", 2) for _ in range(3))
+    assert envs.resume == fresh.resume == "seam"
+    starts = {*envs.reset(1)[:, 1].tolist()}
     action = torch.zeros(2, dtype=torch.int64)
     for _ in range(4):
-        seen |= {*env.step(action).obs[:, 1].tolist()}
-    fresh.load_state_dict(through_a_file(env, tmp_path / "a.pt"))
-    begun = fresh.step(action).obs[:, 1].tolist()
-    assert len({*begun} | seen) == len(seen) + 2
-    again = GymEnv("stride-test/Counting-v0", 2)
-    again.load_state_dict(through_a_file(env, tmp_path / "a.pt"))
-    assert again.step(action).obs[:, 1].tolist() == begun  # the same checkpoint begins the same worlds
-
-
-def test_one_world_that_cannot_be_replayed_does_not_stop_the_others(tmp_path, caplog):
-    env, fresh = GymEnv("FrozenLake-v1", 3), GymEnv("FrozenLake-v1", 3)
-    env.reset(1)
-    actions = random_actions(env, 30, seed=5)
-    record(env, actions[:10])
-    state = through_a_file(env, tmp_path / "a.pt")
-    state["obs"][1] += 1  # as if the replay had arrived elsewhere
-    fresh.load_state_dict(state)
-    assert "1 of 3 worlds" in caplog.text
-    step, expected = fresh.step(actions[10]), env.step(actions[10])
-    assert step.truncated.tolist()[1] is True
-    assert step.obs[[0, 2]].tolist() == expected.obs[[0, 2]].tolist()
+        starts |= {*envs.step(action).obs[:, 1].tolist()}
+    hand_over(envs, fresh), hand_over(envs, again)
+    new = fresh.step(action).obs[:, 1].tolist()
+    assert len({*new} | starts) == len(starts) + 2
+    assert again.step(action).obs[:, 1].tolist() == new  # the same checkpoint begins the same worlds
 
 
 def test_a_state_of_other_worlds_is_refused():
-    env = GymEnv("CartPole-v1", 2)
+    envs = GymEnv("CartPole-v1", 2)
     with pytest.raises(RuntimeError, match="before its first reset"):
-        env.state_dict()
-    env.reset(1)
+        envs.state_dict()
+    envs.reset(1)
     with pytest.raises(UserError, match="2 worlds of CartPole-v1, not 3 of CartPole-v1"):
-        GymEnv("CartPole-v1", 3).load_state_dict(env.state_dict())
+        GymEnv("CartPole-v1", 3).load_state_dict(envs.state_dict())
     with pytest.raises(UserError, match="not 2 of Acrobot-v1"):
-        GymEnv("Acrobot-v1", 2).load_state_dict(env.state_dict())
+        GymEnv("Acrobot-v1", 2).load_state_dict(envs.state_dict())

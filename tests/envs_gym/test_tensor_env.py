@@ -1,12 +1,15 @@
 """Worlds that answer tensors: the contract, no copy, no wait, exact resume or a seam, and what is refused."""
 
-import time
+import threading
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from meta_device import META, WAITS, NothingMade, Quiet
-from tensor_worlds import InPlace, Kept, Square
+from playing import OTHERS, hand_over, refused
+from snapshots import shown
+from tensor_worlds import InPlace, Square
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lab.smoke_test_envs import WORLDS, play
@@ -15,6 +18,7 @@ from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.blame import EnvError
 from stride.envs_gym.make import env_info, make_envs
 from stride.envs_gym.on_device import OnDevice
+from stride.envs_gym.rendered import CheckedEnv, SingleWorldEnv, make_rendered
 from stride.envs_gym.tensor_env import TensorEnv, checked
 from stride.utils.user_error import UserError
 
@@ -44,10 +48,8 @@ def test_a_step_hands_on_the_worlds_own_memory():
     envs = TensorEnv(SQUARE, worlds)
     assert envs.reset(1).data_ptr() == worlds.place.data_ptr()
     for _ in range(3):
-        action = push()
-        step = envs.step(action)
-        assert step.obs.data_ptr() == worlds.place.data_ptr()
-        assert torch.equal(worlds.pushed[-1], 2 * action)  # [-1, 1] spans the bounds
+        assert envs.step(push()).obs.data_ptr() == worlds.place.data_ptr()
+        assert torch.equal(worlds.pushed[-1], 2 * push())  # [-1, 1] spans the bounds
     envs.step(9 * push())
     assert worlds.pushed[-1].abs().max() == 2
 
@@ -61,17 +63,17 @@ def test_the_end_of_an_episode_is_what_the_worlds_tell():
     assert step.episode_length.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_where_they_do_not_it_is_the_observation_acted_upon(late, caplog):
-    """In whatever memory: `late` begins in another place than it goes on in."""
+class BeginsElsewhere(InPlace):
+    """In another memory than it goes on in."""
 
-    class Late(InPlace):
-        def reset(self, **kwargs):
-            return super().reset(**kwargs)[0].clone(), {}
+    def reset(self, **kwargs):
+        return super().reset(**kwargs)[0].clone(), {}
 
-    envs = TensorEnv(SQUARE, (Late if late else InPlace)(3, max_episode_steps=4))
-    before = envs.reset(1).clone()
-    cuts = 0
+
+@pytest.mark.parametrize("kind", [InPlace, BeginsElsewhere])
+def test_where_they_do_not_it_is_the_observation_acted_upon(kind, caplog):
+    envs = TensorEnv(SQUARE, kind(3, max_episode_steps=4))
+    before, cuts = envs.reset(1).clone(), 0
     for _ in range(9):
         step = envs.step(push() / 4)
         cuts += int(step.truncated.sum())
@@ -86,31 +88,13 @@ def test_a_seam_ends_every_episode_where_it_stood():
     envs.reset(1)
     for _ in range(3):
         last = envs.step(push() / 9)
-    again.load_state_dict(envs.state_dict())
+    hand_over(envs, again)
     step = again.step(push())
     assert step.truncated.all() and not step.terminated.any() and not step.reward.any()
     assert torch.equal(step.final_obs, last.obs) and torch.equal(step.episode_return, last.episode_return)
     assert step.episode_length.tolist() == [3, 3, 3]
     assert not torch.equal(step.obs, envs.reset(1))  # what begins is none that was there before
     assert again.step(push()).episode_length.tolist() == [1, 1, 1]
-
-
-def test_exact_worlds_go_on_to_the_bit_from_the_middle_of_their_episodes():
-    straight, first, second = (TensorEnv(SQUARE, Kept(3)) for _ in range(3))
-    straight.reset(5), first.reset(5)
-    wanted = [straight.step(push() * (t % 3)) for t in range(22)]
-    for t in range(11):
-        first.step(push() * (t % 3))
-    second.load_state_dict(first.state_dict())
-    for t in range(11, 22):
-        got = second.step(push() * (t % 3))
-        for mine, theirs in zip(got, wanted[t], strict=True):
-            assert torch.equal(mine, theirs)
-
-
-class Asking(Square):
-    def observe(self):
-        return self.place * float(self.place.sum())
 
 
 class Unasked(TorchDispatchMode):
@@ -128,8 +112,6 @@ def test_no_number_is_looked_at_while_playing(kind):
     with Unasked():
         for _ in range(9):
             envs.step(push(4))
-    with pytest.raises(EnvError, match="waits for the device"), Unasked():
-        TensorEnv(SQUARE, Asking(4)).reset(1)
 
 
 @pytest.mark.slow
@@ -155,32 +137,27 @@ def test_which_ids_they_are():
     envs = make_envs(config("Both", env_backend="torch"), 2)
     assert isinstance(envs, TensorEnv) and not isinstance(envs, OnDevice)
     assert env_info(config()).reward_threshold == -1 and not env_info(config()).is_image
-    with pytest.raises(UserError, match="not registered with a vector_entry_point; auto takes fast"):
-        choose_backend(PPOConfig(env_id="Acrobot-v1", env_backend="torch"))
-    with pytest.raises(UserError, match=r"CartPole-v1 is no vector .* has no device"):
-        make_envs(PPOConfig(env_id="CartPole-v1", env_backend="torch"), 2)  # Gymnasium's own vector answers arrays
 
 
-REFUSED = {
-    "env_kwargs has no 'edgy'; did you mean edge": {"env_kwargs": {"edgy": 1}},
-    "cannot set 'device'": {"env_kwargs": {"device": "cuda"}},
-    "worlds of tensors take no FrameStack": {"frame_stack": 2, "env_backend": "torch"},
-}
+gym.register("tensor-test/Own-v0", None, vector_entry_point=lambda num_envs: Square(num_envs))
+REFUSED = [
+    {"env_kwargs": {"edgy": 1}},
+    {"env_kwargs": {"device": "cuda"}},
+    {"frame_stack": 2, "env_backend": "torch"},
+    {"env_id": "tensor-test/Own-v0", "max_episode_steps": 3},
+    {"env_id": "Acrobot-v1", "env_backend": "torch"},
+    {"env_id": "CartPole-v1", "env_backend": "torch"},  # whose vector answers arrays
+]
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_they_cannot_do_is_refused(words):
-    with pytest.raises(UserError, match=words):
-        make_envs(config(**REFUSED[words]), 2)
+def test_what_they_cannot_do_is_refused(snapshot):
+    assert shown("\n".join(refused(**{"env_id": SQUARE, **keys}) for keys in REFUSED), *OTHERS) == snapshot
 
 
 def test_arguments_and_limits_reach_them():
     envs = make_envs(config(env_kwargs={"edge": 0.5}, max_episode_steps=3), 2)
     assert (envs.worlds.edge, envs.worlds.limit, envs.time_limit) == (0.5, 3, 3)
-    gym.register("tensor-test/Own-v0", None, vector_entry_point=lambda num_envs: Square(num_envs))
     assert make_envs(config("Own"), 2).time_limit is None
-    with pytest.raises(UserError, match="a time limit of its own"):
-        make_envs(config("Own", max_episode_steps=3), 2)
 
 
 class Numbers(Square):
@@ -205,35 +182,32 @@ class Flat(Square):
         return self.place.flatten()
 
 
-FAULTS = {Numbers: "reward is ndarray, not a torch tensor", Column: r"reward is torch.float32\[2, 1\]",
-          Falling: "ZeroDivisionError: the sky fell", Flat: r"RuntimeError: shape .* is invalid"}  # fmt: skip
+class Hanging(Square):
+    def step(self, actions):
+        threading.Event().wait(60)
+
+
+FAULTS = {
+    Numbers: "reward is ndarray, not a torch tensor",
+    Column: r"reward is torch.float32\[2, 1\]",
+    Falling: "ZeroDivisionError: the sky fell",
+    Flat: r"RuntimeError: shape .* is invalid",
+    Hanging: "no answer for 0.2 seconds",
+}
 
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faults_are_theirs_in_one_line(kind):
-    envs = TensorEnv(SQUARE, kind(2))
+    envs = TensorEnv(SQUARE, kind(2), step_timeout=0.2 if kind is Hanging else None)
     with pytest.raises(EnvError, match=f"^{SQUARE}: .*{FAULTS[kind]}"):
         envs.reset(0)
         envs.step(push(2))
 
 
-class Hanging(Square):
-    def step(self, actions):
-        time.sleep(9)
-
-
-def test_worlds_that_hang_are_named():
-    envs = TensorEnv(SQUARE, Hanging(2), step_timeout=0.2)
-    envs.reset(0)
-    with pytest.raises(EnvError, match=f"^{SQUARE}: no answer for 0.2 seconds"):
-        envs.step(push(2))
-    envs.close()
-
-
 def test_who_is_no_such_world():
+    names = ("num_envs", "reset", "step", "close", "single_observation_space")
     with pytest.raises(UserError, match="PassiveEnv has no device, single_action_space"):
-        checked("x", type("PassiveEnv", (), {name: 0 for name in ("num_envs", "reset", "step", "close",
-                                                                 "single_observation_space")})())  # fmt: skip
+        checked("x", type("PassiveEnv", (), dict.fromkeys(names, 0))())
     late = Square(2)
     late.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
     with pytest.raises(UserError, match="autoreset_mode NEXT_STEP"):
@@ -244,3 +218,64 @@ def test_a_world_of_a_seed_is_the_same_among_many():
     few, many = TensorEnv(SQUARE, Square(2)), TensorEnv(SQUARE, Square(5))
     assert torch.equal(few.reset(7), many.reset(7)[:2])
     assert not torch.equal(few.reset(8), many.reset(7)[:2])
+
+
+# One world of a batch as a `gymnasium.Env`, where Gymnasium has no single one
+
+
+class Masked(Square):
+    """Observes a dict, and takes choices."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.single_action_space = gym.spaces.Discrete(2, start=4)
+        parts = {"number": gym.spaces.Discrete(3), "action_mask": gym.spaces.MultiBinary(2)}
+        self.single_observation_space = gym.spaces.Dict({"place": self.single_observation_space, **parts})
+
+    def observe(self):
+        ones = torch.ones(self.num_envs, dtype=torch.int64)
+        return {"place": self.place, "number": ones, "action_mask": ones[:, None].expand(-1, 2)}
+
+    def step(self, actions):
+        assert actions.tolist() == [5]
+        return (*super().step(torch.zeros(1, 2))[:4], {})
+
+
+gym.register("tensor-test/Masked-v0", None, vector_entry_point=Masked)
+
+
+def test_one_world_is_played_as_gymnasium_has_it():
+    env = make_rendered(config("Kept"), None)
+    assert isinstance(env, CheckedEnv) and isinstance(env.unwrapped, SingleWorldEnv)
+    batch = make_envs(config("Kept"), 1)
+    obs, _ = env.reset(seed=5)
+    assert obs in env.observation_space and np.array_equal(obs, batch.reset(5)[0].numpy())
+    over = False
+    while not over:
+        action = np.array([0.1, -0.2], np.float32)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        step = batch.step(torch.from_numpy(action)[None])
+        over = terminated or truncated
+        assert np.array_equal(obs, (step.final_obs if over else step.obs)[0].numpy()) and reward == step.reward.item()
+    assert truncated and not terminated and step.episode_length.item() == 8
+    env.close()
+
+
+def test_dicts_choices_and_masks():
+    env = make_rendered(config("Masked"), None)
+    for obs in (env.reset()[0], env.step(1)[0]):
+        assert obs in env.observation_space and obs["number"] == 1 and obs["action_mask"].tolist() == [1, 1]
+    assert not np.array_equal(env.reset()[0]["place"], env.reset()[0]["place"])
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "line"),
+    [
+        ("tensor-test/Kept-v0", "tensor-test/Kept-v0 has no render mode rgb_array; it has none"),
+        ("CartPol-v1", "unknown environment 'CartPol-v1'; did you mean CartPole-v1"),
+    ],
+)
+def test_what_cannot_be_drawn_and_what_nobody_knows_is_refused(env_id, line):
+    with pytest.raises(UserError, match=line):
+        make_rendered(PPOConfig(env_id=env_id))

@@ -8,9 +8,9 @@ from os import kill
 import gymnasium
 import pytest
 import torch
-from async_worlds import EXIT, FINE, HANG
+from async_worlds import EXIT, FINE, SECONDS, Slow
 from commands import run_command
-from slow_worlds import SECONDS, Slow
+from playing import hand_over, random_actions, record, refused
 from tiny_runs import TINY
 
 from stride.commands import train
@@ -24,11 +24,10 @@ from stride.envs_gym.gym_env import EnvError, GymEnv
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.workers import choose_workers, step_cost, workers_of
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_files import read_json
 from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
 
-SLOW = "slow_worlds:stride-test/Slow-v0"
+SLOW = "async_worlds:stride-test/Slow-v0"
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
 
 
@@ -43,14 +42,18 @@ def machine(monkeypatch):
     return stepping
 
 
-@pytest.mark.parametrize(("seconds", "cores", "n_envs", "number", "reason"), [
-    (0.013, 4, 8, 4, "a step takes 13 ms, processes pay from 0.5 ms on"),
-    (0.013, 4, 3, 3, "a step takes 13 ms"), (0.00003, 4, 8, 0, "a step takes 0.03 ms"),
-    (0.013, 1, 8, 0, "one core"), (0.013, 4, 1, 0, "one world"),
+@pytest.mark.parametrize(("seconds", "cores", "keys", "number", "reason"), [
+    (0.013, 4, {}, 4, "a step takes 13 ms, processes pay from 0.5 ms on"),
+    (0.013, 4, {"n_envs": 3}, 3, "a step takes 13 ms"),
+    (0.00003, 4, {}, 0, "a step takes 0.03 ms"),
+    (0.013, 1, {}, 0, "one core"),
+    (0.013, 4, {"n_envs": 1}, 0, "one world"),
+    (0.0, 4, {"workers": 16}, 8, "as configured"),  # no process is without a world
+    (0.0, 4, {"workers": 0}, 0, "as configured"),
 ])  # fmt: skip
-def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, n_envs, number, reason, machine):
+def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, keys, number, reason, machine):
     machine(seconds, cores)
-    choice = choose_workers(Config(env_id=SLOW, n_envs=n_envs))
+    choice = choose_workers(Config(**{"env_id": SLOW, "n_envs": 8, **keys}))
     assert choice.number == number and reason in choice.reason
 
 
@@ -58,18 +61,11 @@ def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, n_envs
 def test_a_world_that_says_so_gets_none(entry, machine):
     gymnasium.register("stride-test/Alone-v0", entry)
     machine(0.013)
-    told = Config(env_id="stride-test/Alone-v0")
-    assert choose_workers(told) == (0, "the world says that they do not pay")
-    assert choose_workers(replace(told, workers=2)).number == 2
+    config = Config(env_id="stride-test/Alone-v0")
+    assert choose_workers(config) == (0, "the world says that they do not pay")
+    assert choose_workers(replace(config, workers=2)).number == 2
     gymnasium.register("stride-test/Alone-v0", lambda: Slow())
-    assert not workers.refuses_workers(told)
-
-
-def test_a_number_is_a_number_but_no_process_is_without_a_world(machine):
-    machine(0.0)
-    assert choose_workers(Config(env_id=SLOW, workers=16)) == (8, "as configured")
-    assert choose_workers(Config(env_id=SLOW, workers=0)) == (0, "as configured")
-    assert workers_of(Config(env_id="CartPole-v1")) == (0, "")  # compiled worlds have none
+    assert not workers.refuses_workers(config)
 
 
 def test_what_a_step_costs_is_asked_of_the_world_once(monkeypatch):
@@ -100,23 +96,23 @@ def test_worlds_that_only_this_program_has_stay_in_it(machine):
 
 
 def test_compiled_worlds_take_no_workers_and_a_debugger_sees_all_of_them():
-    with pytest.raises(UserError, match="workers are processes of env_backend gym; fast steps its worlds itself"):
-        make_envs(Config(env_id="CartPole-v1", workers=2), 2)
+    assert workers_of(Config(env_id="CartPole-v1")) == (0, "")
+    line = refused("CartPole-v1", workers=2)
+    assert "workers are processes of env_backend gym; fast steps its worlds itself" in line
     assert for_debugger(load_config("LunarLander-v3", "ppo", ["workers=4"])).workers == 0
 
 
 @pytest.mark.slow
 def test_wrapped_worlds_of_a_class_that_a_program_registered_are_the_same_in_workers():
     gymnasium.register("stride-test/Handed-v0", Slow, max_episode_steps=6, kwargs={"seconds": 0.0})
-    asked = {"env_id": "stride-test/Handed-v0", "frame_skip": 2, "frame_stack": 3}
-    plain, envs = (make_envs(Config(**asked, workers=number), 3) for number in (0, 2))
+    keys = {"env_id": "stride-test/Handed-v0", "frame_skip": 2, "frame_stack": 3}
+    plain, envs = (make_envs(Config(**keys, workers=number), 3) for number in (0, 2))
     assert isinstance(plain, GymEnv) and isinstance(envs, AsyncEnv) and envs.resume == "exact"
     assert envs.time_limit == plain.time_limit and torch.equal(plain.reset(3), envs.reset(3))
-    for time in range(40):
-        if time == 20:
-            envs.load_state_dict(plain.state_dict())
-        action = torch.full((3,), time % 2)
-        assert all(torch.equal(*pair) for pair in zip(plain.step(action)[:4], envs.step(action)[:4], strict=True))
+    actions = random_actions(plain, 40)
+    assert record(plain, actions[:20]) == record(envs, actions[:20])
+    hand_over(plain, envs)
+    assert record(plain, actions[20:]) == record(envs, actions[20:])
     envs.close()
 
 
@@ -124,18 +120,20 @@ def test_wrapped_worlds_of_a_class_that_a_program_registered_are_the_same_in_wor
 def test_a_lost_worker_is_started_again_and_what_its_worlds_played_is_cut(caplog):
     envs = AsyncEnv(TROUBLE, 3, workers=2, timeout=20.0, on_death="restart")  # worlds 0 and 1, world 2
     envs.reset(0)
-    envs.step(torch.full((3,), FINE))
+    fine = torch.full((3,), FINE)
+    envs.step(fine)
     step = envs.step(torch.tensor([FINE, EXIT, FINE]))
     assert step.truncated.tolist() == [True, True, False] and not step.terminated.any()
     assert step.final_obs.flatten().tolist()[:2] == [1, 1] and step.obs.flatten().tolist() == [0, 0, 2]
     assert step.reward.tolist() == [0, 0, 1] and step.episode_return.tolist() == [1, 1, 2]
     assert step.episode_length.tolist() == [1, 1, 2]
     assert "ended with exit code 3 in world 1; started again, 2 episodes end as truncated" in caplog.text
-    assert envs.step(torch.full((3,), FINE)).episode_length.tolist() == [1, 1, 3]
+    assert envs.step(fine).episode_length.tolist() == [1, 1, 3]
     kill(envs.pids[1], signal.SIGKILL)
-    assert [len(state) for state in envs.state_dict()["actions"]] == [1, 1, 0]  # noticed by a checkpoint
+    state = envs.state_dict()
+    assert [len(actions) for actions in state["actions"]] == [1, 1, 0]  # noticed by a checkpoint
     assert envs.state_dict()["cut"] == [2]
-    assert envs.step(torch.full((3,), FINE)).truncated.tolist() == [False, False, True]
+    assert envs.step(fine).truncated.tolist() == [False, False, True]
     envs.close()
 
 
@@ -145,73 +143,60 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up():
     envs.reset(0)
     for _ in range(MOST):
         assert envs.step(torch.tensor([EXIT, FINE])).truncated.all()
-    with pytest.raises(
-        EnvError, match=f"exit code 3 in world 0; the {MOST} before it were lost within 1,000 steps, too"
-    ):
+    line = f"exit code 3 in world 0; the {MOST} before it were lost within 1,000 steps, too"
+    with pytest.raises(EnvError, match=line):
         envs.step(torch.tensor([EXIT, FINE]))
 
 
-@pytest.mark.slow
-def test_a_world_that_hangs_in_a_worker_is_named_with_its_line():
-    envs = AsyncEnv(TROUBLE, 1, workers=1, timeout=5.0)
-    envs.reset(0)
-    with pytest.raises(EnvError, match=r"no answer for 5 seconds in world 0 \(.*async_worlds\.py:\d+\)"):
-        envs.step(torch.tensor([HANG]))
-
-
 @pytest.fixture
-def root(tmp_path, monkeypatch):
+def trained(tmp_path, monkeypatch):
+    """Trains in these worlds: exit code and run."""
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    text = "env_id: {}\nppo: {{description: a test, hidden_dims: 4, max_timesteps: 64}}\n"
-    (tmp_path / "Slow.yaml").write_text(text.format(SLOW))
-    (tmp_path / "Faulty.yaml").write_text(text.format("faulty_world:Faulty-v0"))
-    return tmp_path
 
+    def training(env_id, **changes):
+        text = f"env_id: {env_id}\nppo: {{description: a test, hidden_dims: 4, max_timesteps: 64}}\n"
+        (tmp_path / "Own.yaml").write_text(text)
+        keys = {"engine": "eager", **TINY, "test_episodes": 2, **changes}
+        words = [f"{key}={value}" for key, value in keys.items()]
+        code = train.command(["--config", str(tmp_path / "Own.yaml"), "-q", *words])
+        return code, RunDir.find("@last")
 
-def trained(root, name, **changes):
-    keys = {"engine": "eager", **TINY, "test_episodes": 2, **changes}
-    words = [f"{key}={value}" for key, value in keys.items()]
-    code = train.command(["--config", str(root / name), "-q", *words])
-    return code, RunDir.find("@last")
-
-
-def weights(run):
-    return torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"]
+    return training
 
 
 @pytest.mark.slow
-def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(root):
-    code, plain = trained(root, "Slow.yaml", workers=0)
-    assert code == 0
-    code, half = trained(root, "Slow.yaml", workers=2, max_timesteps=32)
-    assert code == 0 and half.facts()["workers"] == 2
+def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(trained):
+    codes, (plain, half) = zip(trained(SLOW, workers=0), trained(SLOW, workers=2, max_timesteps=32), strict=True)
+    assert codes == (0, 0) and half.facts()["workers"] == 2
     assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
-    ours, theirs = weights(plain), weights(half)
+    ours, theirs = (torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"] for run in (plain, half))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert "exact" in half.run_log.read_text() and "not to the bit" not in half.run_log.read_text()
 
 
 @pytest.mark.slow
-def test_a_world_that_ends_its_process_stops_the_run_or_costs_it_an_episode(root, capsys):
-    dies = {"workers": 2, "env_kwargs": "{what: os exit, at: 12}", "eval_freq_epochs": "null", "test_episodes": 0}
-    code, run = trained(root, "Faulty.yaml", **dies)
-    said = capsys.readouterr().err
-    assert code == 1 and "the worker ended with exit code 0 in world" in said and len(said.splitlines()) == 1, said
-    assert read_json(run.config_json)["status"] == "failed" and f"--resume {run.id}" in said
-    code, run = trained(root, "Faulty.yaml", **dies, on_worker_death="restart")
-    assert code == 0 and "1 episodes end as truncated" in run.run_log.read_text()
+@pytest.mark.parametrize(
+    ("what", "keys", "fragment"),
+    [
+        ("raise", {}, "ZeroDivisionError"),
+        ("hang", {"step_timeout": 8}, "no answer for 8 seconds"),
+        ("os exit", {"eval_freq_epochs": "null"}, "the worker ended with exit code 0 in world"),
+    ],
+)
+def test_what_goes_wrong_in_a_worker_is_one_line_and_a_failed_run(what, keys, fragment, trained, capsys):
+    wrong = {"env_kwargs": f"{{what: {what}, at: 5}}", "workers": 1, "step_timeout": 60, **keys}
+    code, run = trained("faulty_world:Faulty-v0", **wrong)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1 and fragment in line and f"--resume {run.id}" in line
+    assert what == "os exit" or "faulty_world.py:" in line
+    assert run.facts()["status"] == "failed"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "seconds", "fragment"), [
-    ("raise", 60, "ZeroDivisionError"), ("hang", 8, "no answer for 8 seconds"),
-])  # fmt: skip
-def test_what_goes_wrong_in_a_worker_is_one_line_with_the_line_of_the_world(what, seconds, fragment, root, capsys):
-    wrong = {"env_kwargs": f"{{what: {what}, at: 5}}", "step_timeout": seconds}
-    code, run = trained(root, "Faulty.yaml", workers=1, **wrong)
-    said = capsys.readouterr().err
-    assert code == 1 and fragment in said and "faulty_world.py:" in said and len(said.splitlines()) == 1, said
-    assert read_json(run.config_json)["status"] == "failed"
+def test_a_world_that_ends_its_process_costs_the_run_an_episode(trained):
+    keys = {"env_kwargs": "{what: os exit, at: 12}", "eval_freq_epochs": "null", "test_episodes": 0}
+    code, run = trained("faulty_world:Faulty-v0", workers=2, on_worker_death="restart", **keys)
+    assert code == 0 and "1 episodes end as truncated" in run.run_log.read_text()
 
 
 DEAF = """

@@ -1,0 +1,319 @@
+"""All compiled worlds and their kernels: the contract, independence of how worlds are grouped, what is refused.
+
+Where a test takes `make`, of those on the CPU and of those for a GPU. Snapshots of both are in test_cuda_env.py.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from commands import ROOT
+from cuda_worlds import copied
+from gymnasium.spaces import Box
+from numba import njit
+from playing import OTHERS, bits, leaves, random_actions
+from snapshots import shown
+
+from lab.smoke_test_envs import WORLDS as FEW
+from lab.smoke_test_envs import play
+from stride.agents.experience.nouns import tree_map
+from stride.envs_fast import registry
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.vec_env import Step
+from stride.envs_gym.gym_env import GymEnv
+from stride.utils.user_error import UserError
+
+CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
+LIMIT = 23  # short episodes, so that every world ends and begins many times
+RULES = {  # so that chance counts, and episodes are short
+    "FrozenLake-v1": {"desc": ["SFF", "FSF", "HFG"]},
+    "Taxi-v4": {"is_rainy": True, "fickle_passenger": True, "max_episode_steps": 12},
+    "CliffWalkingSlippery-v1": {"max_episode_steps": 7},
+    "Bandit-v0": {"episode_length": 3},
+}
+COLD = """
+import logging, sys, torch
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.registry import make
+env = make("CartPole-v1", 4, seed=0)
+env.step(torch.zeros(4, dtype=torch.int64))
+print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in env.world.kernels["numba"]))
+"""
+
+
+@pytest.fixture
+def short(make):
+    """Makes worlds of short episodes."""
+
+    def making(env_id, num_envs, **keys):
+        return make(env_id, num_envs, **{"max_episode_steps": LIMIT, **RULES.get(env_id, {}), **keys})
+
+    return making
+
+
+def joined(*parts):
+    """Trajectories one after the other, as one."""
+    fields = {}
+    for name in Step._fields:
+        trees = [dict(leaves(getattr(part, name))) for part in parts]
+        fields[name] = {key: torch.cat([tree[key] for tree in trees]) for key in trees[0]}
+    return SimpleNamespace(**{**fields, **{name: fields[name][""] for name in Step._fields if "" in fields[name]}})
+
+
+@pytest.mark.parametrize("env_id", WORLDS)
+def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_call(short, env_id):
+    wide = short(env_id, 1300, seed=5)  # two whole tiles and a part
+    tape = random_actions(wide, 60)
+    whole = wide.advance(tape)
+    assert (whole.terminated | whole.truncated).sum() > 1300
+    for worlds, workers in ((1, 1), (7, 3), (70, 2), (1300, 3)):
+        env = short(env_id, worlds, seed=5, workers=workers)
+        mine = tape[:, :worlds].contiguous()
+        first, second = env.advance(mine[:41]), env.advance(mine[41:59])
+        last = tree_map(lambda leaf: leaf[None], env.step(mine[59]))
+        assert bits(joined(first, second, last)) == bits(whole, slice(worlds)), worlds
+        env.close()
+
+
+@pytest.mark.parametrize("env_id", WORLDS)
+def test_they_keep_the_contract_and_write_where_the_last_step_did(short, env_id):
+    env = short(env_id, FEW)
+    assert play(env, short(env_id, FEW), 100).resume == "exact"
+    action = random_actions(env, 1)[0]
+    (_, obs), *_ = leaves(env.obs)
+    before = obs.data_ptr()
+    step = env.step(action)
+    assert step is env.step(action)
+    (_, again), *_ = leaves(env.reset(3))
+    assert again.data_ptr() == before == leaves(step.obs)[0][1].data_ptr()
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in WORLDS if env_id != "CliffWalking-v1"])  # which has no chance
+def test_seeds_worlds_and_episodes_share_nothing(short, env_id):
+    """No two worlds of two neighbouring seeds live the same life, nor one another's later life, with equal actions."""
+    worlds, steps, lives = 700, 300, []  # more than a tile of worlds
+    for seed in (20, 21):
+        env = short(env_id, worlds, seed=seed)
+        arrays = env.advance(random_actions(env, steps)[:, :1].expand(-1, worlds, *env.action_space.shape)).arrays
+        life = np.stack([np.asarray(array, np.float64).reshape(steps, worlds, -1)[..., 0] for array in arrays[:4]])
+        lives += [life[:, lag : lag + 200, world].tobytes() for world in range(worlds) for lag in range(0, 100, 12)]
+    assert len(set(lives)) == len(lives)
+
+
+@pytest.mark.parametrize("env_id", CONTROL)
+def test_restart_begins_masked_worlds_and_leaves_the_others(make, env_id):
+    env = make(env_id, 10, seed=0)
+    env.step(random_actions(env, 1)[0])
+    mask = np.arange(10) % 3 == 0
+    before, obs = copied(env.state), env.obs.clone()
+    env.restart(mask)
+    assert np.array_equal(copied(env.ages), np.where(mask, 0, 1))
+    assert np.array_equal(copied(env.episodes), mask)
+    assert np.array_equal(copied(env.state)[:, ~mask], before[:, ~mask])
+    assert torch.equal(env.obs[~mask], obs[~mask])
+    env.obs[:] = 0
+    env.restart(np.zeros(10, bool))
+    assert torch.equal(env.obs[~mask], obs[~mask])  # what is seen of all worlds, from their states
+    assert not torch.equal(env.obs[mask], obs[mask])
+
+
+@pytest.mark.parametrize("env_id", CONTROL)
+def test_memory_for_each_world(make, env_id):
+    env = make(env_id, 1000)
+    arrays = (env.state, env.ages, env.episodes, env.returns, *env.last.arrays)
+    assert sum(array.nbytes for array in arrays) / 1000 + random_actions(env, 1).nbytes / 1000 <= 128
+
+
+@pytest.mark.parametrize("env_id", WORLDS)
+def test_facts_are_gymnasiums(make, env_id):
+    ours, theirs = make(env_id, 2, seed=0), GymEnv(env_id, 2)
+    for name in ("observation_space", "action_space", "time_limit", "reward_threshold"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for (_, mine), (_, other) in zip(leaves(ours.reset(3)), leaves(theirs.reset(3)), strict=True):
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+
+
+TOY = [env_id for env_id in WORLDS if env_id not in CONTROL and env_id != "Bandit-v0"]
+
+
+@pytest.mark.parametrize("env_id", TOY)
+def test_gymnasium_is_shown_the_state(env_id):
+    """What rendering sets exists on Gymnasium's environment, and makes it observe what the world observes."""
+    env = registry.make(env_id, 200, seed=1)
+    env.advance(random_actions(env, 5))
+    gym = gymnasium.make(env_id).unwrapped
+    gym.reset(seed=0)
+    for world in range(200):
+        for name, value in env.world.gym_state(env.state[:, world]).items():
+            assert name in vars(gym)
+            setattr(gym, name, value)
+        if env_id == "Blackjack-v1":
+            assert gym._get_obs() == tuple(int(leaf[world]) for leaf in env.obs.values())
+        else:
+            assert gym.s == env.obs[world]
+
+
+def test_an_end_at_the_time_limit_is_an_end(make):
+    """The task ended there: terminated, and so not truncated."""
+    lake = make("FrozenLake-v1", 2, seed=0, is_slippery=False, max_episode_steps=6)
+    way = torch.tensor([1, 1, 2, 2, 1, 2]).unsqueeze(1).expand(6, 2).clone()
+    way[:, 1] = 0  # the second world stays at its start
+    steps = lake.advance(way)
+    assert steps.terminated[-1].tolist() == [True, False]
+    assert steps.truncated[-1].tolist() == [False, True]
+    table = make("Blackjack-v1", 50, seed=0, max_episode_steps=1)
+    step = table.step(torch.arange(50) % 2)
+    assert step.terminated[::2].all() and torch.equal(step.truncated, ~step.terminated)
+
+
+def test_an_unreachable_goal_and_odd_shapes_are_allowed(make):
+    env = make("FrozenLake-v1", 4, seed=0, desc=["SH", "HG"])
+    assert not env.advance(torch.zeros((9, 4), dtype=torch.int64)).terminated.all()
+    assert make("FrozenLake-v1", 1, desc=["SFFFG"]).observation_space.n == 5
+    assert make("FrozenLake-v1", 1, desc=gymnasium.make("FrozenLake-v1").unwrapped.desc).observation_space.n == 16
+
+
+def test_a_snapshot_of_other_worlds_is_refused_by_name(make):
+    saved = make("Pendulum-v1", 3, seed=0, g=9.0).state_dict()
+    lake = make("FrozenLake-v1", 2, seed=0, desc=np.array(["SF", "FG"])).state_dict()
+    make("Pendulum-v1", 3, g=9.0).load_state_dict(saved)
+    make("FrozenLake-v1", 2, desc=["SF", "FG"]).load_state_dict(lake)
+    for other, state, line in (
+        (make("Pendulum-v1", 3), saved, "the checkpoint's Pendulum-v1 has argument g 9.0, this one 10.0"),
+        (make("Pendulum-v1", 3, max_episode_steps=50, g=9.0), saved, "has time limit 200, this one 50"),
+        (make("Pendulum-v1", 4, g=9.0), saved, "3 worlds of Pendulum-v1, not 4"),
+        (make("FrozenLake-v1", 2), lake, "argument desc"),
+    ):
+        with pytest.raises(UserError, match=line):
+            other.load_state_dict(state)
+
+
+@njit
+def listed(terminated, truncated, ended):
+    return list_ended(terminated, truncated, ended)
+
+
+@pytest.mark.parametrize("size", [1, 16, 63, 64, 65, 200, 512])
+def test_ended_episodes_are_listed_in_order(size):
+    rng = np.random.default_rng(size)
+    for share in (0.0, 0.05, 0.9, 1.0):
+        terminated, truncated = (rng.random((2, size)) < share).astype(np.uint8)
+        ended = np.full(size, -1, np.int32)
+        count = listed(terminated, truncated, ended)
+        assert np.array_equal(ended[:count], np.flatnonzero(terminated | truncated))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrong", "line"),
+    [
+        ("CartPole-v1", 2, "action 2; actions are 0 to 1"),
+        ("CartPole-v1", -1, "action -1; actions are 0 to 1"),
+        ("CartPole-v1", 2**40, f"action {2**40}; actions are 0 to 1"),
+        ("Pendulum-v1", float("nan"), "action nan"),
+    ],
+)
+def test_a_wrong_action_names_the_world_and_moves_nothing(env_id, wrong, line):
+    env = registry.make(env_id, 6, seed=0)
+    before, action = env.state.copy(), torch.zeros_like(random_actions(env, 3))
+    action[2, 4] = wrong
+    with pytest.raises(ValueError, match=rf"^{env_id}, world 4: {line}"):
+        env.step(action[2])
+    with pytest.raises(ValueError, match=f"world 4 of step 2: {line}"):
+        env.advance(action)
+    assert np.array_equal(env.state, before)
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "MountainCarContinuous-v0"])
+def test_boxes_are_clipped(make, env_id):
+    one, other = make(env_id, 3, seed=0), make(env_id, 3, seed=0)
+    step = one.step(torch.tensor([[1.0], [-1.0], [1.0]]))
+    assert bits(step) == bits(other.step(torch.tensor([[5.0], [-1.5], [torch.inf]])))
+
+
+@pytest.mark.parametrize(
+    "action", [torch.zeros(5, dtype=int), torch.zeros(6, 1, dtype=int), torch.zeros(6), torch.zeros((), dtype=int)]
+)
+def test_actions_of_the_wrong_shape_or_type(make, action):
+    env = make("CartPole-v1", 6, seed=0)
+    with pytest.raises(ValueError, match=r"CartPole-v1 takes actions torch.int64\[6\], got torch"):
+        env.step(action)
+    with pytest.raises(ValueError, match=r"CartPole-v1 takes actions torch.int64\[T, 6\], got torch"):
+        env.advance(action)
+    with pytest.raises(ValueError, match=r"out holds \(3, 6\) steps"):
+        env.advance(torch.zeros(4, 6, dtype=torch.int64), env.trajectory(3))
+
+
+def test_nothing_moves_before_reset(make):
+    env, zeros = make("CartPole-v1", 6), torch.zeros(3, 6, dtype=torch.int64)
+    for move in (lambda: env.step(zeros[0]), lambda: env.advance(zeros), env.state_dict):
+        with pytest.raises(UserError, match="reset"):
+            move()
+
+
+NAN, INF = float("nan"), float("inf")
+WRONG = {  # environment: values that an argument of make refuses
+    "Cartpole-v1": {"workers": [1]},
+    "CartPole-v1": {"num_envs": [0, -3, 1.5, True], "workers": [0], "max_episode_steps": [0], "seed": [-1]},
+    "Pendulum-v1": {"gravity": [3.0], "g": ["heavy"]},
+    "FrozenLake-v1": {
+        "map_name": ["5x5", None],
+        "desc": [["SF", "G"], [], 3, "SFFG", ["SX", "FG"], ["FF", "FG"]],
+        "success_rate": [1.5, NAN],
+        "is_slippery": [1],
+        "slippery": [True],
+        "reward_schedule": [[1, 0], [1, 0, INF]],
+    },
+    "Taxi-v4": {"rainy_probability": [-0.1], "fickle_probability": ["often"], "is_rainy": ["no"]},
+    "CliffWalking-v1": {"is_slippery": [None]},
+    "Blackjack-v1": {"natural": [2]},
+    "Bandit-v0": {
+        "n_arms": [0, 2.0],
+        "means": [[1.0], 1.0, [1.0] * 9 + [None]],
+        "stds": [-1.0, [1.0], NAN],
+        "episode_length": [0, 2**31],
+        "arms_seed": [-1, 2**63],
+        "arm_means": [[1]],
+    },
+}
+
+
+def test_wrong_arguments_are_one_clear_line(snapshot):
+    lines = []
+    for env_id, arguments in WRONG.items():
+        for name, value in ((name, value) for name, values in arguments.items() for value in values):
+            with pytest.raises(UserError) as caught:
+                registry.make(env_id, **{"num_envs": 2, name: value})
+            lines += [f"{name}={value}: {caught.value}"]
+    assert shown("\n".join(lines), *OTHERS) == snapshot and not any("\n" in line for line in lines)
+
+
+def test_every_world_is_registered_under_its_id():
+    assert all(world.env_id == name for name, world in WORLDS.items())
+    assert {"CartPole-v1", "Acrobot-v1"} < set(CONTROL)
+
+
+@pytest.mark.slow
+def test_the_second_process_starts_warm(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", COLD], env=environment, cwd=ROOT, check=True, capture_output=True).stdout
+        for _ in range(2)
+    )
+    assert b"compiling CartPole-v1 (once, about" in first and b"misses 2" in first
+    assert b"compiling" not in second and b"misses 0" in second
+
+
+def test_a_compiled_world_announces_nothing(caplog):
+    for number in (2, 3):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="stride"):
+            registry.make("CartPole-v1", number, seed=0).step(torch.zeros(number, dtype=torch.int64))
+    assert not caplog.records
