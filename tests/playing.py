@@ -7,6 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
 from stride.utils.user_error import UserError
@@ -69,3 +71,15 @@ def refused(env_id="CartPole-v1", **keys):
         make_envs(Config(env_id=env_id, **keys), 1)
     (line,) = str(caught.value).splitlines()
     return line
+
+
+class Still(Policy):
+    """Takes the first action."""
+
+    draws = 1
+
+    def initial(self, num_envs):
+        return ()
+
+    def act(self, obs, carry, is_first, noise, greedy):
+        return Act(torch.zeros(len(is_first), dtype=torch.int64), ())

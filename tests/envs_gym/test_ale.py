@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from commands import ROOT
-from playing import bits, hand_over, random_actions, record
+from playing import Still, bits, hand_over, random_actions, record
 from worlds import Scripted
 
-from stride.agents.experience.collector import Collector, Policy
-from stride.agents.experience.nouns import Act
+from stride.agents.experience.collector import Collector
 from stride.commands import train
 from stride.config.general import is_general, load_general
 from stride.config.loader import load_config, parse_config_id
@@ -221,18 +220,6 @@ def test_the_shaper_and_objects_answer_what_they_promise():
 def test_idle_frames_are_drawn_as_the_emulator_draws_them():
     """The first frames that ale-py 0.12.1's vector environment had behind it, by seed, with noop_max=30."""
     assert [first_draw(seed, 30) for seed in (0, 1, 7, 123456789, 2**31 - 1)] == [16, 12, 2, 15, 11]
-
-
-class Still(Policy):
-    """Takes the first action."""
-
-    draws = 1
-
-    def initial(self, num_envs):
-        return ()
-
-    def act(self, obs, carry, is_first, noise, greedy):
-        return Act(torch.zeros(len(is_first), dtype=torch.int64), ())
 
 
 class LosesLives(Scripted):

@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import refused
+from playing import Still, refused
 from torch.nn import functional as F
 
-from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.collector import Collector
 from stride.agents.experience.memory import Memory
-from stride.agents.experience.nouns import Act
 from stride.config.schema import Config
 from stride.envs_gym.make import env_info, make_envs
 from stride.envs_gym.wrappers.images import gray
@@ -173,15 +172,6 @@ def test_pixels_are_the_same_worlds_and_the_same_returns():
 
 
 def test_memory_keeps_bytes():
-    class Still(Policy):
-        draws = 1
-
-        def initial(self, num_envs):
-            return ()
-
-        def act(self, obs, carry, is_first, noise, greedy):
-            return Act(torch.zeros(len(is_first), dtype=torch.int64))
-
     config = Config(env_id="CartPole-v1", obs="pixels", resize_obs=(42,), frame_stack=2)
     collector = Collector(make_envs(config, 2), Still(), seed=1)
     memory = Memory(collector.example(), collector.carry, 16, 2, 1)
