@@ -103,7 +103,7 @@ class Faulty(gymnasium.Env):
         obs, over = self.observe(), self.age >= 8
         if self.lived < self.at:
             return obs, 1.0, over, False, {}
-        over = {"over text": "False", "over none": None}.get(self.what, over)
+        over = {"over text": "False", "over none": None, "over two": 2}.get(self.what, over)
         obs = {"obs words": "left", "obs short": obs[:2], "obs none": None}.get(self.what, obs)
         return obs, REWARDS.get(self.what, 1.0), over, False, {}
 

@@ -68,7 +68,8 @@ def check_named(said, run, checkpoint=True):
 STEPS = [
     *(f"{what}{place}" for what in ("raise", "exit", "interrupt") for place in ("", "@reset")),
     "raise@close", "exit@close", "refuse", "generator", "recurse", "mute", "colours", "reward text", "reward none",
-    "reward pair", "over text", "over none", "obs words", "obs short", "obs none", "hang", "spin", "lock", "hang@reset",
+    "reward pair", "over text", "over none", "over two", "obs words", "obs short", "obs none",
+    "hang", "spin", "lock", "hang@reset",
 ]  # fmt: skip
 LINE = (r"(faulty_world\.py):\d+", r"\1:<line>")
 
