@@ -16,8 +16,8 @@ from stride.utils.user_error import UserError
 
 LABELS = {"project_id", "description", "schema_version"}  # change nothing of a run
 IDENTITY = {"env_id", "variant", "algo_id", "spec", *LABELS}  # nobody tuned these
-BARE = re.compile(r"[A-Za-z_][\w./-]*")  # text that Hydra's grammar reads as text without quotes
-PLAIN = re.compile(r"[A-Za-z_][\w.-]*")  # names that it reads as keys of a mapping
+BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # text that Hydra's grammar reads as text without quotes
+PLAIN = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)  # names that it reads as keys of a mapping
 RESERVED = {"true", "false", "null", "inf", "nan"}
 Plain = Mapping[str, Any]  # a config as to_plain returns it
 
@@ -174,7 +174,8 @@ def _overrides(prefix: str, defaults_below: Plain, plain: Plain) -> Iterator[str
     """An override for each entry that differs; mappings entry by entry, a schedule at once."""
     for key, value in plain.items():
         default_value = defaults_below.get(key)
-        if value == default_value or (not prefix and key in IDENTITY - {"spec"}):
+        is_default = key in defaults_below and value == default_value
+        if is_default or (not prefix and key in IDENTITY - {"spec"}):
             continue
         if value and isinstance(value, Mapping) and isinstance(default_value, Mapping) and "kind" not in value:
             yield from _overrides(f"{prefix}{key}.", default_value, value)

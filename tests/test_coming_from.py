@@ -33,14 +33,7 @@ COMMANDS = {"train.py": train.command, "run_play.py": run_play.command, "run_pub
 needs_sb3 = pytest.mark.skipif(not importlib.util.find_spec("stable_baselines3"), reason="its signatures are looked up")
 
 
-class Row(NamedTuple):
-    """Of a table of five columns."""
-
-    section: str
-    theirs: str
-    their_default: str
-    ours: str
-    our_default: str
+Row = NamedTuple("Row", [(name, str) for name in ("section", "theirs", "their_default", "ours", "our_default")])
 
 
 def tables(page):
@@ -68,12 +61,9 @@ def rows(page):
 ROWS = [(page, row) for page in PAGES for row in rows(page)]
 
 
-def plain(value):
-    return list(value) if isinstance(value, tuple) else value
-
-
 def test_the_tables_are_read():
     """Of this parser: it finds the rows there are, and no line of a wide table has another number of cells."""
+    assert all(f"docs/{page}.md" in (ROOT / "README.md").read_text() for page in PAGES)
     text = "\n".join(PAGES.values())
     wide, rulers = re.findall(r"^\|(?:[^|\n]*\|){4,}$", text, re.M), re.findall(r"^(?:\|---){4,}\|$", text, re.M)
     assert len(ROWS) == len(wide) - 2 * len(rulers) > 110
@@ -94,7 +84,8 @@ def test_our_keys_and_their_defaults(page, row):
     if row.section not in EVERYONE:
         configs = configs[:1]  # its text says it of PPO, and what others have
     for config in configs:
-        default = plain(vars(config()).get(row.ours, "no such key"))
+        default = vars(config()).get(row.ours, "no such key")
+        default = list(default) if isinstance(default, tuple) else default
         assert default == stated and type(default) is type(stated), (config, default)
 
 
@@ -108,23 +99,20 @@ def test_what_the_text_says_of_dqn_and_sac():
     assert PPOConfig().weight_decay == 0 and PPOConfig().test_episodes == 100
 
 
-def loads(key, value):
-    """Whether one of the three takes it."""
-    for variant in ("CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"):
-        try:
-            load_config(*variant.split(":"), [f"{key}={value}"])
-        except UserError:
-            continue
-        return True
-    return False
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_settings_in_the_text_load(page):
-    said = {(key, value) for key, value in SAID.findall(PAGES[page]) if key not in THEIR_WORDS}
-    ours = [(key, value) for key, value in said if "Policy'" not in value and "dict(" not in value]
+    """In one of the three at least."""
+    stated = {(key, value) for key, value in SAID.findall(PAGES[page]) if key not in THEIR_WORDS}
+    ours = [(key, value) for key, value in stated if "Policy'" not in value and "dict(" not in value]
     assert len(ours) > 8
-    assert [each for each in ours if not loads(*each)] == []
+    for key, value in ours:
+        refused = 0
+        for variant in ("CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"):
+            try:
+                load_config(*variant.split(":"), [f"{key}={value}"])
+            except UserError:
+                refused += 1
+        assert refused < 3, (key, value)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -181,7 +169,7 @@ def said(row):
 
 @pytest.fixture(params=PAGES)
 def typed(request, tmp_path, monkeypatch):
-    """A folder with the page's files, and its name."""
+    """The name of a page, whose files are in the folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     for path, text in FILE.findall(PAGES[request.param]):
@@ -229,12 +217,9 @@ def test_every_training_begins_and_ends(typed):
 
 
 @pytest.mark.slow
-def test_what_is_typed_after_a_training_works(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("typed", ["from_sb3"], indirect=True)
+def test_what_is_typed_after_a_training_works(typed, tmp_path, capsys):
     """As the page says it, from the first command to the fourth."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    for path, text in FILE.findall(PAGES["from_sb3"]):
-        Path(path).write_text(text)
     lines = [shlex.split(line) for line in SHELL.search(PAGES["from_sb3"])[1].splitlines()[:4]]
     assert [words[1] for words in lines] == ["train.py", "run_play.py", "train.py", "run_publish.py"]
     for words in lines:
@@ -244,8 +229,3 @@ def test_what_is_typed_after_a_training_works(tmp_path, monkeypatch, capsys):
     assert "goal met (475)" in out
     assert "resuming " in out and "changed: max_timesteps" in out
     assert (tmp_path / "published" / "model.safetensors").is_file()
-
-
-def test_the_readme_leads_here():
-    text = (ROOT / "README.md").read_text()
-    assert all(f"docs/{page}.md" in text for page in PAGES)

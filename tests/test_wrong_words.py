@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from stride.agents.experience import storage
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.config.loader import from_plain
-from stride.utils.user_error import MOST, UserError, one_line, shortened
+from stride.utils.user_error import UserError, one_line
 
 ROOT = Path(__file__).resolve().parent.parent
 NINES = {n: "9" * n for n in (41, 310, 4300, 5000)}
@@ -51,18 +50,16 @@ FILES = [
     "a: &a {x: 1}\n" + "".join(f"a{n}: &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n" for n in range(1, 40)),
     "? &a [1]\n: 1\n" + "".join(f"? &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n: 1\n" for n in range(1, 40)),
 ]  # fmt: skip
-PLAYS = [[f"--{name}", digits] for name in ("episodes", "max-steps", "seed", "fps") for digits in NINES.values()] + [
-    ["--video", "x" * 300 + ".mp4"],
-    ["--video", "\x00.mp4"],
-    ["--video", "a/" * 3000 + "b.mp4"],
-    ["--run-id", "x" * 5000],
-]
-PUBLISHES = [["--dry-run", "x" * 300], ["--dry-run", "\x00"], ["--repo", "x" * 5000], ["--checkpoint", "x" * 5000]]
-INSPECTS = [["--port", digits] for digits in NINES.values()] + [
-    ["--host", "x" * 300],
-    ["--host", "\x00"],
-    ["--host", "\ud800"],
-]
+OTHERS = [
+    *((run_play, [f"--{name}", digits]) for name in ("episodes", "max-steps", "seed", "fps")
+      for digits in NINES.values()),
+    *((run_play, ["--video", name]) for name in ("x" * 300 + ".mp4", "\x00.mp4", "a/" * 3000 + "b.mp4")),
+    *((run_publish, ["--dry-run", name]) for name in ("x" * 300, "\x00")),
+    *((run_inspect, ["--port", digits]) for digits in NINES.values()),
+    *((run_inspect, ["--host", name]) for name in ("x" * 300, "\x00", "\ud800")),
+    (run_play, ["--run-id", "x" * 5000]), (run_publish, ["--repo", "x" * 5000]),
+    (run_publish, ["--checkpoint", "x" * 5000]),
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -74,39 +71,35 @@ def runs(tmp_path, monkeypatch):
 
 def refused(command, words, capfd):
     """The one line of it."""
-    began = time.process_time()
     code = command(words)
     said = capfd.readouterr()
     lines = (said.out + said.err).splitlines()
     assert code == 2 and len(lines) == 1, (words, code, said)
     assert lines[0].startswith("error: ") and len(lines[0]) <= 300 and lines[0].isprintable()
-    assert time.process_time() - began < 5
     assert not Path("runs").exists()
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    "words", WORDS, ids=lambda words: one_line(" ".join(words))[:50].encode("unicode_escape").decode()
-)
+def named(words):
+    return one_line(" ".join([words] if isinstance(words, str) else words))[:40].encode("unicode_escape").decode()
+
+
+@pytest.mark.parametrize("words", WORDS, ids=named)
 def test_words_of_train(words, capfd):
     name = [] if words[0] in ("--resume", "--config", "--group") else ["CartPole-v1:ppo"]
     refused(train.command, [*name, "-q", *words], capfd)
 
 
-@pytest.mark.parametrize("text", FILES, ids=lambda text: text[:40].encode("unicode_escape").decode())
+@pytest.mark.parametrize("text", FILES, ids=named)
 def test_files_of_train(text, capfd, tmp_path):
     file = tmp_path / "Test-v0.yaml"
     file.write_text(text if "max_timesteps" in text else text + GOOD)
     refused(train.command, ["--config", str(file), "-q"], capfd)
 
 
-@pytest.mark.parametrize(("command", "words"), [
-    *((run_play.command, words) for words in PLAYS),
-    *((run_publish.command, words) for words in PUBLISHES),
-    *((run_inspect.command, words) for words in INSPECTS),
-], ids=lambda x: x[0] + x[1][:9] if isinstance(x, list) else x.__module__)  # fmt: skip
-def test_words_of_the_others(command, words, capfd):
-    refused(command, words, capfd)
+@pytest.mark.parametrize(("program", "words"), OTHERS)
+def test_words_of_the_others(program, words, capfd):
+    refused(program.command, words, capfd)
 
 
 def test_a_pipe_is_no_config(tmp_path, capfd):
@@ -130,17 +123,17 @@ def test_runs_that_are_a_file(tmp_path, monkeypatch, capfd):
             assert "STRIDE_RUNS names" in refused(command, words, capfd)
 
 
-@pytest.mark.parametrize(("config_id", "word", "fits"), [
-    ("CartPole-v1:dqn", "train_freq=16e6", "train_freq="), ("CartPole-v1:dqn", "batch_size=6e7", "batch_size="),
-    ("Pendulum-v1:sac", "batch_size=6e7", "batch_size="), ("CartPole-v1:ppo", "n_steps=16e6", "n_steps="),
-    ("FrozenLake-v1:q_learning", "n_steps=16e6", "n_steps="),
+@pytest.mark.parametrize("case", [
+    "CartPole-v1:dqn train_freq=16e6", "CartPole-v1:dqn batch_size=6e7", "Pendulum-v1:sac batch_size=6e7",
+    "CartPole-v1:ppo n_steps=16e6", "FrozenLake-v1:q_learning n_steps=16e6",
 ])  # fmt: skip
-def test_memory_that_cannot_be_had_is_refused_before_a_folder_is_made(config_id, word, fits, capfd, monkeypatch):
+def test_memory_that_cannot_be_had_is_refused_before_a_folder_is_made(case, capfd, monkeypatch):
     monkeypatch.setattr(storage, "free_bytes", lambda storage: 64 << 20)
+    config_id, word = case.split()
     words = [config_id, "-q", word, "max_timesteps=1e14", "engine=eager", "env_backend=gym"]
     words += ["buffer_size=1000"] if word[0] != "n" else []
     line = refused(train.command, words, capfd)
-    assert f"; {fits}" in line and line.endswith(" fits")
+    assert f"; {word.partition('=')[0]}=" in line and line.endswith(" fits")
 
 
 @pytest.mark.parametrize("closed", ["1", "1 2", "0 1 2"])
@@ -154,20 +147,6 @@ def test_a_closed_stream_is_nobody_who_listens(closed):
         ["bash", "-c", f'"$@" {streams}', "-", sys.executable, "-c", program, ROOT], capture_output=True
     )
     assert done.returncode == 7 and done.stdout == b"" and done.stderr == (b"" if "2" in closed else b"y\n")
-
-
-def test_a_line_is_a_line():
-    assert one_line("a\nb\t c\x1b[31m\ud800\u202e") == "a b c\\x1b[31m\\ud800\\u202e"
-    assert one_line("x" * 200) == "x" * 200
-    long = one_line(f"--seed {'9' * 5000}: seeds are whole numbers; did you mean this?")
-    assert (
-        len(long) <= MOST
-        and long.startswith("--seed 999")
-        and long.endswith("9: seeds are whole numbers; did you mean this?")
-    )
-    assert len(one_line("word " * 10**6)) <= MOST and "…" in one_line("word " * 1000)
-    assert shortened("abcdefgh", 5) == "ab…gh" and shortened("abcdefgh", 4) == "ab…h"
-    assert str(UserError(f"{UserError('y' * 400)}: x")).endswith("y: x")
 
 
 def test_a_config_that_is_no_mapping():

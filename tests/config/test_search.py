@@ -1,14 +1,16 @@
-"""What a sweep's file may say: W&B's format, and each mistake as one line with the nearest name."""
+"""What a sweep's file may say: W&B's format, and each mistake as one line with the nearest name; who goes on in it."""
 
+import math
 from pathlib import Path
 
 import pytest
 import yaml
+from refusals import refusals
 
 from stride import config
 from stride.commands.sweep import parse_sweep
 from stride.commands.train_arguments import parse_arguments
-from stride.config.search import Space, read_search
+from stride.config.search import Space, promoted, ranked, read_search, rungs_below
 from stride.utils.user_error import UserError
 
 SHIPPED = Path(config.__file__).parent / "sweeps" / "cartpole.yaml"
@@ -70,74 +72,43 @@ def test_trials_are_those_that_were_typed_and_a_grid_has_no_more_than_it_is(read
     assert [read(method="grid", parameters=grid, run_cap=cap).trials for cap in (None, 4, 100)] == [6, 4, 6]
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"metod": 1}, "unknown key 'metod'; did you mean method"),
-        ({"variant": None}, "variant is missing"),
-        ({"variant": "CartPole-v1:pqo"}, "CartPole-v1:pqn|did you mean"),
-        ({"variant": "gamma=3"}, "variant is ENV:VARIANT"),
-        ({"method": "baes"}, "did you mean bayes"),
-        ({"early_terminate": {"type": "hyperband"}}, "rungs: {first: STEPS, factor: 3} says it"),
-        ({"metric": "val/roll/ep_rew/mean"}, "metric takes {name: .., goal: maximize}"),
-        ({"metric": {"name": "val/roll/ep_rew/men", "goal": "maximize"}}, "did you mean val/roll/ep_rew/mean"),
-        ({"metric": {"name": "val/roll/ep_rew/mean", "goal": "maximise"}}, "did you mean maximize"),
-        ({"metric": {"name": "test/roll/ep_rew/mean", "goal": "maximize"}, "rungs": RUNGS}, "never evaluated"),
-        ({"parameters": {"policy_lr": LR, "eval_freq_epochs": {"value": None}}}, "never evaluated: eval_freq_epochs"),
-        ({"parameters": {"policy_lr": LR}, "rungs": {"first": 4096}}, "never evaluated in the first 4,096 env steps"),
-        ({"parameters": {}}, "parameters takes key"),
-        ({"parameters": {"gamma": {"value": 0.9}}}, "nothing is searched"),
-        ({"parameters": {"polcy_lr": LR}}, "did you mean policy_lr"),
-        ({"parameters": {"gamma": 0.9}}, "gamma takes {min"),
-        ({"parameters": {"gamma": {"vlues": [1]}}}, "did you mean values"),
-        ({"parameters": {"gamma": {"min": 0.9, "max": 1.5}}}, "gamma must be at least 0 and at most 1, not 1.5"),
-        ({"parameters": {"gamma": {"values": [0.9, 2]}}}, "gamma must be at least 0 and at most 1, not 2"),
-        ({"parameters": {"gamma": {"min": 0.9, "max": 0.9}}}, "from 0.9 to 0.9 is an empty range"),
-        ({"parameters": {"gamma": {"min": 0.9, "max": 0.8}}}, "is an empty range"),
-        ({"parameters": {"gamma": {"values": []}}}, "an empty range"),
-        ({"parameters": {"gamma": {"values": [0.9, 0.9]}}}, "a value is given twice"),
-        ({"parameters": {"gamma": {"min": "x", "max": 1}}}, "min takes a number, not 'x'"),
-        ({"parameters": {"gamma": {"min": 0.9}}}, "max takes a number, not None"),
-        ({"parameters": {"gamma": {"distribution": "normal", "min": 0, "max": 1}}}, "'normal' is none of"),
-        ({"parameters": {"ent_coef": {**LR, "min": 0}}}, "begins above 0"),
-        ({"parameters": {"n_epochs": {"distribution": "int_uniform", "min": 1.5, "max": 3}}}, "takes whole numbers"),
-        ({"parameters": {"seed": {"values": [1, 2]}}}, "seeds: "),
-        ({"parameters": {"max_timesteps": {"min": 10, "max": 20}}}, "is the budget"),
-        ({"seeds": []}, "seeds takes whole numbers"),
-        ({"seeds": [1, 1]}, "each once"),
-        ({"run_cap": 0}, "run_cap is 0, and 1 at least"),
-        ({"run_cap": None}, "how many trials"),
-        ({"run_cap": "x"}, "run_cap takes a whole number, not 'x'"),
-        ({"confirm": -1}, "confirm is -1, and 0 at least"),
-        ({"rungs": 3}, "rungs takes {first: STEPS, factor: 3}"),
-        ({"rungs": {"frst": 3}}, "rungs takes {first: STEPS, factor: 3}"),
-        ({"rungs": {"first": 150_000}}, "rungs.first 150,000 is not below the budget of 150,000 env steps"),
-        ({"rungs": {"first": 8192, "factor": 1}}, "rungs.factor is 1, and 2 at least"),
-        ({"rungs": RUNGS, "run_cap": 26}, "26 trials are too few for 3 rungs: one in 27 reaches the budget"),
-        ({"population": 4}, "unknown key 'population'"),
-        ({"method": "pbt", "population": 4, "interval": 8192}, "method: pbt was removed; use method: bayes with rungs"),
-        ({"method": "grid"}, "policy_lr is a range; grid takes values"),
-    ],
-)
-def test_what_is_wrong_is_one_line(read, changes, told):
-    with pytest.raises(UserError, match=r"^mine\.yaml: ") as error:
-        read(**changes)
-    assert any(each in str(error.value) for each in told.split("|")), str(error.value)
+def parameters(**spaces):
+    return {"parameters": spaces}
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["x.yaml", "--on", "rya"], "did you mean ray"),
-        (["x.yaml", "--trials", "0"], "--trials is a whole number from 1"),
-        (["x.yaml", "--trials", "many"], "--trials is a whole number from 1"),
-        (["x.yaml", "--trails", "3"], "did you mean --trials"),
-        ([], "FILE"),
-    ],
-)
-def test_words_that_mean_nothing_are_one_line(words, told):
-    with pytest.raises(UserError, match=told):
-        parse_sweep(words)
+METRIC = {"name": "val/roll/ep_rew/mean", "goal": "maximize"}
+WRONG = [  # keys in place of the file's own
+    {"metod": 1}, {"variant": None}, {"variant": "CartPole-v1:pqo"}, {"variant": "gamma=3"}, {"method": "baes"},
+    {"early_terminate": {"type": "hyperband"}}, {"metric": "val/roll/ep_rew/mean"},
+    {"metric": {**METRIC, "name": "val/roll/ep_rew/men"}}, {"metric": {**METRIC, "goal": "maximise"}},
+    {"metric": {**METRIC, "name": "test/roll/ep_rew/mean"}, "rungs": RUNGS},
+    parameters(policy_lr=LR, eval_freq_epochs={"value": None}),
+    {**parameters(policy_lr=LR), "rungs": {"first": 4096}}, parameters(), parameters(gamma={"value": 0.9}),
+    parameters(polcy_lr=LR), parameters(gamma=0.9), parameters(gamma={"vlues": [1]}),
+    parameters(gamma={"min": 0.9, "max": 1.5}), parameters(gamma={"values": [0.9, 2]}),
+    parameters(gamma={"min": 0.9, "max": 0.9}), parameters(gamma={"min": 0.9, "max": 0.8}),
+    parameters(gamma={"values": []}), parameters(gamma={"values": [0.9, 0.9]}),
+    parameters(gamma={"min": "x", "max": 1}), parameters(gamma={"min": 0.9}),
+    parameters(gamma={"distribution": "normal", "min": 0, "max": 1}), parameters(ent_coef={**LR, "min": 0}),
+    parameters(n_epochs={"distribution": "int_uniform", "min": 1.5, "max": 3}),
+    parameters(seed={"values": [1, 2]}), parameters(max_timesteps={"min": 10, "max": 20}),
+    {"seeds": []}, {"seeds": [1, 1]}, {"run_cap": 0}, {"run_cap": None}, {"run_cap": "x"}, {"confirm": -1},
+    {"rungs": 3}, {"rungs": {"frst": 3}}, {"rungs": {"first": 150_000}}, {"rungs": {"first": 8192, "factor": 1}},
+    {"rungs": RUNGS, "run_cap": 26}, {"population": 4}, {"method": "pbt", "population": 4, "interval": 8192},
+    {"method": "grid"},
+]  # fmt: skip
+WORDS = [["x.yaml", "--on", "rya"], ["x.yaml", "--trials", "0"], ["x.yaml", "--trials", "many"],
+         ["x.yaml", "--trails", "3"], []]  # fmt: skip
+
+
+def test_what_is_wrong_is_one_line(read, snapshot):
+    lines = refusals(lambda changes: read(**changes), WRONG)
+    assert lines == snapshot
+    assert all(line.startswith("    mine.yaml: ") for line in lines.splitlines()[1::2])
+
+
+def test_words_that_mean_nothing_are_one_line(snapshot):
+    assert refusals(parse_sweep, WORDS) == snapshot
 
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
@@ -147,3 +118,24 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("stride.config.extras.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_sweep(["x.yaml", "--on", "ray"])
+
+
+def test_rungs_are_powers_below_the_budget():
+    assert rungs_below(73_728, 8_192, 3) == (8_192, 24_576)
+    assert rungs_below(73_729, 8_192, 3) == (8_192, 24_576, 73_728)
+    assert rungs_below(10, 9, 2) == (9,)
+
+
+def test_the_best_third_goes_on_best_first_and_a_late_one_takes_its_place():
+    assert ranked({0: 5.0, 1: 7.0, 2: 5.0, 3: math.nan, 4: -math.inf}) == [1, 0, 2, 3, 4], "the older of equals"
+    assert promoted({}, (), 3) is None
+    assert promoted({0: 1.0, 1: 9.0}, (), 3) is None, "nobody before a third is one"
+    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, (), 3) == 1
+    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, {1}, 3) is None
+    six = {0: 1.0, 1: 9.0, 2: 4.0, 3: 5.0, 4: 0.0, 5: 3.0}  # the best two: 1 and 3
+    assert promoted(six, {1}, 3) == 3
+    assert promoted(six, {1, 3}, 3) is None
+    assert promoted({**six, 6: 10.0}, {1, 3}, 3) == 6, "of seven still two, and the newest is the best of them"
+    nine = {**six, 6: 8.0, 7: 7.0, 8: 6.0}
+    assert promoted(nine, {1, 3}, 3) == 6, "of nine three: 1, 6 and 7"
+    assert promoted(nine, {1, 3, 6}, 3) == 7

@@ -6,29 +6,23 @@ from stride.commands import train
 from stride.config.loader import from_plain, load_config, to_plain
 from stride.utils.user_error import UserError
 
-TOO_LARGE = {
-    "CartPole-v1:ppo": (
-        "n_envs=1e12", "n_steps=1e12", "hidden_dims=1e12", "hidden_dims=[1e6,1e6,1e6]", "frame_stack=1e12",
-        "frame_skip=1e12", "eval_episodes=1e12", "resize_obs=1e6", "resize_obs=[1e6,1e6]", "batch_size=1e12",
-        "n_envs=1e7 n_steps=1e7 max_timesteps=1e15",
-    ),
-    "MountainCar-v0:dqn": (
-        "train_freq=1e12", "batch_size=1e9", "buffer_size=1e12", "quantiles=1e12", "n_step=1e12",
-        "n_envs=1e6 train_freq=1e6 buffer_size=1e9",
-    ),
-}  # fmt: skip
-LARGE = {
-    "CartPole-v1:ppo": ("n_envs=262144 n_steps=1024 max_timesteps=1e9", "hidden_dims=[16384,16384]", "frame_stack=1000",
-                        "resize_obs=2048", "batch_size=1.0"),
-    "MountainCar-v0:dqn": ("buffer_size=64e9", "batch_size=1e6", "quantiles=1000", "n_envs=4096 buffer_size=1e8"),
-}  # fmt: skip
+PPO, DQN = "CartPole-v1:ppo", "MountainCar-v0:dqn"
+TOO_LARGE = [
+    *((PPO, f"{words}=1e12") for words in ("n_envs", "n_steps", "hidden_dims", "frame_stack", "frame_skip",
+                                           "eval_episodes", "batch_size")),
+    *((DQN, f"{words}=1e12") for words in ("train_freq", "buffer_size", "quantiles", "n_step")),
+    (PPO, "hidden_dims=[1e6,1e6,1e6]"), (PPO, "resize_obs=1e6"), (PPO, "resize_obs=[1e6,1e6]"),
+    (PPO, "n_envs=1e7 n_steps=1e7 max_timesteps=1e15"), (DQN, "batch_size=1e9"),
+    (DQN, "n_envs=1e6 train_freq=1e6 buffer_size=1e9"),
+]  # fmt: skip
+LARGE = [
+    (PPO, "n_envs=262144 n_steps=1024 max_timesteps=1e9"), (PPO, "hidden_dims=[16384,16384]"),
+    (PPO, "frame_stack=1000"), (PPO, "resize_obs=2048"), (PPO, "batch_size=1.0"), (DQN, "buffer_size=64e9"),
+    (DQN, "batch_size=1e6"), (DQN, "quantiles=1000"), (DQN, "n_envs=4096 buffer_size=1e8"),
+]  # fmt: skip
 
 
-def cases(table):
-    return [(config_id, words) for config_id, found in table.items() for words in found]
-
-
-@pytest.mark.parametrize(("config_id", "words"), cases(TOO_LARGE))
+@pytest.mark.parametrize(("config_id", "words"), TOO_LARGE)
 def test_what_cannot_be_is_refused_before_there_is_a_folder(capsys, monkeypatch, tmp_path, config_id, words):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     assert train.command([config_id, "-q", *words.split()]) == 2
@@ -36,7 +30,7 @@ def test_what_cannot_be_is_refused_before_there_is_a_folder(capsys, monkeypatch,
     assert len(captured.err.splitlines()) == 1 and len(captured.err) < 300 and not list(tmp_path.iterdir()), captured
 
 
-@pytest.mark.parametrize(("config_id", "words"), cases(LARGE))
+@pytest.mark.parametrize(("config_id", "words"), LARGE)
 def test_what_some_machine_holds_is_a_config(config_id, words):
     assert load_config(*config_id.split(":"), words.split())
 

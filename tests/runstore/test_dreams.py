@@ -1,4 +1,4 @@
-"""dreams.json and what is told of it: means, metrics and words by hand; damaged files are one line."""
+"""dreams.json and what is said of it: means, metrics and words by hand; damaged files are one line."""
 
 import json
 import math
@@ -17,12 +17,12 @@ DREAMS = Dreams(
     [[0.5, 0.7, NAN], [NAN, NAN, NAN], [0.7, 0.9, NAN]],
     (9, 4, 0),
 )  # fmt: skip
-METRICS = {
-    "test/dream/error/1": 0.3,
-    "test/dream/error/5": 0.5,
-    "test/dream/unchanged/1": 0.6,
-    "test/dream/unchanged/5": 0.8,
-}
+METRICS = {"test/dream/error/1": 0.3, "test/dream/error/5": 0.5}
+METRICS |= {"test/dream/unchanged/1": 0.6, "test/dream/unchanged/5": 0.8}
+DAMAGES = [
+    {"steps": None}, {"steps": []}, {"steps": [1.5, 2, 3]}, {"starts": "many"}, {"observations": {}}, {"starts": [1]},
+    {"observations": [{"name": "x", "dreamt": [1], "unchanged": [1, 2, 3]}]}, {"observations": ["x"]},
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -33,9 +33,6 @@ def run(tmp_path):
 def test_means_are_over_what_ever_changes_and_over_steps_that_were_reached():
     assert DREAMS.metrics() == pytest.approx(METRICS)
     assert all(declared(f"test/dream/{kind}/{step}") for kind in ("error", "unchanged") for step in (1, 5, 15))
-
-
-def test_one_line_tells_them():
     assert words(METRICS) == "0.30 / 0.50 deviations off after 1 / 5 steps; had nothing changed 0.60 / 0.80"
     assert words({}) == words({"test/roll/ep_rew/mean": 3.0}) == ""
 
@@ -44,23 +41,16 @@ def test_what_is_written_is_read_again(run):
     assert read_dreams(run) is None
     write_dreams(run, DREAMS)
     assert "NaN" not in run.dreams.read_text()
-    found = read_dreams(run)
-    assert found.names == DREAMS.names and found.steps == DREAMS.steps and found.starts == DREAMS.starts
-    assert found.metrics() == pytest.approx(METRICS)
-    head, lines = found.table()
+    dreams = read_dreams(run)
+    assert (dreams.names, dreams.steps, dreams.starts) == (DREAMS.names, DREAMS.steps, DREAMS.starts)
+    assert dreams.metrics() == pytest.approx(METRICS)
+    head, lines = dreams.table()
     assert head == ["observation", *(f"{kind} +{step}" for kind in ("dreamt", "unchanged") for step in (1, 5, 15))]
     assert lines[0] == ["angle", "0.20", "0.40", "-", "0.50", "0.70", "-"]
     assert lines[-1] == ["all of them", "0.30", "0.50", "-", "0.60", "0.80", "-"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"steps": None}, {"steps": []}, {"steps": [1.5, 2, 3]}, {"starts": "many"}, {"observations": {}},
-        {"starts": [1]}, {"observations": [{"name": "x", "dreamt": [1], "unchanged": [1, 2, 3]}]},
-        {"observations": ["x"]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", DAMAGES)
 def test_another_file_is_one_line(run, change):
     write_dreams(run, DREAMS)
     facts = json.loads(run.dreams.read_text())

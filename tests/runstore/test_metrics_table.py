@@ -2,16 +2,16 @@
 
 import math
 import os
-import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from snapshots import shown
 
+from stride.runstore import metrics_table
 from stride.runstore.metrics_table import (
-    EPOCH,
     OF_TAIL,
     POINTS,
-    RATE,
-    SECONDS,
     SPANS,
     STEPS,
     TRAIN,
@@ -26,8 +26,10 @@ from stride.runstore.metrics_table import (
 from stride.runstore.run_facts import LARGEST
 from stride.utils.user_error import UserError
 
-NAMES = (STEPS, EPOCH, SECONDS, RATE, TRAIN, VAL, VAL_BEST, "train/loss/policy")
-CELLS = ("nan", "inf", "-5", "1e400", "x", "", "9e18", "1e19", "\0\0", "\x1b[2J", "\u00e9", "1,2", "\n")
+NAMES = (*OF_TAIL, metrics_table.EPOCH, "train/loss/policy")
+SOUND = st.sampled_from(("", "1", "20", "0.5", "300"))
+CELLS = SOUND | st.sampled_from(("nan", "inf", "-5", "1e400", "x", "9e18", "1e19", "\0\0", "\x1b[2J", "\u00e9", "1,2"))
+JUNK = st.sampled_from(("", "9" * 100, "\0" * 20))
 
 
 class Taken(MetricsTable):
@@ -65,53 +67,26 @@ def with_a_clock(columns, rows):
     return [row for row in rows if 0 <= row.get(STEPS, 0.0) < LARGEST] if STEPS in columns else []
 
 
-def table(draw, first=0):
-    """A line of names, in any order and not all, and rows."""
-    names = [STEPS, *(name for name in NAMES[1:] if draw.random() < 0.8)]
-    draw.shuffle(names)
-    return [",".join(names), *rows(draw, names, first, draw.choice((0, 1, 40, 400)))]
+@st.composite
+def files(draw):
+    """As a training leaves it, a full disk, a power cut at any byte, or somebody."""
+    names = draw(st.lists(st.sampled_from((STEPS, STEPS, VAL, *NAMES)), min_size=1, max_size=6))
+    sizes = {"min_size": len(names), "max_size": len(names)}
+    row = st.lists(SOUND, **sizes).map(",".join)
+    lines = draw(st.lists(row | row | st.lists(CELLS, **sizes).map(",".join) | JUNK, max_size=6))
+    lines = lines * draw(st.sampled_from((1, 10, 200))) + draw(st.sampled_from(([], [], ["9" * 100_000])))
+    end = draw(st.sampled_from(("\n", "\n", "\r\n")))
+    text = "".join(f"{line}{end}" for line in [",".join(names), *lines]).encode()
+    return text[: draw(st.none() | st.integers(0, len(text)))]
 
 
-def rows(draw, names, first, count):
-    for number in range(first, first + count):
-        cells = {STEPS: str(10 * number), EPOCH: str(number)}
-        yield ",".join(
-            cells.get(name) or ("" if draw.random() < 0.3 else f"{draw.gauss(0, 100):.7g}") for name in names
-        )
-
-
-def damaged(draw, lines):
-    """The bytes of a file that a full disk, a power cut or somebody has left."""
-    way = draw.randrange(8)
-    place = draw.randrange(len(lines))
-    if way == 1:
-        lines[place] = lines[place][: draw.randrange(len(lines[place]) + 1)]
-    elif way == 2:
-        lines[place] = "\0" * len(lines[place])
-    elif way == 3:
-        cells = lines[place].split(",")
-        cells[draw.randrange(len(cells))] = draw.choice(CELLS)
-        lines[place] = ",".join(cells)
-    elif way == 4:
-        lines.insert(1 + place, "9" * draw.choice((100, 100_000)))
-    elif way == 5:
-        lines = [f"{line}\r" for line in lines]
-    elif way == 6:
-        lines = [f"{line},{line.partition(',')[0]}" for line in lines]
-    text = "".join(f"{line}\n" for line in lines).encode()
-    return text[: draw.randrange(len(text) + 1)] if way == 7 else text
-
-
-def change(draw, path):
+def change(path, way, contents):
     """What may happen between two looks."""
-    way = draw.choice(("append", "append", "half", "replace", "empty", "gone", "touch"))
-    if way in ("append", "half") and path.exists():
-        names = path.read_bytes().partition(b"\n")[0].decode("utf-8", "replace").split(",")
-        text = "".join(f"{line}\n" for line in rows(draw, names, 1000, draw.choice((1, 30)))).encode()
+    if way == "append":
         with open(path, "ab") as file:
-            file.write(text[:-2] if way == "half" else text)
+            file.write(contents.partition(b"\n")[2])
     elif way == "replace":
-        (path.parent / "other").write_bytes(damaged(draw, table(draw)))
+        (path.parent / "other").write_bytes(contents)
         (path.parent / "other").replace(path)
     elif way == "empty":
         path.write_bytes(b"")
@@ -121,13 +96,15 @@ def change(draw, path):
         os.utime(path)
 
 
-@pytest.mark.parametrize("number", range(60))
-def test_every_question_is_answered_as_by_a_naive_reading(tmp_path, number):
-    draw = random.Random(number)
-    path = tmp_path / "metrics.csv"
-    path.write_bytes(damaged(draw, table(draw)))
+CHANGES = st.tuples(st.sampled_from(("append", "append", "replace", "empty", "gone", "touch")), files())
+
+
+@given(files(), st.lists(CHANGES, max_size=4))
+def test_every_question_is_answered_as_by_a_naive_reading(tmp_path_factory, contents, changes):
+    path = tmp_path_factory.mktemp("run") / "metrics.csv"
     few, every = Taken(path, (STEPS, VAL)), Taken(path)
-    for _ in range(5):
+    for way, more in [("replace", contents), *changes]:
+        change(path, way, more)
         every.refresh()
         few.refresh()
         columns, wanted = naive(path)
@@ -135,15 +112,14 @@ def test_every_question_is_answered_as_by_a_naive_reading(tmp_path, number):
         assert repr(every.taken) == repr(sound)
         assert repr(few.taken) == repr(with_a_clock(*naive(path, (STEPS, VAL))))
         assert repr(every.points(VAL)) == repr(curve(sound))
-        if path.exists():
-            assert repr(read_csv(path)) == repr(wanted)
-        if path.exists() and path.stat().st_size < SPANS[1]:
-            last = {name: value for row in wanted[-40:] for name, value in row.items()}
-            told = sorted(MetricsTable(path).last().items())
-            assert wanted[40:] or repr(told) == repr(sorted(last.items()) if STEPS in columns else [])
-        if path.exists() and path.stat().st_size < SPANS[0]:
+        if not path.exists():
+            continue
+        assert repr(read_csv(path)) == repr(wanted)
+        last = {name: value for row in wanted for name, value in row.items()}
+        if len(wanted) <= 40 and path.stat().st_size < SPANS[1]:
+            assert repr(sorted(MetricsTable(path).last().items())) == repr(sorted(last.items()) * (STEPS in columns))
+        if path.stat().st_size < SPANS[0]:
             check_tail(MetricsTable(path).tail(), *naive(path, OF_TAIL))
-        change(draw, path)
 
 
 def curve(rows):
@@ -166,30 +142,32 @@ def check_tail(tail, columns, rows):
     assert tail.best == max(finite, default=None) and tail.evaluated == (name == VAL or (not rows and bool(tail.fault)))
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("a,b\n1,2\n", "metrics.csv has no column train/clock/env_steps"),
-        ("x" * 70_000 + "\n", "metrics.csv begins with no line of names"),
-        (f"{STEPS},{VAL}\n-1,2\n", "metrics.csv is damaged: train/clock/env_steps is -1"),
-        (f"{STEPS},{VAL}\ninf,2\n", "metrics.csv is damaged: train/clock/env_steps is inf"),
-        (f"{STEPS},{VAL}\n1\n", "metrics.csv is damaged: none of its rows can be read"),
-    ],
-)
-def test_what_is_wrong_is_a_line_and_no_error(tmp_path, text, fault):
-    path = tmp_path / "metrics.csv"
-    path.write_text(text)
-    assert MetricsTable(path).tail() == Tail(fault=fault)
-    table = MetricsTable(path)
-    table.refresh()
-    assert table.fault == fault or "none of its rows" in fault
-    version = table.version
-    table.refresh()
-    assert table.version == version and not table.points(VAL)
-    path.unlink()
-    path.write_text(f"{STEPS},{VAL}\n1,2\n")
-    table.refresh()
-    assert not table.fault and table.points(VAL) == [(1.0, 2.0)]
+WRONG = {
+    "no clock": "a,b\n1,2\n",
+    "no names": "x" * 70_000 + "\n",
+    "a negative clock": f"{STEPS},{VAL}\n-1,2\n",
+    "an infinite clock": f"{STEPS},{VAL}\ninf,2\n",
+    "no row": f"{STEPS},{VAL}\n1\n",
+}
+
+
+def test_what_is_wrong_is_a_line_and_no_error(tmp_path, snapshot):
+    path, faults = tmp_path / "metrics.csv", []
+    for name, text in WRONG.items():
+        path.write_text(text)
+        tail, table = MetricsTable(path).tail(), MetricsTable(path)
+        assert tail.fault and tail == Tail(fault=tail.fault)
+        faults.append(f"{name}: {tail.fault}")
+        table.refresh()
+        assert table.fault == tail.fault or name == "no row"
+        version = table.version
+        table.refresh()
+        assert table.version == version and not table.points(VAL)
+        path.unlink()
+        path.write_text(f"{STEPS},{VAL}\n1,2\n")
+        table.refresh()
+        assert not table.fault and table.points(VAL) == [(1.0, 2.0)]
+    assert shown("\n".join(faults)) == snapshot
 
 
 def test_no_link_is_followed_and_nothing_missing_is_an_error(tmp_path):

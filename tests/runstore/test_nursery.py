@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from stride.commands.plain_tree import fingerprint
 from stride.runstore.many.nursery import LOST
 from stride.runstore.many.process_pool import run_all
 from stride.runstore.run_dir import list_runs
+from tests.runstore.processes import alive, pids, python, until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nurseries are Linux's")
@@ -40,13 +40,9 @@ def written(folder, more):
     return [sys.executable, str(path)]
 
 
-def imports(folder):
-    return len((folder / "imported").read_text().split())
-
-
 def pooled(program, codes, workers=2, **more):
     done = run_all([[*program, code, "x"] for code in codes], workers, {"WORD": "hello"}, program=program, **more)
-    return {each.index: each for each in done}
+    return {finished.index: finished for finished in done}
 
 
 def test_each_has_its_words_its_output_and_its_code_after_one_import(program, tmp_path):
@@ -60,7 +56,7 @@ def test_each_has_its_words_its_output_and_its_code_after_one_import(program, tm
     assert [done[index].returncode for index in range(4)] == [0, 3, -9, 0]
     assert done[0].output_tail == f"{[codes[0], 'x']} hello\n"
     assert done[1].output_tail == "oops" and done[3].output_tail == "False True\n"
-    assert imports(tmp_path) == 1 and (tmp_path / "loaded").read_text() == f"{codes[0]} x;"
+    assert len(pids(tmp_path / "imported")) == 1 and (tmp_path / "loaded").read_text() == f"{codes[0]} x;"
 
 
 def test_one_command_alone_is_a_process_of_its_own(program, tmp_path):
@@ -74,35 +70,40 @@ def test_a_program_that_cannot_be_one_is_started_for_each_command(tmp_path, more
     assert [done[index].output_tail for index in range(3)] == ["1\n", "2\n", "3\n"]
 
 
-def test_when_it_is_killed_its_forks_are_told_to_end_and_the_others_are_run_all_the_same(program, tmp_path):
-    waiting = "import signal; signal.signal(15, lambda *_: (open({0!r}, 'w').close(), sys.exit(143))); time.sleep(60)"
-    code = waiting.format(str(tmp_path / "told"))
-    killing = "os.kill(os.getppid(), 9); time.sleep(60)"
-    done = pooled(program, [code, f"time.sleep(0.3); {killing}", "print(os.getppid())"])
+def test_when_it_is_killed_its_forks_are_asked_to_end_and_the_others_are_run_all_the_same(program, tmp_path):
+    waiting = "import signal; signal.signal(15, lambda *_: (open({0!r}, 'w').close(), sys.exit(143))); "
+    waiting += "open({0!r} + ' waits', 'w').close(); time.sleep(600)"
+    note = str(tmp_path / "asked")
+    killing = (
+        f"while not os.path.exists({note + ' waits'!r}): time.sleep(0.02)\nos.kill(os.getppid(), 9); time.sleep(600)"
+    )
+    done = pooled(program, [waiting.format(note), killing, "print(os.getppid())"])
     assert [done[0].returncode, done[1].returncode, done[2].returncode] == [LOST, LOST, 0]
     assert done[2].output_tail == f"{os.getpid()}\n"
-    until(lambda: (tmp_path / "told").exists())
+    until(Path(note).exists)
 
 
 def test_what_stops_the_pool_ends_forks_and_what_they_started(program, tmp_path):
+    note = tmp_path / "pids"
     code = f"""
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}} ")
-time.sleep(60)"""
-    done = pooled(program, [code, "pass", "print('never')"], 1, stop=lambda: len(pids(tmp_path)) == 2)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(note)!r}, "w").write(f"{{os.getpid()}} {{child.pid}} ")
+time.sleep(600)"""
+    done = pooled(program, [code, "pass", "print('never')"], 1, stop=lambda: len(pids(note)) == 2)
     assert done.keys() == {0} and done[0].returncode == -signal.SIGTERM
-    until(lambda: not any(map(alive, pids(tmp_path))))
+    until(lambda: not any(map(alive, pids(note))))
 
 
-def test_who_is_killed_leaves_neither_nursery_nor_forks(program, tmp_path):
-    code = f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{os.getppid()}} '); time.sleep(60)"
+def test_a_killed_leader_leaves_neither_nursery_nor_forks(program, tmp_path):
+    note = tmp_path / "pids"
+    code = f"open({str(note)!r}, 'w').write(f'{{os.getpid()}} {{os.getppid()}} '); time.sleep(600)"
     lines = "import sys; from stride.runstore.many.process_pool import run_all\n"
     lines += f"list(run_all([{[*program, code]!r}, {[*program, 'pass']!r}], 1, program={program!r}))"
-    leader = subprocess.Popen([sys.executable, "-c", lines], cwd=ROOT)
-    until(lambda: len(pids(tmp_path)) == 2)
+    leader = subprocess.Popen(python(lines), cwd=ROOT)
+    until(lambda: len(pids(note)) == 2)
     leader.kill()
     leader.wait()
-    until(lambda: not any(map(alive, pids(tmp_path))))
+    until(lambda: not any(map(alive, pids(note))))
 
 
 EARLY = """
@@ -122,14 +123,13 @@ for done in run_all(commands, 1, {{"WORD": "hello"}}, program=["me"]):
 """
 
 
-def test_a_command_forks_what_it_has_imported_itself(tmp_path):
+def test_a_command_forks_what_it_has_imported_itself():
     """`me` is no program: nothing but the fork can have run these."""
-    lines = [sys.executable, "-c", EARLY.format(root=str(ROOT)), "lead"]
+    lines = [*python(EARLY.format(root=str(ROOT))), "lead"]
     done = subprocess.run(lines, env={**os.environ, "GONE": "x"}, capture_output=True, text=True, check=True)
-    told = done.stdout.splitlines()
-    assert told[0] == "once" and len(told) == 3
-    for number in range(2):
-        line = told[1 + number]
+    once, *outputs = done.stdout.splitlines()
+    assert once == "once" and len(outputs) == 2
+    for number, line in enumerate(outputs):
         assert line.startswith(f"{number} 3 ['{number}', ") and line.endswith("hello None False")
 
 
@@ -145,23 +145,3 @@ def test_a_forked_training_has_the_bits_of_a_fresh_process(tmp_path, monkeypatch
         keys = ("rows", "increasing", "links", "report")
         ends.append([(fingerprint(state_of(run)), {key: amounts_to(run)[key] for key in keys}) for run in runs])
     assert len(ends[0]) == 2 and ends[0] == ends[1] and ends[0][0] != ends[0][1]
-
-
-def pids(folder):
-    path = folder / "pids"
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def until(holds, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

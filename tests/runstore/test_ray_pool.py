@@ -18,6 +18,8 @@ from stride.commands.train_arguments import parse_arguments
 from stride.runstore.many import ray_pool
 from stride.runstore.run_dir import list_runs
 from stride.utils.user_error import UserError
+from tests.refusals import refusals
+from tests.runstore.processes import python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,19 +30,13 @@ def runs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["A-v0:x", "--on", "rya"], "did you mean ray"),
-        (["--resume", "@last", "--on", "ray"], "for several runs"),
-        (["A-v0:x", "--on", "ray", "--debug"], "--debug looks at what happens here"),
-        (["A-v0:x", "--on", "ray", "--json"], "--json reports one run"),
-    ],
-)
-def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
+WRONG = [["A-v0:x", "--on", "rya"], ["--resume", "@last", "--on", "ray"], ["A-v0:x", "--on", "ray", "--debug"],
+         ["A-v0:x", "--on", "ray", "--json"]]  # fmt: skip
+
+
+def test_words_that_mean_nothing_are_one_line(monkeypatch, snapshot):
     monkeypatch.setattr("stride.config.extras.find_spec", lambda name: name)
-    with pytest.raises(UserError, match=told):
-        parse_arguments(words)
+    assert refusals(parse_arguments, WRONG) == snapshot
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
@@ -67,10 +63,6 @@ def cluster():
         yield made
     os.environ.clear()
     os.environ.update(before)
-
-
-def python(code):
-    return [sys.executable, "-c", code]
 
 
 def pooled(commands, **more):
@@ -103,12 +95,11 @@ def test_what_was_saved_is_tried_again_and_nothing_else(cluster, tmp_path):
 @pytest.mark.slow
 def test_what_stops_it_ends_what_runs(cluster, tmp_path):
     saves = "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1], 'w').close(), sys.exit(143))); "
-    saves += "open(sys.argv[1] + ' runs', 'w').close(); time.sleep(60)"
+    saves += "open(sys.argv[1] + ' runs', 'w').close(); time.sleep(600)"
     commands = [[*python(saves), str(tmp_path / str(place))] for place in range(3)]
     runs = [tmp_path / f"{place} runs" for place in range(2)]
-    began = time.monotonic()
     done = pooled(commands, stop=lambda: all(path.exists() for path in runs))
-    assert time.monotonic() - began < 40 and {each.returncode for each in done.values()} == {143} and len(done) == 2
+    assert {finished.returncode for finished in done.values()} == {143} and len(done) == 2
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists() and not (tmp_path / "2").exists()
 
 
@@ -123,16 +114,16 @@ def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_node_loads_once_and_who_asks_loads_no_torch(cluster, tmp_path):
+def test_a_node_loads_once_and_the_leader_loads_no_torch(cluster, tmp_path):
     command = [sys.executable, "-X", "importtime", str(ROOT / "train.py"), *TINY, "--seed", "1-6", "--on", "ray"]
     with (tmp_path / "imports").open("w") as imports:
-        led, seen = subprocess.Popen(command, stderr=imports, cwd=ROOT), set()
+        led, nurseries = subprocess.Popen(command, stderr=imports, cwd=ROOT), set()
     while led.poll() is None:
-        seen |= {words[words.index("--nursery") + 2] for words in processes() if "--nursery" in words}
+        nurseries |= {words[words.index("--nursery") + 2] for words in processes() if "--nursery" in words}
         time.sleep(0.02)
     imported = {line.rpartition("|")[2].strip() for line in (tmp_path / "imports").read_text().splitlines()}
     assert led.returncode == 0 and len(list_runs()) == 6
-    assert len(seen) == 2, "one of each node's workers, whose later commands find it"
+    assert len(nurseries) == 2, "one of each node's workers, whose later commands find it"
     assert "ray" in imported and not {"torch", "lightning", "gymnasium"} & imported
 
 
@@ -151,20 +142,13 @@ def test_a_node_that_died_a_moment_ago_is_left_out(cluster):
         assert [done.returncode for done in pool.run_all([python("pass")], 1)] == [0]
 
 
-def until(holds, seconds):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def listening(mark):
     """The addresses, as /proc has them, at which processes with this text in their environment listen."""
     sockets = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile
             if mark.encode() in (folder / "environ").read_bytes():
-                sockets |= {os.readlink(each) for each in (folder / "fd").iterdir()}
+                sockets |= {os.readlink(file) for file in (folder / "fd").iterdir()}
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return [line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
 

@@ -4,23 +4,23 @@ import pytest
 
 from stride.runstore.select import group_selectors, names_group, names_published, parse_selector
 
+PARTS = {
+    "@last": ("last", "@last", ""),
+    "@best": ("best", "", ""),
+    "@best:CartPole-v1": ("best", "CartPole-v1", ""),
+    "@best:ALE/Pong-v5:ppo": ("best", "ALE/Pong-v5", "ppo"),
+    "20260101-120000-Ca": ("id", "20260101-120000-Ca", ""),
+    "runs/20260101-120000-Ca": ("path", "runs/20260101-120000-Ca", ""),
+    "group:mine": ("group", "mine", ""),
+    "@last-group": ("group", "@last", ""),
+    "hub:you/cartpole@main": ("hub", "you/cartpole", "main"),
+}
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("@last", ("last", "@last", "")),
-        ("@best", ("best", "", "")),
-        ("@best:CartPole-v1", ("best", "CartPole-v1", "")),
-        ("@best:ALE/Pong-v5:ppo", ("best", "ALE/Pong-v5", "ppo")),
-        ("20260101-120000-Ca", ("id", "20260101-120000-Ca", "")),
-        ("runs/20260101-120000-Ca", ("path", "runs/20260101-120000-Ca", "")),
-        ("group:mine", ("group", "mine", "")),
-        ("@last-group", ("group", "@last", "")),
-        ("hub:you/cartpole@main", ("hub", "you/cartpole", "main")),
-    ],
-)
-def test_each_kind_of_selector(text, parts):
-    assert parse_selector(text) == parts
+
+@pytest.mark.parametrize("text", PARTS)
+def test_each_kind_of_selector(text):
+    parts = parse_selector(text)
+    assert parts == PARTS[text]
     assert names_group(text) == (parts[0] == "group") and names_published(text) == (parts[0] == "hub")
 
 

@@ -4,7 +4,6 @@ import math
 import re
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,37 +35,21 @@ def test_every_number_of_a_module_is_defined_exactly():
 
 
 def test_only_numbers_in_capitals_are_defined():
-    module = {
-        "A": 1,
-        "_B": 2,
-        "c": 3,
-        "D": "text",
-        "E": (1.5, "x", np.float32(-0.1)),
-        "F": np.float32,
-        "G2": np.int64(-7),
-    }
+    module = {"A": 1, "_B": 2, "c": 3, "D": "text", "E": (1.5, "x", np.float32(-0.1)), "F": np.float32}
+    module["G2"] = np.int64(-7)
     assert defines(module) == {"A": "1", "E_0": "0x1.8000000000000p+0", "E_2": "(-0x1.99999a0000000p-4f)", "G2": "(-7)"}
 
 
-@pytest.fixture
-def module(monkeypatch):
-    def make(name: str, **constants: object) -> None:
-        made = types.ModuleType(name)
-        vars(made).update(constants)
-        monkeypatch.setitem(sys.modules, module_of(f"{name}.py"), made)
-
-    return make
-
-
-def written(folder: Path, text: str) -> str:
+def written(folder, text):
     (folder / "tried.cu").write_text(text)
     return read_source(folder / "tried.cu").text
 
 
-def test_a_name_that_two_modules_share_has_one_meaning(tmp_path, module):
-    module("one", SHARED=2.5, OWN=1)
-    module("two", SHARED=2.5)
-    module("three", SHARED=2.0)
+def test_a_name_that_two_modules_share_has_one_meaning(tmp_path, monkeypatch):
+    for name, constants in {"one": {"SHARED": 2.5, "OWN": 1}, "two": {"SHARED": 2.5}, "three": {"SHARED": 2.0}}.items():
+        made = types.ModuleType(name)
+        vars(made).update(constants)
+        monkeypatch.setitem(sys.modules, module_of(f"{name}.py"), made)
     assert written(tmp_path, '#include "one.py"\n#include "two.py"\n').count("#define SHARED 0x1.4") == 1
     with pytest.raises(ValueError, match=r"three.py: SHARED is 0x1.0\S+ here and 0x1.4\S+ in a module .* before"):
         written(tmp_path, '#include "one.py"\n#include "three.py"\n')
@@ -76,9 +59,6 @@ def test_a_file_is_pasted_once_and_lines_keep_their_numbers(tmp_path):
     text = written(tmp_path, '#include "envs_fast/world.cuh"\n#include "utils/device_math.cuh"\nint x;\n')
     assert text.count("DEVICE Words philox(") == 1 and '#include "' not in text
     assert text.endswith('#line 3 "tried.cu"\nint x;\n')
-
-
-def test_what_two_files_share_is_pasted_once(tmp_path):
     first, second = tmp_path / "first.cuh", tmp_path / "second.cu"
     for file in (first, second):
         file.write_text(f'#include "utils/device_math.cuh"\nint {file.stem};\n')

@@ -1,8 +1,11 @@
 """Files whole or not at all, litter of the dead swept, room asked for before anything is written."""
 
 import os
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stride.runstore import run_files
 from stride.utils.durable_file import check_room, replacing, sweep, temporary, write_json
@@ -17,17 +20,18 @@ def litter(folder, pid, name="epoch=01.ckpt"):
     return path
 
 
-def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), replacing(path) as file:
-        file.write(b"new")
-        assert path.read_bytes() == b"old"
-        raise RuntimeError
-    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["file"]
-    with replacing(path) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"new"
+@given(st.binary(max_size=64), st.lists(st.binary(max_size=64), max_size=4), st.booleans())
+def test_a_file_is_the_old_or_the_new_one_whole_and_nothing_else_is_left(tmp_path_factory, old, pieces, fails):
+    path = tmp_path_factory.mktemp("folder") / "file"
+    path.write_bytes(old)
+    with suppress(RuntimeError), replacing(path) as file:
+        for piece in pieces:
+            file.write(piece)
+            assert path.read_bytes() == old
+        if fails:
+            raise RuntimeError
+    assert path.read_bytes() == (old if fails else b"".join(pieces))
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
 def test_only_the_litter_of_the_dead_is_swept(tmp_path):
@@ -51,12 +55,8 @@ def test_a_link_left_half_made_is_swept_too(tmp_path):
 
 def test_room_is_asked_for_where_the_folder_will_be(tmp_path):
     check_room(tmp_path / "not" / "yet", 1)
-    assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="MiB free, this run needs"):
         check_room(tmp_path, 2**60)
-
-
-def test_what_cannot_be_written_as_json_changes_nothing(tmp_path):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError):  # nor does what is no JSON leave anything
         write_json(tmp_path / "a.json", {"a": object()})
     assert not list(tmp_path.iterdir())
