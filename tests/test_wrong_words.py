@@ -10,7 +10,7 @@ import pytest
 
 from stride.agents.experience import storage
 from stride.commands import run_inspect, run_play, run_publish, train
-from stride.config.loader import from_plain
+from stride.config.loader import from_plain, load_config, to_plain
 from stride.utils.user_error import UserError, one_line
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,6 +59,21 @@ OTHERS = [
     *((run_inspect, ["--host", name]) for name in ("x" * 300, "\x00", "\ud800")),
     (run_play, ["--run-id", "x" * 5000]), (run_publish, ["--repo", "x" * 5000]),
     (run_publish, ["--checkpoint", "x" * 5000]),
+]  # fmt: skip
+
+PPO, DQN = "CartPole-v1:ppo", "MountainCar-v0:dqn"
+TOO_LARGE = [
+    *((PPO, f"{words}=1e12") for words in ("n_envs", "n_steps", "hidden_dims", "frame_stack", "frame_skip",
+                                           "eval_episodes", "batch_size")),
+    *((DQN, f"{words}=1e12") for words in ("train_freq", "buffer_size", "quantiles", "n_step")),
+    (PPO, "hidden_dims=[1e6,1e6,1e6]"), (PPO, "resize_obs=1e6"), (PPO, "resize_obs=[1e6,1e6]"),
+    (PPO, "n_envs=1e7 n_steps=1e7 max_timesteps=1e15"), (DQN, "batch_size=1e9"),
+    (DQN, "n_envs=1e6 train_freq=1e6 buffer_size=1e9"),
+]  # fmt: skip
+LARGE = [
+    (PPO, "n_envs=262144 n_steps=1024 max_timesteps=1e9"), (PPO, "hidden_dims=[16384,16384]"),
+    (PPO, "frame_stack=1000"), (PPO, "resize_obs=2048"), (PPO, "batch_size=1.0"), (DQN, "buffer_size=64e9"),
+    (DQN, "batch_size=1e6"), (DQN, "quantiles=1000"), (DQN, "n_envs=4096 buffer_size=1e8"),
 ]  # fmt: skip
 
 
@@ -149,7 +164,28 @@ def test_a_closed_stream_is_nobody_who_listens(closed):
     assert done.returncode == 7 and done.stdout == b"" and done.stderr == (b"" if "2" in closed else b"y\n")
 
 
-def test_a_config_that_is_no_mapping():
+@pytest.mark.parametrize(("config_id", "words"), TOO_LARGE)
+def test_what_no_machine_holds_is_refused(config_id, words, capfd):
+    refused(train.command, [config_id, "-q", *words.split()], capfd)
+
+
+@pytest.mark.parametrize(("config_id", "words"), LARGE)
+def test_what_some_machine_holds_is_a_config(config_id, words):
+    assert load_config(*config_id.split(":"), words.split())
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**4000), 2**63])
+def test_a_config_that_is_no_mapping_or_has_a_number_that_none_means(number):
     for values in ("x", ["x"], None, 5):
         with pytest.raises(UserError, match=r"config.json: a config is a mapping"):
             from_plain(values)
+    plain = to_plain(load_config("CartPole-v1", "ppo"))
+    changes = [{key: number} for key in ("gamma", "seed", "max_timesteps", "policy_lr")]
+    changes += [
+        {"spec": {**plain["spec"], "goal": number}},
+        {"policy_kwargs": {"x": number}},
+        {"hidden_dims": [number]},
+    ]
+    for change in changes:
+        with pytest.raises(UserError, match=r"config.json holds a number of \d+ digits"):
+            from_plain({**plain, **change})

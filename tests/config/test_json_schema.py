@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from json_schema import faults
 from refusals import refusal
 
 from stride.commands.schema import text
@@ -38,22 +37,28 @@ RIGHT = [
 ]
 
 
+def faults(data):
+    jsonschema = pytest.importorskip("jsonschema", reason="Jupyter's and Ray's packages bring it")
+    return [error.message for error in jsonschema.Draft7Validator(WRITTEN).iter_errors(data)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", shipped_files().values(), ids=lambda path: path.stem)
 def test_every_shipped_file_is_right_by_it(path):
-    assert faults(read_yaml(path), WRITTEN) == []
+    assert faults(read_yaml(path)) == []
     assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [*WRONG, *RIGHT])
 def test_what_the_loader_takes_is_right_by_it_and_nothing_else(words, tmp_path):
     path = tmp_path / "CartPole-v1.yaml"
     path.write_text(words)
     if words in WRONG:
         refusal(load_file, path)
-        assert faults(read_yaml(path), WRITTEN)
     else:
         load_file(path, "ppo" if "ppo:" in words else "")
-        assert faults(read_yaml(path), WRITTEN) == []
+    assert bool(faults(read_yaml(path))) == (words in WRONG)
 
 
 def test_every_key_has_its_meaning():

@@ -22,7 +22,8 @@ RUNS = 60
 COUNT = int(os.environ.get("STRIDE_DAMAGED", "48"))
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 HOSTILE = ("\x1b]0;owned\x07", "\x1b[31mred", "two\nlines", "\u202egnp.exe", "\ud800", "x" * 10**6, "\x9b2J")
-WRONG = (None, 5, -(2**63), 1e308, "x", "", b"x", 0.5)
+JOURNAL = bytes.fromhex("d9d505f920a163d7")
+WRONG = {"TEXT": (None, b"x"), "INTEGER": ("x", "", b"x", 0.5, 1e308), "REAL": ("x", "", b"x")}
 FOREIGN = (
     f"DROP TABLE checksums; CREATE VIEW checksums AS {ENDLESS} SELECT x AS runs FROM c",
     f"DROP TABLE runs; CREATE VIEW runs AS {ENDLESS} SELECT x AS id, x AS seen FROM c",
@@ -138,19 +139,10 @@ def sealed(file, *statements):
 
 def typed(file, draw):
     name = draw.choice([*COLUMNS])
-    value = draw.choice([value for value in WRONG if not right(COLUMNS[name], value)])
+    kind = COLUMNS[name].split()[0]
     one = "id = (SELECT max(id) FROM runs)"
     where = one if name == "id" else draw.choice(("true", one))
-    sealed(file, (f"UPDATE runs SET [{name}] = ? WHERE {where}", [value]))
-
-
-def right(kind, value):
-    """Whether a column takes it."""
-    if kind.startswith("TEXT"):
-        return isinstance(value, str | int | float)  # a number becomes its text
-    if kind.startswith("INTEGER"):
-        return isinstance(value, int) or (value is None and "NOT NULL" not in kind)
-    return isinstance(value, int | float | None)
+    sealed(file, (f"UPDATE runs SET [{name}] = ? WHERE {where}", [draw.choice(WRONG.get(kind, WRONG["REAL"]))]))
 
 
 def nested(file, draw):
@@ -169,34 +161,31 @@ def spoken(file, draw):
     sealed(file, *((f"UPDATE runs SET [{name}] = ? WHERE seed > 3", [text]) for name in names))
 
 
-def beside(file, draw):
-    side = f"{file}{draw.choice(('-journal', '-wal', '-shm'))}"
-    kind = draw.choice(("fifo", "folder", "garbage", "link", "large"))
+def special(path, kind):
+    """What is no file of ours, in its place."""
     if kind == "fifo":
-        os.mkfifo(side)
+        os.mkfifo(path)
     elif kind == "folder":
-        os.mkdir(side)
-    elif kind == "link":
-        os.symlink("/dev/zero", side)
+        os.mkdir(path)
+    elif kind == "device":
+        os.symlink("/dev/zero", path)
+    elif kind == "database":
+        in_file(path, f"CREATE VIEW runs AS {ENDLESS} SELECT x AS id, x AS seen FROM c")
+    elif kind == "large":
+        path.write_bytes(JOURNAL)
+        os.truncate(path, 1 << 40)
     else:
-        with open(side, "wb") as out:
-            out.write(bytes.fromhex("d9d505f920a163d7") + os.urandom(5000))
-            out.truncate(1 << (40 if kind == "large" else 13))
+        path.write_bytes({"empty": b"", "zeros": bytes(10**6), "journal": JOURNAL * 999}[kind])
+
+
+def beside(file, draw):
+    side = draw.choice(("-journal", "-wal", "-shm"))
+    special(file.with_name(file.name + side), draw.choice(("fifo", "folder", "journal", "device", "large")))
 
 
 def replaced(file, draw):
     file.unlink()
-    kind = draw.choice(("fifo", "folder", "empty", "device", "zeros", "database"))
-    if kind == "fifo":
-        os.mkfifo(file)
-    elif kind == "folder":
-        file.mkdir()
-    elif kind == "device":
-        file.symlink_to("/dev/zero")
-    elif kind == "database":
-        in_file(file, f"CREATE VIEW runs AS {ENDLESS} SELECT x AS id, x AS seen FROM c")
-    else:
-        file.write_bytes(b"\0" * (kind == "zeros") * 10**6)
+    special(file, draw.choice(("fifo", "folder", "empty", "device", "zeros", "database")))
 
 
 WAYS = (flipped, cut, crossed, circle, foreign, large, typed, nested, spoken, beside, replaced, flipped)

@@ -46,27 +46,32 @@ def test_what_is_told_is_read(path, writer):
     assert reader.read()[7:] == ("ended", 2, 5, "", "solved", "Solved: 500 over 100 episodes", now.values)
 
 
-def test_the_ring_holds_the_last_points(path, writer):
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.floats(allow_nan=False), max_size=4), max_size=12))
+def test_the_reader_has_what_was_written(tmp_path_factory, rows):
+    """The last value of the first three metrics, and the last four points of each."""
+    path = tmp_path_factory.mktemp("run") / at.NAME
+    writer, points = MetricsWriter(path, "a-run", {}, metrics=3, points=4), {}
+    for step, row in enumerate(rows):
+        writer.row(step, row)
+        for name, value in row.items():
+            if name in points or len(points) < 3:
+                points.setdefault(name, []).append((step, value))
     reader = MetricsReader(path)
-    for step in range(1, 4):
-        writer.row(step, {"loss": step / 2})
-    assert reader.history("loss") == [(1, 0.5), (2, 1.0), (3, 1.5)]
-    for step in range(4, 8):
-        writer.row(step, {"loss": step / 2})
-    assert reader.history("loss") == [(4, 2.0), (5, 2.5), (6, 3.0), (7, 3.5)]
-    assert reader.history("unheard of") == []
-    first, data = at.Layout(3, 4).rings, path.read_bytes()
-    numbers = [at.POINT.unpack_from(data, first + place * at.POINT_BYTES)[2] for place in range(4)]
-    assert numbers == [5, 6, 7, 4]  # number k in place (k - 1) modulo 4
+    assert reader.read().values == {name: (some[-1][1], some[-1][0], len(some)) for name, some in points.items()}
+    for name in "abcd":
+        history = points.get(name, [])
+        assert reader.history(name) == history[-4:]
+        first, data = at.Layout(3, 4).rings + [*points, name].index(name) * 4 * at.POINT_BYTES, path.read_bytes()
+        for number in range(max(1, len(history) - 3), len(history) + 1):  # number k in place (k - 1) modulo 4
+            assert at.POINT.unpack_from(data, first + (number - 1) % 4 * at.POINT_BYTES)[2] == number
+    writer.end("finished", "")
 
 
-def test_a_metric_too_many_is_told_once_and_left_out(path, writer, caplog):
+def test_a_metric_too_many_is_reported_once(path, writer, caplog):
     for step in range(2):
         writer.row(step, dict.fromkeys("abcd", 1.0))
-    assert [*MetricsReader(path).read().values] == ["a", "b", "c"]
-    assert [record.message for record in caplog.records] == [
-        "metrics.mmap has no room for d: monitors will not show it"
-    ]
+    (record,) = caplog.records
+    assert "metrics.mmap has no room for d" in record.message
 
 
 @given(st.integers(0, at.VALUES + 3 * at.VALUE.size - 8))
@@ -156,24 +161,22 @@ def test_what_is_damaged_is_said_in_a_line(path, writer, snapshot):
     assert "cut short" in refusal(reader.read), "an error and no crash"
 
 
-def test_a_dead_writer_is_taken_for_dead(path):
+def forked(work):
     child = os.fork()
     if child == 0:
-        MetricsWriter(path, "a-run", {}).row(10, {"loss": 0.5})
-        os._exit(0)
+        try:
+            work()
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
+
+
+def test_a_dead_writer_is_taken_for_dead_and_a_forked_one_writes_nothing(path, writer):
+    forked(lambda: (writer.row(10, {"loss": 0.5}), writer.end("failed", "")))
+    assert MetricsReader(path).read().state == "begun"
+    forked(lambda: MetricsWriter(path, "a-run", {}).row(10, {"loss": 0.5}))
     reader = MetricsReader(path)
     assert reader.read().state == "training" and not reader.lives()
-
-
-def test_a_forked_process_writes_nothing(path, writer):
-    child = os.fork()
-    if child == 0:
-        writer.row(10, {"loss": 0.5})
-        writer.end("failed", "")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert MetricsReader(path).read().state == "begun"
 
 
 ROW = re.compile(r"\| (\d+) \| (\w+)(?:\[(\d+)\])? \|")

@@ -4,7 +4,7 @@ import math
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from snapshots import shown
 
@@ -74,7 +74,7 @@ def files(draw):
     sizes = {"min_size": len(names), "max_size": len(names)}
     row = st.lists(SOUND, **sizes).map(",".join)
     lines = draw(st.lists(row | row | st.lists(CELLS, **sizes).map(",".join) | JUNK, max_size=6))
-    lines = lines * draw(st.sampled_from((1, 10, 200))) + draw(st.sampled_from(([], [], ["9" * 100_000])))
+    lines = lines * draw(st.sampled_from((1, 10, 100))) + draw(st.sampled_from(([], [], ["9" * 100_000])))
     end = draw(st.sampled_from(("\n", "\n", "\r\n")))
     text = "".join(f"{line}{end}" for line in [",".join(names), *lines]).encode()
     return text[: draw(st.none() | st.integers(0, len(text)))]
@@ -99,6 +99,7 @@ def change(path, way, contents):
 CHANGES = st.tuples(st.sampled_from(("append", "append", "replace", "empty", "gone", "touch")), files())
 
 
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(files(), st.lists(CHANGES, max_size=4))
 def test_every_question_is_answered_as_by_a_naive_reading(tmp_path_factory, contents, changes):
     path = tmp_path_factory.mktemp("run") / "metrics.csv"
@@ -116,7 +117,7 @@ def test_every_question_is_answered_as_by_a_naive_reading(tmp_path_factory, cont
             continue
         assert repr(read_csv(path)) == repr(wanted)
         last = {name: value for row in wanted for name, value in row.items()}
-        if len(wanted) <= 40 and path.stat().st_size < SPANS[1]:
+        if path.read_bytes().count(b"\n") <= 40 and path.stat().st_size < SPANS[1]:
             assert repr(sorted(MetricsTable(path).last().items())) == repr(sorted(last.items()) * (STEPS in columns))
         if path.stat().st_size < SPANS[0]:
             check_tail(MetricsTable(path).tail(), *naive(path, OF_TAIL))
@@ -125,7 +126,7 @@ def test_every_question_is_answered_as_by_a_naive_reading(tmp_path_factory, cont
 def curve(rows):
     points, steps = [], 0.0
     for row in rows:
-        steps = row.get(STEPS, steps)
+        steps = float(int(row.get(STEPS, steps)))
         points += [Point(steps, row[VAL])] if VAL in row else []
     return points
 
@@ -134,10 +135,10 @@ def check_tail(tail, columns, rows):
     if STEPS not in columns or len(with_a_clock(columns, rows)) < len(rows):
         assert tail.fault or not columns
         return
-    name, record = (VAL, VAL_BEST) if any(VAL in row for row in rows) else (TRAIN, "")
+    name, record = (VAL, VAL_BEST) if any(VAL in row for row in rows) else (TRAIN, metrics_table.TRAIN_BEST)
     returns = [row[name] for row in rows if name in row]
     finite = [value for value in returns + [row[record] for row in rows if record in row] if math.isfinite(value)]
-    assert tail.steps == max((row.get(STEPS, 0) for row in rows), default=0)
+    assert tail.steps == max((int(row.get(STEPS, 0)) for row in rows), default=0)
     assert repr(tail.last) == repr(returns[-1] if returns else None)
     assert tail.best == max(finite, default=None) and tail.evaluated == (name == VAL or (not rows and bool(tail.fault)))
 

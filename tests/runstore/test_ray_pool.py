@@ -1,7 +1,6 @@
 """Commands on a Ray cluster: a real one, a head and two nodes of one CPU each, all on this machine."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from refusals import refusals
 
 from lab.faults.pauses import cluster as a_cluster
 from lab.faults.rig import TINY
@@ -18,16 +18,14 @@ from stride.commands.train_arguments import parse_arguments
 from stride.runstore.many import ray_pool
 from stride.runstore.run_dir import list_runs
 from stride.utils.user_error import UserError
-from tests.refusals import refusals
 from tests.runstore.processes import python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def runs_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    return tmp_path
+def runs_folder(root):
+    return root
 
 
 WRONG = [["A-v0:x", "--on", "rya"], ["--resume", "@last", "--on", "ray"], ["A-v0:x", "--on", "ray", "--debug"],
@@ -104,12 +102,12 @@ def test_what_stops_it_ends_what_runs(cluster, tmp_path):
 
 
 @pytest.mark.slow
-def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, tmp_path, monkeypatch, capsys):
+def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, root, monkeypatch, capsys):
     monkeypatch.setattr(ray_pool, "facts", lambda: {"code": "another"})
     assert train.command(["CartPole-v1:ppo", "--seed", "1,2", "--on", "ray", "-q"]) == 2
     told = capsys.readouterr().err
     assert "of the Ray cluster differs" in told and "where 'another' is here" in told and not list_runs()
-    assert not list((tmp_path / "runs").iterdir())
+    assert not list(root.iterdir())
 
 
 @pytest.mark.slow
@@ -166,7 +164,3 @@ def test_a_cluster_of_one_command_listens_on_localhost_only(tmp_path):
         made.communicate("\n")
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert len(found) >= 3 and {*found} <= loopback and made.returncode == 0
-
-
-def test_a_signal_is_what_stops_a_group():
-    assert ray_pool.STOPPED == 128 + signal.SIGTERM and ray_pool.AGAIN == (143, 75)

@@ -2,25 +2,28 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stride.runstore import run_dir
 from stride.runstore.run_dir import RunDir, list_runs, relink
-from stride.runstore.run_files import read_json, write_json
-from stride.utils.places import PROJECT
+from stride.runstore.run_files import write_json
+from stride.runstore.select import group_selectors, names_group, names_published, parse_selector
 from stride.utils.user_error import UserError
 
 SPAWN = multiprocessing.get_context("spawn")
 
 
+NAME = "20260101-000000-CartPole-v1-ppo-s1-aaaa"
+HOSTILE = st.sampled_from(["../x", "/etc", "a/../../b", "nope", "@nothing"])
+
+
 @pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    return tmp_path / "runs"
+def runs_folder(root):
+    return root
 
 
 def make(name, env_id="CartPole-v1", variant="ppo", score=None):
@@ -77,40 +80,43 @@ def test_a_moved_root_still_resolves(root, monkeypatch):
     run = RunDir.create("CartPole-v1", "ppo", 1)
     (run.checkpoints / "epoch=01.ckpt").write_text("weights")
     relink(run.checkpoints / "best.ckpt", run.checkpoints / "epoch=01.ckpt")
-    moved = root.parent / "elsewhere"
-    root.rename(moved)
+    moved = root.rename(root.parent / "elsewhere")
     monkeypatch.setenv("STRIDE_RUNS", str(moved))
-    found = RunDir.find("@last")
-    assert found.path == moved / run.id
-    assert (found.checkpoints / "best.ckpt").read_text() == "weights"
+    last = RunDir.find("@last")
+    assert last.path == moved / run.id and (last.checkpoints / "best.ckpt").read_text() == "weights"
 
 
-@pytest.mark.parametrize(
-    "selector",
-    ["../x", "/etc", "a/../../b", "", "a\x00b", "a/\x00", ".", "..", "~", "a b", "@nothing", "nope"],
-)
-def test_hostile_and_unknown_selectors_are_refused(selector, root):
-    make("20260101-000000-CartPole-v1-ppo-s1-aaaa")
+def test_hostile_and_unknown_selectors_are_refused(root):
+    make(NAME)
     (root.parent / "x").mkdir()
-    with pytest.raises(UserError):
-        RunDir.find(selector)
+
+    @given(HOSTILE | st.text(st.sampled_from("ab./@~: -\x00\n*\u00e9"), max_size=8))
+    def refuses(selector):
+        with pytest.raises(UserError):
+            RunDir.find(selector)
+
+    refuses()
 
 
-def test_prefix_path_and_nearest(root):
-    first, second = make("20260101-000000-CartPole-v1-ppo-s1-aaaa"), make("20260102-000000-CartPole-v1-ppo-s1-bbbb")
-    assert RunDir.find("20260102") == second
-    assert RunDir.find(str(first.path)) == first
-    with pytest.raises(UserError, match=r"begins 2 runs: 20260102.*20260101"):
-        RunDir.find("2026")
-    with pytest.raises(UserError, match="did you mean 20260101-000000-CartPole-v1-ppo-s1-aaaa"):
-        RunDir.find("20260101-000000-CartPole-v1-ppo-s1-aaab")
+def test_a_run_is_found_by_any_beginning_that_no_other_has():
+    ids = [NAME, NAME.replace("0101", "0102"), f"{NAME}-2"]
+    for run_id in ids:
+        make(run_id)
+    for beginning in {run_id[:length] for run_id in ids for length in range(1, len(run_id) + 1)}:
+        matching = [run_id for run_id in ids if run_id.startswith(beginning)]
+        if beginning in ids or len(matching) == 1:
+            assert RunDir.find(beginning).id == (beginning if beginning in ids else matching[0])
+        else:
+            with pytest.raises(UserError, match=f"begins {len(matching)} runs: "):
+                RunDir.find(beginning)
+
+
+def test_a_path_finds_a_run_and_the_nearest_is_named(root):
+    assert RunDir.find(str(make(NAME).path)).id == NAME
+    with pytest.raises(UserError, match=f"did you mean {NAME}"):
+        RunDir.find(NAME.replace("aaaa", "aaab"))
     with pytest.raises(UserError, match="not the folder of a run"):
         RunDir.find(str(root))
-
-
-def test_an_id_that_begins_another_is_itself():
-    make("run"), make("run-2")
-    assert RunDir.find("run").id == "run"
 
 
 def test_list_is_newest_first_and_ignores_what_is_no_run(root):
@@ -131,43 +137,37 @@ def test_best_is_the_highest_score_of_that_environment():
         RunDir.find("@best:CartPol-v1")
 
 
-def test_dangling_or_missing_last(root):
+def test_a_last_that_leads_to_no_run_is_refused(root):
     with pytest.raises(UserError, match="no run yet"):
         RunDir.find("@last")
     run = RunDir.create("CartPole-v1", "ppo", 1)
     run.path.rename(root / "kept-elsewhere")
     with pytest.raises(UserError, match="no longer under"):
         RunDir.find("@last")
-
-
-def test_a_link_planted_to_point_outside_is_refused(root):
-    RunDir.create("CartPole-v1", "ppo", 1)
-    relink(root / "@last", Path("/etc"))
+    relink(root / "@last", Path("/etc"))  # planted
     with pytest.raises(UserError, match="not a run id"):
         RunDir.find("@last")
 
 
-def test_a_failed_write_leaves_the_old_file_whole(tmp_path):
-    path = tmp_path / "config.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert read_json(path) == {"a": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
-    path.write_text('{"a": ')
-    with pytest.raises(UserError, match="not valid JSON"):
-        read_json(path)
+PARTS = {
+    "@last": ("last", "@last", ""),
+    "@best": ("best", "", ""),
+    "@best:CartPole-v1": ("best", "CartPole-v1", ""),
+    "@best:ALE/Pong-v5:ppo": ("best", "ALE/Pong-v5", "ppo"),
+    "20260101-120000-Ca": ("id", "20260101-120000-Ca", ""),
+    "runs/20260101-120000-Ca": ("path", "runs/20260101-120000-Ca", ""),
+    "group:mine": ("group", "mine", ""),
+    "@last-group": ("group", "@last", ""),
+    "hub:you/cartpole@main": ("hub", "you/cartpole", "main"),
+}
 
 
-def test_an_unwritable_root_is_one_clear_line(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "file" / "runs"))
-    with pytest.raises(UserError, match="Not a directory"):
-        RunDir.create("CartPole-v1", "ppo", 1)
+@pytest.mark.parametrize("text", PARTS)
+def test_each_kind_of_selector(text):
+    parts = parse_selector(text)
+    assert parts == PARTS[text]
+    assert names_group(text) == (parts[0] == "group") and names_published(text) == (parts[0] == "hub")
 
 
-def test_run_dir_and_statistics_do_not_load_torch():
-    code = "import sys; from stride.runstore import run_dir; from stride.runstore.many import process_pool\n"
-    code += "from stride.utils import statistics, user_error; print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"
+def test_the_prefix_of_several_groups_is_written_once():
+    assert group_selectors("group:A, B,,@last-group") == ["group:A", "group:B", "group:@last"]

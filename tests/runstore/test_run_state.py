@@ -16,18 +16,18 @@ from stride.runstore.run_files import write_json
 from stride.runstore.run_lock import locked
 from stride.runstore.run_state import state_of
 from tests.pretended_run import facts
+from tests.runstore.processes import until
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+def run(root):
     return RunDir.create("CartPole-v1", "ppo", 1, facts())
 
 
 @contextmanager
 def held(folder, beating=True, lock=True):
     """A process of its own that holds the run and writes its metrics.mmap; gone without a word behind it."""
-    ready, told = os.pipe()
+    ready, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
@@ -36,7 +36,7 @@ def held(folder, beating=True, lock=True):
             if not beating:  # it hangs in machine code
                 file._over.set()
             with locked(folder) if lock else nullcontext():
-                os.write(told, b"1")
+                os.write(writer, b"1")
                 time.sleep(600)
         finally:
             os._exit(0)
@@ -47,33 +47,27 @@ def held(folder, beating=True, lock=True):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
-        os.close(told)
+        os.close(writer)
 
 
-def within(seconds, folder, wanted, about=None):
-    """Whether it is told in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if state_of(folder, facts() if about is None else about) == wanted:
-            return True
-        time.sleep(0.02)
-    return False
+def becomes(folder, wanted):
+    until(lambda: state_of(folder, facts()) == wanted)
 
 
 def test_a_living_process_is_live_halted_and_live_again_and_dead_when_it_is_killed(run):
     with held(run.path) as child:
         assert state_of(run.path, facts()) == "live"
         os.kill(child, signal.SIGSTOP)
-        assert within(5, run.path, "halted")
+        becomes(run.path, "halted")
         os.kill(child, signal.SIGCONT)
-        assert within(5, run.path, "live")
+        becomes(run.path, "live")
     assert state_of(run.path, facts()) == "dead" and "ended without a word" in silent_end(run, facts())
 
 
 def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):
     monkeypatch.setattr(run_state, "BEAT_LOST", 0.2)
     with held(run.path, beating=False):
-        assert within(5, run.path, "silent")
+        becomes(run.path, "silent")
     assert state_of(run.path, facts()) == "dead"
 
 

@@ -64,7 +64,8 @@ def test_leaving_does_what_was_registered_and_says_what_was_said(code):
 
 
 # loads torch, or takes a third of the time that such an answer may take
-HEAVY = {"torch", "lightning", "numba", "gymnasium", "numpy", "gradio", "hydra", "omegaconf", "stride.inspector.app"}
+HEAVY = {"torch", "lightning", "numba", "gymnasium", "numpy", "gradio", "stride.inspector.app"}
+YAML = {"hydra", "omegaconf"}  # which values are read with
 AT_ONCE = [  # what is typed, its exit code, what is said
     ("train.py --help", 0, "Train an agent from a config."),
     ("train.py CartPole-v1:ppo --help", 0, "gae_lambda="),
@@ -73,15 +74,14 @@ AT_ONCE = [  # what is typed, its exit code, what is said
     ("train.py CartPol-v1:ppo -q", 2, "did you mean CartPole-v1"),
     ("train.py CartPole-v1:pp", 2, "no variant 'pp'"),
     ("train.py --sed 1", 2, "did you mean --seed"),
-    ("train.py --resume nobody", 2, "no run 'nobody'"),
     ("run_play.py --help", 0, "Watch or measure a trained agent."),
-    ("run_play.py --run-id nobody", 2, "no run 'nobody'"),
     ("run_play.py --episode 3", 2, "did you mean --episodes"),
     ("run_publish.py --help", 0, "Publish"),
-    ("run_publish.py --run-id nobody", 2, "no run 'nobody'"),
     ("run_inspect.py --help", 0, "Look into runs"),
-    ("run_inspect.py --run-id nobody", 2, "no run 'nobody'"),
+    ("train.py --resume nobody", 2, "no run 'nobody'"),
+    *((f"run_{name}.py --run-id nobody", 2, "no run 'nobody'") for name in ("play", "publish", "inspect")),
 ]
+VALUES = ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0", "engine=graphed"]
 TYPED = """
 import atexit, runpy, sys
 sys.argv[:] = {words!r}
@@ -90,24 +90,16 @@ runpy.run_path({folder!r} + sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize(("words", "code", "said"), AT_ONCE, ids=[words for words, *_ in AT_ONCE])
+@pytest.mark.parametrize(
+    ("words", "code", "said"), [*AT_ONCE, *((f"train.py CartPole-v1:ppo {word}", 2, "error: ") for word in VALUES)]
+)
 def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
     done = run(TYPED.format(folder=COMMANDS, words=words.split()), STRIDE_RUNS=str(tmp_path))
-    told, _, loaded = done.stdout.rpartition("LOADED:")
-    assert done.returncode == code and said in (done.stderr if code else told), done.stderr
-    assert "stride.utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
-    assert code == 0 or (told == "" and len(done.stderr.splitlines()) == 1)
-
-
-@pytest.mark.parametrize(
-    "wrong", ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0", "engine=graphed"]
-)
-def test_values_are_checked_without_torch(tmp_path, wrong):
-    words = ["train.py", "CartPole-v1:ppo", wrong]
-    done = run(TYPED.format(folder=COMMANDS, words=words), STRIDE_RUNS=str(tmp_path))
-    told, _, loaded = done.stdout.rpartition("LOADED:")
-    assert done.returncode == 2 and told == "" and done.stderr.startswith("error: ") and wrong in done.stderr + wrong
-    assert "stride.config.raw" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
+    out, _, loaded = done.stdout.rpartition("LOADED:")
+    assert done.returncode == code and said in (done.stderr if code else out), done.stderr
+    assert code == 0 or (out == "" and len(done.stderr.splitlines()) == 1)
+    needed = YAML if words.split()[-1] in VALUES else set()
+    assert "stride.utils.quick_start" in loaded.split() and not ((HEAVY | YAML) - needed) & {*loaded.split()}
 
 
 OPENED = """
@@ -118,49 +110,43 @@ print("LOADED:", *sys.modules)
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "lines"),
-    [
-        (["CartPole-v1:ppo"], ["CartPole-v1:ppo", "goal    475 within 150,000 env steps", "agent   ppo, seed 1"]),
-        (["CartPole-v1:ppo", "--seed", "3,5"],
-         ["CartPole-v1:ppo", "goal    475 within 150,000 env steps", "agent   ppo, seeds 3, 5"]),
-        (["CartPole-v1:ppo", "spec.goal=null"],
-         ["CartPole-v1:ppo", "budget  150,000 env steps", "agent   ppo, seed 1"]),
-        (["CartPole-v1:ppo", "-q"], []),
-    ],
-    ids=["goal", "seeds", "no goal", "quiet"],
-)  # fmt: skip
-def test_the_first_lines_stand_there_before_torch_is_loaded(tmp_path, words, lines):
-    done = run(OPENED.format(words=words), STRIDE_RUNS=str(tmp_path))
-    told, _, loaded = done.stdout.rpartition("LOADED:")
-    assert [line.strip() for line in told.strip().splitlines()] == lines, done.stderr
-    heavy = {"torch", "lightning", "numba", "gymnasium"}
-    assert "stride.commands.train_opening" in loaded.split() and not heavy & {*loaded.split()}
+BUDGET = "150,000 env steps"
+OPENINGS = {
+    "CartPole-v1:ppo": ["CartPole-v1:ppo", f"goal    475 within {BUDGET}", "agent   ppo, seed 1"],
+    "CartPole-v1:ppo --seed 3,5": ["CartPole-v1:ppo", f"goal    475 within {BUDGET}", "agent   ppo, seeds 3, 5"],
+    "CartPole-v1:ppo spec.goal=null": ["CartPole-v1:ppo", f"budget  {BUDGET}", "agent   ppo, seed 1"],
+    "CartPole-v1:ppo -q": [],
+}
+
+
+@pytest.mark.parametrize("words", OPENINGS)
+def test_the_first_lines_stand_there_before_torch_is_loaded(tmp_path, words):
+    done = run(OPENED.format(words=words.split()), STRIDE_RUNS=str(tmp_path))
+    out, _, loaded = done.stdout.rpartition("LOADED:")
+    assert [line.strip() for line in out.strip().splitlines()] == OPENINGS[words], done.stderr
+    assert "stride.commands.train_opening" in loaded and not HEAVY - {"numpy"} & {*loaded.split()}
 
 
 @pytest.mark.parametrize("goal", ["475", "null"])
-def test_the_header_is_told_once_and_says_the_same_in_two_parts(tmp_path, capfd, monkeypatch, goal):
+def test_the_header_is_printed_once_and_says_the_same_in_two_parts(tmp_path, capfd, monkeypatch, goal):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     words = ["CartPole-v1:ppo", "max_timesteps=512", "eval_freq_epochs=null", f"spec.goal={goal}"]
+
+    def header():
+        lines = capfd.readouterr().out.partition("run     ")[0].splitlines()
+        return sorted(line.strip() for line in lines if line.strip())
+
     assert train.command(words) == 0
-    whole = capfd.readouterr().out
+    whole = header()
     assert first_words(words) is None  # as a process of its own begins
-    opened = capfd.readouterr().out
     assert train.command(words) == 0
-    rest = capfd.readouterr().out
+    parts = header()
     assert train.command(words) == 0
-    again = capfd.readouterr().out
-
-    def header(text):
-        lines = text.partition("run     ")[0].strip().splitlines()
-        return sorted(line.strip() for line in lines)
-
     within = " within 512 env steps"
-    parts = header(opened + rest)
     if goal == "null":  # what the environment says is not known at first
         parts.remove("budget  512 env steps")
         parts = sorted(line + within if line.startswith("goal") else line for line in parts)
-    assert parts == header(whole) == header(again) and any(within in line for line in parts)
+    assert parts == whole == header() and any(within in line for line in parts)
 
 
 def test_a_policy_that_is_refused_early_is_one_that_would_be_refused_late():

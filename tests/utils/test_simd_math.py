@@ -1,21 +1,49 @@
-"""The stated error bounds against NumPy's 80-bit arithmetic, under every allowed set of fastmath flags."""
+"""The stated error bounds against NumPy's 80-bit arithmetic, under every allowed set of fastmath flags; and
+utils/device_math.cuh has the same bits."""
 
 from functools import cache
 
 import mpmath
 import numpy as np
 import pytest
+import torch
+from host_kernels import compile_host
 from numba import njit
 
+from stride.envs_fast.world import KERNEL
 from stride.utils import simd_math
+from stride.utils.cuda_kernels import read_source
 
 FLAGS = {"strict": (), "allowed flags": ("arcp", "contract", "nsz")}
 N = 200_000
 RNG = np.random.default_rng(0)
 MULTIPLES = np.arange(1, 30_000) * (np.pi / 2)
 NEAR_MULTIPLES = np.concatenate([MULTIPLES, np.nextafter(MULTIPLES, 0), np.nextafter(MULTIPLES, 1e9), -MULTIPLES])
-
-pytestmark = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="NumPy has no 80-bit floats here")
+long_floats = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="NumPy has no 80-bit floats here")
+CODE = """
+#include "utils/device_math.cuh"
+#define KERNEL(NAME, FLOAT, CALL)                                                \\
+  extern "C" __global__ void NAME##_each(const FLOAT* xs, FLOAT* out, int n) {   \\
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                               \\
+    if (i >= n) return;                                                          \\
+    FLOAT x = xs[i], one = 0, two = 0;                                           \\
+    simd_math::CALL;                                                             \\
+    out[i] = one;                                                                \\
+  }
+KERNEL(sin_near_zero, double, sincos_near_zero(x, one, two))
+KERNEL(cos_near_zero, double, sincos_near_zero(x, two, one))
+KERNEL(sin32, float, sincos32(x, one, two))
+KERNEL(cos32, float, sincos32(x, two, one))
+#define SINGLE(NAME, FLOAT) KERNEL(NAME, FLOAT, NAME(x); one = simd_math::NAME(x))
+SINGLE(sin, double)
+SINGLE(cos, double)
+SINGLE(exp, double)
+SINGLE(log, double)
+SINGLE(tanh, double)
+SINGLE(exp32, float)
+SINGLE(log32, float)
+SINGLE(tanh32, float)
+"""
 
 
 def half(pair, which):
@@ -84,10 +112,25 @@ SPECIAL = [
 ]
 
 
+ODD = [0.0, -0.0, 1.0, -1.0, 5e-324, 1e-310, 1e-40, 2.2250738585072014e-308, INF, -INF, NAN]
+TURNS = [between(-8_000, 8_000), between(-4, 4)]
+WHOLE_RANGE = {  # beyond what the bounds are stated for
+    "exp": [between(-750, 715)], "exp32": [between(-106, 90)], "log": [between(0, 1e-307), between(-2, 2)],
+    "log32": [np.exp(between(-103, 88)), between(0, 1e-38), between(-2, 2)],
+}  # fmt: skip
+TWINS = {name: (case[0], [*case[2], *WHOLE_RANGE.get(name, [])]) for name, case in CASES.items()}
+TWINS |= {"sin32": (half(simd_math.sincos32, 0), TURNS), "cos32": (half(simd_math.sincos32, 1), TURNS)}
+
+
+def joined(name, pieces):
+    return np.concatenate(pieces).astype(np.float32 if name.endswith("32") else np.float64)
+
+
 def values(name):
-    return np.concatenate(CASES[name][2]).astype(np.float32 if name.endswith("32") else np.float64)
+    return joined(name, CASES[name][2])
 
 
+@long_floats
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 @pytest.mark.parametrize("name", CASES)
 def test_worst_errors(name, flags):
@@ -137,3 +180,25 @@ def test_rounding_survives_reassociation():
     for flags in ((), ("fast",), ("reassoc",)):
         np.testing.assert_array_equal(apply(simd_math.nearest_integer, x, flags), np.rint(x))
         np.testing.assert_array_equal(apply(simd_math.round_down, x, flags), np.floor(x))
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    file = tmp_path_factory.mktemp("device") / "functions.cu"
+    file.write_text(CODE)
+    return compile_host(read_source(file), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_every_function_on_a_device_has_the_bits_of_its_python_twin(kernels, name):
+    """As the kernels of the worlds call it."""
+    function, pieces = TWINS[name]
+    x = joined(name, [*pieces, ODD])
+    assert KERNEL["error_model"] == "numpy"
+    expected, result = (
+        apply(function, x, tuple(KERNEL["fastmath"])),
+        torch.zeros(x.size, dtype=torch.from_numpy(x).dtype),
+    )
+    kernels.launch(f"{name}_each", x.size, torch.from_numpy(x), result, np.int32(x.size))
+    same = (result.numpy() == expected) | (np.isnan(result.numpy()) & np.isnan(expected))  # zero has lost its sign
+    assert np.isfinite(expected).sum() > x.size / 2 and same.all(), x[~same][:5]
