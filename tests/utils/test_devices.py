@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from refusals import refusal, refusals
+from refusals import refusals
 from snapshots import shown
 
 from stride.commands import train
@@ -64,10 +64,6 @@ def test_what_is_not_there_is_one_line(gpus, snapshot):
         training_device(name)
 
     assert shown(refusals(take, REFUSED)) == snapshot
-
-
-def test_a_build_without_cuda_says_so(without_cuda):
-    assert refusal(training_device, "cuda") == NONE
 
 
 @pytest.mark.parametrize("more", ["", "-q", "--seed 1,2,3", "engine=graphed precision=tf32", "--json"])
