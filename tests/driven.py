@@ -7,11 +7,14 @@ from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
 
 
-def agent_for(config_id, *overrides):
+def agent_for(config_id, *overrides, worlds=make_envs):
     """The agent of ENV:VARIANT with an optimizer, as the Trainer would give it."""
     env_id, variant = config_id.rsplit(":", 1)
     config = load_config(env_id, variant, ["max_timesteps=1e6", *overrides])
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    return with_optimizer(build_agent(config, worlds(config, config.n_envs)))
+
+
+def with_optimizer(agent):
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer
     return agent

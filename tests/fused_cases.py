@@ -1,23 +1,24 @@
-"""What the tests of fused engines share: every pair of options once, and the gradient of autograd in float64."""
+"""What fused engines are trained on, every pair of options once; and the gradient of autograd in float64."""
 
 import copy
-import hashlib
-import math
 from collections.abc import Mapping
 
-import pytest
 import torch
-from driven import advance, continued, pairwise
+from driven import pairwise
 from torch import Tensor
 
-from stride.agents.base import NumbersError
-from stride.agents.experience.nouns import tree_map
+from stride.agents.experience.nouns import Final, tree_map
 from stride.agents.ppo import clipped_surrogate, value_loss
 from stride.agents.reinforce import masked_mean
 
+# --- rollouts
+
 SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
+TINY = (*SMALL, "hidden_dims=[16,16]")
+LOWERED = (*SMALL, "hidden_dims=[16,32]", "policy_lr=1e-2")
+GPU = ("n_envs=20", "n_steps=32", "batch_size=160", "max_episode_steps=11", "n_epochs=1")
 FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
-CASES = pairwise(
+ON_POLICY = pairwise(
     {
         "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),
         "hidden_dims": ("[64,64]", "[24]", "[16,40,33]"),
@@ -38,7 +39,7 @@ ONLY_REINFORCE = {
 }
 
 
-def overrides_of(case):
+def on_policy_words(case):
     ppo = case["config"].endswith(":ppo")
     boxes = case["config"].startswith(("CartPole", "Pendulum"))
     keys = ("hidden_dims", "activation", "share_trunk", "normalize_reward", "ent_coef")
@@ -47,82 +48,109 @@ def overrides_of(case):
     shared += [f"normalize_{'advantages' if ppo else 'returns'}={case['normalize']}"]
     shared += ["optimizer=adam", "weight_decay=0.01"] if case["extra"] == "adam" else ["optimizer=adamw"]
     shared += ["policy_lr=1e-3", *(["clip_range=0.1", "target_kl=null"] if ppo else [])]
-    return [*SMALL, *shared, *(ONLY_PPO if ppo else ONLY_REINFORCE)[case["extra"]]]
+    return (*SMALL, *shared, *(ONLY_PPO if ppo else ONLY_REINFORCE)[case["extra"]])
 
 
 def named(case):
     return "-".join(str(value) for value in case.values())
 
 
-def weights(agent):
-    return [p.detach().clone() for p in agent.policy.parameters()]
+# --- a replay memory
+
+REPLAY = ("n_envs=3", "train_freq=16", "gradient_steps=4", "buffer_size=300", "learning_starts=40", "policy_lr=1e-3")
+REPLAY += ("max_episode_steps=30",)
+SHARED = {
+    "hidden_dims": ("[64,64]", "[32]", "[16,48,33]"),
+    "activation": ("relu", "tanh"),
+    "normalize_obs": ("false", "true", "static"),
+    "batch_size": ("64", "50", "7"),
+    "optimizer": ("adam", "adamw"),
+    "max_grad_norm": ("null", "0.5"),
+    "gamma": ("0.99", "0.9"),
+}
+DQN = pairwise(
+    {
+        "config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"),
+        **SHARED,
+        "double_q": ("false", "true"),
+        "dueling": ("false", "true"),
+        "n_step": ("1", "3"),
+        "huber": ("1.0", "null"),
+        "target_freq": ("7", "1000"),
+        "tau": ("1.0", "0.3"),
+    }
+)
+SAC = pairwise(
+    {
+        "config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"),
+        **SHARED,
+        "ent_coef": ("null", "0.1"),
+        "tau": ("0.005", "1.0"),
+        "noise_correlation": ("0.0", "0.5"),
+    }
+)
+OFF_POLICY = DQN + SAC
 
 
-def digest(agent):
-    state = agent.optimizer.state
-    moments = [state[p][k] for p in agent.policy.parameters() for k in ("exp_avg", "exp_avg_sq", "step")]
-    return hashlib.sha256(b"".join(x.numpy().tobytes() for x in (*weights(agent), *moments))).hexdigest()
+def off_policy_words(case):
+    return (*REPLAY, "weight_decay=0.01", *(f"{key}={value}" for key, value in case.items() if key != "config"))
 
 
-def assert_near(mine, theirs, within=5e-6):
-    for ours, others in zip(weights(mine), weights(theirs), strict=True):
-        assert (ours - others).abs().max() <= within
+# --- graphs
+
+ROLLOUT = ("n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2")
+MOVING = ("policy_lr=lin_0.01", "clip_range=lin_0.3", "ent_coef=lin_0.02", "vf_coef=cos_0.5")
+GRAPHED = {
+    "plain": ("CartPole-v1:ppo", *ROLLOUT),
+    "schedules": ("CartPole-v1:ppo", *ROLLOUT, *MOVING, "clip_range_vf=lin_0.3", "target_kl=lin_0.01"),
+    "normalised": ("CartPole-v1:ppo", *ROLLOUT, "normalize_obs=true", "normalize_reward=true"),
+    "target_kl": ("CartPole-v1:ppo", *ROLLOUT, "target_kl=1e-4", "policy_lr=0.01"),
+    "accumulate": ("CartPole-v1:ppo", *ROLLOUT, "accumulate=2"),
+    "lstm": ("CartPole-v1:ppo_lstm", *ROLLOUT, "hidden_dims=16"),
+    "gru": ("CartPole-v1:ppo", *ROLLOUT, "policy=gru", "hidden_dims=[8,8]"),
+    "shared": ("CartPole-v1:ppo", *ROLLOUT, "share_trunk=true", "normalize_advantages=rollout"),
+    "rmsprop": ("CartPole-v1:ppo", *ROLLOUT, "optimizer=rmsprop", "policy_lr=0.001"),
+    "adam": ("CartPole-v1:ppo", *ROLLOUT, "optimizer=adam", "policy_lr=exp_0.01"),
+    "sgd": ("CartPole-v1:ppo", *ROLLOUT, "optimizer=sgd", "policy_lr=warmup_0.1"),
+    "numbers": ("Pendulum-v1:ppo", *ROLLOUT, "normalize_obs=true", "policy_lr=lin_0.001"),
+    "images": ("CartPole-v1:ppo_pixels", *ROLLOUT, "resize_obs=[36,36]"),
+    "dicts, masks, truncations": ("Taxi-v4:ppo", *ROLLOUT, "max_episode_steps=12"),
+    "unguarded": ("CartPole-v1:ppo", *ROLLOUT, "nan_guard=off"),
+    "reinforce": ("CartPole-v1:reinforce", *ROLLOUT, "ent_coef=lin_0.01"),
+    "reinforce, a critic": ("CartPole-v1:reinforce", *ROLLOUT, "policy_targets=advantages", "normalize_returns=batch"),
+    "whole episodes": ("CartPole-v1:reinforce", *ROLLOUT, "returns_type=mc:episode"),
+    "bf16": ("CartPole-v1:ppo", *ROLLOUT, "precision=bf16", "normalize_obs=true"),
+    "pqn": ("CartPole-v1:pqn", *ROLLOUT, "epsilon=lin_1.0"),
+    "lag": ("CartPole-v1:ppo", *ROLLOUT, "lag=1", "normalize_obs=true", *MOVING),
+    "lag, lstm": ("CartPole-v1:ppo_lstm", *ROLLOUT, "lag=1", "hidden_dims=16"),
+}
+
+# --- gradients
 
 
-def assert_learns_like(mine, eager):
-    """Two iterations, each from the same checkpoint, so that a rounding in one rollout is not soon another rollout."""
-    for _ in range(2):
-        advance(eager, 1)
-        eager.metrics.flush()
-        continued(eager, mine)
-        advance(eager, 1), advance(mine, 1)
-        assert_near(mine, eager)
-        told, expected = mine.metrics.flush(), eager.metrics.flush()
-        assert told.keys() == expected.keys()
-        for name in told:
-            assert told[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4, nan_ok=True), name
-    assert mine.progress == eager.progress
+def collected(agent):
+    """The work of one more rollout."""
+    start = tree_map(torch.clone, agent.collector.carry)
+    agent.collect(agent.config.n_steps)
+    return agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry))
 
 
-def assert_changes_with(mine, eager, again):
-    """Two iterations by each from where `eager` stands; then back to `again`, an eager one, to the bit."""
-    continued(eager, mine)
-    advance(eager, 2), advance(mine, 2)
-    assert torch.equal(eager.memory.table.action, mine.memory.table.action)
-    assert_near(mine, eager, within=1e-6)
-    assert digest(continued(mine, again)) == digest(mine)
+def gradients_of(recipe, flat: Tensor, parameters):
+    """A flat buffer of kernels as gradients of these parameters."""
+    places = {id(place.parameter): place for place in recipe.shape.layout.tensors}
+    return [places[id(parameter)].view(flat) for parameter in parameters]
 
 
-def assert_goes_on(make):
-    """Who was stopped in the middle and who never was."""
-    straight, half = advance(make(), 4), advance(make(), 2)
-    assert digest(straight) == digest(advance(continued(half, make()), 2))
-
-
-def assert_refuses(agent, field, value=math.nan):
-    """A number of the next rollout, or of the critic, that is none: reported, and no weight learns of it."""
-    collect = agent.engine.play.collect
-
-    def poisoned(agent, steps):
-        collect(agent, steps)
-        table = agent.memory.table
-        {"reward": table.reward, "obs": table.obs}.get(field, table.reward)[3, 2] = value if field != "parameter" else 1
-
-    agent.engine.play.collect = poisoned
-    if field == "parameter":
-        with torch.no_grad():
-            agent.policy.critic[1].bias.fill_(value)
-    before = weights(agent)
-    with pytest.raises(NumbersError, match="iteration 2"):
-        advance(agent, 1)
-    for mine, old in zip(weights(agent), before, strict=True):
-        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
+def furthest(mine, theirs):
+    """The largest difference between two lists of gradients, as a share of the largest gradient."""
+    largest = max(x.abs().max().item() for x in theirs)
+    return max((x - y).abs().max().item() for x, y in zip(mine, theirs, strict=True)) / largest
 
 
 def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: torch.dtype = torch.float64):
     """Autograd of the agent's own loss on the rows of a minibatch, everything in `dtype`.
 
-    `held` is what was found of all rows: LOG_PROB, VALUE, WEIGHT, TARGET, COUNTED.
+    `held` are columns of all rows: log_prob, value, weight, target, counted.
     """
     policy, config, row = copy.deepcopy(agent.policy).to(dtype), agent.config, agent.memory.table
 
@@ -132,7 +160,7 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
     obs = tree_map(rows, row.obs)
     policy.encoder.forward = lambda _: agent.policy.encoder(obs).to(dtype)
     action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
-    own = {name: found.to(dtype)[order] for name, found in held.items()}
+    own = {name: column.to(dtype)[order] for name, column in held.items()}
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
     weight, counted, live = own["weight"], own["counted"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns

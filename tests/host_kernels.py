@@ -1,7 +1,7 @@
 """CUDA sources on the CPU: the same text, compiled by g++ with tests/on_host.h; `Kernels` of utils/cuda_kernels.py.
 
-A launch checks what a GPU would not: that a kernel takes arguments of these types. What is compiled lies in the user's
-cache, named by a hash of what it was compiled from.
+A launch checks what a GPU would not: that a kernel takes arguments of these types. What is compiled is stored in a
+folder that is the user's alone, named by a hash of sources, compiler and its version, flags and processor.
 """
 
 import ctypes
@@ -10,7 +10,9 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor
 
 from stride.utils.cuda_kernels import Source
-from stride.utils.kernel_folder import PRIVATE, ROOT
+from stride.utils.kernel_folder import NAME, PRIVATE, ROOT
 
 HEADER = Path(__file__).with_name("on_host.h")
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-Wall"]
@@ -62,16 +64,30 @@ def compile_host(source: Source, device: torch.device) -> HostKernels:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed")
-    key = "\0".join([compiler, *FLAGS, *LINK, HEADER.read_text(), Path(__file__).read_text(), source.text])
-    library = ROOT / "host" / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    own = [HEADER.read_text(), Path(__file__).read_text(), source.text]
+    key = "\0".join([compiler, _version(compiler), *FLAGS, *LINK, platform.machine(), NAME, *own])
+    library = private(ROOT / "host") / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if not library.exists():
         _build(compiler, source, library)
     return HostKernels(ctypes.CDLL(str(library)), source.name)
 
 
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def private(folder: Path) -> Path:
+    """The folder, made where it is missing; code in it is run, so it must be this user's and closed to all others."""
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise RuntimeError(f"{folder} must be a folder of this user's alone (0700): delete it")
+    return folder
+
+
 def _build(compiler: str, source: Source, library: Path) -> None:
     """In two steps: kernels are found in the preprocessed text, since macros make some."""
-    library.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
     included = _run([compiler, *FLAGS, "-E", "-include", str(HEADER), "-x", "c++", "-"], source, source.text)
     barriers = "true" if BARRIER.search(source.text) else "false"
     entries = [f"ON_HOST({name}, {barriers})\n" for name in KERNEL.findall(included)]

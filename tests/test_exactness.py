@@ -1,4 +1,4 @@
-"""A resume says "exact" only where it is: what was edited, lost or is another now is refused or told."""
+"""A resume says "exact" only where it is: what was edited or lost, or is another now, is refused or named."""
 
 import shutil
 
@@ -33,39 +33,55 @@ def run(finished, tmp_path, monkeypatch):
     return RunDir(shutil.copytree(finished.path, tmp_path / finished.id, symlinks=True))
 
 
-def told(run, *words):
-    """What run.log says of a resume."""
+def resumed(run, *words):
+    """run.log after a resume."""
     assert train.command(["--resume", run.id, "-q", *words]) == 0
     return run.run_log.read_text()
 
 
+def rewrite(path, without=(), **changes):
+    """A JSON file with other facts, or without some."""
+    facts = {key: value for key, value in read_json(path).items() if key not in without}
+    write_json(path, facts | changes)
+
+
 def edit(run, **changes):
-    facts = read_json(run.config_json)
-    write_json(run.config_json, {**facts, "config": {**facts["config"], **changes}})
+    rewrite(run.config_json, config=read_json(run.config_json)["config"] | changes)
 
 
-def forge(run, **changes):
+def newest(run):
+    return run.checkpoints / checkpoint_set.target(run.checkpoints / "last.ckpt")
+
+
+def forge(run, without=(), **changes):
     """The newest checkpoint's sidecar, as another program, machine or engine would have written it."""
-    path = run.checkpoints / checkpoint_set.target(run.checkpoints / "last.ckpt")
-    write_json(path.with_suffix(".json"), {**read_json(path.with_suffix(".json")), **changes})
+    rewrite(newest(run).with_suffix(".json"), without, **changes)
 
 
-def weights(run, name="last"):
-    state = read_checkpoint(run.checkpoints / f"{checkpoint_set.target(run.checkpoints / f'{name}.ckpt')}.ckpt")
+def weights(run):
+    state = read_checkpoint(newest(run).with_suffix(".ckpt"))
     return fingerprint({name: state[name] for name in ("state_dict", "optimizer_states")})
 
 
+def assert_refused(run, capsys):
+    assert train.command(["--resume", run.id, *MORE]) == 2
+    line = capsys.readouterr().err
+    assert EDITED in line and line.count("\n") == 1
+    return line
+
+
 def test_nothing_changed_is_exact(run):
-    assert "(epoch=06), exact" in told(run, *MORE)
+    log = resumed(run, *MORE)
+    assert "(epoch=06), exact" in log and "metrics.csv" not in log and not list(run.path.glob("metrics.damaged*"))
 
 
-def test_another_engine_is_told_and_not_exact(run):
+def test_another_engine_is_named_and_not_exact(run):
     before = read_json(run.config_json)["engine"]
-    line = told(run, *MORE, "engine=eager")
+    line = resumed(run, *MORE, "engine=eager")
     assert f"not to the bit; engine {before} then, eager now" in line and f"engine {before} -> eager" in line
     facts = read_json(run.config_json)
     assert facts["engine"] == facts["config"]["engine"] == "eager"
-    assert "not to the bit" not in told(run, "--max-timesteps", "192").split("changed:")[-1]
+    assert "not to the bit" not in resumed(run, "--max-timesteps", "192").split("changed:")[-1]
 
 
 @pytest.mark.parametrize(
@@ -74,24 +90,24 @@ def test_another_engine_is_told_and_not_exact(run):
 def test_what_the_bits_rest_on_is_compared(run, key, then):
     forge(run, **{key: then})
     name, value = ("torch", "1.0") if key == "versions" else (key, then)
-    line = told(run, *MORE)
+    line = resumed(run, *MORE)
     assert "not to the bit" in line and f"{name} {value} then, " in line
 
 
 def test_a_run_of_a_gpu_goes_on_without_one(run):
     facts = read_json(run.config_json)
-    facts = {**facts, "engine": "eager", "config": {**facts["config"], "device": "cuda", "engine": "auto"}}
-    write_json(run.config_json, {**facts, "settings_sha256": settings_hash(facts)})
+    facts |= {"engine": "eager", "config": facts["config"] | {"device": "cuda", "engine": "auto"}}
+    write_json(run.config_json, facts | {"settings_sha256": settings_hash(facts)})
     forge(run, config=facts["config"], engine="eager", device="cuda", gpu="NVIDIA H200", driver="580.95", cuda="13.0")
-    line = told(run, *MORE, "device=cpu")
+    line = resumed(run, *MORE, "device=cpu")
     assert "not to the bit; engine eager then, " in line and "device cuda then, cpu now" in line
     assert "device cuda -> cpu" in line and "H200" not in line and "device changed" not in line
     assert read_json(run.config_json)["config"]["device"] == "cpu"
 
 
-def test_another_gpu_is_told(run):
+def test_another_gpu_is_named(run):
     now = {"engine": "eager", "device": "cuda", "versions": {}, "gpu": "NVIDIA H200", "driver": "580.95"}
-    forge(run, **{**now, "gpu": "NVIDIA L40"})
+    forge(run, **now | {"gpu": "NVIDIA L40"})
     again = find_resumption(run.id, "last", ("max_timesteps=160",))
     assert again.exactness("exact", now) == "not to the bit; gpu NVIDIA L40 then, NVIDIA H200 now"
 
@@ -99,46 +115,39 @@ def test_another_gpu_is_told(run):
 def test_an_edited_config_is_refused_by_its_keys(run, capsys):
     before = weights(run)
     edit(run, gamma=0.5)
-    assert train.command(["--resume", run.id, *MORE]) == 2
-    line = capsys.readouterr().err
-    assert EDITED in line and "gamma 0.98 -> 0.5" in line and "--accept-changes" in line and line.count("\n") == 1
+    line = assert_refused(run, capsys)
+    assert "gamma 0.98 -> 0.5" in line and "--accept-changes" in line
     assert weights(run) == before and read_json(run.config_json)["status"] == "finished"
-    line = told(run, *MORE, "--accept-changes")
-    assert "not to the bit; gamma changed" in line and "edited by hand in config.json: gamma 0.98 -> 0.5" in line
-    assert "exact" in told(run, "--max-timesteps", "224"), "what was accepted is the run's own from then on"
+    log = resumed(run, *MORE, "--accept-changes")
+    assert "not to the bit; gamma changed" in log and "edited by hand in config.json: gamma 0.98 -> 0.5" in log
+    assert "exact" in resumed(run, "--max-timesteps", "224"), "what was accepted is the run's own from then on"
 
 
-def test_a_removed_engine_is_an_edit(run, capsys):
-    facts = read_json(run.config_json)
-    write_json(run.config_json, {key: value for key, value in facts.items() if key != "engine"})
-    assert train.command(["--resume", run.id, *MORE]) == 2
-    assert EDITED in capsys.readouterr().err
-    for gone in (("settings_sha256",), ("settings_sha256", "engine")):
-        write_json(run.config_json, {key: value for key, value in facts.items() if key not in gone})
-        assert train.command(["--resume", run.id, *MORE]) == 2 and EDITED in capsys.readouterr().err
+@pytest.mark.parametrize("without", [("engine",), ("settings_sha256",), ("settings_sha256", "engine")])
+def test_a_removed_fact_is_an_edit(run, without, capsys):
+    rewrite(run.config_json, without)
+    assert_refused(run, capsys)
 
 
 def test_an_older_runs_config_is_compared_with_its_sidecar(run, capsys):
-    facts = read_json(run.config_json)
-    write_json(run.config_json, {key: value for key, value in facts.items() if key != "settings_sha256"})
-    path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.json"
-    older = {key: value for key, value in read_json(path).items() if key not in ("config", "engine", "device", "code")}
-    write_json(path, older)
+    rewrite(run.config_json, ("settings_sha256",))
+    forge(run, ("config", "engine", "device", "code"))
     edit(run, gamma=0.5)
-    assert train.command(["--resume", run.id, *MORE]) == 2 and EDITED in capsys.readouterr().err
+    assert_refused(run, capsys)
     edit(run, gamma=0.98)
-    assert "not to the bit; engine unknown then" in told(run, *MORE)
+    assert "not to the bit; engine unknown then" in resumed(run, *MORE)
+
+
+def dies(*_, **__):
+    raise CtrlC
 
 
 def test_a_resume_that_died_before_its_first_checkpoint_left_no_edit(run, monkeypatch):
-    def dies(*_, **__):
-        raise CtrlC
-
     with monkeypatch.context() as patch:
         patch.setattr(train, "fit", dies)
         assert train.command(["--resume", run.id, "-q", *MORE, "gamma=0.5"]) == 130
     assert read_json(run.config_json)["config"]["gamma"] == 0.5
-    assert "not to the bit; gamma changed" in told(run)
+    assert "not to the bit; gamma changed" in resumed(run)
 
 
 def test_keys_that_are_called_neutral_are(run, tmp_path):
@@ -152,8 +161,8 @@ def test_keys_that_are_called_neutral_are(run, tmp_path):
         "project_id": "other", "device": "cpu", "workers": 0,
     }  # fmt: skip
     assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
-    assert "exact" in told(run, *MORE)
-    line = told(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))
+    assert "exact" in resumed(run, *MORE)
+    line = resumed(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))
     assert "(epoch=06), exact" in line and "changed: " in line
     assert weights(run) == weights(other)
 
@@ -161,10 +170,10 @@ def test_keys_that_are_called_neutral_are(run, tmp_path):
 def test_a_budget_that_schedules_count_from_is_not_neutral(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     scheduled = tiny_run(policy_lr="lin_0.001")
-    assert "not to the bit; max_timesteps changed" in told(scheduled, *MORE)
+    assert "not to the bit; max_timesteps changed" in resumed(scheduled, *MORE)
 
 
-LOSSES = {
+LOSSES = {  # how rows are lost, the words of run.log, and how many files are put aside
     "gone": (lambda path: path.unlink(), "metrics.csv is missing: the rows up to 96 env steps are lost", 0),
     "emptied": (lambda path: path.write_bytes(b""), "it is empty; kept as metrics.damaged-1.csv", 1),
     "garbage": (lambda path: path.write_bytes(b"GARBAGE\nx\n"), "does not hold the names of metrics; kept as", 1),
@@ -174,26 +183,19 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_lost_rows_are_told_and_what_is_left_is_kept_aside(run, loss):
-    spoil, words, kept = LOSSES[loss]
+def test_lost_rows_are_named_and_what_is_left_is_put_aside(run, loss):
+    spoil, words, files = LOSSES[loss]
     spoil(run.metrics_csv)
-    left = run.metrics_csv.read_bytes() if kept else b""
-    assert words in told(run, *MORE)
+    left = run.metrics_csv.read_bytes() if files else b""
+    assert words in resumed(run, *MORE)
     aside = sorted(run.path.glob("metrics.damaged-*.csv"))
-    assert len(aside) == kept and all(path.read_bytes() == left for path in aside)
+    assert len(aside) == files and all(path.read_bytes() == left for path in aside)
     lines = run.metrics_csv.read_text().splitlines()
     assert "train/clock/env_steps" in lines[0].split(",") and "GARBAGE" not in lines
 
 
-def test_sound_rows_are_taken_over_without_a_word(run):
-    assert "metrics.csv" not in told(run, *MORE) and not list(run.path.glob("metrics.damaged*"))
-
-
 def test_the_report_is_there_before_the_run_is_called_finished(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-
-    def dies(*_):
-        raise CtrlC
 
     with monkeypatch.context() as patch, pytest.raises(CtrlC):
         patch.setattr(page, "write_report", dies)

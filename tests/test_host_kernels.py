@@ -1,9 +1,10 @@
 """The stand-in for a GPU finds what would be wrong on one: a missing barrier, wrong arguments, code that is refused."""
 
+import host_kernels
 import numpy as np
 import pytest
 import torch
-from host_kernels import HostKernels, compile_host
+from host_kernels import HostKernels, compile_host, private
 
 from stride.utils.cuda_kernels import read_source
 
@@ -34,17 +35,17 @@ extern "C" __global__ void stuck(float* out) {
   else __syncwarp();
 }
 """
-GIVEN = """
+REVERSE = """
 #include "utils/device_math.cuh"
 extern "C" __global__ void reverse(float* out) {
-  DYNAMIC_SHARED(kept);
-  kept[threadIdx.x] = threadIdx.x;
+  DYNAMIC_SHARED(cells);
+  cells[threadIdx.x] = threadIdx.x;
   __syncthreads();
-  out[threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
+  out[threadIdx.x] = cells[blockDim.x - 1 - threadIdx.x];
 }
 """
-BLOCKS, EACH, THREADS = 3, 1000, 256
-FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)
+BLOCKS, COUNT, THREADS = 3, 1000, 256
+ORDERS = (0, 1, 2, 3, 4)  # forwards, backwards, shuffled
 
 
 @pytest.fixture
@@ -59,38 +60,37 @@ def compiled(tmp_path):
 def sums(kernels: HostKernels, x: torch.Tensor, order: int) -> torch.Tensor:
     """The sum of each block, twice: as one thread wrote it, and as another then read it."""
     out, kernels.order = torch.zeros(2, BLOCKS), order
-    kernels.launch("block_sum", BLOCKS * THREADS, x, out, np.int32(EACH), block=THREADS)
+    kernels.launch("block_sum", BLOCKS * THREADS, x, out, np.int32(COUNT), block=THREADS)
     return out
 
 
 @pytest.fixture
 def x() -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(0).random((BLOCKS, EACH), dtype=np.float32))
+    return torch.from_numpy(np.random.default_rng(0).random((BLOCKS, COUNT), dtype=np.float32))
 
 
 def test_a_block_adds_up_the_same_in_every_order(compiled, x):
     kernels = compiled(SUM)
-    results = [sums(kernels, x, order) for order in (FORWARDS, BACKWARDS, *SHUFFLED)]
+    results = [sums(kernels, x, order) for order in ORDERS]
     torch.testing.assert_close(results[0][0], x.sum(1), rtol=1e-5, atol=0.0)
-    assert all(torch.equal(each, results[0][:1].expand(2, BLOCKS)) for each in results)
+    assert all(torch.equal(result, results[0][:1].expand(2, BLOCKS)) for result in results)
 
 
-def test_a_missing_barrier_is_found(compiled, x):
-    """The reader comes before the writers: in the order of blocks' warps, not in the opposite one."""
+def test_a_missing_barrier_shows_in_other_orders_than_backwards(compiled, x):
+    """The reader comes before the writers."""
     kernels = compiled(SUM.replace(BARRIER, ""))
-    right = torch.isclose(sums(kernels, x, BACKWARDS), x.sum(1), rtol=1e-5)
-    assert right.all(), "backwards it is hidden"
-    for order in (FORWARDS, *SHUFFLED):
-        assert sums(kernels, x, order).isnan().all()
+    for order in ORDERS:
+        result = sums(kernels, x, order)
+        assert torch.isclose(result, x.sum(1), rtol=1e-5).all() if order == 1 else result.isnan().all()
 
 
-def test_threads_that_wait_at_different_barriers_are_found(compiled):
+def test_threads_that_wait_at_different_barriers_are_an_error(compiled):
     with pytest.raises(RuntimeError, match="tried: stuck has threads that wait for each other at different barriers"):
         compiled(STUCK).launch("stuck", 32, torch.zeros(1), block=32)
 
 
 def test_shared_memory_is_as_large_as_the_launch_says(compiled):
-    kernels, out = compiled(GIVEN), torch.empty(64)
+    kernels, out = compiled(REVERSE), torch.empty(64)
     kernels.launch("reverse", 64, out, block=64, shared=4 * 64)
     assert out.tolist() == [*reversed(range(64))]
     with pytest.raises(RuntimeError, match="tried: reverse writes beyond the shared memory it was given"):
@@ -100,13 +100,42 @@ def test_shared_memory_is_as_large_as_the_launch_says(compiled):
 def test_arguments_of_other_types_are_refused(compiled, x):
     kernels, out = compiled(SUM), torch.zeros(2, BLOCKS)
     takes = r"tried: block_sum takes \*f4 \*f4 i4, got "
-    for wrong in ((x, out), (x, out, np.int64(EACH)), (x.double(), out, np.int32(EACH)), (x, np.int32(1), np.int32(1))):
+    for arguments in (
+        (x, out),
+        (x, out, np.int64(COUNT)),
+        (x.double(), out, np.int32(COUNT)),
+        (x, np.int32(1), np.int32(1)),
+    ):
         with pytest.raises(TypeError, match=takes):
-            kernels.launch("block_sum", BLOCKS * THREADS, *wrong, block=THREADS)
+            kernels.launch("block_sum", BLOCKS * THREADS, *arguments, block=THREADS)
     with pytest.raises(ValueError, match="contiguous"):
-        kernels.launch("block_sum", BLOCKS * THREADS, x.t(), out, np.int32(EACH), block=THREADS)
+        kernels.launch("block_sum", BLOCKS * THREADS, x.t(), out, np.int32(COUNT), block=THREADS)
 
 
 def test_a_compiler_names_the_file_and_the_line(compiled):
     with pytest.raises(RuntimeError, match=r"(?s)g\+\+ refuses tried:.*tried\.cu:3:.*Wrods"):
         compiled('\n#include "utils/device_math.cuh"\nWrods words;\n')
+
+
+def test_compiled_code_is_taken_from_a_folder_of_this_users_alone(tmp_path):
+    folder = private(tmp_path / "new" / "host")
+    assert folder.stat().st_mode & 0o777 == 0o700 and private(folder) == folder
+    folder.chmod(0o770)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for refused in (folder, tmp_path / "link"):
+        with pytest.raises(RuntimeError, match="must be a folder of this user's alone"):
+            private(refused)
+
+
+def test_another_compiler_processor_or_source_compiles_anew(compiled, monkeypatch, tmp_path):
+    libraries = []
+    monkeypatch.setattr(host_kernels, "ROOT", tmp_path)
+    monkeypatch.setattr(host_kernels, "_build", lambda compiler, source, library: libraries.append(library))
+    for text in (REVERSE, REVERSE, SUM):
+        with pytest.raises(OSError, match="cannot open"):
+            compiled(text)
+    for name, value in {"NAME": "other", "_version": lambda compiler: "g++ 99", "FLAGS": ["-O1"]}.items():
+        monkeypatch.setattr(host_kernels, name, value)
+        with pytest.raises(OSError, match="cannot open"):
+            compiled(REVERSE)
+    assert len(libraries) == 6 and len({*libraries}) == 5

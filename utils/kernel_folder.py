@@ -35,6 +35,7 @@ ALONE = (  # files whose folder holds other things too: kernels, and the constan
     "agents/experience/cuts.py",
     "agents/experience/finite_guard.py",
     "agents/experience/priorities.py",
+    "agents/laprop.py",
     "agents/networks/heads.py",
     "agents/networks/normed.py",
     "agents/networks/squashed.py",

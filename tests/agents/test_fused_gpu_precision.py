@@ -3,22 +3,17 @@
 The host rounds operands as a GPU does, multiplies exactly and adds up in float32, in an order of its own.
 """
 
-from dataclasses import replace
-
 import pytest
 import torch
-from driven import advance, agent_for, continued
-from fused_cases import autograd_gradient, digest
-from fused_gpu_cases import fused, held, judged, stats_of
+from driven import advance
+from fused_cases import LOWERED, autograd_gradient, furthest, gradients_of
+from fused_gpu_cases import held, judged, stats_of
 from host_kernels import compile_host
+from same_as_eager import learning_lowered, weights
 
-from stride.agents.engines.choice import choose_on_gpu
-from stride.agents.engines.fused_gpu import engine
 from stride.envs_fast.vec_env import CPU
 from stride.utils.cuda_kernels import read_source, with_sizes
-from stride.utils.user_error import UserError
 
-TINY = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2", "hidden_dims=[16,32]", "policy_lr=1e-2")
 WITHIN = {32: (0.0, 1e-6), "tf32": (1e-5, 1e-3), "bf16": (1e-4, 1e-2)}  # of the largest number of a gradient
 M, N, K = 32, 24, 48
 PRODUCT = """
@@ -30,13 +25,6 @@ extern "C" __global__ void product(const float* a, const float* b, float* c) {
   __syncthreads();
 }
 """
-
-
-def lowered(precision):
-    """Its play is eager's, in float32: the config's precision is that of the kernels alone."""
-    agent = fused("CartPole-v1:ppo", *TINY)
-    agent.config = replace(agent.config, precision=precision)
-    return agent
 
 
 def rounded(x, bits):
@@ -57,46 +45,29 @@ def test_a_product_is_that_of_rounded_operands(tmp_path, precision, bits):
     kernels.launch("product", 64, a, b, c, block=64)
     assert c[3].isnan().all() and c.isnan().sum() == N
     assert (c - expected)[~c.isnan()].abs().max() < 1e-5
-    assert (expected - a.double() @ b.double().T).nan_to_num().abs().max() > 1e-3, "and of no others"
+    assert (expected - a.double() @ b.double().T).nan_to_num().abs().max() > 1e-3
 
 
 @pytest.mark.slow  # three nets for g++
 def test_the_gradient_is_as_far_from_float64_as_the_format_is_and_no_nearer():
-    found = {}
+    apart = {}
     for precision in WITHIN:
-        agent = lowered(precision)
+        agent = learning_lowered(precision, "CartPole-v1:ppo", *LOWERED)
         updates = judged(agent)
-        batch = updates.order[0, : agent.config.minibatch_size].long()
-        expected = autograd_gradient(agent, batch, held(updates))
+        exact = autograd_gradient(agent, updates.order[0, : agent.config.minibatch_size].long(), held(updates))
         updates.update(0)
-        places = {id(place.parameter): place for place in updates.recipe.shape.layout.tensors}
-        largest = max(each.abs().max().item() for each in expected)
-        found[precision] = max(
-            (places[id(parameter)].view(updates.gradient) - theirs).abs().max().item() / largest
-            for parameter, theirs in zip(agent.policy.parameters(), expected, strict=True)
-        )
+        apart[precision] = furthest(gradients_of(updates.recipe, updates.gradient, agent.policy.parameters()), exact)
         assert stats_of(updates).kl == 0.0 and stats_of(updates).clipped == 0.0, "the first ratio is 1"
     for precision, (least, most) in WITHIN.items():
-        assert least <= found[precision] <= most, found
+        assert least <= apart[precision] <= most, apart
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_training_repeats_goes_on_and_follows_float32(precision):
-    straight, half = advance(lowered(precision), 3), advance(lowered(precision), 2)
-    assert digest(straight) == digest(advance(continued(half, lowered(precision)), 1))
-    exact = advance(lowered(32), 1)
-    advance(other := lowered(precision), 1)
-    apart = max(
-        (x - y).abs().max().item() for x, y in zip(other.policy.parameters(), exact.policy.parameters(), strict=True)
-    )
-    assert 0 < apart < 0.02
+def test_a_training_follows_float32(precision):
+    exact, other = (advance(learning_lowered(x, "CartPole-v1:ppo", *LOWERED), 1) for x in (32, precision))
+    assert 0 < max(map(distance, weights(other), weights(exact))) < 0.02
 
 
-def test_it_is_taken_where_it_is_asked_for_and_refused_where_there_are_no_such_tensor_cores(monkeypatch):
-    agent = agent_for("CartPole-v1:ppo", *TINY, "engine=eager")
-    for name in ("auto", "fused_gpu"):
-        assert choose_on_gpu(replace(agent.config, engine=name, precision="tf32"), agent).name == "fused_gpu"
-    monkeypatch.setattr(engine, "capability", lambda device: (7, 5))
-    with pytest.raises(UserError, match="precision: tf32 needs a GPU from sm_80 on, this one is sm_75; engine: auto"):
-        choose_on_gpu(replace(agent.config, engine="fused_gpu", precision="tf32"), agent)
+def distance(mine, theirs):
+    return (mine - theirs).abs().max().item()

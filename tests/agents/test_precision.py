@@ -4,13 +4,15 @@ from copy import deepcopy
 
 import pytest
 import torch
+from driven import advance, agent_for
+from same_as_eager import everything, weights
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from stride.agents.experience.nouns import leaves
 from stride.agents.networks.precision import compute_in, networks
 from stride.agents.networks.squashed import SquashedPolicy
-from tests.driven import advance, agent_for, continued
 
 PRODUCTS = {"mm", "addmm", "bmm", "convolution", "mkldnn_convolution", "linear", "mkldnn_linear", "_linear_pointwise"}
 FLOATS = {torch.float32, torch.float64, torch.bfloat16}
@@ -40,7 +42,7 @@ class Products(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         if operation._schema.name.partition("::")[2] in PRODUCTS:
-            self.types |= {each.dtype for each in args if isinstance(each, torch.Tensor)}
+            self.types |= {x.dtype for x in args if isinstance(x, torch.Tensor)}
         return operation(*args, **(kwargs or {}))
 
 
@@ -51,48 +53,46 @@ def forward(agent):
     with torch.no_grad():
         act = agent.policy.act(obs, collector.carry, collector.is_first, noise, False)
         explained = agent.policy.explain(obs, collector.carry, collector.is_first)
-        found = [act.action, *leaves(act.carry), *explained.distribution.values(), explained.entropy]
-        found += [] if explained.value is None else [explained.value]
+        outputs = [act.action, *leaves(act.carry), *explained.distribution.values(), explained.entropy]
+        outputs += [] if explained.value is None else [explained.value]
         if isinstance(agent.policy, SquashedPolicy):
-            found += [agent.critics(obs, act.action), *agent.policy.draw(obs, noise)]
-    return [each for each in found if each.is_floating_point()]
+            outputs += [agent.critics(obs, act.action), *agent.policy.draw(obs, noise)]
+    return [x for x in outputs if x.is_floating_point()]
+
+
+def recorded(agent):
+    """The losses that the agent will descend by, as they come."""
+    descend, losses = agent.descend, []
+
+    def noting(optimizer, loss, *rest):
+        losses.append(loss.detach())
+        return descend(optimizer, loss, *rest)
+
+    agent.descend = noting
+    return losses
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_networks_compute_in_bfloat16_and_nothing_else_does(name):
     agents = [agent_for(*KINDS[name], "engine=eager", f"precision={precision}") for precision in ("bf16", "32")]
-    losses = {}
-    for agent in agents:
-        descend, seen = agent.descend, losses.setdefault(agent, [])
-        agent.descend = lambda optimizer, loss, *rest, descend=descend, seen=seen: (
-            seen.append(loss.detach()) or descend(optimizer, loss, *rest)
-        )
     types, answers = [], []
     for agent in agents:
         with Products() as products:
             answers.append(forward(agent))
         types.append(products.types)
     assert types == [{torch.bfloat16}, {torch.float32}]
-    assert {each.dtype for each in answers[0]} == {torch.float32}
+    assert {x.dtype for x in answers[0]} == {torch.float32}
     assert all(torch.allclose(x, y, atol=0.05) for x, y in zip(*answers, strict=True))
     assert not all(map(torch.equal, *answers))
 
     for agent in agents:
+        losses = recorded(agent)
         advance(agent, 3)
-        assert losses[agent] and {loss.dtype for loss in losses[agent]} == {torch.float32}
-        moments = [x for state in agent.optimizer.state.values() for x in state.values()]
-        saved = {"state_dict": agent.state_dict(), "optimizer_states": [agent.optimizer.state_dict()]}
-        agent.on_save_checkpoint(saved)
-        assert moments and {x.dtype for x in tensors((moments, saved))} & FLOATS <= {torch.float32, torch.float64}
-    low, full = (torch.cat([p.detach().flatten() for p in agent.policy.parameters()]) for agent in agents)
+        assert losses and {loss.dtype for loss in losses} == {torch.float32}
+        tensors = [x for x in tree_leaves(everything(agent)) if isinstance(x, torch.Tensor)]
+        assert {x.dtype for x in tensors} & FLOATS <= {torch.float32, torch.float64}
+    low, full = (torch.cat([x.flatten() for x in weights(agent)]) for agent in agents)
     assert torch.isfinite(low).all() and not torch.equal(low, full)
-
-
-def tensors(tree):
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
-    return [leaf for branch in branches for leaf in tensors(branch)]
 
 
 @pytest.mark.parametrize("precision", ["32", "tf32"])
@@ -100,21 +100,6 @@ def test_other_precisions_change_nothing_in_an_agent(precision):
     agent = agent_for("CartPole-v1:ppo", *SMALL, "engine=eager")
     compute_in(precision if precision == "tf32" else 32, agent)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in agent.modules())
-
-
-@pytest.mark.parametrize("name", ["mlp", "lstm", "dqn", "sac"])
-def test_what_goes_on_is_what_went_on(name):
-    words = [*KINDS[name], "precision=bf16"]
-    straight = advance(agent_for(*words), 2)
-    again = continued(straight, agent_for(*words))
-    for agent in (straight, again):
-        advance(agent, 2)
-    assert all(torch.equal(x, y) for x, y in zip(straight.parameters(), again.parameters(), strict=True))
-
-
-def test_auto_takes_eager_and_says_why():
-    agent = agent_for("CartPole-v1:ppo", *SMALL, "precision=bf16")
-    assert (agent.engine.name, agent.engine.reason) == ("eager", "it does not know precision: bf16")
 
 
 def test_every_product_lies_in_one_network():
@@ -127,32 +112,31 @@ def test_every_product_lies_in_one_network():
         assert sorted(map(id, wanted)) == sorted(id(part) for part in inside if isinstance(part, layers))
 
 
-def network(*layers):
-    found = nn.Sequential(*layers)
-    compute_in("bf16", found)
-    return found
+@pytest.fixture
+def layers():
+    network = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    compute_in("bf16", network)
+    return network
 
 
-def test_weights_are_converted_each_time():
+def test_weights_are_converted_each_time(layers):
     """Also inside somebody's autocast, whose cache would hand out what they were before; so would a CUDA graph's."""
-    layers, x = network(nn.Linear(3, 3), nn.Tanh()), torch.ones(2, 3)
+    x = torch.ones(2, 3)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         before = layers(x)
         layers[0].weight += 1
         assert not torch.equal(before, layers(x))
 
 
-def test_a_network_that_raises_ends_its_region():
-    layers = network(nn.Linear(3, 3), nn.Tanh())
+def test_a_network_that_raises_ends_its_region(layers):
     with pytest.raises(RuntimeError):
         layers(torch.ones(2, 4))
     assert not torch.is_autocast_enabled("cpu")
     assert layers(torch.ones(2, 3)).dtype == torch.float32
 
 
-def test_a_copy_computes_alike():
-    layers, x = network(nn.Linear(3, 3), nn.Tanh()), torch.rand(2, 3)
-    copy = deepcopy(layers)
+def test_a_copy_computes_alike(layers):
+    copy, x = deepcopy(layers), torch.rand(2, 3)
     with Products() as products:
         assert torch.equal(copy(x), layers(x))
     assert products.types == {torch.bfloat16}

@@ -6,26 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from driven import agent_for
 
-from stride.agents.engines.choice import may_be_fused
-from stride.agents.engines.fused_cpu import engine
 from stride.agents.engines.fused_cpu import warm as warming
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.trained.loading import load_run
-from stride.config.loader import load_config
 from stride.envs_fast import registry
 from stride.utils.places import program
 from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "eval_episodes=4"]
-# what Numba is told of a processor of 2013 and of one of 2003
+# processors of 2013 and of 2003, as Numba calls them
 AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
 PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2")}
 
@@ -43,9 +39,20 @@ def ended(process):
     return said
 
 
-def weights(runs):
+def free(lock):
+    with open(lock) as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def loaded(runs):
     (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
-    state = load_run(str(run), "last").agent.policy.state_dict()
+    return load_run(str(run), "last")
+
+
+def weights(runs):
+    state = loaded(runs).agent.policy.state_dict()
     return hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()
 
 
@@ -88,13 +95,12 @@ def test_what_trains_compiles_nothing_itself(cold):
 def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
     process = begin(tmp_path / "cache", tmp_path / "runs")
     assert any("compiling kernels" in line for line in process.stdout)  # below the first lines of the header
-    time.sleep(1.0)
+    (lock,) = (tmp_path / "cache").glob("*/compiling.lock")
+    assert not free(lock)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=300)[0] == "stopped by Ctrl-C before there was anything to save\n"
     assert process.returncode == 130 and not [*(tmp_path / "cache").glob("*/*.ready")]
-    (lock,) = (tmp_path / "cache").glob("*/compiling.lock")
-    with open(lock) as file:  # a child that lived on would hold it
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert free(lock), "a child that lived on would hold it"
 
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
@@ -103,26 +109,19 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
         warm(registry.make("CartPole-v1", 1, seed=0), "ppo", "tanh", quiet=True)
 
 
-def test_a_processor_nobody_has_tried_takes_eager(monkeypatch):
-    monkeypatch.setattr(engine, "FEATURES", frozenset({"neon", "fp-armv8"}))
-    agent = agent_for("CartPole-v1:ppo")
-    assert agent.engine.name == "eager" and "AVX2" in agent.engine.reason
-    assert not may_be_fused(load_config("CartPole-v1", "ppo"))  # so none of its kernels are compiled for nothing
-    with pytest.raises(UserError, match="fused_cpu cannot run this config: its kernels need a processor with AVX2"):
-        agent_for("CartPole-v1:ppo", "engine=fused_cpu")
-
-
 @pytest.mark.slow
 def test_the_kernels_are_right_with_avx2_alone(tmp_path):
     """The block of another shape: gradients, updates, rollouts and threads, as on the processor we run on."""
     name, features = PROCESSORS["avx2"]
-    told = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
-    core = "double_precision and (CartPole or Pendulum) or fifty or played or two_threads or may_change"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/agents/test_fused_cpu.py", "-k", core]
-    env = {**os.environ, **told, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
     shape = "from stride.agents.engines.fused_cpu.kernels import lanes; print(lanes.ROWS, lanes.COLUMNS)"
-    found = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["6", "1"]
+    shown = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["6", "1"]
+    files = [f"tests/agents/test_{name}.py" for name in ("gradients", "same_as_eager", "threads")]
+    core = (
+        "fused_cpu_on_policy and (CartPole or Pendulum) or fused_cpu and long or gym or was_learnt and fused and wide"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *files, "-m", "not slow", "-k", core]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
@@ -132,6 +131,5 @@ def test_a_plain_processor_trains_with_eager(tmp_path):
     name, features = PROCESSORS["plain"]
     runs = tmp_path / "runs"
     ended(begin(tmp_path / "cache", runs, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features))
-    (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
-    loaded = load_run(str(run), "last")
-    assert loaded.facts["engine"] == "eager" and "AVX2" in loaded.facts["engine_reason"]
+    facts = loaded(runs).facts
+    assert facts["engine"] == "eager" and "AVX2" in facts["engine_reason"]

@@ -1,4 +1,4 @@
-"""Threads that share work in machine code: every part is done once, awake or asleep, and a failure is told."""
+"""Threads that share work in machine code: every part is done once, awake or asleep; a failure is an error."""
 
 import random
 import time
@@ -37,7 +37,7 @@ def test_every_thread_does_its_part_once_whether_it_watches_or_sleeps():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_part_that_fails_is_told_and_not_waited_for():
+def test_a_part_that_fails_is_an_error_and_not_waited_for():
     workers = Workers(2)
     with pytest.raises(RuntimeError, match="a thread of the fused engine failed"):
         workers.run(address_of(fail), 0, 2)

@@ -1,0 +1,120 @@
+"""Whatever an engine makes of a config is what eager makes of it: weights, moments, rows, metrics, episodes.
+
+And a training that goes on from a checkpoint is to the bit one that was never stopped.
+"""
+
+import pytest
+from fused_cases import (
+    FIFTY,
+    GPU,
+    GRAPHED,
+    LOWERED,
+    OFF_POLICY,
+    ON_POLICY,
+    REPLAY,
+    SMALL,
+    TINY,
+    named,
+    off_policy_words,
+    on_policy_words,
+)
+from same_as_eager import Case, assert_learns_as_eager, assert_resumes
+
+CARTPOLE, FROZEN = "CartPole-v1:ppo", "FrozenLake-v1:ppo"
+ONCE, THRICE = ((0, 1),), ((1, 1),) * 3
+LAG = (*TINY, "policy_lr=0.01", "lag=1")
+SCHEDULED = (*GPU, "lag=1", "policy_lr=1e-3")
+BESIDE = (*GPU, "lag=1", "hidden_dims=[16,16]", "policy_lr=0.01")
+STATIC = (*GPU, "normalize_obs=static", "hidden_dims=[16]")
+PLACES = (*GPU, "hidden_dims=[16]")
+HALF = ("n_envs=2", "n_steps=8", "batch_size=1.0", "n_epochs=1", "hidden_dims=[16,16]", "precision=bf16")
+HALF_REPLAY = (*REPLAY, "precision=bf16")
+QUANTILES = (*HALF_REPLAY, "dueling=true", "quantiles=5", "double_q=true")
+MODEL = ("n_envs=4", "deter=16", "width=16", "batch_length=5", "learning_starts=40", "train_ratio=4", "lr_warmup=1")
+MODEL += ("buffer_size=400", "train_freq=16", "horizon=3")
+BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
+
+CASES = {
+    **{
+        f"{engine[:9]} {named(case)}": Case(case["config"], engine, on_policy_words(case))
+        for engine in ("fused_cpu", "fused_gpu learns")
+        for case in ON_POLICY
+    },
+    **{
+        f"fused_cpu {named(case)}": Case(case["config"], "fused_cpu", off_policy_words(case), 1e-5, ((2, 1),) * 3)
+        for case in OFF_POLICY  # three rounds: past the end of the ring
+    },
+    **{
+        f"graphed {name}": Case(config, "graphed", tuple(words), 0.0, ((0, 2), (0, 3)))
+        for name, (config, *words) in GRAPHED.items()
+    },
+    **{
+        f"graphed {name} on a GPU's worlds": Case(
+            GRAPHED[name][0], "graphed on a GPU's worlds", GRAPHED[name][1:], 0.0, ((0, 2), (0, 3))
+        )
+        for name in ("schedules", "numbers")
+    },
+    **{
+        f"fused_cpu, gym's worlds, {config}": Case(config, "fused_cpu", (*words, "env_backend=gym"), 2e-5, ((0, 5),))
+        for config, words in BY_ALGORITHM.items()
+    },
+    # fifty updates
+    "fused_cpu, long": Case(CARTPOLE, "fused_cpu", FIFTY, rounds=ONCE),
+    "fused_gpu, long": Case(CARTPOLE, "fused_gpu learns", FIFTY, rounds=ONCE),
+    "fused_gpu, lag, long": Case(CARTPOLE, "fused_gpu learns", (*FIFTY, "n_epochs=1", "lag=1"), rounds=((0, 13),)),
+    # `engine: fused_gpu`
+    "fused_gpu, lag": Case(CARTPOLE, "fused_gpu learns", LAG, rounds=THRICE, resumes=(2, 2)),
+    "fused_gpu, lag, rolling": Case("Pendulum-v1:ppo", "fused_gpu", (*SCHEDULED, "normalize_obs=rolling")),
+    "fused_gpu, lag, one trunk": Case("Acrobot-v1:ppo", "fused_gpu", (*SCHEDULED, "share_trunk=true")),
+    "fused_gpu, all of it": Case(FROZEN, "fused_gpu", PLACES, 1e-5, ((1, 1), (1, 2))),
+    # its graphs, and a rollout beside the updates, change no bit of it
+    "graph, numbers": Case(
+        "MountainCarContinuous-v0:ppo", "fused_gpu in a graph", STATIC, 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)
+    ),
+    "graph, places": Case(FROZEN, "fused_gpu in a graph", PLACES, 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)),
+    "graph, lag": Case(FROZEN, "fused_gpu in a graph", (*PLACES, "lag=1"), 0.0, ((0, 4),), "fused_gpu"),
+    "beside": Case(CARTPOLE, "fused_gpu beside", BESIDE, 0.0, ((0, 2), (0, 2)), "fused_gpu", (2, 2)),
+    "beside, late": Case(CARTPOLE, "fused_gpu beside, late", BESIDE, 0.0, ((0, 2), (0, 2)), "fused_gpu", (2, 2)),
+    # world models: sums over sequences in another order
+    "dreamer": Case("CartPole-v1:dreamer", "fused_cpu", (*MODEL, "imagined_starts=8"), 1e-4, ((0, 3),)),
+    "planet": Case("CartPole-v1:planet", "fused_cpu", (*MODEL, "elites=4"), 1e-4, ((0, 3),)),
+}
+RESUMED = {
+    **{f"fused_cpu, {config}": Case(config, "fused_cpu", words, resumes=(4, 4))
+       for config, words in BY_ALGORITHM.items()},
+    "fused_cpu, numbers": Case("Pendulum-v1:ppo", "fused_cpu", SMALL, resumes=(2, 2)),
+    "graphed, schedules": Case(GRAPHED["schedules"][0], "graphed", GRAPHED["schedules"][1:], resumes=(4, 3)),
+    "graphed, lstm": Case(GRAPHED["lstm"][0], "graphed", GRAPHED["lstm"][1:], resumes=(4, 3)),
+    "lag": Case(CARTPOLE, "eager", (*LAG, "normalize_obs=true", "normalize_reward=true"), resumes=(3, 2)),
+    "bf16, ppo": Case(CARTPOLE, "eager", HALF, resumes=(2, 2)),
+    "bf16, lstm": Case(CARTPOLE, "eager", (*HALF, "policy=lstm"), resumes=(2, 2)),
+    "bf16, dqn": Case("CartPole-v1:dqn", "eager", QUANTILES, resumes=(2, 2)),
+    "bf16, sac": Case("Pendulum-v1:sac", "eager", HALF_REPLAY, resumes=(2, 2)),
+    "fused_gpu": Case(CARTPOLE, "fused_gpu learns", TINY, resumes=(2, 2)),
+    "fused_gpu, tf32": Case(CARTPOLE, "fused_gpu learns in tf32", LOWERED, resumes=(2, 1)),
+    "fused_gpu, bf16": Case(CARTPOLE, "fused_gpu learns in bf16", LOWERED, resumes=(2, 1)),
+    **{name: case for name, case in CASES.items() if case.resumes},
+}  # fmt: skip
+QUICK = ("fused_gpu", "fused_gpu, lag")  # of those whose kernels take g++ some seconds
+QUICK += tuple(name for name in CASES if name.startswith("fused_gpu Pendulum-v1:ppo"))[:1]
+LONG = [f"graphed {name}" for name in ("adam", "gru", "images", "lag, lstm", "unguarded", "whole episodes")]
+
+
+def names(cases):
+    for name in cases:
+        by_gpu = name.startswith(("fused_gpu", "graph,", "beside")) and name not in QUICK
+        yield pytest.param(name, marks=[pytest.mark.slow] * (by_gpu or name in LONG))
+
+
+@pytest.mark.parametrize("name", names(CASES))
+def test_training_is_that_of_eager(name):
+    case = CASES[name]
+    agent = assert_learns_as_eager(case)
+    if case.engine.startswith("graphed"):
+        replays = [socket._repeated._graph.replays for socket in (agent.engine.play, agent.engine.learn)]
+        assert replays == [3, 3], "a rehearsal and a capture come before"
+
+
+@pytest.mark.parametrize("name", names(RESUMED))
+def test_a_resumed_training_is_one_that_was_never_stopped(name):
+    assert_resumes(RESUMED[name])
