@@ -1,7 +1,5 @@
 """Tables of addresses: what they declare of a world model's kernels is true, and a missing array is refused by name."""
 
-from types import FunctionType
-
 import pytest
 import torch
 
@@ -16,24 +14,22 @@ TABLES = {
 }
 
 
-def names_used(kernel):
+def names_used(function, visited):
     """All attributes that a kernel or a function below it asks for."""
-    names, waiting, visited = set(), [kernel.py_func], set()
-    while waiting:
-        function = waiting.pop()
-        visited.add(function)
-        names |= {*function.__code__.co_names}
-        called = [getattr(function.__globals__.get(name), "py_func", None) for name in function.__code__.co_names]
-        waiting += [inner for inner in called if isinstance(inner, FunctionType) and inner not in visited]
+    visited.add(function)
+    names = {*function.__code__.co_names}
+    for name in function.__code__.co_names:
+        inner = getattr(function.__globals__.get(name), "py_func", None)
+        if inner and inner not in visited:
+            names |= names_used(inner, visited)
     return names
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
 def test_a_kernel_uses_every_array_that_is_declared_for_it(table):
-    kernels = {user for entry in table.entries.values() for user in entry.users if user != HOST}
-    for name in kernels:
+    for name in {user for entry in table.entries.values() for user in entry.users if user != HOST}:
         declared = {entry for entry, of in table.entries.items() if name in of.users}
-        assert declared <= names_used(getattr(TABLES[table], name)), name
+        assert declared <= names_used(getattr(TABLES[table], name).py_func, set()), name
 
 
 def test_arrays_that_kernels_write_are_made_and_others_must_be_given():

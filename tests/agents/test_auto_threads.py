@@ -85,8 +85,12 @@ def test_a_word_that_is_no_number_is_refused():
 def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     shares = []
+
+    def pool(commands, workers, env, **rest):
+        shares.append(env[CORES_VARIABLE])
+        return []
+
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
         plan = seed_group.GroupPlan((seed_group.SeedPart(("x:y",), tuple(range(seeds))),))
-        pool = lambda commands, workers, env, **rest: shares.append(env[CORES_VARIABLE]) or []  # noqa: E731
         group_training.train_all(["python", "train.py"], plan, workers, [], pool=pool)
     assert shares == ["4", "2", "1", "4"]

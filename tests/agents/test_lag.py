@@ -34,8 +34,10 @@ def same(mine, theirs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rollout_is_played_by_the_actor_of_one_iteration_before(kind):
-    agent, before, acted = lagging(kind), [], []
+def test_a_rollout_is_played_by_the_actor_of_one_iteration_before_and_judged_as_it_chose(kind, monkeypatch):
+    """By its own weights, statistics and memory: its log-probabilities are those of the moment it acted."""
+    agent, before, acted, chosen, judged = lagging(kind), [], [], [], []
+    head, sample, judge = agent.lagging.policy.head, agent.lagging.policy.head.sample, Lagging.log_prob
     play = agent.engine.play.collect
 
     def collect(learner, steps):
@@ -43,30 +45,19 @@ def test_a_rollout_is_played_by_the_actor_of_one_iteration_before(kind):
         acted.append(numbers(agent.collector.policy))
         play(learner, steps)
 
-    agent.engine.play.collect = collect
+    def noted(parameters, u):
+        chosen.append((tree_map(torch.clone, parameters), sample(parameters, u)))
+        return chosen[-1][1]
+
+    agent.engine.play.collect, head.sample = collect, noted
+    monkeypatch.setattr(Lagging, "log_prob", lambda *given: judged.append(judge(*given)) or judged[-1])
     advance(agent, 4)
-    assert same(acted[0], before[0])
+    assert same(acted[0], before[0]) and len(chosen) == 64 and len(judged) == 4
     for k in range(1, 4):
         assert same(acted[k], before[k - 1]) and not same(acted[k], before[k])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_it_chose_is_judged_as_it_chose_it(kind, monkeypatch):
-    """By its own weights, statistics and memory: its log-probabilities are those of the moment it acted."""
-    agent, seen, judged = lagging(kind), [], []
-    head, sample, judge = agent.lagging.policy.head, agent.lagging.policy.head.sample, Lagging.log_prob
-
-    def remembered(parameters, u):
-        seen.append((tree_map(torch.clone, parameters), sample(parameters, u)))
-        return seen[-1][1]
-
-    monkeypatch.setattr(Lagging, "log_prob", lambda *given: judged.append(judge(*given)) or judged[-1])
-    head.sample = remembered
-    advance(agent, 4)
-    assert len(seen) == 64 and len(judged) == 4
     for k in range(4):
-        chosen = torch.stack([head.log_prob(p, action) for p, action in seen[16 * k : 16 * (k + 1)]])
-        torch.testing.assert_close(judged[k], chosen, rtol=0, atol=1e-5)
+        exact = torch.stack([head.log_prob(p, action) for p, action in chosen[16 * k : 16 * (k + 1)]])
+        torch.testing.assert_close(judged[k], exact, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "by kernels of a GPU"])
