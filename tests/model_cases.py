@@ -14,9 +14,10 @@ def drawn(*shape, seed=0):
 @torch.no_grad()
 def randomise(parameters, seed=0):
     """Weights as large as keeps what passes through them as it is; scales and offsets about 1."""
-    for number, parameter in enumerate(parameters, seed):
+    g = generator(seed)
+    for parameter in parameters:
         inputs = parameter[0].numel() if parameter.dim() > 1 else 4
-        parameter.copy_(drawn(*parameter.shape, seed=number) * inputs**-0.5 + (parameter.dim() == 1))
+        parameter.copy_(torch.randn(parameter.shape, generator=g) * inputs**-0.5 + (parameter.dim() == 1))
 
 
 def assert_near(mine, exact, within):

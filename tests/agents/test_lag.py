@@ -3,6 +3,7 @@
 import pytest
 import torch
 from driven import advance, agent_for, continued
+from fused_cases import TINY
 from same_as_eager import learning_on_gpu
 from worlds import weights
 
@@ -65,7 +66,7 @@ def test_the_first_iteration_is_that_of_no_lag_to_the_bit_and_the_third_is_anoth
     if kind in KINDS:
         lags, prompt = lagging(kind), lagging(kind, 0, "eager")
     else:
-        lags, prompt = (learning_on_gpu(*KINDS["plain"], *ROLLOUT, f"lag={lag}") for lag in (1, 0))
+        lags, prompt = (learning_on_gpu("CartPole-v1:ppo", *TINY, "policy_lr=0.01", f"lag={lag}") for lag in (1, 0))
     advance(lags, 1), advance(prompt, 1)
     assert torch.equal(weights(lags.policy), weights(prompt.policy))
     assert lags.metrics.flush()["train/lag/ratio/max"] == 1.0
