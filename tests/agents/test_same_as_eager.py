@@ -106,7 +106,7 @@ def names(cases):
         yield pytest.param(name, marks=[pytest.mark.slow] * (by_gpu or name in LONG))
 
 
-@pytest.mark.parametrize("name", names(CASES))
+@pytest.mark.parametrize("name", [*names(CASES)])
 def test_training_is_that_of_eager(name):
     case = CASES[name]
     agent = assert_learns_as_eager(case)
@@ -115,6 +115,6 @@ def test_training_is_that_of_eager(name):
         assert replays == [3, 3], "a rehearsal and a capture come before"
 
 
-@pytest.mark.parametrize("name", names(RESUMED))
+@pytest.mark.parametrize("name", [*names(RESUMED)])
 def test_a_resumed_training_is_one_that_was_never_stopped(name):
     assert_resumes(RESUMED[name])

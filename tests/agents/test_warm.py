@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from commands import run_command
 
 from stride.agents.engines.fused_cpu import warm as warming
 from stride.agents.engines.fused_cpu.warm import warm
@@ -24,6 +26,21 @@ SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "ev
 # processors of 2013 and of 2003, as Numba calls them
 AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
 PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2")}
+LEFT_OUT = shutil.ignore_patterns(".*", "runs", "docs", "tests", "build", "__pycache__")
+COUNTED = """
+import os, sys
+from numba.core import event
+from stride.commands import train
+here = os.getpid()
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, what): compiled.append(str(what.data["dispatcher"])) if os.getpid() == here else None
+    def on_end(self, what): pass
+event.register("numba:compile", Listener())
+code = train.main(sys.argv[1:])
+print("COMPILED:", *compiled)
+sys.exit(code)
+"""
 
 
 def begin(cache, runs, *words, **environment):
@@ -133,3 +150,19 @@ def test_a_plain_processor_trains_with_eager(tmp_path):
     ended(begin(tmp_path / "cache", runs, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features))
     facts = loaded(runs).facts
     assert facts["engine"] == "eager" and "AVX2" in facts["engine_reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["CartPole-v1:ppo", "CartPole-v1:dqn learning_starts=256"])
+def test_a_copied_and_moved_clone_compiles_nothing(tmp_path, config):
+    env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "OMP_NUM_THREADS": "1"}
+    words = [*config.split(), "max_timesteps=1024", "eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=1"]
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=LEFT_OUT)
+    first = run_command("train.py", *words, cwd=tmp_path / "copy", env=env)  # may compile
+    assert first.returncode == 0, first.stderr
+    (tmp_path / "copy").rename(tmp_path / "moved")
+    (tmp_path / "moved" / "counted.py").write_text(COUNTED)
+    done = run_command("counted.py", *words, cwd=tmp_path / "moved", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rpartition("COMPILED:")[2].split() == []
+    assert "compil" not in done.stdout.rpartition("COMPILED:")[0]
