@@ -17,7 +17,7 @@ SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
 TINY = (*SMALL, "hidden_dims=[16,16]")
 LOWERED = (*SMALL, "hidden_dims=[16,32]", "policy_lr=1e-2")
 GPU = ("n_envs=20", "n_steps=32", "batch_size=160", "max_episode_steps=11", "n_epochs=1")
-FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
+FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "policy_lr=1e-3", "clip_range=0.2")
 ON_POLICY = pairwise(
     {
         "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),

@@ -217,9 +217,9 @@ def assert_learns_as_eager(case):
             expected, result = everything(theirs), everything(mine)
             assert_same(result, expected, case.within, played=1e-4 if numbers else 0.0)
         assert mine.progress["updates"] > 0
-        again = continued(mine, case.make("eager"))
-        for name in ("state_dict", "moments"):
-            assert_same(everything(again)[name], result[name])
+        if case.reference == "eager":
+            again = everything(continued(mine, case.make("eager")))
+            assert_same([again["state_dict"], again["moments"]], [result["state_dict"], result["moments"]])
         if isinstance(mine.engine.episodes, FusedEpisodes):
             assert_evaluates_as_eager(mine)
     return mine

@@ -122,7 +122,8 @@ def test_descend_moves_weights_only_by_numbers_and_unless_it_is_to_skip(kind, sc
     before, updates = bits(agent.policy, agent.optimizers()), agent.progress["updates"]
     agent.descend(agent.optimizers(), loss_of(agent, scale), 0.5, skip)
     assert same(before, bits(agent.policy, agent.optimizers())) != moves
-    assert bool(agent.broken) == broken and agent.progress["updates"] == updates + 1
+    assert bool(agent.broken) == bool(agent.lost) == broken
+    assert agent.progress["updates"] == updates + 1
 
 
 class Watched(PPO):
