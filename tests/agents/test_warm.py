@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,9 @@ def test_what_trains_compiles_nothing_itself(cold):
 def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
     process = begin(tmp_path / "cache", tmp_path / "runs")
     assert any("compiling kernels" in line for line in process.stdout)  # below the first lines of the header
+    deadline = time.monotonic() + 600
+    while not [*(tmp_path / "cache").rglob("*.nbi")] and time.monotonic() < deadline:  # the first kernel
+        time.sleep(0.05)
     (lock,) = (tmp_path / "cache").glob("*/compiling.lock")
     assert not free(lock)
     process.send_signal(signal.SIGINT)
