@@ -3,19 +3,20 @@
 # make quick   the tests that a change touches, nearest first      make quick BASE=HEAD~3
 # make check   what a commit must pass: style, types, docs and the same tests
 # make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
-# make soak    by hand, hours: more of what `make slow` shows with little; CONTRIBUTING.md says what
+# make lab     the tests of lab/, which measures and proves the product, quick and slow ones
+# make soak    by hand, hours: more of what `make slow` and `make lab` show with little; CONTRIBUTING.md says what
 PYTHON ?= python3
 BASE ?= HEAD
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 # a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once;
-# files begin in the order of tests/conftest.py, the longest first
+# files begin in the order of tests/conftest.py: the longest first, as tests/durations.json has recorded
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-FAST = @$(PYTEST) -m "not slow" && \
-	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 20 minutes or so"
+FAST = @$(PYTEST) --ignore tests/lab -m "not slow" && \
+	echo "make slow adds long trainings, kernels for other processors and GPUs, MuJoCo, Atari; make lab planted faults: 20 minutes or so"
 
-.PHONY: train test quick check slow soak format clean
+.PHONY: train test quick check slow lab soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
@@ -34,7 +35,10 @@ check: .venv/ready-dev
 	$(FAST)
 
 slow: .venv/ready-ci
-	$(PYTEST) -m "(slow or nvrtc) and not soak"
+	$(PYTEST) --ignore tests/lab -m "(slow or nvrtc) and not soak"
+
+lab: .venv/ready-ci
+	$(PYTEST) tests/lab -m "not soak"
 
 soak: .venv/ready-ci
 	$(PYTEST) -m soak --timeout 0
