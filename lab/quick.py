@@ -89,7 +89,7 @@ def readers_of(house: House) -> dict[str, set[str]]:
     """File -> the files that import it or name it: {"utils/places.py": {"train.py", "tests/test_play.py", ...}}."""
     readers: dict[str, set[str]] = {}
     for source in house.values():
-        for path in (*imported(source, house), *named_data(source), *conftests(source)):
+        for path in (*imported(source, house), *named_data(source), *beside_test(source)):
             readers.setdefault(path, set()).add(source.path)
     return readers
 
@@ -117,10 +117,12 @@ def texts_of(source: Source) -> list[str]:
     return [text for text in texts if text and len(text) < 100 and not text.count(" ")]
 
 
-def conftests(source: Source) -> Iterable[str]:
-    """pytest reads conftest.py of the folders above a test."""
+def beside_test(source: Source) -> Iterable[str]:
+    """What pytest reads for a test: conftest.py of the folders above, and its snapshots."""
     if is_test(source.path):
-        yield from (str(folder / "conftest.py") for folder in PurePosixPath(source.path).parents)
+        path = PurePosixPath(source.path)
+        yield from (str(folder / "conftest.py") for folder in path.parents)
+        yield str(path.parent / "__snapshots__" / f"{path.stem}.ambr")
 
 
 if __name__ == "__main__":
