@@ -1,4 +1,4 @@
-"""A tutorial, typed by a machine: its code blocks are written into a copy of the project, its commands are run there.
+"""A page, typed by a machine: its code blocks are written into a copy of the project, its commands are run there.
 
 Nothing is added to what the page says; so whoever follows it gets what its test asserts.
 """
@@ -25,22 +25,25 @@ class Page:
     def __init__(self, name, folder):
         self.text = (ROOT / "docs" / "tutorials" / name).read_text()
         self.copy = folder / "stride"
-        self.copy.mkdir()
-        for each in FOLDERS:
-            shutil.copytree(ROOT / each, self.copy / each, ignore=shutil.ignore_patterns("__pycache__"))
-        for each in ("train.py", "run_play.py", "pyproject.toml"):
-            shutil.copy(ROOT / each, self.copy / each)
-        for path, kind, text in FILE.findall(self.text):
-            if kind == "diff":
-                (self.copy / path).write_text(patched((self.copy / path).read_text(), text))
-            else:
-                assert not (self.copy / path).exists(), f"{path} is there already"
-                (self.copy / path).write_text(text)
+        for part in FOLDERS:
+            shutil.copytree(ROOT / part, self.copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("train.py", "run_play.py", "pyproject.toml"):
+            shutil.copy(ROOT / part, self.copy)
+        self.typed = FILE.findall(self.text)
+        for name, kind, text in self.typed:
+            path = self.copy / name
+            assert path.exists() == (kind == "diff"), f"{name} is there already, or is not"
+            path.write_text(patched(path.read_text(), text) if kind == "diff" else text)
 
     def python(self):
         """The lines of Python that the reader types, but for empty ones."""
-        files = [(kind, line) for _, kind, text in FILE.findall(self.text) for line in text.splitlines()]
-        return [line for kind, line in files if line and (kind == "python" or (kind == "diff" and line[0] == "+"))]
+        lines = [line for _, kind, text in self.typed if kind == "python" for line in text.splitlines()]
+        return [line for line in [*lines, *self.rows()] if line]
+
+    def rows(self):
+        """The lines that the reader adds to files that are there."""
+        lines = [line for _, kind, text in self.typed if kind == "diff" for line in text.splitlines()]
+        return [line[1:] for line in lines if line[0] == "+"]
 
     def changes(self):
         """The files that are new in the copy, and those that are others."""
@@ -62,18 +65,22 @@ class Page:
 
     def commands(self, part):
         """The page's commands in which that stands."""
-        found = [line for block in SHELL.findall(self.text) for line in block.splitlines() if part in line]
-        assert found, f"the page has no command with {part}"
-        return found
+        lines = [line for block in SHELL.findall(self.text) for line in block.splitlines() if part in line]
+        assert lines, f"the page has no command with {part}"
+        return lines
+
+    def facts(self):
+        """config.json of the runs, by variant and seed."""
+        runs = [json.loads(path.read_text()) for path in (self.copy / "runs").glob("2*/config.json")]
+        return {(run["variant"], run["seed"]): run for run in runs}
 
     def outcomes(self):
         """How the runs ended, by variant and seed."""
-        facts = [json.loads(path.read_text()) for path in (self.copy / "runs").glob("2*/config.json")]
-        return {(each["variant"], each["seed"]): each["outcome"] for each in facts}
+        return {key: facts["outcome"] for key, facts in self.facts().items()}
 
 
 def patched(text, diff):
-    """Each hunk's context lines, found exactly once, replaced by context and additions."""
+    """Each hunk's context lines, which must be there exactly once, replaced by context and additions."""
     for hunk in filter(None, re.split(r"^@@\n", diff, flags=re.M)):
         lines = hunk.splitlines(keepends=True)
         before = "".join(line[1:] for line in lines if line[0] == " ")

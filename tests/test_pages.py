@@ -1,0 +1,195 @@
+"""The tutorials, typed by a machine (tutorial_pages.py), and every training that a page names."""
+
+import json
+import re
+import shlex
+import tomllib
+from typing import NamedTuple
+
+import pytest
+import torch
+from tutorial_pages import ROOT, Page
+
+from stride.commands.train_arguments import parse_arguments
+from stride.config.general import Task, is_general, load_general
+from stride.config.loader import load_config
+from stride.utils.user_error import UserError
+
+
+class Typed(NamedTuple):
+    """What the reader of a tutorial has made at its end."""
+
+    new: str
+    changed: str
+    rows: int  # lines added to what is changed
+    python: int  # at most, in lines
+
+
+TUTORIALS = {
+    "first_algorithm": Typed(
+        "agents/a2c.py tests/agents/test_a2c.py envs_gym/catch.py config/environments/Catch-v0.yaml",
+        "agents/algorithms.py", rows=2, python=130,
+    ),
+    "first_sink": Typed("report/json_lines.py", "report/sinks.py", rows=2, python=40),
+    "first_world": Typed(
+        "envs_fast/harbour.py envs_fast/harbour.cu tests/envs_fast/test_harbour.py config/environments/Harbour-v0.yaml",
+        "envs_fast/registry.py tests/reachable.py tests/envs_fast/test_reset_distributions.py", rows=4, python=80,
+    ),
+}  # fmt: skip
+SHORT = "n_envs=2 n_steps=64 batch_size=1.0 epoch_iterations=2 log_freq_epochs=1 eval_freq_epochs=2 eval_episodes=2"
+SHORT += " engine=eager env_backend=gym video_freq_epochs=2 video_max_steps=20 eval_warmup_epochs=0 -q"
+BEAT = """
+from stride.report.json_lines import JsonLines
+from stride.runstore.run_dir import RunDir
+
+JsonLines(RunDir.find("@last")).beat({"env_steps": 512}, "test")
+"""
+
+
+@pytest.fixture(scope="module")
+def page(request, tmp_path_factory):
+    """A copy of the project with everything the page tells to type."""
+    return Page(f"{request.param}.md", tmp_path_factory.mktemp(request.param))
+
+
+def typed(*names):
+    return pytest.mark.parametrize("page", names, indirect=True)
+
+
+@pytest.mark.parametrize(("page", "promise"), TUTORIALS.items(), ids=TUTORIALS, indirect=["page"])
+def test_one_file_each_and_one_row(page, promise):
+    assert page.changes() == ({*promise.new.split()}, {*promise.changed.split()})
+    assert len(page.rows()) == promise.rows and len(page.python()) <= promise.python
+
+
+@pytest.mark.slow
+@typed(*TUTORIALS)
+def test_what_was_typed_is_in_house_style(page):
+    files = " ".join(path for paths in page.changes() for path in sorted(paths) if path.endswith(".py"))
+    for check in ("ruff check", "ruff format --check"):
+        page.run(f"python -m {check} {files}")
+    page.run("python -m pytest tests/test_architecture.py -k house_keeps")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "variant"), [("first_algorithm", "a2c"), ("first_world", "ppo")], indirect=["page"])
+def test_it_trains_until_solved_by_each_seed(page, variant):
+    (training,) = [line for line in page.commands("train.py") if line.endswith(f":{variant}")]
+    assert "solved: goal reached" in page.run(training)
+    for command in page.commands("--seed"):
+        page.run(command)
+    outcomes = page.outcomes()
+    assert outcomes[variant, 1]["solved"] and outcomes[variant, 1]["test_episodes"] == 100
+    assert {outcomes[name, seed]["solved"] for name in {variant, "ppo"} for seed in range(101, 105)} == {True}
+    assert variant == "a2c" or "fused_cpu" in str(page.facts()[variant, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "config_id", "steps"),
+    [("first_algorithm", "Catch-v0:a2c", 1280), ("first_world", "Harbour-v0:ppo", 4096)],
+    indirect=["page"],
+)
+def test_a_resumed_run_equals_the_straight_one(page, config_id, steps):
+    begin = f"python train.py {config_id} --quiet seed=9 early_stop_on_eval_threshold=false eval_freq_epochs=null"
+    page.run(f"{begin} max_timesteps={2 * steps}")
+    page.run(f"{begin} max_timesteps={steps}")
+    page.run(f"python train.py --resume @last --max-timesteps {2 * steps} --quiet")
+    files = (page.copy / "runs").glob("2*-s9-*/checkpoints/last.ckpt")
+    straight, resumed = (torch.load(file, weights_only=True)["state_dict"] for file in files)
+    assert straight.keys() == resumed.keys() and all(straight[name].equal(resumed[name]) for name in straight)
+
+
+@typed("first_algorithm")
+def test_the_keys_of_an_algorithm_have_a_manual_and_its_tests_pass(page):
+    (manual,) = page.commands("--help")
+    text = page.run(manual)
+    assert "gae_lambda=1.0" in text and "What an action is compared with" in text and "n_envs=16" in text
+    (listing,) = page.commands("--list-envs")
+    assert {"Catch-v0:a2c", "Catch-v0:ppo"} <= {*page.run(listing).split()}
+    (tests,) = page.commands("pytest")
+    assert "1 passed" in page.run(tests)
+
+
+@pytest.mark.slow
+@typed("first_algorithm")
+def test_a_key_of_an_algorithm_can_be_changed(page):
+    (training,) = page.commands("gae_lambda")
+    page.run(training)
+    assert page.outcomes()["a2c", 2]["solved"]
+
+
+@pytest.mark.slow
+@typed("first_world")
+def test_the_tests_of_all_worlds_take_it_up(page):
+    (tests,) = page.commands("pytest")
+    report = page.run(f"{tests} -vv")
+    for name in ("is_vectorised", "bit_for_bit", "uniform_starts", "free_steps"):
+        assert re.search(rf"{name}\[[^\]]*Harbour-v0.* PASSED", report), name
+    assert re.search("steps_by_hand PASSED", report)
+    (rate,) = page.commands("lab.bench.rate")
+    assert float(page.run(rate).split()[-1]) > 0  # it runs; no claim about this machine
+
+
+@typed("first_sink")
+def test_a_sink_is_called_with_what_happens(page):
+    (training,) = page.commands("train.py")
+    page.run(f"{training.replace('16384', '1024')} {SHORT}")
+    (run,) = (page.copy / "runs").glob("2*-s*")
+    events = [json.loads(line) for line in (run / "logs" / "metrics.jsonl").read_text().splitlines()]
+    kinds = [next(iter(event)) for event in events]
+    assert kinds[0] == "begin" and kinds[-1] == "end" and kinds.count("row") == 5 and "media" in kinds
+    assert events[0]["begin"]["config_id"] == "CartPole-v1:ppo" and events[-1]["end"]["env_steps"] == 1024
+    rows = [event["row"] for event in events if "row" in event]
+    assert "test/roll/ep_rew/mean" in rows[-1] and rows[-2]["train/clock/env_steps"] == 1024
+    # rows came faster than a beat: one is called by hand
+    (page.copy / "beat.py").write_text(BEAT)
+    page.run("python beat.py")
+    assert json.loads((run / "logs" / "progress.json").read_text()) == {"env_steps": 512, "playing": "test"}
+
+
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text() for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+}
+TASKS = (Task("bounded", "", None, None), Task("choice", "", None, None), Task("bounded", "", None, 84))
+
+
+def trainings(text):
+    """The words of every training in a page's blocks; what stands behind two spaces or a pipe is no word of it."""
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S):
+        for line in block.splitlines():
+            if line.startswith("python train.py "):
+                yield shlex.split(re.split(r"  +| \|", line)[0])[2:]
+
+
+def load(words, overrides):
+    """The config of a command, for whichever kind of task it may be."""
+    if not is_general(words):
+        return load_config(*words.split(":"), overrides)
+    problem = None
+    for task in TASKS:
+        try:
+            return load_general(words, overrides, lambda config, task=task: task)
+        except UserError as error:
+            problem = error
+    raise problem
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if any(trainings(text))])
+def test_every_training_of_a_page_is_understood(name):
+    for words in trainings(PAGES[name]):
+        arguments = parse_arguments(words)
+        for config_id, overrides in arguments.several or [(arguments.config_id, arguments.overrides)]:
+            if config_id and not arguments.file and "tutorials" not in name:  # a tutorial types its own, above
+                assert load(config_id, [*overrides]).max_timesteps, words
+
+
+def test_a_key_that_is_not_there_would_be_noticed():
+    with pytest.raises(UserError):
+        load("dm_control/walker-walk:ppo", ["obs=pixel"])
+
+
+def test_every_extra_that_a_page_names_can_be_installed():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"stride-rl\[([\w,]+)\]", "".join(PAGES.values()))
+    assert named and {extra for names in named for extra in names.split(",")} <= extras.keys()
