@@ -36,6 +36,7 @@ TUTORIALS = {
         "envs_fast/registry.py tests/reachable.py tests/envs_fast/test_reset_distributions.py", rows=4, python=80,
     ),
 }  # fmt: skip
+UNSOLVED = 9  # the seed of runs that are only compared
 SHORT = "n_envs=2 n_steps=64 batch_size=1.0 epoch_iterations=2 log_freq_epochs=1 eval_freq_epochs=2 eval_episodes=2"
 SHORT += " engine=eager env_backend=gym video_freq_epochs=2 video_max_steps=20 eval_warmup_epochs=0 -q"
 BEAT = """
@@ -56,6 +57,13 @@ def typed(*names):
     return pytest.mark.parametrize("page", names, indirect=True)
 
 
+trains = pytest.mark.parametrize(
+    ("page", "config_id"),
+    [("first_algorithm", "Catch-v0:a2c"), ("first_world", "Harbour-v0:ppo")],
+    indirect=["page"],
+)
+
+
 @pytest.mark.parametrize(("page", "promise"), TUTORIALS.items(), ids=TUTORIALS, indirect=["page"])
 def test_one_file_each_and_one_row(page, promise):
     assert page.changes() == ({*promise.new.split()}, {*promise.changed.split()})
@@ -72,30 +80,23 @@ def test_what_was_typed_is_in_house_style(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "variant"), [("first_algorithm", "a2c"), ("first_world", "ppo")], indirect=["page"])
-def test_it_trains_until_solved_by_each_seed(page, variant):
-    (training,) = [line for line in page.commands("train.py") if line.endswith(f":{variant}")]
-    assert "solved: goal reached" in page.run(training)
-    for command in page.commands("--seed"):
-        page.run(command)
-    outcomes = page.outcomes()
-    assert outcomes[variant, 1]["solved"] and outcomes[variant, 1]["test_episodes"] == 100
-    assert {outcomes[name, seed]["solved"] for name in {variant, "ppo"} for seed in range(101, 105)} == {True}
-    assert variant == "a2c" or "fused_cpu" in str(page.facts()[variant, 1])
+@trains
+def test_every_training_of_the_page_is_solved(page, config_id):
+    texts = {command: page.run(command) for command in page.commands("train.py")}
+    assert "solved: goal reached" in texts[f"python train.py {config_id}"]
+    outcomes = [run["outcome"] for (_, seed), run in page.facts().items() if seed != UNSOLVED]
+    assert len(outcomes) >= 5 and {(run["solved"], run["test_episodes"]) for run in outcomes} == {(True, 100)}
+    assert "a2c" in config_id or "fused_cpu" in str(page.facts()["ppo", 1])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "config_id", "steps"),
-    [("first_algorithm", "Catch-v0:a2c", 1280), ("first_world", "Harbour-v0:ppo", 4096)],
-    indirect=["page"],
-)
-def test_a_resumed_run_equals_the_straight_one(page, config_id, steps):
-    begin = f"python train.py {config_id} --quiet seed=9 early_stop_on_eval_threshold=false eval_freq_epochs=null"
-    page.run(f"{begin} max_timesteps={2 * steps}")
-    page.run(f"{begin} max_timesteps={steps}")
-    page.run(f"python train.py --resume @last --max-timesteps {2 * steps} --quiet")
-    files = (page.copy / "runs").glob("2*-s9-*/checkpoints/last.ckpt")
+@trains
+def test_a_resumed_run_equals_the_straight_one(page, config_id):
+    begin = f"python train.py {config_id} -q seed={UNSOLVED} early_stop_on_eval_threshold=false eval_freq_epochs=null"
+    page.run(f"{begin} max_timesteps=8192")
+    page.run(f"{begin} max_timesteps=4096")
+    page.run("python train.py --resume @last --max-timesteps 8192 -q")
+    files = (page.copy / "runs").glob(f"2*-s{UNSOLVED}-*/checkpoints/last.ckpt")
     straight, resumed = (torch.load(file, weights_only=True)["state_dict"] for file in files)
     assert straight.keys() == resumed.keys() and all(straight[name].equal(resumed[name]) for name in straight)
 
@@ -109,14 +110,6 @@ def test_the_keys_of_an_algorithm_have_a_manual_and_its_tests_pass(page):
     assert {"Catch-v0:a2c", "Catch-v0:ppo"} <= {*page.run(listing).split()}
     (tests,) = page.commands("pytest")
     assert "1 passed" in page.run(tests)
-
-
-@pytest.mark.slow
-@typed("first_algorithm")
-def test_a_key_of_an_algorithm_can_be_changed(page):
-    (training,) = page.commands("gae_lambda")
-    page.run(training)
-    assert page.outcomes()["a2c", 2]["solved"]
 
 
 @pytest.mark.slow
