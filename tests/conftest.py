@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Container, Generator
@@ -116,3 +117,17 @@ def pytest_runtest_setup() -> None:
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(1)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def as_before() -> Generator[None]:
+    """What a file leaves in its process is put back: variables, where imports look, handlers of signals."""
+    variables, path = dict(os.environ), [*sys.path]
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:  # None: not one of Python
+            signal.signal(number, handler)
