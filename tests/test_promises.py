@@ -8,10 +8,12 @@ from commands import refusal
 from gallery import gallery_copy
 from tiny_runs import TINY, tiny_run
 
+from stride.agents.networks.policies import POLICIES
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, train, train_arguments
 from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
+from stride.envs_gym.wrappers.registry import WRAPPERS
 from stride.runstore import run_dir
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.trainer_callbacks import session
@@ -110,6 +112,8 @@ def test_under_a_debugger_evaluation_is_one_world_too(monkeypatch):
 def test_what_the_module_of_env_id_registers_is_found_wherever_a_run_is_named(root, monkeypatch, capsys):
     (root / "own_module.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(root))
+    for registry, name in ((POLICIES, "net_of_mine"), (WRAPPERS, "SameOfMine")):
+        monkeypatch.setitem(registry, name, None)  # taken out again after this test
     words = ["env_id=own_module:Own-v0", "policy=net_of_mine", "env_wrappers=[{id: SameOfMine}]", "spec={}"]
     words += [f"{key}={value}" for key, value in TINY.items()]
     assert train.command(["CartPole-v1:ppo", "-q", *words]) == 0, capsys.readouterr().err
