@@ -102,12 +102,17 @@ def test_a_resumed_run_equals_the_straight_one(page, config_id):
 
 
 @typed("first_algorithm")
-def test_the_keys_of_an_algorithm_have_a_manual_and_its_tests_pass(page):
+def test_the_keys_of_an_algorithm_have_a_manual(page):
     (manual,) = page.commands("--help")
     text = page.run(manual)
     assert "gae_lambda=1.0" in text and "What an action is compared with" in text and "n_envs=16" in text
     (listing,) = page.commands("--list-envs")
     assert {"Catch-v0:a2c", "Catch-v0:ppo"} <= {*page.run(listing).split()}
+
+
+@pytest.mark.slow
+@typed("first_algorithm")
+def test_the_losses_of_an_algorithm_are_checked_by_hand(page):
     (tests,) = page.commands("pytest")
     assert "1 passed" in page.run(tests)
 
