@@ -10,8 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stride.envs_fast.vec_env import Step
+from stride.agents.experience.nouns import Explanation
+from stride.envs_fast.vec_env import Obs, Step
 from stride.utils.counter_rng import WORLD, Key, uniforms
+
+GAMMA = 0.9
 
 
 class Probe:
@@ -21,6 +24,8 @@ class Probe:
     ends_by_limit = False
     time_limit: int | None = None
     reward_threshold: float | None = None
+    worth: ClassVar[dict[int, float]] = {}  # V of what is seen, discounted by GAMMA
+    right: ClassVar[dict[int, Any]] = {}  # the best action for what is seen
     device = torch.device("cpu")
 
     def __init__(self, num_envs: int) -> None:
@@ -39,23 +44,31 @@ class Probe:
     def observe(self) -> Tensor:
         return torch.zeros(self.num_envs)
 
+    def sight(self) -> Obs:
+        """All that is seen: the usual one number, unless a world shows something else."""
+        return self.observe()[:, None]
+
+    def _shown(self, buffer: Tensor) -> Obs:
+        """In place where it fits: what worlds show may be overwritten by the next step."""
+        sight = self.sight()
+        return buffer.copy_(sight) if isinstance(sight, Tensor) and sight.shape == buffer.shape else sight
+
     def reward(self, action: Tensor) -> Tensor:
         return torch.ones(self.num_envs)
 
-    def reset(self, seed: int) -> Tensor:
+    def reset(self, seed: int) -> Obs:
         self.seed, self.draws = seed, 0
         self.age.zero_()
         self.paid.zero_()
         self._toss()
-        self.out.obs[:, 0] = self.observe()
-        return self.out.obs
+        return self._shown(self.out.obs)
 
     def step(self, action: Tensor) -> Step:
         out = self.out
         out.reward.copy_(self.reward(action))
         self.paid += out.reward
         self.age += 1
-        out.final_obs[:, 0] = self.observe()
+        final_obs = self._shown(out.final_obs)
         ended = self.age >= self.length
         out.terminated.copy_(ended & (not self.ends_by_limit))
         out.truncated.copy_(ended & self.ends_by_limit)
@@ -64,8 +77,7 @@ class Probe:
         self.age *= ~ended
         self.paid *= ~ended
         self._toss()
-        out.obs[:, 0] = self.observe()
-        return out
+        return out._replace(obs=self._shown(out.obs), final_obs=final_obs)
 
     def _toss(self) -> None:
         self.draws += 1
@@ -83,12 +95,25 @@ class Probe:
         pass
 
 
+class Spaces:
+    """No more of worlds than building a policy looks at."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+
 class ConstantReward(Probe):
     """One step, reward 1: V = 1. Fails when the value loss is wrong."""
+
+    worth: ClassVar = {0: 1}
 
 
 class SeenReward(Probe):
     """One step, the reward is the observation (+-1): V(s) = s. Fails when gradients do not reach the observation."""
+
+    worth: ClassVar = {1: 1, -1: -1}
 
     def observe(self) -> Tensor:
         return self.coin
@@ -101,6 +126,7 @@ class DelayedReward(Probe):
     """Two steps, reward 0 then 1, the step is seen: V = gamma, then 1. Fails when discounting is wrong."""
 
     length = 2
+    worth: ClassVar = {0: GAMMA, 1: 1}
 
     def observe(self) -> Tensor:
         return self.age
@@ -112,12 +138,16 @@ class DelayedReward(Probe):
 class ChosenReward(Probe):
     """One step, +1 for action 1 and -1 for action 0: act 1. Fails when the policy gradient has the wrong sign."""
 
+    right: ClassVar = {0: 1}
+
     def reward(self, action: Tensor) -> Tensor:
         return action * 2.0 - 1
 
 
 class MatchedReward(Probe):
     """One step, +1 when the action matches the observation: fails when rows are mixed up in the batch."""
+
+    right: ClassVar = {1: 1, -1: 0}
 
     def observe(self) -> Tensor:
         return self.coin
@@ -130,6 +160,33 @@ class Endless(Probe):
     """Reward 1 for ever, cut by a limit every 3 steps: V = 1 / (1 - gamma). Fails when truncation counts as an end."""
 
     length, ends_by_limit, time_limit = 3, True, 3
+    worth: ClassVar = {0: 1 / (1 - GAMMA)}
+
+
+class Aimed(Probe):
+    """One step, -(a - 0.5)^2 for a real action: aim at 0.5. Fails when numbers are chosen or bounded wrongly."""
+
+    right: ClassVar = {0: 0.5}
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reward(self, action: Tensor) -> Tensor:
+        return -(action[:, 0] - 0.5).square()
+
+
+class Paired(Probe):
+    """One step, half a point for each of two choices: the last of 2 and the middle of 3."""
+
+    right: ClassVar = {0: [1, 1]}
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def reward(self, action: Tensor) -> Tensor:
+        return (action == 1).float().mean(1)
 
 
 class RememberedReward(Probe):
@@ -180,3 +237,19 @@ class PixelCatch(gym.Env[np.ndarray, int]):
 
 
 gym.register("PixelCatch-v0", PixelCatch)
+
+
+def opinions(policy: Any, *seen: float) -> Explanation:
+    """How a policy judges the first observation of an episode, for each of these."""
+    obs, first = torch.tensor(seen, dtype=torch.float32)[:, None], torch.ones(len(seen), dtype=torch.bool)
+    with torch.no_grad():
+        return policy.explain(obs, policy.initial(len(seen)), first)
+
+
+def choices(policy: Any, *seen: float) -> list:
+    """Its greedy actions there."""
+    obs, first = torch.tensor(seen, dtype=torch.float32)[:, None], torch.ones(len(seen), dtype=torch.bool)
+    with torch.no_grad():
+        act = policy.act(obs, policy.initial(len(seen)), first, torch.zeros(len(seen), policy.draws), True)
+    action = act.action.view(len(seen), -1)
+    return (action[:, 0] if action.shape[1] == 1 else action).tolist()

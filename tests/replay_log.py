@@ -1,12 +1,14 @@
-"""A memory being written with made-up play, and a plain Python log of the same, for tests that compare the two."""
+"""A memory being written with made-up play, and a plain Python log of the same: what each view of it must answer."""
 
+import io
 import random
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from stride.agents.experience.memory import Memory
-from stride.agents.experience.nouns import Act, Row
+from stride.agents.experience.nouns import Act, Final, Row, leaves, tree_map
 from stride.envs_fast.vec_env import Step
 
 
@@ -21,20 +23,55 @@ class Logged(NamedTuple):
     final: list[float]
 
 
-class ReplayLog:
-    """N worlds whose frames are numbered, each frame a number of its own; `log[row][world]`."""
+class Stored(NamedTuple):
+    """What a policy might want to remember: (row, world), and twice the row."""
 
-    def __init__(self, rows=32, n=2, frames=1, seed=0, slots=None, storage="ram", p_end=0.25):
-        self.n, self.frames, self.random, self.p_end = n, frames, random.Random(seed), p_end
+    mark: Tensor
+    double: Tensor
+
+
+def shown(stack: Tensor, named: bool):
+    """What is seen of frames [..., frames]; `named`: also images of two channels a frame, and a mask."""
+    if not named:
+        return stack
+    channels = (stack[..., None] * 2 + torch.arange(2)).flatten(-2) % 251
+    image = channels.to(torch.uint8)[..., None, None].expand(*channels.shape, 3, 2)
+    mask = stack[..., -1:].long() // torch.tensor([1, 2, 4]) % 2 == 1
+    return {"at": stack, "image": image.contiguous(), "action_mask": mask}
+
+
+def through_file(state):
+    """A state as a checkpoint gives it back."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+class ReplayLog:
+    """N worlds whose frames are numbered, each frame a number of its own; `log[row][world]`.
+
+    `ends` are the chances of a termination and of a cut; `limit` cuts episodes of that length as well.
+    """
+
+    def __init__(
+        self, rows=32, n=2, frames=1, seed=0, slots=None, ends=(0.125, 0.125), named=False, limit=None, **kept
+    ):
+        self.rows, self.n, self.frames, self.ends, self.named, self.limit = rows, n, frames, ends, named, limit
+        self.seed, self.kept, self.random = seed, kept, random.Random(seed)
         self.log: list[list[Logged]] = []
         self.count = 0
         self.stacks = [self._first() for _ in range(n)]
-        self.is_first = [True] * n
-        flag = torch.zeros(n, dtype=torch.bool)
-        obs = torch.zeros(n, frames)
-        example = Row(obs, flag, flag.long(), flag.float(), flag, flag, flag.long(), ())
-        slots = rows if slots is None else slots
-        self.memory = Memory(example, (), rows, slots, seed, storage=storage, frames=frames)
+        self.is_first, self.age = [True] * n, [0] * n
+        self.slots = self.first_slots = rows if slots is None else min(rows, slots)
+        self.memory = self.empty()
+
+    def empty(self) -> Memory:
+        """Another memory like this one, with nothing in it."""
+        flag, mark = torch.zeros(self.n, dtype=torch.bool), torch.zeros(self.n, 2)
+        obs = shown(torch.zeros(self.n, self.frames), self.named)
+        example = Row(obs, flag, flag.long(), flag.float(), flag, flag, flag.long(), Stored(mark, mark[:, 0]))
+        return Memory(example, (), self.rows, self.first_slots, self.seed, frames=self.frames, **self.kept)
 
     def _frame(self):
         self.count += 1
@@ -48,9 +85,11 @@ class ReplayLog:
             line = []
             for world in range(self.n):
                 u, reward = self.random.random(), self.random.random()
-                terminated, truncated = u < self.p_end / 2, self.p_end / 2 <= u < self.p_end
+                terminated = u < self.ends[0]
+                cut = u > 1 - self.ends[1] or self.age[world] + 1 == self.limit
                 final = [*self.stacks[world][1:], self._frame()]
-                line.append(Logged(self.stacks[world], self.random.randrange(5), reward, terminated, truncated, final))
+                action = self.random.randrange(1, 5)  # never 0, which stands for "no action led here"
+                line.append(Logged(self.stacks[world], action, reward, terminated, cut and not terminated, final))
             self.put(line)
         return self
 
@@ -58,11 +97,29 @@ class ReplayLog:
         """One row of all worlds."""
         ended = [at.terminated or at.truncated for at in line]
         following = [self._first() if end else at.final for at, end in zip(line, ended, strict=True)]
-        columns = [torch.tensor([at[k] for at in line]) for k in range(6)]
-        step = Step(torch.tensor(following), *columns[2:5], columns[5], torch.zeros(self.n), torch.zeros(self.n))
-        self.memory.write(torch.tensor(self.stacks), torch.tensor(self.is_first), Act(columns[1]), step)
+        stack, action, reward, terminated, truncated, final = (torch.tensor(x) for x in zip(*line, strict=True))
+        marks = torch.tensor([[float(len(self.log)), float(world)] for world in range(self.n)])
+        seen, after, last = (shown(x, self.named) for x in (stack, torch.tensor(following), final))
+        step = Step(after, reward, terminated, truncated, last, *torch.zeros(2, self.n))
+        self.memory.write(seen, torch.tensor(self.is_first), Act(action, Stored(marks, 2 * marks[:, 0])), step)
         self.log.append(line)
         self.stacks, self.is_first = following, ended
+        self.age = [0 if end else age + 1 for age, end in zip(self.age, ended, strict=True)]
+        self._count_slots()
+
+    def _count_slots(self):
+        """Twice as many, where a world has been cut as often as there are slots."""
+        kept = (
+            self.log[-self.rows :] if self.memory.replayed else self.log[(len(self.log) - 1) // self.rows * self.rows :]
+        )
+        if (
+            self.slots < self.rows
+            and max(sum(self._leaves_final(row[i]) for row in kept) for i in range(self.n)) >= self.slots
+        ):
+            self.slots = min(self.rows, 2 * self.slots)
+
+    def _leaves_final(self, at):
+        return at.truncated or (self.memory.keep_terminal and at.terminated)
 
     @property
     def valid(self):
@@ -70,23 +127,75 @@ class ReplayLog:
         written, rows = len(self.log), self.memory.rows
         return max(0, written - rows) + (self.frames - 1 if written > rows else 0)
 
+    def possible(self, steps):
+        """The ids of the rows that may be drawn."""
+        return range(self.valid * self.n, (len(self.log) - steps) * self.n)
+
+    def _same(self, seen, stacks):
+        for mine, expected in zip(leaves(seen), leaves(shown(torch.tensor(stacks), self.named)), strict=True):
+            assert torch.equal(mine, expected) and mine.dtype == expected.dtype
+
     def check(self, drawn, steps, gamma):
         """Every transition drawn is what the log says of its row."""
-        names = ("row_id", "obs", "action", "reward", "discount", "next_obs")  # as lists: a tensor is slow to ask
-        columns = (getattr(drawn, name).tolist() for name in names)
-        for row_id, obs, action, paid, discount, next_obs in zip(*columns, strict=True):
-            row, world = divmod(row_id, self.n)
-            assert self.valid <= row < len(self.log) - steps, "a row that may not be drawn"
-            first, reward, power = self.log[row][world], 0.0, 1.0
-            for k in range(steps):
-                at = self.log[row + k][world]
-                reward, power = reward + power * at.reward, power * gamma
-                if at.terminated or at.truncated:
-                    break
-            following = at.final if at.truncated else self.log[row + k + 1][world].stack
-            assert obs == first.stack
-            assert action == first.action
-            assert abs(paid - reward) < 1e-5
-            assert abs(discount - (0.0 if at.terminated else power)) < 1e-6
-            if not at.terminated:
-                assert next_obs == following
+        windows = [self._window(row_id, steps, gamma) for row_id in drawn.row_id.tolist()]
+        stack, action, reward, discount, following = zip(*windows, strict=True)
+        self._same(drawn.obs, stack)
+        assert drawn.action.tolist() == [*action]
+        torch.testing.assert_close(drawn.reward, torch.tensor(reward), atol=1e-5, rtol=0)
+        torch.testing.assert_close(drawn.discount, torch.tensor(discount), atol=1e-6, rtol=0)
+        lives = drawn.discount > 0  # after a termination nobody may look at it; it is finite all the same
+        if lives.any():
+            next_obs = tree_map(lambda x: x[lives], drawn.next_obs)
+            self._same(next_obs, [frames for frames, factor in zip(following, discount, strict=True) if factor])
+        assert all(x.isfinite().all() for x in leaves(drawn.next_obs))
+
+    def _window(self, row_id, steps, gamma):
+        row, world = divmod(row_id, self.n)
+        assert self.valid <= row < len(self.log) - steps, "a row that may not be drawn"
+        first, reward, power = self.log[row][world], 0.0, 1.0
+        for k in range(steps):
+            at = self.log[row + k][world]
+            reward, power = reward + power * at.reward, power * gamma
+            if at.terminated or at.truncated:
+                break
+        following = at.final if at.truncated else self.log[row + k + 1][world].stack
+        return first.stack, first.action, reward, 0.0 if at.terminated else power, following
+
+    def check_sequences(self, drawn, length):
+        """Every stretch drawn is what the log says follows the row that its extras name."""
+        streams = [self._arrivals(world) for world in range(self.n)]
+        for b, (row, world) in enumerate(drawn.extras.mark.long().tolist()):
+            assert self.valid <= row < len(self.log) - length and drawn.extras.double[b] == 2 * row
+            start = [arrival[-1] for arrival in streams[world]].index(row * self.n + world) + 1
+            stacks, *expected = zip(*streams[world][start : start + length], strict=True)
+            self._same(tree_map(lambda x, b=b: x[:, b], drawn.obs), stacks)
+            columns = (drawn.action, drawn.reward, drawn.is_first, drawn.terminated, drawn.row_id)
+            for column, numbers in zip(columns, expected, strict=True):
+                assert torch.equal(column[:, b], torch.tensor(numbers))
+
+    def _arrivals(self, world):
+        """(stack, action that led here, reward on arrival, is_first, terminated, row_id) in order, finals included."""
+        stream, action, reward, first = [], 0, 0.0, True
+        for row, line in enumerate(self.log):
+            at = line[world]
+            stream.append((at.stack, action, reward, first, False, row * self.n + world))
+            action, reward, first = at.action, at.reward, at.terminated or at.truncated
+            if first:
+                stream.append((at.final, action, reward, False, at.terminated, -1))
+                action, reward = 0, 0.0
+        return stream
+
+    def check_rollout(self):
+        """The rows of this iteration and the final observation of each that was cut are what the log says."""
+        view, lines = self.memory.rollout((), Final((), ())), self.log[-self.rows :]
+        for world in range(self.n):
+            stack, action, reward, terminated, truncated, final = zip(*(line[world] for line in lines), strict=True)
+            self._same(tree_map(lambda x, i=world: x[:, i], view.row.obs), stack)
+            columns = (view.row.action, view.row.reward, view.row.terminated, view.row.truncated)
+            for column, numbers in zip(columns, (action, reward, terminated, truncated), strict=True):
+                assert torch.equal(column[:, world], torch.tensor(numbers))
+            cut = torch.tensor(truncated).nonzero()[:, 0]
+            final_obs = tree_map(lambda x, i=world, slot=view.row.slot[cut, world]: x[slot, i], view.final.obs)
+            if len(cut):
+                self._same(final_obs, [final[t] for t in cut.tolist()])
+        return view

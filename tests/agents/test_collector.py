@@ -1,12 +1,14 @@
 """Collecting against a plain Python loop, the window against a deque, playing whole episodes, and resuming."""
 
 import copy
-import io
 from collections import deque
 from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_log import through_file
 from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
@@ -55,6 +57,10 @@ def worlds(steps=60, seed=0, **options):
     return Scripted(*random_tables(steps, N, seed), **options)
 
 
+def same(*trees):
+    assert all(torch.equal(mine, other) for mine, other in zip(*map(leaves, trees), strict=True))
+
+
 def collector_and_memory(rows, envs=None, policy=None, seed=5, **options):
     collector = Collector(envs or worlds(), policy or Counting(), seed, **options)
     return collector, Memory(collector.example(), collector.carry, rows, rows, seed)
@@ -68,50 +74,35 @@ def test_rows_equal_those_of_a_plain_loop(named, greedy):
     collector, memory = collector_and_memory(calls * steps, worlds(named=named), rank=rank, greedy=greedy)
     for _ in range(calls):
         collector.collect(steps, memory)
-    obs, first, since, row = copy.deepcopy(envs.reset(seed)), [True] * N, [0] * N, 0
-    for call in range(1, calls + 1):
-        noise = uniforms(Key(seed, ACT, rank, call), (steps, N, 2))
-        for t in range(steps):
-            action = torch.zeros(N, dtype=torch.long) if greedy else (noise[t, :, 0] * 3).long()
-            step = envs.step(action)
-            table = memory.table
-            for mine, other in zip(leaves(table.obs), leaves(obs), strict=True):
-                assert torch.equal(mine[row], other)
-            assert table.is_first[row].tolist() == first
-            assert torch.equal(table.action[row], action)
-            for name in ("reward", "terminated", "truncated"):
-                assert torch.equal(getattr(table, name)[row], getattr(step, name))
-            assert torch.equal(table.extras.noise[row], noise[t])
-            assert table.extras.greedy[row].tolist() == [greedy] * N
-            since = [0 if f else s for f, s in zip(first, since, strict=True)]
-            assert table.extras.since[row, :, 0].tolist() == since
-            obs, since = copy.deepcopy(step.obs), [s + 1 for s in since]
-            first = (step.terminated | step.truncated).tolist()
-            row += 1
-    assert table.is_first[1:].any() and not table.is_first[1:].all()
+    table, cuts = memory.table, 0
+    obs, first, since = copy.deepcopy(envs.reset(seed)), [True] * N, [0] * N
+    for row in range(calls * steps):
+        noise = uniforms(Key(seed, ACT, rank, 1 + row // steps), (steps, N, 2))[row % steps]
+        action = torch.zeros(N, dtype=torch.long) if greedy else (noise[:, 0] * 3).long()
+        step = envs.step(action)
+        since = [0 if f else s for f, s in zip(first, since, strict=True)]
+        expected = [*leaves(obs), torch.tensor(first), action, step.reward, step.terminated, step.truncated]
+        expected += [noise, torch.tensor(since)[:, None].float(), torch.full((N,), greedy)]
+        mine = [x[row] for x in leaves(table._replace(slot=()))]
+        assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
+        obs, since = copy.deepcopy(step.obs), [s + 1 for s in since]
+        first = (step.terminated | step.truncated).tolist()
+        for world in step.truncated.nonzero()[:, 0].tolist():  # the carry of what was cut is the one before the reset
+            cuts += 1
+            assert memory.final.carry[0][table.slot[row, world], world].item() == since[world]
+    assert table.is_first[1:].any() and not table.is_first[1:].all() and cuts
     assert memory.written == calls * steps
 
 
-def test_carry_of_a_cut_state_is_the_one_before_the_reset():
-    collector, memory = collector_and_memory(20)
-    collector.collect(20, memory)
-    table = memory.table
-    cut = table.truncated.nonzero().tolist()
-    for t, world in cut:
-        age = int(table.extras.since[t, world]) + 1
-        assert memory.final.carry[0][table.slot[t, world], world].item() == age
-    assert cut
-
-
 def test_the_example_draws_nothing_and_moves_nothing():
-    first, memory = collector_and_memory(5)
-    for _ in range(3):
-        first.example()
-    first.collect(5, memory)
-    second, other = collector_and_memory(5)
-    second.collect(5, other)
-    assert torch.equal(memory.table.extras.noise, other.table.extras.noise)
-    assert torch.equal(memory.table.obs, other.table.obs)
+    tables = []
+    for examples in (0, 3):
+        collector, memory = collector_and_memory(5)
+        for _ in range(examples):
+            collector.example()
+        collector.collect(5, memory)
+        tables.append(memory.table)
+    same(*tables)
 
 
 def test_noise_never_depends_on_torchs_global_generator():
@@ -125,8 +116,7 @@ def test_noise_never_depends_on_torchs_global_generator():
         collector.collect(10, memory)
         assert torch.equal(torch.get_rng_state(), state), "and collecting draws nothing from it"
         tables.append(memory.table)
-    for mine, other in zip(leaves(tables[0]), leaves(tables[1]), strict=True):
-        assert torch.equal(mine, other)
+    same(*tables)
     assert len(tables[0].action.unique()) > 1
 
 
@@ -139,41 +129,44 @@ def test_noise_differs_by_seed_purpose_and_rank():
     assert all(mine != other for i, mine in enumerate(noises) for other in noises[:i])
 
 
-@pytest.mark.parametrize("p_end", [0.02, 0.9])
-def test_window_equals_a_deque(p_end):
-    """At 0.9 a single collect of 40 x 4 steps ends about 144 episodes, more than the window holds."""
-    steps, rounds = 40, 60
-    reward, terminated, truncated = random_tables(steps * rounds, N, 7, p_end / 2, p_end / 2)
-    collector, memory = collector_and_memory(steps, Scripted(reward, terminated, truncated))
-    episodes, best, count, most = deque(maxlen=100), float("-inf"), 0, 0
-    paid, age = [0.0] * N, [0] * N
-    assert collector.window.summary() == {"episodes": 0.0}
-    for start in range(0, steps * rounds, steps):
-        collector.collect(steps, memory)
-        before = count
-        for t in range(start, start + steps):
-            for world in range(N):
-                paid[world], age[world] = paid[world] + reward[t, world].item(), age[world] + 1
-                if terminated[t, world] or truncated[t, world]:
-                    episodes.append((paid[world], age[world]))
-                    paid[world], age[world], count = 0.0, 0, count + 1
-        most = max(most, count - before)
-        summary = collector.window.summary()
+@settings(max_examples=60)
+@given(
+    st.integers(1, 4), st.integers(0, 99), st.sampled_from([0.0, 0.1, 0.9]), st.lists(st.integers(1, 60), max_size=9)
+)
+def test_window_equals_a_deque(n, seed, p_end, calls):
+    """At 0.9 a single call may end more episodes than the window holds."""
+    steps = sum(calls)
+    _, terminated, truncated = random_tables(steps, n, seed, p_end / 2, p_end / 2)
+    ended, paid = terminated | truncated, torch.arange(steps * n, dtype=torch.float32).view(steps, n)
+    window, episodes, best, count = Window(torch.device("cpu")), deque(maxlen=WINDOW), float("-inf"), 0
+    start = 0
+    for call in calls:
+        rows = slice(start, start + call)
+        window.add(ended[rows], paid[rows], paid[rows] + 1)
+        start += call
+        new = paid[rows][ended[rows]].tolist()
+        episodes.extend(new)
+        count += len(new)
+        expected = {"episodes": count}
         if count:
-            mean, length = (sum(column) / len(episodes) for column in zip(*episodes, strict=True))
+            mean = sum(episodes) / len(episodes)
             best = max(best, mean)
-            expected = {"ep_rew/mean": mean, "ep_rew/best": best, "ep_len/mean": length, "episodes": count}
-            assert summary == pytest.approx(expected, rel=1e-5)
-    assert count > (5000 if p_end > 0.5 else 150)
-    assert (most > WINDOW) == (p_end > 0.5)
+            expected |= {"ep_rew/mean": mean, "ep_rew/best": best, "ep_len/mean": mean + 1}
+        assert window.summary() == pytest.approx(expected, rel=1e-5)
 
 
-def test_window_keeps_the_last_hundred_in_order_when_one_call_brings_more():
-    window = Window(torch.device("cpu"))
-    window.add(torch.ones(3, 90, dtype=torch.bool), torch.arange(270.0).view(3, 90), torch.ones(3, 90))
-    assert window.summary()["ep_rew/mean"] == sum(range(170, 270)) / 100
-    window.add(torch.ones(1, 1, dtype=torch.bool), torch.tensor([[1170.0]]), torch.ones(1, 1))  # the oldest, 170, goes
-    assert window.summary() == {"ep_rew/mean": 229.5, "ep_rew/best": 229.5, "ep_len/mean": 1.0, "episodes": 271.0}
+def test_collecting_fills_the_window_with_returns_and_lengths():
+    reward, terminated, truncated = random_tables(40, N, 7, 0.1, 0.1)
+    collector, memory = collector_and_memory(40, Scripted(reward, terminated, truncated))
+    collector.collect(40, memory)
+    paid, age, episodes = torch.zeros(N), torch.zeros(N), []
+    for t in range(40):
+        paid, age, ended = paid + reward[t], age + 1, terminated[t] | truncated[t]
+        episodes += zip(paid[ended].tolist(), age[ended].tolist(), strict=True)
+        paid, age = paid * ~ended, age * ~ended
+    mean, length = (sum(column) / len(episodes) for column in zip(*episodes, strict=True))
+    expected = {"ep_rew/mean": mean, "ep_rew/best": mean, "ep_len/mean": length, "episodes": len(episodes)}
+    assert collector.window.summary() == pytest.approx(expected, rel=1e-5)
 
 
 def periodic(lengths, returns):
@@ -183,22 +176,21 @@ def periodic(lengths, returns):
     return Scripted(ended * torch.tensor(returns), ended, torch.zeros_like(ended))
 
 
+LENGTHS = [1, 4, 20]
+
+
+def three_worlds():
+    """The first world ends twenty episodes, paid 1 each, while the last ends one, paid 3."""
+    return periodic(LENGTHS, [1.0, 2.0, 3.0])
+
+
 @pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        (1, [1.0]),
-        (2, [1.0, 2.0]),
-        (3, [1.0, 2.0, 3.0]),
-        (7, [1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]),
-        (9, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]),
-    ],
+    ("count", "shares"), [(0, []), (1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (7, [3, 2, 2]), (9, [3] * 3)]
 )
-def test_play_shares_the_episodes_out_evenly(count, expected):
-    """The first world ends twenty episodes while the last ends one."""
-    lengths = [1, 4, 20]
-    played = Collector(periodic(lengths, [1.0, 2.0, 3.0]), Counting(), 0).play(count)
-    assert played.returns == expected
-    assert played.lengths == [float(lengths[int(r) - 1]) for r in expected]
+def test_play_shares_the_episodes_out_evenly(count, shares):
+    played = Collector(three_worlds(), Counting(), 0).play(count)
+    assert played.returns == [float(world + 1) for world, share in enumerate(shares) for _ in range(share)]
+    assert played.lengths == [float(LENGTHS[int(r) - 1]) for r in played.returns]
 
 
 def test_play_takes_each_worlds_episodes_in_their_order():
@@ -208,20 +200,18 @@ def test_play_takes_each_worlds_episodes_in_their_order():
     assert played.returns == [1.0, 2, 3, 10, 20, 30]
 
 
-@pytest.mark.parametrize(
-    ("max_steps", "expected"), [(3, [1.0] * 2), (4, [1.0] * 2 + [2.0]), (20, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0][:5])]
-)
+@pytest.mark.parametrize(("max_steps", "expected"), [(3, [1.0] * 2), (4, [1.0] * 2 + [2.0]), (20, [1.0, 1, 2, 2, 3])])
 def test_play_gives_up_after_max_steps(max_steps, expected):
-    envs = periodic([1, 4, 20], [1.0, 2.0, 3.0])
+    envs = three_worlds()
     assert Collector(envs, Counting(), 0).play(6, max_steps).returns == expected
     assert envs.now == max_steps
 
 
 def test_play_stops_as_soon_as_it_has_all():
-    envs = periodic([1, 4, 20], [1.0, 2.0, 3.0])
-    Collector(envs, Counting(), 0).play(5)
-    assert envs.now == 20
-    assert Collector(envs, Counting(), 0).play(0).returns == [] and envs.now == 0
+    for count, steps in ((5, 20), (0, 0)):
+        envs = three_worlds()
+        Collector(envs, Counting(), 0).play(count)
+        assert envs.now == steps
 
 
 def played(looks, tables=None, count=11, max_steps=None, guarded=True):
@@ -240,18 +230,18 @@ def played(looks, tables=None, count=11, max_steps=None, guarded=True):
 @pytest.mark.parametrize(("count", "max_steps"), [(11, None), (3, None), (0, None), (40, 30), (40, 32)])
 @pytest.mark.parametrize("guarded", [True, False])
 def test_to_look_rarely_counts_the_same_episodes(looks, count, max_steps, guarded):
-    found = [played(each, None, count, max_steps, guarded) for each in (1, looks)]
-    assert found[0] == found[1]
-    assert len(found[0].returns) <= count and (max_steps or len(found[0].returns) == count)
+    often, rarely = (played(every, None, count, max_steps, guarded) for every in (1, looks))
+    assert often == rarely
+    assert len(often.returns) <= count and (max_steps or len(often.returns) == count)
 
 
-@pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
+@pytest.mark.parametrize(("value", "word"), [(NAN, "NaN"), (float("inf"), "infinity"), (-float("inf"), "-infinity")])
 @pytest.mark.parametrize("at", [0, 7, 20])
-def test_to_look_rarely_finds_the_same_first_number(value, at):
+def test_to_look_rarely_finds_the_same_first_number(value, word, at):
     reward, terminated, truncated = random_tables(60, N, 0)
     reward[at, 2] = value
-    watched, rarely = (played(looks, (reward, terminated, truncated), 30) for looks in (1, 9))
-    assert watched == rarely and watched[1:3] == (f"reward: {word(value)}", 2)
+    often, rarely = (played(looks, (reward, terminated, truncated), 30) for looks in (1, 9))
+    assert often == rarely and often[1:3] == (f"reward: {word}", 2)
 
 
 def test_to_look_rarely_minds_no_world_that_is_done():
@@ -269,10 +259,6 @@ def test_an_action_that_worlds_noted_ends_the_playing():
     collector.looks = 4
     with pytest.raises(ValueError, match="an action that there is not"):
         collector.play(5)
-
-
-def word(value):
-    return "NaN" if value != value else "infinity" if value > 0 else "-infinity"
 
 
 def test_greedy_play_takes_the_mode():
@@ -300,8 +286,7 @@ def test_evaluating_leaves_the_training_collector_untouched():
                 assert len(Collector(worlds(seed=9), policy, 5, EVALUATE).play(11).returns) == 11
                 assert all(torch.equal(state[name], now) for name, now in policy.state_dict().items())
         tables.append((memory.table, collector.window.summary()))
-    for mine, other in zip(leaves(tables[0][0]), leaves(tables[1][0]), strict=True):
-        assert torch.equal(mine, other)
+    same(tables[0][0], tables[1][0])
     assert tables[0][1] == tables[1][1]
 
 
@@ -311,15 +296,10 @@ def test_state_continues_in_mid_episode(form, named):
     old, memory = collector_and_memory(15, worlds(named=named), Counting(form))
     old.collect(15, memory)
     assert not old.is_first.all()
-    file = io.BytesIO()
-    torch.save(old.state_dict(), file)
-    file.seek(0)
     new, other = collector_and_memory(15, worlds(named=named), Counting(form))
-    new.load_state_dict(torch.load(file, weights_only=True))
+    new.load_state_dict(through_file(old.state_dict()))
     assert new.window.summary() == old.window.summary()
     for collector, into in ((old, memory), (new, other)):
         collector.collect(15, into)
-    # the slot a row points to is the memory's state
-    for mine, theirs in zip(leaves(memory.table._replace(slot=())), leaves(other.table._replace(slot=())), strict=True):
-        assert torch.equal(mine, theirs)
+    same(memory.table._replace(slot=()), other.table._replace(slot=()))  # the slot of a row is the memory's state
     assert new.window.summary() == old.window.summary()

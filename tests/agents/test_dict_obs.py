@@ -16,6 +16,7 @@ from stride.agents.reinforce import REINFORCE
 from stride.config.schema import PPOConfig, REINFORCEConfig
 from stride.envs_gym.spaces import MASK
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SPACES = {
     "image": Box(0, 255, (1, 10, 10), np.uint8),
     "vector": Box(-np.inf, np.inf, (3,), np.float32),
@@ -25,80 +26,45 @@ SPACES = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def sample(*lead):
-    generator = torch.Generator().manual_seed(0)
-    return {
-        "image": torch.randint(0, 256, (*lead, 1, 10, 10), dtype=torch.uint8, generator=generator),
-        "vector": torch.randn(*lead, 3, generator=generator) * 3 + 5,
-        "one": torch.randint(0, 4, lead, generator=generator),
-        "several": torch.randint(0, 2, (*lead, 2), generator=generator),
-        MASK: torch.ones(*lead, 5, dtype=torch.bool),
-    }
-
-
 @pytest.mark.parametrize("lead", [(6,), (5, 6)])
 def test_every_leaf_has_its_own_encoder_and_the_mask_has_none(lead):
-    encoder, obs = FlatEncoder(Dict(SPACES), "rolling", CNN("residual", 7)), sample(*lead)
-    kinds = {key: type(leaf) for key, leaf in zip(encoder.keys, encoder.leaf, strict=True)}
-    assert kinds == {"image": Image, "vector": RunningNorm, "one": OneHot, "several": MultiOneHot}
-    assert encoder.size == 7 + 3 + 4 + 5 and encoder(obs).shape == (*lead, 19)
+    """What each makes of its leaf: test_networks.py, test_cnn.py."""
+    encoder, space = FlatEncoder(Dict(SPACES), "rolling", CNN("residual", 7)), Dict(SPACES)
+    samples = [space.sample() for _ in range(int(np.prod(lead)))]
+    obs = {name: torch.as_tensor(np.stack([x[name] for x in samples])) for name in SPACES}
+    obs = {name: x.view(*lead, *x.shape[1:]) for name, x in obs.items()}
     encoder.learn(obs)
     leaf = dict(zip(encoder.keys, encoder.leaf, strict=True))
-    parts = {
-        "image": leaf["image"](obs["image"]),
-        "vector": (obs["vector"] - leaf["vector"].mean) / (leaf["vector"].var + 1e-8).sqrt(),
-        "one": torch.eye(4)[obs["one"]],
-        "several": torch.cat([torch.eye(2)[obs["several"][..., 0]], torch.eye(3)[obs["several"][..., 1]]], -1),
-    }
-    torch.testing.assert_close(encoder(obs), torch.cat([parts[key] for key in encoder.keys], -1))
-    other = {**obs, MASK: ~obs[MASK]}
-    assert torch.equal(encoder(obs), encoder(other))
-
-
-def test_without_a_cnn_bytes_are_flat_numbers():
-    encoder = FlatEncoder(Dict(SPACES), False)
-    assert encoder.size == 100 + 3 + 4 + 5 and type(encoder.leaf[encoder.keys.index("image")]) is Float
+    kinds = {"image": Image, "vector": RunningNorm, "one": OneHot, "several": MultiOneHot}
+    assert {key: type(part) for key, part in leaf.items()} == kinds
+    assert encoder.size == 7 + 3 + 4 + 5 and encoder(obs).shape == (*lead, 19)
+    assert torch.equal(encoder(obs), torch.cat([leaf[key](obs[key]) for key in encoder.keys], -1))
+    assert torch.equal(encoder(obs), encoder({**obs, MASK: 1 - obs[MASK]}))
+    flat = FlatEncoder(space, False)
+    assert flat.size == 100 + 3 + 4 + 5 and type(flat.leaf[flat.keys.index("image")]) is Float, "without a CNN"
 
 
 class Clues(Probe):
     """One step; one leaf alone tells which of two actions is paid, in both of two choices, the others tell nothing."""
 
-    clue = "vector"
-
-    def __init__(self, num_envs):
+    def __init__(self, num_envs, clue="vector"):
         super().__init__(num_envs)
+        self.clue = clue
         self.observation_space = Dict(SPACES)
         self.action_space = MultiDiscrete([2, 3])
 
-    def _seen(self):
-        right = self.coin > 0
-        obs = {name: torch.zeros_like(x) for name, x in sample(self.num_envs).items()}
-        value = {
-            "image": right[:, None, None, None] * 255,
-            "vector": self.coin[:, None],
-            "one": right * 2,
-            "several": right[:, None],
-        }[self.clue]
-        obs[self.clue].copy_(value.expand_as(obs[self.clue]))
-        obs[MASK] = torch.tensor([True, True, True, True, False]).expand(self.num_envs, 5).clone()
+    def sight(self):
+        right, n = self.coin > 0, self.num_envs
+        obs = {
+            "image": torch.zeros(n, 1, 10, 10, dtype=torch.uint8),
+            "vector": torch.zeros(n, 3),
+            "one": torch.zeros(n, dtype=torch.long),
+            "several": torch.zeros(n, 2, dtype=torch.long),
+            MASK: torch.tensor([True, True, True, True, False]).expand(n, 5).clone(),
+        }
+        value = {"image": right * 255, "vector": self.coin, "one": right * 2, "several": right * 1}[self.clue]
+        obs[self.clue].copy_(value.view(n, *[1] * (obs[self.clue].dim() - 1)))
         return obs
-
-    def reset(self, seed):
-        super().reset(seed)
-        return self._seen()
-
-    def step(self, action):
-        final = self._seen()
-        return super().step(action)._replace(obs=self._seen(), final_obs=final)
 
     def reward(self, action):
         right = (self.coin > 0).long()[:, None]
@@ -111,12 +77,11 @@ def test_an_agent_finds_the_leaf_that_tells(kind, clue):
     """With two choices and a mask over both: the third of the second choice would pay 9 and is forbidden."""
     common = {"n_envs": 8, "n_steps": 16, "hidden_dims": (16,), "policy": "cnn", "normalize_obs": "rolling"}
     common["policy_kwargs"] = {"cnn": "residual", "features": 16}
-    envs = Clues(8)
-    envs.clue = clue
     if kind == "ppo":
-        agent = PPO(PPOConfig(**common, policy_lr=5e-3), envs)
+        agent = PPO(PPOConfig(**common, policy_lr=5e-3), Clues(8, clue))
     else:
-        agent = REINFORCE(REINFORCEConfig(**common, policy_lr=3e-3, n_epochs=4, policy_targets="advantages"), envs)
+        options = {"policy_lr": 3e-3, "n_epochs": 4, "policy_targets": "advantages"}
+        agent = REINFORCE(REINFORCEConfig(**common, **options), Clues(8, clue))
     driven(agent, 12 if kind == "ppo" else 60)
     assert 0.9 < agent.collector.window.summary()["ep_rew/mean"] <= 1
 
@@ -129,8 +94,8 @@ def test_images_masks_and_memories_never_wait_for_the_device(policy):
     it, start = agent.collector, tree_map(torch.clone, agent.collector.carry)
     agent.collect(8)
     with RefuseSync(), torch.no_grad():
-        agent.policy.act(it.obs, it.carry, it.is_first, torch.zeros(4, 2), False)
-        agent.policy.act(it.obs, it.carry, it.is_first, torch.zeros(4, 2), True)
+        for greedy in (False, True):
+            agent.policy.act(it.obs, it.carry, it.is_first, torch.zeros(4, 2), greedy)
     with RefuseSync():
         agent.learn(agent.memory.rollout(start, Final(it.obs, it.carry)))
     assert not agent.broken and agent.progress["updates"] == 32

@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_log import through_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stride.agents.metric_sums import Metrics
@@ -23,47 +26,46 @@ def scalar(x):
     return torch.tensor(float(x))
 
 
-def test_means_and_last_values():
+NUMBERS = st.sampled_from([0.0, 1.0, -2.0, 6.0, 2.0**24, math.nan, 3, True])
+SAMPLES = st.lists(st.dictionaries(st.sampled_from("abc"), NUMBERS, max_size=3), max_size=8)
+
+
+@given(SAMPLES, SAMPLES, st.integers(0, 8), st.booleans())
+def test_means_and_last_values_whatever_comes_with_what(added, put, moved, stay):
+    """Also where samples come at once, over a checkpoint, and where the sums stay where they are.
+
+    Values are those of when they were given.
+    """
     metrics = Metrics()
-    for x in (1.0, 2.0, 6.0):
-        metrics.add({"a": scalar(x), "b": scalar(-x)})
-        metrics.set({"last": scalar(x), "number": x})
-    assert metrics.flush() == {"a": 3.0, "b": -3.0, "last": 6.0, "number": 6.0}
+    metrics.stay = stay
+    for turn in range(2):
+        for k, sample in enumerate(added):
+            if k == moved:
+                other = Metrics()
+                other.stay = stay
+                other.load_state_dict(through_file(metrics.state_dict()))
+                metrics = other
+            tensors = {name: torch.tensor(x) for name, x in sample.items()}
+            metrics.add(tensors) if k % 2 or not sample else metrics.add_all([tensors])
+            for x in tensors.values():
+                x.zero_()
+        for sample in put:
+            tensors = {f"last {name}": torch.tensor(float(x)) for name, x in sample.items()}
+            metrics.set({**tensors, **{f"number {name}": x for name, x in sample.items()}})
+            for x in tensors.values():
+                x.zero_()
+        values = {name: [float(sample[name]) for sample in added if name in sample] for name in "abc"}
+        expected = {name: sum(column) / len(column) for name, column in values.items() if column}
+        for sample in put:
+            expected |= {f"{kind} {name}": float(x) for name, x in sample.items() for kind in ("last", "number")}
+        assert metrics.flush() == pytest.approx(expected, nan_ok=True, rel=1e-15), turn
     assert metrics.flush() == {}
 
 
-def test_names_may_appear_at_different_times_and_in_different_company():
+def test_a_gradient_is_not_held_by_what_is_added():
     metrics = Metrics()
-    metrics.add({"a": scalar(1), "b": scalar(10)})
-    metrics.add({"b": scalar(20)})
-    metrics.add({"c": scalar(5), "a": scalar(3)})
-    metrics.add({})
-    assert metrics.flush() == {"a": 2.0, "b": 15.0, "c": 5.0}
-
-
-def test_nan_stays_with_its_name():
-    metrics = Metrics()
-    metrics.add({"bad": scalar(math.nan), "good": scalar(1)})
-    metrics.add({"bad": scalar(0), "good": scalar(3)})
-    out = metrics.flush()
-    assert math.isnan(out["bad"]) and out["good"] == 2.0
-
-
-def test_integers_and_flags_count_as_numbers_and_long_sums_stay_exact():
-    metrics = Metrics()
-    metrics.add({"flag": torch.tensor(True), "count": torch.tensor(3), "x": scalar(2**24)})
-    metrics.add({"flag": torch.tensor(False), "count": torch.tensor(4), "x": scalar(1)})
-    assert metrics.flush() == {"flag": 0.5, "count": 3.5, "x": (2**24 + 1) / 2}
-
-
-def test_values_are_taken_when_given():
-    metrics = Metrics()
-    value = torch.tensor(1.0, requires_grad=True)
-    buffer = torch.tensor(1.0)
-    metrics.add({"loss": value * 2})
-    metrics.set({"x": buffer})
-    buffer.fill_(9)
-    assert metrics.flush() == {"loss": 2.0, "x": 1.0}
+    metrics.add({"loss": torch.tensor(1.0, requires_grad=True) * 2})
+    assert metrics.flush() == {"loss": 2.0}
 
 
 def test_adding_does_not_synchronise():
@@ -86,40 +88,18 @@ def test_one_name_cannot_be_both_a_mean_and_a_last_value():
         metrics.flush()
 
 
-def test_state_survives_a_checkpoint_between_flushes(tmp_path):
-    metrics, other = Metrics(), Metrics()
-    metrics.add({"a": scalar(1), "b": scalar(2)})
-    metrics.set({"c": scalar(7), "d": 8})
-    torch.save(metrics.state_dict(), tmp_path / "state.pt")
-    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for each in (metrics, other):
-        each.add({"a": scalar(3), "b": scalar(4)})
-    assert other.flush() == metrics.flush() == {"a": 2.0, "b": 3.0, "c": 7.0, "d": 8.0}
-
-
-def test_many_samples_at_once_are_the_same_as_one_after_the_other():
-    one, many = Metrics(), Metrics()
-    samples = [{"a": torch.tensor(float(k)), "b": torch.tensor(2.0 * k)} for k in range(5)]
-    for sample in samples:
-        one.add(sample)
-    many.add_all(samples[:2])
-    many.add_all([])
-    many.add_all(samples[2:])
-    assert many.flush() == one.flush() == {"a": 2.0, "b": 4.0}
-
-
 def test_sums_that_stay_are_the_same_means_at_the_same_addresses():
     """What a graph does: it adds to the tensors it knows, and the host counts what it did not see."""
     plain, metrics = Metrics(), Metrics()
     metrics.stay = True
     assert metrics.flush() == {}
     for k in range(3):
-        for each in (plain, metrics):
-            each.add({"a": scalar(k), "b": scalar(2 * k)})
+        for sums in (plain, metrics):
+            sums.add({"a": scalar(k), "b": scalar(2 * k)})
             if k:
-                each.add({"later": scalar(k)})
+                sums.add({"later": scalar(k)})
         places = [sums.data_ptr() for sums in metrics._sums.values()]
-        saved = [[group["names"] for group in each.state_dict()["groups"]] for each in (metrics, plain)]
+        saved = [[group["names"] for group in sums.state_dict()["groups"]] for sums in (metrics, plain)]
         assert saved[0] == saved[1]
         assert metrics.flush() == plain.flush()
         assert [sums.data_ptr() for sums in metrics._sums.values()] == places
@@ -148,18 +128,18 @@ def test_what_is_loaded_lies_where_samples_come_from():
     assert [sums.device.type for sums in other._sums.values()] == ["meta"]
 
 
-def test_what_is_told_later_is_told_once_before_anybody_is_answered():
-    metrics, tells = Metrics(), []
+def test_what_is_added_later_is_added_once_before_anybody_is_answered():
+    metrics, calls = Metrics(), []
 
-    def tell():
-        tells.append(1)
+    def add():
+        calls.append(1)
         metrics.add_sums(("a",), np.array([6.0]), 3)
 
-    metrics.later(tell)
-    assert not tells
-    metrics.later(tell)
-    assert len(tells) == 1, "the one before, as something else is due"
+    metrics.later(add)
+    assert not calls
+    metrics.later(add)
+    assert len(calls) == 1, "the one before, as something else is due"
     assert metrics.state_dict()["groups"] == [{"names": ["a"], "sums": torch.tensor([12.0]).double(), "count": 6}]
-    metrics.later(tell)
-    assert metrics.flush() == {"a": 2.0} and len(tells) == 3
+    metrics.later(add)
+    assert metrics.flush() == {"a": 2.0} and len(calls) == 3
     assert metrics.flush() == {}

@@ -1,9 +1,22 @@
 """Agents that learn action values, on worlds whose values are known by heart: every switch, each in seconds."""
 
+from typing import ClassVar
+
 import gymnasium as gym
 import pytest
 import torch
-from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
+from probe_envs import (
+    GAMMA,
+    Aimed,
+    ChosenReward,
+    ConstantReward,
+    DelayedReward,
+    Endless,
+    MatchedReward,
+    SeenReward,
+    choices,
+    opinions,
+)
 from worlds import Scripted, driven, random_tables, weights
 
 from stride.agents.dqn import DQN
@@ -12,17 +25,7 @@ from stride.agents.q_learning import QLearning
 from stride.agents.sac import SAC
 from stride.config.schema import DQNConfig, PQNConfig, QLearningConfig, SACConfig
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-GAMMA = 0.9
+pytestmark = pytest.mark.usefixtures("one_thread")
 COMMON = {"n_envs": 8, "gamma": GAMMA, "max_timesteps": 10**6}
 REPLAY = {"hidden_dims": (32,), "buffer_size": 4000, "batch_size": 64, "learning_starts": 100, "train_freq": 4}
 SWITCHES = {
@@ -37,7 +40,6 @@ SWITCHES = {
     "normalized": {"normalize_obs": "rolling"},
     "everything": {"dueling": True, "n_step": 2, "prioritised": True, "quantiles": 5, "replay_storage": "memmap"},
 }
-EVERY_SWITCH = pytest.mark.parametrize("options", SWITCHES.values(), ids=SWITCHES)
 
 
 def dqn(world, **options):
@@ -45,94 +47,54 @@ def dqn(world, **options):
     return DQN(DQNConfig(**{**COMMON, **REPLAY, **rest, **options}), world(8))
 
 
-def values(agent, *seen):
-    obs = torch.tensor(seen, dtype=torch.float32)[:, None]
-    with torch.no_grad():
-        return agent.policy.network.mean(obs).amax(-1).tolist()
-
-
-def answers(agent, *seen):
-    obs = torch.tensor(seen, dtype=torch.float32)[:, None]
-    first, noise = torch.ones(len(seen), dtype=torch.bool), torch.zeros(len(seen), agent.policy.draws)
-    with torch.no_grad():
-        return agent.policy.act(obs, agent.policy.initial(len(seen)), first, noise, True).action.view(-1).tolist()
-
-
-@EVERY_SWITCH
-def test_dqn_knows_what_is_seen(options):
-    assert values(driven(dqn(SeenReward, **options), 50), 1, -1) == pytest.approx([1, -1], abs=0.08)
-
-
-@EVERY_SWITCH
-def test_dqn_discounts(options):
-    assert values(driven(dqn(DelayedReward, **options), 50), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
-
-
-@EVERY_SWITCH
-def test_dqn_goes_on_after_a_time_limit(options):
-    """V = 1 + gamma V = 10; as an end it would be 2.71 at most. Half of each rollout crosses a limit."""
-    rest = {"policy_lr": 1e-2, "target_freq": 32, **options}
-    rest |= {"target_freq": 16} if "tau" in options else {}
-    assert values(driven(dqn(Endless, **rest), 90), 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
-
-
-@EVERY_SWITCH
-def test_dqn_chooses_by_what_it_sees(options):
-    agent = driven(dqn(MatchedReward, **options), 50)
-    assert answers(agent, 1, -1) == [1, 0]
-    assert values(agent, 1, -1) == pytest.approx([1, 1], abs=0.1)
-
-
-@pytest.mark.parametrize("updates_per_step", [0.25, 1.0])
-def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
-    agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 25)
-    assert answers(agent, 0) == [1]
-    assert agent.progress["updates"] == int((25 * 32 - 96) * updates_per_step)
-
-
-# From rollouts
-
-
 def pqn(world, **options):
     rest = {"n_steps": 16, "hidden_dims": (32,), "policy_lr": 1e-2, "epsilon": 0.5}
     return PQN(PQNConfig(**{**COMMON, **rest, **options}), world(8))
 
 
-NORMALIZED = pytest.mark.parametrize("normalize_obs", [False, "rolling"])
-LAMBDAS = pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])  # all alike where an episode is one step
+def check_lesson(policy, world, **tolerance):
+    """Values as the world has them, and the best action; where there is a right one it pays 1."""
+    worth = world.worth or dict.fromkeys(world.right, 1)
+    assert opinions(policy, *worth).value.tolist() == pytest.approx([*worth.values()], **tolerance)
+    assert not world.right or choices(policy, *world.right) == [*world.right.values()]
 
 
-@NORMALIZED
-def test_pqn_knows_what_is_seen_and_chooses_by_it(normalize_obs):
-    assert values(driven(pqn(SeenReward, normalize_obs=normalize_obs), 15), 1, -1) == pytest.approx([1, -1], abs=0.08)
-    assert answers(driven(pqn(MatchedReward, normalize_obs=normalize_obs), 15), 1, -1) == [1, 0]
+@pytest.mark.parametrize("world", [SeenReward, DelayedReward, MatchedReward, Endless])
+@pytest.mark.parametrize("options", SWITCHES.values(), ids=SWITCHES)
+def test_dqn_learns_what_a_world_teaches(options, world):
+    """Endless: V = 1 + gamma V = 10; as an end it would be 2.71 at most. Half of each rollout crosses a limit."""
+    if world is Endless:
+        options = {"policy_lr": 1e-2, "target_freq": 32, **options, **({"target_freq": 16} if "tau" in options else {})}
+    agent = driven(dqn(world, **options), 90 if world is Endless else 50)
+    check_lesson(agent.policy, world, **({"rel": 0.04} if world is Endless else {"abs": 0.08}))
 
 
-@LAMBDAS
-@NORMALIZED
-def test_pqn_discounts(return_lambda, normalize_obs):
-    agent = driven(pqn(DelayedReward, return_lambda=return_lambda, normalize_obs=normalize_obs), 15)
-    assert values(agent, 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
+@pytest.mark.parametrize("updates_per_step", [0.25, 1.0])
+def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
+    agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 25)
+    assert choices(agent.policy, 0) == [1]
+    assert agent.progress["updates"] == int((25 * 32 - 96) * updates_per_step)
 
 
-@LAMBDAS
+@pytest.mark.parametrize("normalize_obs", [False, "rolling"])
+@pytest.mark.parametrize(
+    ("world", "return_lambda"),  # all alike where an episode is one step
+    [(SeenReward, 0.65), (MatchedReward, 0.65), *((DelayedReward, lam) for lam in (0.0, 0.65, 1.0))],
+)
+def test_pqn_learns_what_a_world_teaches(world, return_lambda, normalize_obs):
+    policy = driven(pqn(world, return_lambda=return_lambda, normalize_obs=normalize_obs), 15).policy
+    if world is MatchedReward:
+        assert choices(policy, 1, -1) == [1, 0]
+    else:
+        check_lesson(policy, world, abs=0.08)
+
+
+@pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
 def test_pqn_goes_on_after_a_time_limit(return_lambda):
-    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 45)
-    assert values(agent, 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
+    check_lesson(driven(pqn(Endless, return_lambda=return_lambda), 45).policy, Endless, rel=0.04)
 
 
-# Continuous actions
-
-
-class Aimed(Probe):
-    """One step, -(a - target)^2 for a real action."""
-
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def reward(self, action):
-        return -(action[:, 0] - 0.5).square()
+# --- continuous actions
 
 
 class AimedAtSeen(Aimed):
@@ -171,7 +133,7 @@ def critic_values(agent, seen, action):
 )
 def test_sac_aims_by_what_it_sees(options):
     agent = driven(sac(AimedAtSeen, **options), 75)
-    assert answers(agent, 1, -1) == pytest.approx([0.5, -0.5], abs=0.15)
+    assert choices(agent.policy, 1, -1) == pytest.approx([0.5, -0.5], abs=0.15)
     assert critic_values(agent, 1, 0.5) == pytest.approx([1, 1], abs=0.1)
     assert critic_values(agent, 1, -0.5) == pytest.approx([0, 0], abs=0.25)
 
@@ -182,7 +144,7 @@ def test_sac_goes_on_after_a_time_limit():
     assert critic_values(agent, 0, 0.0) == pytest.approx([10, 10], rel=0.05)
 
 
-def test_the_entropy_aimed_at_is_one_nat_less_for_each_action_unless_told():
+def test_the_entropy_aimed_at_is_one_nat_less_for_each_action_unless_said():
     assert sac(AimedAtSeen, ent_coef=None).target_entropy == -1
     assert sac(AimedAtSeen, ent_coef=None, target_entropy=-0.5).target_entropy == -0.5
 
@@ -197,71 +159,44 @@ def test_the_learnt_temperature_keeps_the_entropy():
     assert entropy == pytest.approx(-0.5, abs=0.15)
 
 
-# Tables
-
-
-def counted(world):
-    """The same world, what is seen told as a number: -1, 0, 1 and 2 are 0 to 3."""
-
-    class Counted(world):
-        def __init__(self, num_envs):
-            super().__init__(num_envs)
-            self.observation_space = gym.spaces.Discrete(4)
-            self.out = self.out._replace(obs=self.out.obs[:, 0].long(), final_obs=self.out.final_obs[:, 0].long())
-            self.seen, self.final = torch.zeros(2, num_envs, 1)
-
-        def reset(self, seed):
-            self.out, plain = self.out._replace(obs=self.seen), self.out
-            super().reset(seed)
-            self.out = plain
-            return self._tell()
-
-        def step(self, action):
-            self.out, plain = self.out._replace(obs=self.seen, final_obs=self.final), self.out
-            super().step(action)
-            self.out = plain
-            self.out.final_obs.copy_(self.final[:, 0].long() + 1)
-            self._tell()
-            return self.out
-
-        def _tell(self):
-            self.out.obs.copy_(self.seen[:, 0].long() + 1)
-            return self.out.obs
-
-    return Counted
+# --- tables
 
 
 def q_learning(world, **options):
-    return QLearning(QLearningConfig(**{**COMMON, "policy_lr": 0.2, "epsilon": 0.5, **options}), counted(world)(8))
+    class Counted(world):
+        """What is seen as a number: -1, 0, 1 and 2 are 0 to 3."""
+
+        right: ClassVar = {seen + 1: action for seen, action in world.right.items()}
+        worth: ClassVar = {seen + 1: value for seen, value in world.worth.items()} or dict.fromkeys(right, 1)
+
+        def __init__(self, num_envs):
+            super().__init__(num_envs)
+            self.observation_space = gym.spaces.Discrete(4)
+
+        def sight(self):
+            return self.observe().long() + 1
+
+    return QLearning(QLearningConfig(**{**COMMON, "policy_lr": 0.2, "epsilon": 0.5, **options}), Counted(8)), Counted
 
 
-def table(agent, *seen):
-    return agent.policy.table[torch.tensor(seen) + 1].amax(-1).tolist()
-
-
-STEPS = pytest.mark.parametrize("n_steps", [1, 4])
-
-
-@STEPS
-def test_a_table_knows_constants_what_is_seen_and_discounting(n_steps):
-    assert table(driven(q_learning(ConstantReward, n_steps=n_steps), 20), 0) == pytest.approx([1], abs=1e-3)
-    assert table(driven(q_learning(SeenReward, n_steps=n_steps), 30), 1, -1) == pytest.approx([1, -1], abs=1e-3)
-    assert table(driven(q_learning(DelayedReward, n_steps=n_steps), 40), 0, 1) == pytest.approx([0.9, 1], abs=1e-3)
-
-
-@STEPS
-def test_a_table_goes_on_after_a_time_limit(n_steps):
-    assert table(driven(q_learning(Endless, n_steps=n_steps), 120), 0) == pytest.approx([10], rel=1e-2)
-
-
-@pytest.mark.parametrize("options", [{}, {"visits_power": 0.6, "policy_lr": 1.0}, {"initial_q": 3.0, "epsilon": 0.1}])
-def test_a_table_chooses_by_what_it_sees(options):
-    agent = driven(q_learning(MatchedReward, **options), 200)
-    assert agent.policy.table[[0, 2]].argmax(-1).tolist() == [0, 1]
-    assert table(agent, -1, 1) == pytest.approx([1, 1], abs=0.05)
-
-
-# Every kind of world
+@pytest.mark.parametrize(
+    ("world", "iterations", "options", "tolerance"),
+    [
+        (ConstantReward, 20, {}, {"abs": 1e-3}),
+        (SeenReward, 30, {}, {"abs": 1e-3}),
+        (DelayedReward, 40, {}, {"abs": 1e-3}),
+        (Endless, 120, {}, {"rel": 1e-2}),
+        (MatchedReward, 200, {}, {"abs": 0.05}),
+        (MatchedReward, 200, {"visits_power": 0.6, "policy_lr": 1.0}, {"abs": 0.05}),
+        (MatchedReward, 200, {"initial_q": 3.0, "epsilon": 0.1}, {"abs": 0.05}),
+    ],
+)
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_a_table_learns_what_a_world_teaches(world, iterations, options, tolerance, n_steps):
+    agent, counted = q_learning(world, n_steps=n_steps, **options)
+    values = driven(agent, iterations).policy.table
+    assert values[[*counted.worth]].amax(-1).tolist() == pytest.approx([*counted.worth.values()], **tolerance)
+    assert values[[*counted.right]].argmax(-1).tolist() == [*counted.right.values()]
 
 
 @pytest.mark.parametrize("named", [False, True])
