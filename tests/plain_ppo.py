@@ -6,6 +6,7 @@ Takes the same draws and the same optimizer; acting, values, advantages, losses 
 import torch
 from torch.distributions import Categorical
 
+from stride.agents.experience.nouns import Act
 from stride.utils.counter_rng import SHUFFLE, permutation, uniforms
 
 
@@ -22,21 +23,9 @@ class PlainPPO:
         for t in range(steps):
             with torch.no_grad():
                 probabilities = torch.softmax(policy.actor(collector.obs), -1)
-            actions = []
-            for world in range(memory.num_envs):
-                total, action = 0.0, 0
-                for choice, p in enumerate(probabilities[world].tolist()):
-                    total += p
-                    if (
-                        noise[t, world, 0].item() * probabilities[world].sum().item() < total
-                        or choice == probabilities.shape[1] - 1
-                    ):
-                        action = choice
-                        break
-                actions.append(action)
-            action = torch.tensor(actions)
-            step = agent.collector.envs.step(action)
-            act = _Act(action, (), ())
+            action = torch.tensor([_choice(*row) for row in zip(probabilities, noise[t, :, 0].tolist(), strict=True)])
+            step = collector.envs.step(action)
+            act = Act(action, (), ())
             memory.write(collector.obs, collector.is_first, act, step)
             collector._advance(act, step)
             rows.append((collector.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
@@ -46,7 +35,7 @@ class PlainPPO:
         config, row = agent.config, rollout.row
         steps, worlds = row.reward.shape
         with torch.no_grad():
-            after = agent.policy.critic(rollout.next.obs)[:, 0]
+            after, cut = (agent.policy.critic(x.obs)[..., 0] for x in (rollout.next, rollout.final))
             value = torch.stack([agent.policy.critic(row.obs[t])[:, 0] for t in range(steps)])
             log_prob = torch.stack(
                 [Categorical(logits=agent.policy.actor(row.obs[t])).log_prob(row.action[t]) for t in range(steps)]
@@ -58,9 +47,7 @@ class PlainPPO:
                 if row.terminated[t, world]:
                     following, running = 0.0, 0.0
                 elif row.truncated[t, world]:
-                    with torch.no_grad():
-                        following = agent.policy.critic(rollout.final.obs[row.slot[t, world], world]).item()
-                    running = 0.0
+                    following, running = cut[row.slot[t, world], world].item(), 0.0
                 else:
                     following = after[world].item() if t == steps - 1 else value[t + 1, world].item()
                 delta = row.reward[t, world].item() + config.gamma * following - value[t, world].item()
@@ -90,6 +77,11 @@ class PlainPPO:
         agent.progress["updates"] += 1
 
 
-class _Act:
-    def __init__(self, action, extras, carry):
-        self.action, self.extras, self.carry = action, extras, carry
+def _choice(probabilities, u):
+    """The first choice up to which the probabilities add up to more than u of their sum."""
+    total, limit = 0.0, u * probabilities.sum().item()
+    for choice, p in enumerate(probabilities.tolist()):
+        total += p
+        if limit < total:
+            return choice
+    return choice

@@ -48,6 +48,15 @@ def through_file(state):
     return torch.load(file, weights_only=True)
 
 
+def same(mine, other):
+    """Whether two states are equal to the bit, whatever they hold."""
+    if isinstance(mine, dict):
+        return mine.keys() == other.keys() and all(same(mine[key], other[key]) for key in mine)
+    if isinstance(mine, list | tuple):
+        return len(mine) == len(other) and all(map(same, mine, other))
+    return torch.equal(mine, other) if isinstance(mine, Tensor) else mine == other
+
+
 class ReplayLog:
     """N worlds whose frames are numbered, each frame a number of its own; `log[row][world]`.
 

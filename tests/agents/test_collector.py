@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_log import through_file
+from replay_log import same, through_file
 from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
@@ -57,10 +57,6 @@ def worlds(steps=60, seed=0, **options):
     return Scripted(*random_tables(steps, N, seed), **options)
 
 
-def same(*trees):
-    assert all(torch.equal(mine, other) for mine, other in zip(*map(leaves, trees), strict=True))
-
-
 def collector_and_memory(rows, envs=None, policy=None, seed=5, **options):
     collector = Collector(envs or worlds(), policy or Counting(), seed, **options)
     return collector, Memory(collector.example(), collector.carry, rows, rows, seed)
@@ -74,7 +70,7 @@ def test_rows_equal_those_of_a_plain_loop(named, greedy):
     collector, memory = collector_and_memory(calls * steps, worlds(named=named), rank=rank, greedy=greedy)
     for _ in range(calls):
         collector.collect(steps, memory)
-    table, cuts = memory.table, 0
+    table, cuts, episodes = memory.table, 0, []
     obs, first, since = copy.deepcopy(envs.reset(seed)), [True] * N, [0] * N
     for row in range(calls * steps):
         noise = uniforms(Key(seed, ACT, rank, 1 + row // steps), (steps, N, 2))[row % steps]
@@ -86,12 +82,21 @@ def test_rows_equal_those_of_a_plain_loop(named, greedy):
         mine = [x[row] for x in leaves(table._replace(slot=()))]
         assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
         obs, since = copy.deepcopy(step.obs), [s + 1 for s in since]
-        first = (step.terminated | step.truncated).tolist()
+        ended = step.terminated | step.truncated
+        episodes += zip(step.episode_return[ended].tolist(), step.episode_length[ended].tolist(), strict=True)
+        first = ended.tolist()
         for world in step.truncated.nonzero()[:, 0].tolist():  # the carry of what was cut is the one before the reset
             cuts += 1
             assert memory.final.carry[0][table.slot[row, world], world].item() == since[world]
     assert table.is_first[1:].any() and not table.is_first[1:].all() and cuts
     assert memory.written == calls * steps
+    mean, length = (sum(column) / len(episodes) for column in zip(*episodes, strict=True))
+    summary = collector.window.summary()
+    assert [summary[name] for name in ("ep_rew/mean", "ep_len/mean", "episodes")] == [
+        pytest.approx(mean),
+        pytest.approx(length),
+        len(episodes),
+    ]
 
 
 def test_the_example_draws_nothing_and_moves_nothing():
@@ -102,7 +107,7 @@ def test_the_example_draws_nothing_and_moves_nothing():
             collector.example()
         collector.collect(5, memory)
         tables.append(memory.table)
-    same(*tables)
+    assert same(*tables)
 
 
 def test_noise_never_depends_on_torchs_global_generator():
@@ -116,7 +121,7 @@ def test_noise_never_depends_on_torchs_global_generator():
         collector.collect(10, memory)
         assert torch.equal(torch.get_rng_state(), state), "and collecting draws nothing from it"
         tables.append(memory.table)
-    same(*tables)
+    assert same(*tables)
     assert len(tables[0].action.unique()) > 1
 
 
@@ -155,101 +160,55 @@ def test_window_equals_a_deque(n, seed, p_end, calls):
         assert window.summary() == pytest.approx(expected, rel=1e-5)
 
 
-def test_collecting_fills_the_window_with_returns_and_lengths():
-    reward, terminated, truncated = random_tables(40, N, 7, 0.1, 0.1)
-    collector, memory = collector_and_memory(40, Scripted(reward, terminated, truncated))
-    collector.collect(40, memory)
-    paid, age, episodes = torch.zeros(N), torch.zeros(N), []
-    for t in range(40):
-        paid, age, ended = paid + reward[t], age + 1, terminated[t] | truncated[t]
-        episodes += zip(paid[ended].tolist(), age[ended].tolist(), strict=True)
-        paid, age = paid * ~ended, age * ~ended
-    mean, length = (sum(column) / len(episodes) for column in zip(*episodes, strict=True))
-    expected = {"ep_rew/mean": mean, "ep_rew/best": mean, "ep_len/mean": length, "episodes": len(episodes)}
-    assert collector.window.summary() == pytest.approx(expected, rel=1e-5)
+WORDS = {"NaN": NAN, "infinity": float("inf"), "-infinity": -float("inf")}
 
 
-def periodic(lengths, returns):
-    """World i ends every lengths[i] steps with returns[i], paid in the last step."""
-    t = torch.arange(1, 841)[:, None]
-    ended = t % torch.tensor(lengths) == 0
-    return Scripted(ended * torch.tensor(returns), ended, torch.zeros_like(ended))
-
-
-LENGTHS = [1, 4, 20]
-
-
-def three_worlds():
-    """The first world ends twenty episodes, paid 1 each, while the last ends one, paid 3."""
-    return periodic(LENGTHS, [1.0, 2.0, 3.0])
-
-
-@pytest.mark.parametrize(
-    ("count", "shares"), [(0, []), (1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (7, [3, 2, 2]), (9, [3] * 3)]
+@settings(max_examples=100)
+@given(
+    n=st.integers(1, 4),
+    seed=st.integers(0, 99),
+    p_end=st.sampled_from([0.05, 0.3, 0.9]),
+    count=st.integers(0, 20),
+    max_steps=st.none() | st.integers(1, 40),
+    looks=st.integers(1, 32),
+    guarded=st.booleans(),
+    bad=st.none() | st.tuples(st.integers(0, 30), st.integers(0, 3), st.sampled_from(list(WORDS))),
 )
-def test_play_shares_the_episodes_out_evenly(count, shares):
-    played = Collector(three_worlds(), Counting(), 0).play(count)
-    assert played.returns == [float(world + 1) for world, share in enumerate(shares) for _ in range(share)]
-    assert played.lengths == [float(LENGTHS[int(r) - 1]) for r in played.returns]
+def test_play_is_a_plain_loop(n, seed, p_end, count, max_steps, looks, guarded, bad):
+    """Episodes are shared out evenly and come world by world; the first number that is non-finite is named.
 
-
-def test_play_takes_each_worlds_episodes_in_their_order():
-    reward = torch.arange(1.0, 7)[:, None].repeat(1, 2) * torch.tensor([1, 10])
-    ended = torch.ones(6, 2, dtype=torch.bool)
-    played = Collector(Scripted(reward, ended, ~ended), Counting(), 0).play(6)
-    assert played.returns == [1.0, 2, 3, 10, 20, 30]
-
-
-@pytest.mark.parametrize(("max_steps", "expected"), [(3, [1.0] * 2), (4, [1.0] * 2 + [2.0]), (20, [1.0, 1, 2, 2, 3])])
-def test_play_gives_up_after_max_steps(max_steps, expected):
-    envs = three_worlds()
-    assert Collector(envs, Counting(), 0).play(6, max_steps).returns == expected
-    assert envs.now == max_steps
-
-
-def test_play_stops_as_soon_as_it_has_all():
-    for count, steps in ((5, 20), (0, 0)):
-        envs = three_worlds()
-        Collector(envs, Counting(), 0).play(count)
-        assert envs.now == steps
-
-
-def played(looks, tables=None, count=11, max_steps=None, guarded=True):
-    """What a collector answers that is looked at every `looks` steps, or the place of what was not finite."""
-    envs = worlds() if tables is None else Scripted(*tables)
-    envs.wrong = None
-    collector = Collector(envs, Counting(), 5, EVALUATE)
+    Also where the host looks once in some steps. Worlds that have played their share go on unwatched.
+    """
+    reward, terminated, truncated = random_tables(60, n, seed, p_end / 2, p_end / 2)
+    terminated[-1], truncated[-1] = True, False
+    if bad:
+        reward[bad[0], bad[1] % n] = WORDS[bad[2]]
+    share = [count // n + (world < count % n) for world in range(n)]
+    episodes, paid, age, t, wrong = [[] for _ in range(n)], [0.0] * n, [0] * n, 0, []
+    while not wrong and t != max_steps and [len(results) for results in episodes] != share:
+        for world in range(n):
+            if len(episodes[world]) == share[world]:
+                continue
+            paid[world], age[world] = paid[world] + reward[t % 60, world].item(), age[world] + 1
+            if guarded and not reward[t % 60, world].isfinite():
+                wrong.append((world, age[world], len(episodes[world]) + 1))
+            if terminated[t % 60, world] or truncated[t % 60, world]:
+                episodes[world].append((paid[world], age[world]))
+                paid[world], age[world] = 0.0, 0
+        t += 1
+    envs = Scripted(reward, terminated, truncated)
+    envs.wrong, collector = None, Collector(envs, Counting(), 5, EVALUATE)
     collector.looks = looks
-    try:
-        return collector.play(count, max_steps, guarded)
-    except NonFiniteError as error:
-        return str(error), error.description, error.world, error.step, error.episode
-
-
-@pytest.mark.parametrize("looks", [2, 5, 32])
-@pytest.mark.parametrize(("count", "max_steps"), [(11, None), (3, None), (0, None), (40, 30), (40, 32)])
-@pytest.mark.parametrize("guarded", [True, False])
-def test_to_look_rarely_counts_the_same_episodes(looks, count, max_steps, guarded):
-    often, rarely = (played(every, None, count, max_steps, guarded) for every in (1, looks))
-    assert often == rarely
-    assert len(often.returns) <= count and (max_steps or len(often.returns) == count)
-
-
-@pytest.mark.parametrize(("value", "word"), [(NAN, "NaN"), (float("inf"), "infinity"), (-float("inf"), "-infinity")])
-@pytest.mark.parametrize("at", [0, 7, 20])
-def test_to_look_rarely_finds_the_same_first_number(value, word, at):
-    reward, terminated, truncated = random_tables(60, N, 0)
-    reward[at, 2] = value
-    often, rarely = (played(looks, (reward, terminated, truncated), 30) for looks in (1, 9))
-    assert often == rarely and often[1:3] == (f"reward: {word}", 2)
-
-
-def test_to_look_rarely_minds_no_world_that_is_done():
-    reward, terminated, truncated = random_tables(60, N, 0)
-    terminated[0], truncated[0] = True, False
-    reward[1:] = NAN
-    assert played(32, (reward, terminated, truncated), N) == played(1, (reward, terminated, truncated), N)
-    assert len(played(32, (reward, terminated, truncated), N).returns) == N
+    if wrong:
+        with pytest.raises(NonFiniteError, match=f"^reward: {bad[2]} of") as caught:
+            collector.play(count, max_steps, guarded)
+        assert (caught.value.world, caught.value.step, caught.value.episode) == wrong[0]
+        return
+    played = collector.play(count, max_steps, guarded)
+    expected = [episode for results in episodes for episode in results]
+    assert played.returns == pytest.approx([paid for paid, _ in expected], nan_ok=True)
+    assert played.lengths == [length for _, length in expected]
+    assert looks > 1 or envs.now == t
 
 
 def test_an_action_that_worlds_noted_ends_the_playing():
@@ -286,7 +245,7 @@ def test_evaluating_leaves_the_training_collector_untouched():
                 assert len(Collector(worlds(seed=9), policy, 5, EVALUATE).play(11).returns) == 11
                 assert all(torch.equal(state[name], now) for name, now in policy.state_dict().items())
         tables.append((memory.table, collector.window.summary()))
-    same(tables[0][0], tables[1][0])
+    assert same(tables[0][0], tables[1][0])
     assert tables[0][1] == tables[1][1]
 
 
@@ -301,5 +260,7 @@ def test_state_continues_in_mid_episode(form, named):
     assert new.window.summary() == old.window.summary()
     for collector, into in ((old, memory), (new, other)):
         collector.collect(15, into)
-    same(memory.table._replace(slot=()), other.table._replace(slot=()))  # the slot of a row is the memory's state
+    assert same(
+        memory.table._replace(slot=()), other.table._replace(slot=())
+    )  # the slot of a row is the memory's state
     assert new.window.summary() == old.window.summary()

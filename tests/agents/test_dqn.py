@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from driven import advance
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from probe_envs import ChosenReward
 from worlds import driven
@@ -14,46 +15,44 @@ from stride.agents.returns import td_target
 from stride.config.schema import DQNConfig
 from stride.utils.user_error import UserError
 
-
-def dqn(world=ChosenReward, n=4, **options):
-    config = {"n_envs": n, "hidden_dims": (16,), "max_timesteps": 10**5, "buffer_size": 2000, "learning_starts": 0}
-    return DQN(DQNConfig(**{**config, **options}), world(n))
+SEEN, FOUR = Box(-1, 1, (3,)), Discrete(4)
 
 
-def test_targets_by_hand():
+def dqn(**options):
+    config = {"n_envs": 4, "hidden_dims": (16,), "max_timesteps": 10**5, "buffer_size": 2000, "learning_starts": 0}
+    return driven(DQN(DQNConfig(**{**config, **options}), ChosenReward(4)))
+
+
+def q_policy(space=SEEN, **shape):
+    return QPolicy(space, FOUR, QNetworkShape((8,), "relu", **shape), seed=1)
+
+
+def test_targets_and_picked_values_by_hand():
     reward, discount = torch.tensor([1.0, 2.0]), torch.tensor([0.9, 0.0])
     assert td_target(reward, discount, torch.tensor([10.0, 10.0])).tolist() == [10.0, 2.0]
     quantiles = torch.tensor([[0.0, 10.0], [5.0, 5.0]])
     assert td_target(reward, discount, quantiles).tolist() == [[1.0, 10.0], [2.0, 2.0]]
+    assert pick(torch.arange(6.0).view(2, 3), torch.tensor([2, 0])).tolist() == [2.0, 3.0]
+    assert pick(torch.arange(12.0).view(2, 3, 2), torch.tensor([2, 0])).tolist() == [[4.0, 5.0], [6.0, 7.0]]
 
 
-def test_huber_by_hand():
-    error = torch.tensor([-3.0, -1.0, 0.5, 2.0])
-    assert huber(error, 1.0).tolist() == [2.5, 0.5, 0.125, 1.5]
-    assert huber(error, 2.0).tolist() == [4.0, 0.5, 0.125, 2.0]
-    assert huber(error, None).tolist() == [4.5, 0.5, 0.125, 2.0]
-    torch.testing.assert_close(huber(error, 1.0), torch.nn.functional.huber_loss(error, error * 0, reduction="none"))
+@pytest.mark.parametrize(
+    ("limit", "losses"),
+    [(1.0, [2.5, 0.5, 0.125, 1.5]), (2.0, [4.0, 0.5, 0.125, 2.0]), (None, [4.5, 0.5, 0.125, 2.0])],
+)
+def test_huber_by_hand(limit, losses):
+    assert huber(torch.tensor([-3.0, -1.0, 0.5, 2.0]), limit).tolist() == losses
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.5, None])
 def test_quantile_loss_against_its_definition(limit):
     quantiles, target = torch.randn(3, 4), torch.randn(3, 5)
-    expected = []
-    for b in range(3):
-        total = 0.0
-        for i in range(4):
-            for j in range(5):
-                u = (target[b, j] - quantiles[b, i]).item()
-                size = u * u / 2 if limit is None or abs(u) <= limit else limit * (abs(u) - limit / 2)
-                total += abs((i + 0.5) / 4 - (u < 0)) * size / (limit or 1.0) / 5
-        expected.append(total)
+    expected = [0.0, 0.0, 0.0]
+    for b, i, j in torch.cartesian_prod(*map(torch.arange, (3, 4, 5))).tolist():
+        u = (target[b, j] - quantiles[b, i]).item()
+        size = u * u / 2 if limit is None or abs(u) <= limit else limit * (abs(u) - limit / 2)
+        expected[b] += abs((i + 0.5) / 4 - (u < 0)) * size / (limit or 1.0) / 5
     assert quantile_loss(quantiles, target, limit).tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_picking_the_actions_that_were_taken():
-    values = torch.arange(6.0).view(2, 3)
-    assert pick(values, torch.tensor([2, 0])).tolist() == [2.0, 3.0]
-    assert pick(torch.arange(12.0).view(2, 3, 2), torch.tensor([2, 0])).tolist() == [[4.0, 5.0], [6.0, 7.0]]
 
 
 def fixed(agent, online, target):
@@ -74,8 +73,7 @@ def test_double_q_is_chosen_by_one_network_and_valued_by_the_other(double_q, wor
 
 
 def test_dueling_values_are_the_state_and_the_advantages_around_their_mean():
-    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu", dueling=True), seed=1)
-    network, obs = policy.network, torch.randn(5, 3)
+    network, obs = q_policy(dueling=True).network, torch.randn(5, 3)
     features = network.torso(obs)
     value, advantage = network.state_value(features), network.advantage(features)
     torch.testing.assert_close(network(obs), value + advantage - advantage.mean(-1, keepdim=True))
@@ -83,20 +81,16 @@ def test_dueling_values_are_the_state_and_the_advantages_around_their_mean():
 
 @pytest.mark.parametrize("dueling", [False, True])
 def test_quantiles_have_a_dimension_of_their_own(dueling):
-    network = QPolicy(
-        Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu", quantiles=7, dueling=dueling), 1
-    ).network
+    network = q_policy(quantiles=7, dueling=dueling).network
     assert network(torch.randn(5, 3)).shape == (5, 4, 7)
     assert network.mean(torch.randn(2, 5, 3)).shape == (2, 5, 4)
 
 
-# The policy
-
-SEEN = Dict({"x": Box(-1, 1, (3,)), "action_mask": MultiBinary(4)})
+# --- the policy
 
 
 def test_what_the_mask_rules_out_is_never_done():
-    policy = QPolicy(SEEN, Discrete(4), QNetworkShape((8,), "relu"), seed=1)
+    policy = q_policy(Dict({"x": SEEN, "action_mask": MultiBinary(4)}))
     mask = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1]]).bool().repeat(500, 1)
     obs = {"x": torch.randn(1500, 3), "action_mask": mask}
     for epsilon, greedy in ((0.0, True), (1.0, False), (0.5, False)):
@@ -106,56 +100,42 @@ def test_what_the_mask_rules_out_is_never_done():
     assert set(best(torch.zeros(3, 4), mask[:3]).tolist()) == {0, 1, 3}
 
 
-def test_a_random_action_is_each_with_the_same_chance():
+@pytest.mark.parametrize(("allowed", "counts"), [(None, [250] * 4), ([True, False, True, True], [333, 0, 334, 333])])
+def test_a_random_action_is_each_with_the_same_chance(allowed, counts):
     u = (torch.arange(1000) + 0.5) / 1000
-    assert torch.bincount(any_of(None, 4, u)).tolist() == [250] * 4
-    mask = torch.tensor([True, False, True, True]).expand(1000, 4)
-    assert torch.bincount(any_of(mask, 4, u)).tolist() == [333, 0, 334, 333]
-    assert any_of(None, 3, torch.tensor([0.0, 1 - 2**-24])).tolist() == [0, 2]
-    assert any_of(mask[:2], 4, torch.tensor([0.0, 1 - 2**-24])).tolist() == [0, 3]
+    mask = None if allowed is None else torch.tensor(allowed).expand(1000, 4)
+    assert torch.bincount(any_of(mask, 4, u)).tolist() == counts
+    ends = any_of(mask if mask is None else mask[:2], 4, torch.tensor([0.0, 1 - 2**-24]))
+    assert ends.tolist() == [0, 3]
 
 
 def test_epsilon_is_the_share_of_random_actions():
-    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu"), seed=1)
+    policy = q_policy()
     policy.epsilon = 0.3
     obs, noise = torch.randn(1, 3).expand(4000, 3), torch.rand(4000, 2, generator=torch.Generator().manual_seed(1))
-    action = policy.act(obs, (), None, noise, False).action
-    told = policy.explain(obs[:1], (), None)
-    assert told.distribution["probability"].sum().item() == pytest.approx(1)
-    share = torch.bincount(action, minlength=4) / 4000
-    torch.testing.assert_close(share, told.distribution["probability"][0], atol=0.03, rtol=0)
-    assert told.value.item() == policy.network(obs[:1]).max()
+    action, opinion = policy.act(obs, (), None, noise, False).action, policy.explain(obs[:1], (), None)
+    (chances,) = opinion.distribution["probability"]
+    assert chances.sum().item() == pytest.approx(1) and opinion.value.item() == policy.network(obs[:1]).max()
+    torch.testing.assert_close(torch.bincount(action, minlength=4) / 4000, chances, atol=0.03, rtol=0)
 
 
 def test_continuous_actions_are_refused_by_name():
     with pytest.raises(UserError, match="one discrete action"):
-        QPolicy(Box(-1, 1, (3,)), Box(-1, 1, (2,)), QNetworkShape((8,), "relu"), seed=1)
+        QPolicy(SEEN, Box(-1, 1, (2,)), QNetworkShape((8,), "relu"), seed=1)
 
 
-# The hours of the target network
-
-
-def moved(agent, iterations):
-    """After which iterations the target network was another than before."""
-    driven(agent)
-    hours, before = [], agent.target.advantage.weight.clone()
-    for tick in range(iterations):
-        agent.training_step(iter([tick]))
-        now = agent.target.advantage.weight.clone()
-        hours += [] if torch.equal(before, now) else [tick + 1]
-        before = now
-    return hours
+# --- the hours of the target network
 
 
 def test_the_target_network_is_copied_by_env_steps():
     """4 worlds x 5 steps are 20 env steps an iteration; every 50 means after 60, 100, 160, 200."""
     agent = dqn(train_freq=5, target_freq=50, policy_lr=1e-2)
-    assert moved(agent, 10) == [3, 5, 8, 10]
+    copies = [advance(agent, t > 0).target.advantage.weight.clone() for t in range(11)]
+    assert [t for t in range(1, 11) if not torch.equal(copies[t - 1], copies[t])] == [3, 5, 8, 10]
 
 
 def test_it_moves_as_often_as_its_hour_struck():
-    agent = dqn(train_freq=5, target_freq=10, tau=0.1, gradient_steps=1, policy_lr=1e-2)
-    driven(agent, 3)
+    agent = advance(dqn(train_freq=5, target_freq=10, tau=0.1, gradient_steps=1, policy_lr=1e-2), 3)
     fixed(agent, [1.0, 1.0], [0.0, 0.0])
     agent.follow(2)
     assert agent.target.advantage.bias.tolist() == pytest.approx([0.19, 0.19])
@@ -164,16 +144,12 @@ def test_it_moves_as_often_as_its_hour_struck():
 
 
 def test_before_learning_starts_everything_is_random_and_nothing_is_learnt():
-    agent = driven(dqn(learning_starts=60, train_freq=5, gradient_steps=-1, epsilon=0.0))
-    for tick in range(3):
-        agent.training_step(iter([tick]))
-        assert agent.policy.epsilon == 1 and agent.progress["updates"] == 0
-    agent.training_step(iter([3]))  # 80 env steps: more than 60
-    assert agent.policy.epsilon == 0 and agent.progress["updates"] == 20
+    agent = dqn(learning_starts=60, train_freq=5, gradient_steps=-1, epsilon=0.0)
+    states = [(agent.policy.epsilon, agent.progress["updates"]) for _ in range(4) if advance(agent, 1)]
+    assert states == [(1, 0)] * 3 + [(0, 20)]  # 80 env steps are more than 60
 
 
-def test_what_the_errors_were_is_told_to_the_priorities():
-    agent = driven(dqn(prioritised=True, train_freq=20, epsilon=0.5), 3)
-    tree = agent.memory.priorities.tree
-    priorities = tree[tree.numel() // 2 :]
+def test_the_errors_reach_the_priorities():
+    agent = advance(dqn(prioritised=True, train_freq=20, epsilon=0.5), 3)
+    priorities = agent.memory.priorities.state_dict()["leaves"]
     assert len(set(priorities[priorities > 0].tolist())) > 2

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from driven import advance
+from replay_log import same, through_file
 from worlds import NAN, Scripted, driven, random_tables
 
 from stride.agents.experience import finite_guard
@@ -23,19 +25,14 @@ def ppo(bad_rows=(), value=NAN, **options):
     return driven(PPO(PPOConfig(**{**COMMON, **options}), Scripted(reward, terminated, truncated)))
 
 
-def iterate(agent, number=1):
-    for tick in range(number):
-        agent.training_step(iter([tick]))
-    return agent
-
-
 @pytest.mark.parametrize(("value", "word"), [(NAN, "NaN"), (INF, "infinity"), (-INF, "-infinity")])
-def test_a_reward_is_named_with_its_world_and_step(value, word):
-    agent = iterate(ppo([17], value), 2)
+@pytest.mark.parametrize("rows", [[17], [20, 18, 22]])
+def test_the_earliest_reward_is_named_with_its_world_and_step(value, word, rows):
+    agent = advance(ppo(rows, value), 2)
+    place = f"of environment 2 at env step {min(rows) * 4 + 4} in iteration 3 (96 env steps)"
     with pytest.raises(NumbersError) as caught:
-        iterate(agent)
-    line = f"reward: {word} of environment 2 at env step {17 * 4 + 4} in iteration 3 (96 env steps)"
-    assert str(caught.value) == f"{line}; the weights are as before it"
+        advance(agent, 1)
+    assert str(caught.value) == f"reward: {word} {place}; the weights are as before it"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -51,30 +48,19 @@ def test_one_among_many_large_ones_is_found_wherever_it_stands(value, dtype):
 
 @pytest.mark.parametrize(("begin", "end", "rows"), [(0, 3, {0, 1, 2}), (2, 5, {2, 3, 4}), (-2, 1, {3, 4, 0})])
 def test_the_rows_just_written_are_looked_at_also_across_the_end_of_the_ring(begin, end, rows):
-    found = set()
-    for row in range(5):
-        column = torch.ones(5, 6)
-        column[row, 3] = NAN
-        if not finite_guard._finite(column.numpy(), begin, end):
-            found.add(row)
-    assert found == rows
-
-
-def test_the_earliest_is_named():
-    agent = iterate(ppo([20, 18, 22]), 2)
-    with pytest.raises(NumbersError, match="at env step 76 "):
-        iterate(agent)
+    columns = [torch.ones(5, 6).index_put((torch.tensor(row), torch.tensor(3)), torch.tensor(NAN)) for row in range(5)]
+    assert {row for row in range(5) if not finite_guard._finite(columns[row].numpy(), begin, end)} == rows
 
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_skip_learns_nothing_from_it_and_goes_on(normalized):
-    agent = iterate(ppo([17], nan_guard="skip", normalize_obs="rolling", normalize_reward=normalized), 2)
+    agent = advance(ppo([17], nan_guard="skip", normalize_obs="rolling", normalize_reward=normalized), 2)
     before = {name: value.clone() for name, value in agent.policy.state_dict().items() if "leaf" not in name}
     moments = agent.reward_scale.moments.clone()
-    iterate(agent)
+    advance(agent, 1)
     assert all(torch.equal(before[name], agent.policy.state_dict()[name]) for name in before), "a no-op, all of it"
     assert torch.equal(moments, agent.reward_scale.moments)
-    iterate(agent)
+    advance(agent, 1)
     assert any(not torch.equal(before[name], agent.policy.state_dict()[name]) for name in before)
     assert all(value.isfinite().all() for value in agent.policy.state_dict().values())
 
@@ -82,46 +68,37 @@ def test_skip_learns_nothing_from_it_and_goes_on(normalized):
 def test_skip_gives_up_where_nothing_can_be_learnt_any_more(monkeypatch):
     monkeypatch.setattr("stride.agents.base.SKIPS", 5)
     agent = ppo(range(800), nan_guard="skip")
-    iterate(agent, 4)
+    advance(agent, 4)
     with pytest.raises(NumbersError, match="from 5 iterations in a row"):
-        iterate(agent)
+        advance(agent, 1)
 
 
 def test_off_does_not_look():
-    agent = iterate(ppo([17], nan_guard="off", normalize_advantages="rollout"), 3)
+    agent = advance(ppo([17], nan_guard="off", normalize_advantages="rollout"), 3)
     assert any(value.isnan().any() for value in agent.policy.state_dict().values())
 
 
 @pytest.mark.parametrize("mode", ["stop", "skip"])
 def test_weights_that_are_none_stop_in_any_case(mode):
-    agent = iterate(ppo(nan_guard=mode), 2)
+    agent = advance(ppo(nan_guard=mode), 2)
     with torch.no_grad():
         agent.policy.critic[1].bias.fill_(INF)
     with pytest.raises(NumbersError, match=r"^weights: infinity in policy.critic.1.bias in iteration 3"):
-        iterate(agent)
+        advance(agent, 1)
 
 
-def test_running_statistics_leave_rows_out_that_are_none():
-    norm, clean = RunningNorm(3), torch.rand(10, 3)
-    norm.learn(clean)
-    before = {name: value.clone() for name, value in norm.state_dict().items()}
-    for bad in (NAN, INF, -INF):
-        rows = torch.rand(10, 3)
-        rows[4, 1] = bad
-        norm.learn(rows)
-        assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_running_statistics_leave_rows_out_that_are_none(bad):
+    norm, scale, ended = RunningNorm(3), RewardScale(True, 0.9, torch.zeros(3)), torch.zeros(10, 3, dtype=torch.bool)
+    clean = torch.rand(10, 3)
+    norm.learn(clean), scale(clean, ended)
+    before = through_file([{**norm.state_dict()}, scale.state_dict()])
+    spoiled = clean.clone()
+    spoiled[4, 1] = bad
+    norm.learn(spoiled), scale(spoiled, ended)
+    assert same([{**norm.state_dict()}, scale.state_dict()], before)
     norm.learn(clean + 1)
-    assert not torch.equal(norm.mean, before["mean"]) and norm.mean.isfinite().all()
-
-
-def test_the_reward_scale_leaves_rollouts_out_that_are_none():
-    scale, ended = RewardScale(True, 0.9, torch.zeros(2)), torch.zeros(5, 2, dtype=torch.bool)
-    scale(torch.rand(5, 2), ended)
-    running, moments = scale.running.clone(), scale.moments.clone()
-    reward = torch.rand(5, 2)
-    reward[3, 1] = NAN
-    scale(reward, ended)
-    assert torch.equal(scale.running, running) and torch.equal(scale.moments, moments)
+    assert not torch.equal(norm.mean, before[0]["mean"]) and norm.mean.isfinite().all()
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -129,7 +106,7 @@ def test_accumulated_minibatches_are_one_larger_one(k):
     """4 rows of k minibatches to a step are k x 4 rows to a step, in plain descent without clipping."""
     settings = {"optimizer": "sgd", "max_grad_norm": None, "n_epochs": 1, "normalize_advantages": "off"}
     small, large = ppo(**settings, batch_size=4, accumulate=k), ppo(**settings, batch_size=4 * k)
-    iterate(small, 3), iterate(large, 3)
+    advance(small, 3), advance(large, 3)
     assert small.progress["updates"] == large.progress["updates"] == 3 * 32 // (4 * k)
     for mine, theirs in zip(small.policy.parameters(), large.policy.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)

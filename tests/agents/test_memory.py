@@ -8,7 +8,7 @@ import torch
 from goodness import ALPHA, chi_square
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_log import Logged, ReplayLog, through_file
+from replay_log import Logged, ReplayLog, same, through_file
 
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import in_order
@@ -41,11 +41,9 @@ def resumed(log, memory, steps):
     assert ("rows" in state) == (old.saved is None)
     memory.load_state_dict(state)
     assert memory.slots == old.slots and memory.segment_names() == old.segment_names()
-    columns = [memory.slot, *memory.columns_written()], [old.slot, *old.columns_written()]
-    assert all(torch.equal(mine, other) for mine, other in zip(*columns, strict=True))
+    assert torch.equal(memory.slot, old.slot) and same(memory.columns_written(), old.columns_written())
     if memory.ready(steps + 1):
-        draws = (leaves(x.transitions(20, steps, GAMMA, 0.5)) for x in (memory, old))
-        assert all(torch.equal(mine, other) for mine, other in zip(*draws, strict=True))
+        assert same(memory.transitions(20, steps, GAMMA, 0.5), old.transitions(20, steps, GAMMA, 0.5))
     return memory
 
 
@@ -180,16 +178,16 @@ def test_draws_differ_from_call_to_call_and_between_ranks_and_seeds():
 
 @pytest.mark.parametrize("priority", [False, True])
 def test_batches_are_one_draw_in_pieces_or_a_draw_each_by_priority(monkeypatch, priority):
-    log, same = ReplayLog(seed=4), ReplayLog(seed=4)
-    for memory in (log.memory, same.memory) if priority else ():
+    log, other = ReplayLog(seed=4), ReplayLog(seed=4)
+    for memory in (log.memory, other.memory) if priority else ():
         memory.prioritise(0.6, 2)
     pieces = [piece for drawn in log.write(32).memory.draws(5, 8, 2, GAMMA) for piece in in_order(drawn, 8)]
-    memory = same.write(32).memory
+    memory = other.write(32).memory
     drawn = [memory.transitions(8, 2, GAMMA) for _ in range(5)] if priority else [memory.transitions(40, 2, GAMMA)]
     whole, joined = (tree_map(lambda *x: torch.cat(x), *parts) for parts in (drawn, pieces))
-    assert all(torch.equal(mine, other) for mine, other in zip(leaves(whole), leaves(joined), strict=True))
+    assert same(whole, joined)
     monkeypatch.setattr("stride.agents.experience.memory.GATHERED", 1)
-    assert [len(piece.reward) for piece in same.memory.draws(3, 8, 2, GAMMA)] == [8] * 3
+    assert [len(piece.reward) for piece in memory.draws(3, 8, 2, GAMMA)] == [8] * 3
 
 
 @pytest.mark.parametrize("written", [0, 3])
@@ -207,7 +205,7 @@ def test_a_state_does_not_follow_its_owner():
     state = log.write(40).memory.state_dict()
     before = through_file(state)
     log.write(40).memory.priorities.update(log.memory.transitions(9, 1, GAMMA).row_id, torch.rand(9))
-    torch.testing.assert_close(state, before, rtol=0, atol=0)
+    assert same(state, before)
 
 
 @pytest.mark.parametrize("valued", [True, False])

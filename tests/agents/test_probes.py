@@ -1,22 +1,10 @@
 """On-policy agents in worlds whose values and best actions are known: what is wrong shows here, each in seconds."""
 
+import probe_envs as probes
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from probe_envs import (
-    GAMMA,
-    Aimed,
-    ChosenReward,
-    ConstantReward,
-    DelayedReward,
-    Endless,
-    MatchedReward,
-    Paired,
-    PixelCatch,
-    SeenReward,
-    choices,
-    opinions,
-)
+from probe_envs import GAMMA, choices, opinions
 from worlds import Scripted, driven, random_tables, weights
 
 from stride.agents.ppo import PPO
@@ -34,16 +22,16 @@ KINDS = {  # iterations until a world is learnt; what was chosen otherwise pulls
 }
 SHARED = {"share_trunk": True, "normalize_obs": "rolling"}
 LESSONS = {
-    "constant": (ConstantReward, {}),
-    "seen": (SeenReward, {}),
-    "seen, shared": (SeenReward, SHARED),
-    "delayed": (DelayedReward, {}),
-    "endless": (Endless, {}),  # the limit cuts, it does not end: as an end it would be 2.71 at most
-    "chosen": (ChosenReward, {}),
-    "matched": (MatchedReward, {}),
-    "matched, shared": (MatchedReward, SHARED),
-    "continuous": (Aimed, {"policy_kwargs": {"log_std_init": -1.0}}),
-    "several choices": (Paired, {}),
+    "constant": (probes.ConstantReward, {}),
+    "seen": (probes.SeenReward, {}),
+    "seen, shared": (probes.SeenReward, SHARED),
+    "delayed": (probes.DelayedReward, {}),
+    "endless": (probes.Endless, {}),  # the limit cuts, it does not end: as an end it would be 2.71 at most
+    "chosen": (probes.ChosenReward, {}),
+    "matched": (probes.MatchedReward, {}),
+    "matched, shared": (probes.MatchedReward, SHARED),
+    "continuous": (probes.Aimed, {"policy_kwargs": {"log_std_init": -1.0}}),
+    "several choices": (probes.Paired, {}),
 }
 SWITCHES = {
     "ppo": [{"normalize_advantages": how, "clip_range_vf": 0.2} for how in ("rollout", "off")],
@@ -54,14 +42,14 @@ SWITCHES = {
     ],
 }
 CASES = [(kind, *lesson) for kind in KINDS for lesson in LESSONS.values() if kind != "reinforce" or lesson[0].right]
-CASES += [(kind, ChosenReward, options) for kind, switches in SWITCHES.items() for options in switches]
+CASES += [(kind, probes.ChosenReward, options) for kind, switches in SWITCHES.items() for options in switches]
 
 
 def made(kind, world, **options):
     agent, config, usual, iterations = KINDS[kind]
     if agent is PPO and "share_trunk" in options:  # policy and value pull at one trunk
         usual, iterations = {**usual, "policy_lr": 3e-3}, iterations * 10 // 3
-    return agent(config(**{**COMMON, **usual, **options}), world(8)), iterations * (1 + (world is Endless))
+    return agent(config(**{**COMMON, **usual, **options}), world(8)), iterations * (1 + (world is probes.Endless))
 
 
 def named(case):
@@ -75,9 +63,9 @@ def test_what_a_world_teaches_is_learnt(kind, world, options):
     policy = driven(*made(kind, world, **options)).policy
     if world.worth:
         assert opinions(policy, *world.worth).value.tolist() == pytest.approx([*world.worth.values()], abs=0.05)
-    elif world is Aimed:
+    elif world is probes.Aimed:
         assert choices(policy, 0) == pytest.approx([0.5], abs=0.1)
-    elif world is Paired:
+    elif world is probes.Paired:
         assert choices(policy, 0) == [[1, 1]]
     else:
         chances = opinions(policy, *world.right).distribution["probability"]
@@ -115,7 +103,7 @@ def test_reinforce_learns_nothing_from_a_rollout_without_an_end():
 @pytest.mark.parametrize(("strive", "paid"), [(1, 1.0), (0, -1.0)])
 def test_the_paddle_catches_what_it_follows(strive, paid):
     """From what is seen alone, wherever the dot begins; who stays never has it here."""
-    world, columns = PixelCatch(), set()
+    world, columns = probes.PixelCatch(), set()
     for seed in range(30):
         picture, _ = world.reset(seed=seed)
         assert picture.shape == (1, 16, 16) and (picture == 255).sum() == 8

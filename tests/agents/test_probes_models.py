@@ -1,20 +1,9 @@
 """Dreamer and PlaNet on worlds whose values and best actions are known: what is wrong with a model shows here."""
 
+import probe_envs as probes
 import pytest
 import torch
-from probe_envs import (
-    GAMMA,
-    Aimed,
-    ChosenReward,
-    ConstantReward,
-    DelayedReward,
-    Endless,
-    MatchedReward,
-    Probe,
-    RememberedReward,
-    SeenReward,
-    opinions,
-)
+from probe_envs import GAMMA, opinions
 from worlds import driven
 
 from stride.agents.dreamer import Dreamer
@@ -57,13 +46,13 @@ def mean_return(agent, world):
 @pytest.mark.parametrize(
     ("world", "updates", "options", "worth", "tolerance"),
     [
-        pytest.param(ConstantReward, 300, {}, {0: 1}, 0.1, marks=soak),
+        pytest.param(probes.ConstantReward, 300, {}, {0: 1}, 0.1, marks=soak),
         # what was seen at the end is worth its reward; before it nothing tells which one it will be
-        pytest.param(SeenReward, 400, {}, {1: 1, -1: -1}, 0.2, marks=soak),
-        (DelayedReward, 500, {}, {0: 0.9}, 0.1),
-        pytest.param(DelayedReward, 500, {"gamma": 1.0}, {0: 1.0}, 0.1, marks=soak),
+        pytest.param(probes.SeenReward, 400, {}, {1: 1, -1: -1}, 0.2, marks=soak),
+        (probes.DelayedReward, 500, {}, {0: 0.9}, 0.1),
+        pytest.param(probes.DelayedReward, 500, {"gamma": 1.0}, {0: 1.0}, 0.1, marks=soak),
         # the limit cuts, it does not end: V = 1 + gamma V; as an end it would be 2.19 at most
-        (Endless, 350, {"gamma": 0.7, **SHORT}, {0: 1 / 0.3}, 0.5),
+        (probes.Endless, 350, {"gamma": 0.7, **SHORT}, {0: 1 / 0.3}, 0.5),
     ],
 )
 def test_dreamer_knows_what_a_world_is_worth(world, updates, options, worth, tolerance):
@@ -72,7 +61,7 @@ def test_dreamer_knows_what_a_world_is_worth(world, updates, options, worth, tol
 
 
 @pytest.mark.parametrize("made", [dreamer, planet])
-@pytest.mark.parametrize(("world", "updates"), [(ChosenReward, 300), (MatchedReward, 500)])
+@pytest.mark.parametrize(("world", "updates"), [(probes.ChosenReward, 300), (probes.MatchedReward, 500)])
 def test_the_right_action_is_chosen(made, world, updates):
     assert mean_return(made(world, updates), world) == 1
 
@@ -81,8 +70,8 @@ def test_the_right_action_is_chosen(made, world, updates):
 def test_continuous_action(made):
     """That more is better is soon learnt, and that too much is worse takes three times as long: until then it is 1."""
     others = {"horizon": 2} if made is dreamer else {"horizon": 1, "epsilon": 0.5}
-    policy = made(Aimed, 600 if made is dreamer else 800, **SHORTEST, **others).policy
-    (noise,) = Collector(Aimed(16), policy, 3, greedy=True).noise(1)
+    policy = made(probes.Aimed, 600 if made is dreamer else 800, **SHORTEST, **others).policy
+    (noise,) = Collector(probes.Aimed(16), policy, 3, greedy=True).noise(1)
     first = torch.ones(16, dtype=torch.bool)
     action = policy.act(torch.zeros(16, 1), policy.initial(16), first, noise, True).action
     assert action.mean().item() == pytest.approx(0.5, abs=0.2)
@@ -96,13 +85,13 @@ def test_what_was_seen_before_decides():
     """
 
     def learnt(seed):
-        agent = dreamer(RememberedReward, 1400, train_ratio=64, free_nats=0.0, seed=seed)
-        return mean_return(agent, RememberedReward) > 0.9
+        agent = dreamer(probes.RememberedReward, 1400, train_ratio=64, free_nats=0.0, seed=seed)
+        return mean_return(agent, probes.RememberedReward) > 0.9
 
     assert any(learnt(seed) for seed in (1, 2, 3))
 
 
-class Always(Probe):
+class Always(probes.Probe):
     """An episode that is always the same: rewards, observations and its end."""
 
     length = 6

@@ -3,20 +3,10 @@
 from typing import ClassVar
 
 import gymnasium as gym
+import probe_envs as probes
 import pytest
 import torch
-from probe_envs import (
-    GAMMA,
-    Aimed,
-    ChosenReward,
-    ConstantReward,
-    DelayedReward,
-    Endless,
-    MatchedReward,
-    SeenReward,
-    choices,
-    opinions,
-)
+from probe_envs import GAMMA, choices, opinions
 from worlds import Scripted, driven, random_tables, weights
 
 from stride.agents.dqn import DQN
@@ -59,19 +49,19 @@ def check_lesson(policy, world, **tolerance):
     assert not world.right or choices(policy, *world.right) == [*world.right.values()]
 
 
-@pytest.mark.parametrize("world", [SeenReward, DelayedReward, MatchedReward, Endless])
+@pytest.mark.parametrize("world", [probes.SeenReward, probes.DelayedReward, probes.MatchedReward, probes.Endless])
 @pytest.mark.parametrize("options", SWITCHES.values(), ids=SWITCHES)
 def test_dqn_learns_what_a_world_teaches(options, world):
     """Endless: V = 1 + gamma V = 10; as an end it would be 2.71 at most. Half of each rollout crosses a limit."""
-    if world is Endless:
+    if world is probes.Endless:
         options = {"policy_lr": 1e-2, "target_freq": 32, **options, **({"target_freq": 16} if "tau" in options else {})}
-    agent = driven(dqn(world, **options), 90 if world is Endless else 50)
-    check_lesson(agent.policy, world, **({"rel": 0.04} if world is Endless else {"abs": 0.08}))
+    agent = driven(dqn(world, **options), 90 if world is probes.Endless else 50)
+    check_lesson(agent.policy, world, **({"rel": 0.04} if world is probes.Endless else {"abs": 0.08}))
 
 
 @pytest.mark.parametrize("updates_per_step", [0.25, 1.0])
 def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
-    agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 25)
+    agent = driven(dqn(probes.ChosenReward, updates_per_step=updates_per_step), 25)
     assert choices(agent.policy, 0) == [1]
     assert agent.progress["updates"] == int((25 * 32 - 96) * updates_per_step)
 
@@ -79,11 +69,15 @@ def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
 @pytest.mark.parametrize("normalize_obs", [False, "rolling"])
 @pytest.mark.parametrize(
     ("world", "return_lambda"),  # all alike where an episode is one step
-    [(SeenReward, 0.65), (MatchedReward, 0.65), *((DelayedReward, lam) for lam in (0.0, 0.65, 1.0))],
+    [
+        (probes.SeenReward, 0.65),
+        (probes.MatchedReward, 0.65),
+        *((probes.DelayedReward, lam) for lam in (0.0, 0.65, 1.0)),
+    ],
 )
 def test_pqn_learns_what_a_world_teaches(world, return_lambda, normalize_obs):
     policy = driven(pqn(world, return_lambda=return_lambda, normalize_obs=normalize_obs), 15).policy
-    if world is MatchedReward:
+    if world is probes.MatchedReward:
         assert choices(policy, 1, -1) == [1, 0]
     else:
         check_lesson(policy, world, abs=0.08)
@@ -91,13 +85,13 @@ def test_pqn_learns_what_a_world_teaches(world, return_lambda, normalize_obs):
 
 @pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
 def test_pqn_goes_on_after_a_time_limit(return_lambda):
-    check_lesson(driven(pqn(Endless, return_lambda=return_lambda), 45).policy, Endless, rel=0.04)
+    check_lesson(driven(pqn(probes.Endless, return_lambda=return_lambda), 45).policy, probes.Endless, rel=0.04)
 
 
 # --- continuous actions
 
 
-class AimedAtSeen(Aimed):
+class AimedAtSeen(probes.Aimed):
     """The target is half of what is seen."""
 
     def observe(self):
@@ -107,7 +101,7 @@ class AimedAtSeen(Aimed):
         return 1 - (action[:, 0] - self.coin / 2).square()
 
 
-class Unmoved(Aimed):
+class Unmoved(probes.Aimed):
     """Reward 1 for ever whatever is done, cut every 3 steps."""
 
     length, ends_by_limit, time_limit = 3, True, 3
@@ -182,13 +176,13 @@ def q_learning(world, **options):
 @pytest.mark.parametrize(
     ("world", "iterations", "options", "tolerance"),
     [
-        (ConstantReward, 20, {}, {"abs": 1e-3}),
-        (SeenReward, 30, {}, {"abs": 1e-3}),
-        (DelayedReward, 40, {}, {"abs": 1e-3}),
-        (Endless, 120, {}, {"rel": 1e-2}),
-        (MatchedReward, 200, {}, {"abs": 0.05}),
-        (MatchedReward, 200, {"visits_power": 0.6, "policy_lr": 1.0}, {"abs": 0.05}),
-        (MatchedReward, 200, {"initial_q": 3.0, "epsilon": 0.1}, {"abs": 0.05}),
+        (probes.ConstantReward, 20, {}, {"abs": 1e-3}),
+        (probes.SeenReward, 30, {}, {"abs": 1e-3}),
+        (probes.DelayedReward, 40, {}, {"abs": 1e-3}),
+        (probes.Endless, 120, {}, {"rel": 1e-2}),
+        (probes.MatchedReward, 200, {}, {"abs": 0.05}),
+        (probes.MatchedReward, 200, {"visits_power": 0.6, "policy_lr": 1.0}, {"abs": 0.05}),
+        (probes.MatchedReward, 200, {"initial_q": 3.0, "epsilon": 0.1}, {"abs": 0.05}),
     ],
 )
 @pytest.mark.parametrize("n_steps", [1, 4])

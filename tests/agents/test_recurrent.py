@@ -5,11 +5,9 @@ And that it is worth it: what is only known from before can be acted upon.
 
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
-from probe_envs import RememberedReward, Spaces
+from probe_envs import RememberedReward
 from torch import Tensor, nn
 from worlds import Scripted, driven, limited_tables, random_tables, weights
 
@@ -18,13 +16,10 @@ from stride.agents.experience.memory import Memory, slots_for
 from stride.agents.experience.minibatches import world_minibatches
 from stride.agents.experience.nouns import Final, leaves, tree_map
 from stride.agents.networks.actor_critic import Plan
-from stride.agents.networks.policies import build_policy
 from stride.agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
-from stride.config.loader import load_config
 from stride.config.schema import PPOConfig, REINFORCEConfig
-from stride.envs_gym.make import make_envs
 from stride.utils.counter_rng import SHUFFLE, Key, permutation
 
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
@@ -248,61 +243,3 @@ def test_the_first_update_sees_the_probabilities_of_acting():
     wild(agent.policy)
     driven(agent, 4)
     assert len(differences) == 16 and max(differences) < 1e-6
-
-
-def test_masks_and_images_go_together_with_a_memory():
-    spaces = {"image": Box(0, 255, (1, 12, 12), np.uint8), "at": Box(-1, 1, (2,)), "action_mask": MultiBinary(3)}
-    config = PPOConfig(policy="gru", policy_kwargs={"cnn": "residual", "features": 9, "hidden_size": 5}, batch_size=1.0)
-    policy = build_policy(config, Spaces(Dict(spaces), Discrete(3)), True)
-    obs = {
-        "image": torch.randint(0, 256, (6, 4, 1, 12, 12), dtype=torch.uint8, generator=generator()),
-        "at": torch.randn(6, 4, 2, generator=generator()),
-        "action_mask": torch.tensor([True, False, True]).expand(6, 4, 3),
-    }
-    first = torch.zeros(6, 4, dtype=torch.bool)
-    judged = policy.evaluate(obs, policy.initial(4), first, torch.full((6, 4), 1))
-    assert policy.trunk.__class__ is nn.Identity and policy.actor[0].cell.input_size == 64 and policy.encoder.size == 11
-    assert (judged.log_prob < -1e6).all() and policy.initial(4)[0][0].shape == (4, 5)
-
-
-# --- the proof
-
-
-class Positions:
-    """CartPole without its velocities: an instant does not say where the pole is going."""
-
-    def __init__(self, envs):
-        self.envs, whole = envs, envs.observation_space
-        self.observation_space = Box(whole.low[::2], whole.high[::2])
-
-    def __getattr__(self, name):
-        return getattr(self.envs, name)
-
-    def reset(self, seed):
-        return self.envs.reset(seed)[:, ::2]
-
-    def step(self, action):
-        step = self.envs.step(action)
-        return step._replace(obs=step.obs[:, ::2], final_obs=step.final_obs[:, ::2])
-
-
-BLIND = (
-    "n_envs=16", "n_steps=64", "n_epochs=6", "gae_lambda=0.95", "gamma=0.99", "policy_lr=2e-3", "clip_range=0.2",
-    "normalize_obs=rolling", "normalize_reward=true", "hidden_dims=[64]", "max_timesteps=40000", "batch_size=0.25",
-)  # fmt: skip
-
-
-def learnt_without_velocities(*overrides):
-    """Mean return of the last 100 episodes after 40 thousand steps."""
-    config = load_config("CartPole-v1", "ppo", [*BLIND, *overrides])
-    envs = Positions(make_envs(config, config.n_envs))
-    agent = driven(PPO(config, envs), config.max_timesteps // config.rollout_size)
-    envs.close()
-    return agent.collector.window.summary()["ep_rew/mean"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["lstm", pytest.param("gru", marks=pytest.mark.soak), "mlp"])
-def test_who_remembers_knows_where_the_pole_is_going_and_who_does_not_does_not(policy):
-    result = learnt_without_velocities(f"policy={policy}", "seed=1")
-    assert result < 75 if policy == "mlp" else result >= 150

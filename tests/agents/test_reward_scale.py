@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from replay_log import through_file
+from replay_log import same, through_file
 
 from stride.agents.experience.reward_scale import RewardScale
 
@@ -37,7 +37,7 @@ def test_the_deviation_is_that_of_all_returns_so_far_also_after_a_resumption():
         scaled = scaler(reward, ended)
         assert scaled.dtype == torch.float32 and torch.equal(reward, before), "the raw reward is left alone"
         torch.testing.assert_close(scaled.double(), expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(state, saved, rtol=0, atol=0)  # it does not follow its owner
+        assert same(state, saved), "it does not follow its owner"
         assert torch.equal(restored(reward, ended), scaled)
 
 

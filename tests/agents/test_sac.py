@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from driven import advance
 from gymnasium.spaces import Box, Discrete
-from probe_envs import Probe
+from probe_envs import Aimed
 from worlds import driven
 
 from stride.agents.networks.heads import Normal
@@ -17,20 +18,9 @@ from stride.utils.user_error import UserError
 SPACE = Box(-1, 1, (3,))
 
 
-class Aimed(Probe):
-    """One step, -(a - 0.5)^2."""
-
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.action_space = Box(-1, 1, (1,))
-
-    def reward(self, action):
-        return -(action[:, 0] - 0.5).square()
-
-
 def sac(n=4, **options):
     config = {"n_envs": n, "hidden_dims": (16,), "max_timesteps": 10**5, "buffer_size": 2000, "learning_starts": 0}
-    return SAC(SACConfig(**{**config, **options}), Aimed(n))
+    return driven(SAC(SACConfig(**{**config, **options}), Aimed(n)))
 
 
 def policy(correlation=0.0, actions=2):
@@ -42,69 +32,52 @@ def test_losses_by_hand():
     value = soft_value(q, torch.tensor([-1.0, 2.0]), torch.tensor(0.5))
     assert value.tolist() == [1.5, 2.0]
     assert critic_loss(q, torch.tensor([1.0, 1.0])).item() == ((0 + 9) / 2 + (1 + 4) / 2) / 2
-    assert temperature_loss(torch.tensor(0.5), torch.tensor([-1.0, 3.0]), -2.0).item() == -0.5 * (1.0 - 2.0)
-
-
-@pytest.mark.parametrize(("log_prob", "grows"), [(-3.0, False), (3.0, True)])
-def test_the_temperature_grows_while_the_entropy_is_too_low(log_prob, grows):
-    log_alpha = torch.zeros((), requires_grad=True)
-    temperature_loss(log_alpha, torch.tensor([log_prob]), -1.0).backward()
-    assert (log_alpha.grad < 0) == grows
+    log_alpha = torch.tensor(0.5, requires_grad=True)
+    loss = temperature_loss(log_alpha, torch.tensor([-1.0, 3.0]), -2.0)
+    loss.backward()
+    assert loss.item() == -0.5 * (1.0 - 2.0)
+    assert log_alpha.grad == 1.0, "it shrinks while the entropy, -1, is larger than -2"
 
 
 def test_log_probabilities_are_those_of_torch():
     mean, log_std, z = torch.randn(3, 50, 2, dtype=torch.float64)
-    p = Normal(mean, log_std)
     base = torch.distributions.Normal(mean, log_std.exp())
     squashed = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
-    expected = squashed.log_prob((mean + log_std.exp() * z).tanh().clamp(-1 + 1e-15, 1 - 1e-15)).sum(-1)
-    found = squashed_log_prob(p, z)
-    inside = ((mean + log_std.exp() * z).abs() < 8).all(-1)
-    torch.testing.assert_close(found[inside], expected[inside], atol=1e-6, rtol=1e-6)
+    action = mean + log_std.exp() * z
+    expected = squashed.log_prob(action.tanh().clamp(-1 + 1e-15, 1 - 1e-15)).sum(-1)
+    inside = (action.abs() < 8).all(-1)
+    log_prob = squashed_log_prob(Normal(mean, log_std), z)
+    torch.testing.assert_close(log_prob[inside], expected[inside], atol=1e-6, rtol=1e-6)
 
 
 def test_the_correction_is_finite_where_tanh_is_one():
     x = torch.tensor([-200.0, -30.0, 0.0, 30.0, 200.0], requires_grad=True)
     y = squash_correction(x)
     y.sum().backward()
-    assert y[2].item() == pytest.approx(0, abs=1e-6)
-    assert y.tolist() == pytest.approx(
-        [2 * math.log(2) - 2 * abs(v) if v else 0 for v in x.tolist()], rel=1e-4, abs=1e-6
-    )
-    assert x.grad.isfinite().all()
+    far = [2 * math.log(2) - 2 * size for size in (200, 30)]
+    assert y.tolist() == pytest.approx([*far, 0, *far[::-1]], rel=1e-4, abs=1e-6) and x.grad.isfinite().all()
 
 
-def test_the_chance_of_an_action_integrates_to_one():
-    p = Normal(torch.full((20000, 1), 0.4), torch.full((20000, 1), -0.3))
-    z = torch.linspace(-8, 8, 20000)[:, None]
-    action = (p.mean + p.log_std.exp() * z).tanh()[:, 0].double()
-    density = squashed_log_prob(p, z).double().exp()
-    assert torch.trapezoid(density, action).item() == pytest.approx(1, abs=1e-3)
+def acted(acting, n, begins):
+    """(actions, carries) of steps [T, n] of which those in `begins` open an episode."""
+    carry, acts = acting.initial(n), []
+    for k in range(6):
+        noise = torch.rand(n, 1, generator=torch.Generator().manual_seed(k))
+        acts.append(acting.act(torch.zeros(n, 3), carry, torch.full((n,), k in begins), noise, False))
+        carry = acts[-1].carry
+    return acts
 
 
-def test_random_actions_are_even_also_when_they_are_correlated():
-    for correlation in (0.0, 0.9):
-        acting, n = policy(correlation, 1), 4000
-        acting.at_random = True
-        carry, is_first = acting.initial(n), torch.ones(n, dtype=torch.bool)
-        for k in range(5):
-            noise = torch.rand(n, 1, generator=torch.Generator().manual_seed(k))
-            act = acting.act(torch.zeros(n, 3), carry, is_first, noise, False)
-            carry, is_first = act.carry, torch.zeros(n, dtype=torch.bool)
-        counts = torch.histc(act.action, 10, -1, 1)
-        assert counts.min() > 320 and counts.max() < 480
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_random_actions_are_even_also_when_they_are_correlated(correlation):
+    acting = policy(correlation, 1)
+    acting.at_random = True
+    counts = torch.histc(acted(acting, 4000, (0,))[4].action, 10, -1, 1)
+    assert counts.min() > 320 and counts.max() < 480
 
 
 def test_noise_keeps_its_share_and_stays_standard_normal_and_begins_anew_with_an_episode():
-    acting, n = policy(0.9, 1), 20000
-    carry, first = acting.initial(n), torch.ones(n, dtype=torch.bool)
-    noises = []
-    for k in range(6):
-        noise = torch.rand(n, 1, generator=torch.Generator().manual_seed(k))
-        is_first = first if k in (0, 4) else ~first
-        carry = acting.act(torch.zeros(n, 3), carry, is_first, noise, False).carry
-        noises.append(carry[:, 0])
-    z = torch.stack(noises)
+    z = torch.stack([act.carry[:, 0] for act in acted(policy(0.9, 1), 20000, (0, 4))])
     assert z.std(1).tolist() == pytest.approx([1] * 6, abs=0.03) and z.mean(1).abs().max() < 0.03
     following = [torch.corrcoef(z[k : k + 2])[0, 1].item() for k in range(5)]
     assert following == pytest.approx([0.9, 0.9, 0.9, 0.0, 0.9], abs=0.03)
@@ -113,13 +86,13 @@ def test_noise_keeps_its_share_and_stays_standard_normal_and_begins_anew_with_an
 def test_critics_side_by_side_are_networks_of_their_own():
     critics = Critics(3, SPACE, 2, (16, 8), "relu", False, None, seed=1)
     obs, action = torch.randn(5, 3), torch.randn(5, 2)
-    found = critics(obs, action)
+    q = critics(obs, action)
     for k in range(3):
         x = torch.cat((obs, action), -1)
         for depth, layer in enumerate(critics.networks[k].layers):
             x = x.relu() if depth else x
             x = x @ layer.weight.T + layer.bias
-        torch.testing.assert_close(found[k], x[:, 0])
+        torch.testing.assert_close(q[k], x[:, 0])
 
 
 def test_the_policy_learns_through_the_critics_without_teaching_them():
@@ -131,7 +104,7 @@ def test_the_policy_learns_through_the_critics_without_teaching_them():
 
 def test_an_update_is_the_three_losses_apart():
     """One backward pass over the sum gives every part the gradient of its own loss alone."""
-    agent = driven(sac(n=1, train_freq=50, gradient_steps=1, policy_lr=1e-3), 1)
+    agent = advance(sac(n=1, train_freq=50, gradient_steps=1, policy_lr=1e-3), 1)
     batch = agent.memory.transitions(64, 1, 0.99)
     noise = torch.rand(2, 64, 1)
     together = {}
@@ -155,26 +128,22 @@ def test_an_update_is_the_three_losses_apart():
     assert together.keys() == apart.keys()
     for p, gradient in apart.items():
         torch.testing.assert_close(together[p], gradient, atol=1e-6, rtol=1e-4)
-    for name, p in agent.target.named_parameters():
-        now = dict(agent.critics.named_parameters())[name]
+    for (name, p), now in zip(agent.target.named_parameters(), agent.critics.parameters(), strict=True):
         torch.testing.assert_close(p, target[name] + 0.005 * (now - target[name]))
 
 
-def test_discrete_and_unbounded_actions_are_refused():
-    for space in (Discrete(3), Box(-math.inf, math.inf, (2,))):
-        with pytest.raises(UserError, match="actions with bounds"):
-            SquashedPolicy(SPACE, space, (16,), "relu", False, None, 0.0, 1)
+@pytest.mark.parametrize("space", [Discrete(3), Box(-math.inf, math.inf, (2,))])
+def test_discrete_and_unbounded_actions_are_refused(space):
+    with pytest.raises(UserError, match="actions with bounds"):
+        SquashedPolicy(SPACE, space, (16,), "relu", False, None, 0.0, 1)
 
 
 def test_a_fixed_temperature_is_not_learnt():
-    agent = driven(sac(ent_coef=0.2, train_freq=5), 3)
+    agent = advance(sac(ent_coef=0.2, train_freq=5), 3)
     assert agent.log_alpha == 0 and agent.metrics.flush()["train/policy/alpha"] == pytest.approx(0.2)
 
 
 def test_it_acts_at_random_until_learning_starts():
-    agent = driven(sac(learning_starts=40, train_freq=5))
-    seen = []
-    for tick in range(4):
-        agent.training_step(iter([tick]))
-        seen.append((agent.policy.at_random, agent.progress["updates"]))
-    assert seen == [(True, 0), (True, 0), (False, 1), (False, 2)]
+    agent = sac(learning_starts=40, train_freq=5)
+    states = [(agent.policy.at_random, agent.progress["updates"]) for _ in range(4) if advance(agent, 1)]
+    assert states == [(True, 0), (True, 0), (False, 1), (False, 2)]
