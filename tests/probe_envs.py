@@ -27,11 +27,11 @@ class Probe:
     worth: ClassVar[dict[int, float]] = {}  # V of what is seen, discounted by GAMMA
     right: ClassVar[dict[int, Any]] = {}  # the best action for what is seen
     device = torch.device("cpu")
+    observation_space: gym.Space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space: gym.Space = gym.spaces.Discrete(2)
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = n = num_envs
-        self.observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-        self.action_space: gym.Space = gym.spaces.Discrete(2)
         self.age = torch.zeros(n)
         self.coin = torch.zeros(n)
         self.paid = torch.zeros(n)
@@ -167,10 +167,7 @@ class Aimed(Probe):
     """One step, -(a - 0.5)^2 for a real action: aim at 0.5. Fails when numbers are chosen or bounded wrongly."""
 
     right: ClassVar = {0: 0.5}
-
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self.action_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
 
     def reward(self, action: Tensor) -> Tensor:
         return -(action[:, 0] - 0.5).square()
@@ -180,10 +177,7 @@ class Paired(Probe):
     """One step, half a point for each of two choices: the last of 2 and the middle of 3."""
 
     right: ClassVar = {0: [1, 1]}
-
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+    action_space = gym.spaces.MultiDiscrete([2, 3])
 
     def reward(self, action: Tensor) -> Tensor:
         return (action == 1).float().mean(1)
@@ -239,17 +233,30 @@ class PixelCatch(gym.Env[np.ndarray, int]):
 gym.register("PixelCatch-v0", PixelCatch)
 
 
+def _first(*seen: float) -> tuple[Tensor, Tensor]:
+    return torch.tensor(seen, dtype=torch.float32)[:, None], torch.ones(len(seen), dtype=torch.bool)
+
+
 def opinions(policy: Any, *seen: float) -> Explanation:
     """How a policy judges the first observation of an episode, for each of these."""
-    obs, first = torch.tensor(seen, dtype=torch.float32)[:, None], torch.ones(len(seen), dtype=torch.bool)
+    obs, is_first = _first(*seen)
     with torch.no_grad():
-        return policy.explain(obs, policy.initial(len(seen)), first)
+        return policy.explain(obs, policy.initial(len(seen)), is_first)
 
 
 def choices(policy: Any, *seen: float) -> list:
     """Its greedy actions there."""
-    obs, first = torch.tensor(seen, dtype=torch.float32)[:, None], torch.ones(len(seen), dtype=torch.bool)
+    obs, is_first = _first(*seen)
     with torch.no_grad():
-        act = policy.act(obs, policy.initial(len(seen)), first, torch.zeros(len(seen), policy.draws), True)
+        act = policy.act(obs, policy.initial(len(seen)), is_first, torch.zeros(len(seen), policy.draws), True)
     action = act.action.view(len(seen), -1)
     return (action[:, 0] if action.shape[1] == 1 else action).tolist()
+
+
+def drawn(space: gym.Space, *lead: int) -> Obs:
+    """Observations [*lead, ...] of a space at random, as the worlds give them."""
+    space.seed(1)
+    if isinstance(space, gym.spaces.Dict):
+        return {name: drawn(leaf, *lead) for name, leaf in space.items()}
+    samples = np.stack([space.sample() for _ in range(int(np.prod(lead)))])
+    return torch.from_numpy(samples).view(*lead, *space.shape)

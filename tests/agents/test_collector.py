@@ -2,14 +2,12 @@
 
 import copy
 from collections import deque
-from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_log import same, through_file
-from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
 from stride.agents.experience.collector import WINDOW, Collector, Policy, Window
@@ -20,14 +18,6 @@ from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.utils.counter_rng import ACT, EVALUATE, Key, uniforms
 
 N = 4
-
-
-class Noted(NamedTuple):
-    """Everything the policy was told."""
-
-    noise: Tensor
-    since: Tensor
-    greedy: Tensor
 
 
 class Counting(Policy):
@@ -49,7 +39,7 @@ class Counting(Policy):
     def act(self, obs, carry, is_first, noise, greedy):
         since = torch.where(is_first[:, None], 0.0, leaves(carry)[0])
         action = torch.zeros(len(noise), dtype=torch.long) if greedy else (noise[:, 0] * 3).long()
-        extras = Noted(noise, since, torch.full((len(noise),), greedy))
+        extras = noise, since, torch.full((len(noise),), greedy)
         return Act(action, extras, self.shaped(since + 1))
 
 
@@ -92,46 +82,29 @@ def test_rows_equal_those_of_a_plain_loop(named, greedy):
     assert memory.written == calls * steps
     mean, length = (sum(column) / len(episodes) for column in zip(*episodes, strict=True))
     summary = collector.window.summary()
-    assert [summary[name] for name in ("ep_rew/mean", "ep_len/mean", "episodes")] == [
-        pytest.approx(mean),
-        pytest.approx(length),
-        len(episodes),
-    ]
+    expected = {"ep_rew/mean": mean, "ep_rew/best": mean, "ep_len/mean": length, "episodes": len(episodes)}
+    assert summary == pytest.approx(expected)
 
 
-def test_the_example_draws_nothing_and_moves_nothing():
-    tables = []
-    for examples in (0, 3):
-        collector, memory = collector_and_memory(5)
-        for _ in range(examples):
-            collector.example()
-        collector.collect(5, memory)
-        tables.append(memory.table)
-    assert same(*tables)
+def collected(torchs=0, examples=0, **options):
+    torch.manual_seed(torchs)
+    policy = ActorCritic(Plan(worlds().observation_space, worlds().action_space, (8,), seed=3))
+    collector, memory = collector_and_memory(10, policy=policy, **options)
+    for _ in range(examples):
+        collector.example()
+    state = torch.get_rng_state()
+    collector.collect(10, memory)
+    assert torch.equal(torch.get_rng_state(), state), "collecting draws nothing from torch's generator"
+    return memory.table
 
 
-def test_noise_never_depends_on_torchs_global_generator():
-    tables = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        policy = ActorCritic(Plan(worlds().observation_space, worlds().action_space, (8,), seed=3))
-        collector, memory = collector_and_memory(10, policy=policy)
-        torch.rand(seed + 1)
-        state = torch.get_rng_state()
-        collector.collect(10, memory)
-        assert torch.equal(torch.get_rng_state(), state), "and collecting draws nothing from it"
-        tables.append(memory.table)
-    assert same(*tables)
-    assert len(tables[0].action.unique()) > 1
-
-
-def test_noise_differs_by_seed_purpose_and_rank():
-    noises = []
-    for options in ({}, {"seed": 6}, {"purpose": EVALUATE}, {"rank": 1}):
-        collector, memory = collector_and_memory(5, **options)
-        collector.collect(5, memory)
-        noises.append(memory.table.extras.noise.flatten().tolist())
-    assert all(mine != other for i, mine in enumerate(noises) for other in noises[:i])
+def test_noise_follows_from_seed_purpose_and_rank_alone():
+    """Not from the generator of torch, nor from how often an example was asked for."""
+    table = collected()
+    assert same(table, collected(torchs=1)) and same(table, collected(examples=3))
+    others = (collected(**changed) for changed in ({}, {"seed": 6}, {"purpose": EVALUATE}, {"rank": 1}))
+    actions = [other.action.flatten().tolist() for other in others]
+    assert all(mine != other for i, mine in enumerate(actions) for other in actions[:i])
 
 
 @settings(max_examples=60)

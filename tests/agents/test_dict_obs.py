@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from probe_envs import Probe
+from probe_envs import Probe, drawn
 from test_lifecycle import RefuseSync
 from worlds import driven
 
@@ -29,10 +29,9 @@ SPACES = {
 @pytest.mark.parametrize("lead", [(6,), (5, 6)])
 def test_every_leaf_has_its_own_encoder_and_the_mask_has_none(lead):
     """What each makes of its leaf: test_networks.py, test_cnn.py."""
-    encoder, space = FlatEncoder(Dict(SPACES), "rolling", CNN("residual", 7)), Dict(SPACES)
-    samples = [space.sample() for _ in range(int(np.prod(lead)))]
-    obs = {name: torch.as_tensor(np.stack([x[name] for x in samples])) for name in SPACES}
-    obs = {name: x.view(*lead, *x.shape[1:]) for name, x in obs.items()}
+    space = Dict(SPACES)
+    encoder = FlatEncoder(space, "rolling", CNN("residual", 7))
+    obs = drawn(space, *lead)
     encoder.learn(obs)
     leaf = dict(zip(encoder.keys, encoder.leaf, strict=True))
     kinds = {"image": Image, "vector": RunningNorm, "one": OneHot, "several": MultiOneHot}
@@ -47,11 +46,11 @@ def test_every_leaf_has_its_own_encoder_and_the_mask_has_none(lead):
 class Clues(Probe):
     """One step; one leaf alone tells which of two actions is paid, in both of two choices, the others tell nothing."""
 
+    observation_space, action_space = Dict(SPACES), MultiDiscrete([2, 3])
+
     def __init__(self, num_envs, clue="vector"):
         super().__init__(num_envs)
         self.clue = clue
-        self.observation_space = Dict(SPACES)
-        self.action_space = MultiDiscrete([2, 3])
 
     def sight(self):
         right, n = self.coin > 0, self.num_envs

@@ -160,34 +160,25 @@ def test_whoever_has_no_model_does_not_dream():
 # --- how far dreams stray
 
 
-class Growing:
-    """A policy whose state is what it sees, and who dreams that it grows by its action at each step."""
-
-    model = SimpleNamespace(senses=SimpleNamespace(leaves={"": gym.spaces.Box(-9, 9, (2,), np.float32)}))
-
-    def initial(self, count):
-        return None
-
-    def recognise(self, obs, carry, is_first, u):
-        return (obs,)
-
-    def actions(self, action):
-        return action
-
-    def dream(self, state, actions):
-        (obs,) = state
-        return Dream(obs[:, None] + actions.cumsum(1)[..., None], None, None, None)
+# a policy whose state is what it sees, and who dreams that it grows by its action at each step
+GROWING = SimpleNamespace(
+    model=SimpleNamespace(senses=SimpleNamespace(leaves={"": gym.spaces.Box(-9, 9, (2,), np.float32)})),
+    initial=lambda count: None,
+    recognise=lambda obs, carry, is_first, u: (obs,),
+    actions=lambda action: action,
+    dream=lambda state, actions: Dream(state[0][:, None] + actions.cumsum(1)[..., None], None, None, None),
+)
 
 
 @pytest.fixture
 def errors(monkeypatch):
-    """How far the dreams of `Growing` stray in an episode of such numbers, each seen beside a 7."""
+    """How far the dreams of GROWING stray in an episode of such numbers, each seen beside a 7."""
     monkeypatch.setattr("stride.trainer_callbacks.dreams.Carry", lambda *parts: None)
 
     def of(numbers, actions, is_first, observed):
         obs, flag = torch.tensor([[x, 7.0] for x in numbers])[:, None], torch.tensor(is_first)[:, None]
         batch = Sequences(obs, torch.tensor(actions)[:, None], flag.float(), flag, flag, (), flag)
-        return open_loop(Growing(), batch, (1, 2), observed=observed)
+        return open_loop(GROWING, batch, (1, 2), observed=observed)
 
     return of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from probe_envs import MatchedReward, Spaces
+from probe_envs import MatchedReward, Spaces, choices
 from torch import nn
 from worlds import driven
 
@@ -15,9 +15,8 @@ from stride.agents.networks.encoders import RunningNorm
 from stride.agents.networks.policies import POLICIES, build_policy, options_of
 from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
 from stride.agents.ppo import PPO
-from stride.agents.reinforce import REINFORCE
 from stride.config.loader import from_plain, load_config, to_plain
-from stride.config.schema import PPOConfig, REINFORCEConfig
+from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -126,16 +125,9 @@ def test_what_does_not_fit_is_refused_in_one_line(options, seen, actions, messag
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "config"),
-    [
-        (PPO, PPOConfig(policy="calm", n_envs=8, n_steps=16, policy_lr=3e-3)),
-        (REINFORCE, REINFORCEConfig(policy="calm", n_envs=8, n_steps=16, policy_lr=1e-2, policy_targets="advantages")),
-    ],
-)
-def test_a_class_of_ones_own_learns(kind, config):
-    agent = driven(kind(config, MatchedReward(8)), 60)
-    assert type(agent.policy) is Calm and agent.collector.window.summary()["ep_rew/mean"] > 0.8
+def test_a_class_of_ones_own_learns():
+    agent = driven(PPO(PPOConfig(policy="calm", n_envs=8, n_steps=16, policy_lr=1e-2), MatchedReward(8)), 15)
+    assert type(agent.policy) is Calm and choices(agent.policy, 1, -1) == [1, 0]
 
 
 def test_policy_options_come_from_the_command_line_and_survive_config_json():

@@ -3,6 +3,7 @@
 And that it is worth it: what is only known from before can be acted upon.
 """
 
+from itertools import product
 from typing import NamedTuple
 
 import pytest
@@ -176,18 +177,12 @@ def reinforce(envs, **options):
 
 
 SLOW, SOAK = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.soak]
+CASES = {case: SOAK for case in product((ppo, reinforce), ("lstm", "gru"), (False, True))}
+CASES |= {(reinforce, "gru", False): [], (ppo, "lstm", False): SLOW}
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy", "share_trunk"),
-    [
-        (reinforce, "gru", False),
-        pytest.param(ppo, "lstm", False, marks=SLOW),
-        *(pytest.param(ppo, policy, True, marks=SOAK) for policy in ("lstm", "gru")),
-        *(pytest.param(reinforce, policy, True, marks=SOAK) for policy in ("lstm", "gru")),
-        pytest.param(ppo, "gru", False, marks=SOAK),
-        pytest.param(reinforce, "lstm", False, marks=SOAK),
-    ],
+    ("kind", "policy", "share_trunk"), [pytest.param(*case, marks=marks) for case, marks in CASES.items()]
 )
 def test_what_was_seen_before_decides(kind, policy, share_trunk):
     agent = driven(kind(RememberedReward(8), policy=policy, share_trunk=share_trunk), 80)
