@@ -59,16 +59,19 @@ def scripted(n=5, seed=1, **options):
 
 
 @pytest.mark.parametrize(("cell", "torchs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
-def test_a_recurrence_without_resets_is_torchs_own(cell, torchs):
+def test_a_recurrence_is_torchs_own_begun_anew_with_each_episode(cell, torchs):
     mine, theirs = Recurrence(cell, 3, (6,), "tanh"), torchs(3, 6)
     for name, parameter in mine.cell.named_parameters():
         getattr(theirs, f"{name}_l0").data.copy_(parameter.data)
-    x = torch.randn(9, 4, 3, generator=generator())
-    outputs, state = mine(x, mine.initial(4), torch.zeros(9, 4, dtype=torch.bool))
-    expected, last = theirs(x)
-    torch.testing.assert_close(outputs, expected, **ENDS)
-    for part, whole in zip(state, last if cell is LSTM else [last], strict=True):
-        torch.testing.assert_close(part, whole[0], **ENDS)
+    x, first = torch.randn(9, 4, 3, generator=generator()), torch.rand(9, 4, generator=generator(2)) < 0.3
+    outputs, state = mine(x, mine.initial(4), first)
+    for t, world in product(range(9), range(4)):
+        begin = max([0, *first[: t + 1, world].nonzero().flatten().tolist()])
+        expected, last = theirs(x[begin : t + 1, world])
+        torch.testing.assert_close(outputs[t, world], expected[-1], **ENDS)
+    for part, final in zip(state, last if cell is LSTM else [last], strict=True):  # of the last world at the end
+        torch.testing.assert_close(part[world], final[0], **ENDS)
+    assert first[1:].any(1).sum() > 3 and not first.all(0).any()
 
 
 @KINDS
@@ -97,24 +100,6 @@ def test_acting_step_by_step_equals_evaluating_the_whole(kind, share_trunk, crit
     torch.testing.assert_close(value, judged.value, **ENDS)
     assert judged.log_prob.std() > 1e-3 and (not critic or value.std() > 1e-3)
     assert critic or not value.any()
-
-
-@KINDS
-@SHARED
-def test_an_episode_is_valued_as_if_nothing_had_been_before(kind, share_trunk):
-    envs = scripted()
-    policy = policy_for(kind, envs, share_trunk=share_trunk)
-    _, start, rollout = played(policy, envs, 20, 2)
-    row = rollout.row
-    with torch.no_grad():
-        whole = policy.value(row.obs, start, row.is_first)
-        for t, world in row.is_first.nonzero().tolist():
-            alone = policy.value(row.obs[t:, world : world + 1], policy.initial(1), row.is_first[t:, world : world + 1])
-            torch.testing.assert_close(whole[t:, world], alone[:, 0], **ENDS)
-        other = policy.value(row.obs, tree_map(lambda x: x + 1, start), row.is_first)
-    begun = row.is_first.cumsum(0) > 0
-    assert begun.any() and not begun.all()
-    assert torch.equal(whole[begun], other[begun]) and not torch.isclose(whole[~begun], other[~begun]).any()
 
 
 @KINDS

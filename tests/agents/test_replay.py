@@ -62,31 +62,6 @@ def test_a_mapped_memory_is_the_same_and_leaves_no_file(tmp_path, monkeypatch):
 # --- priorities
 
 
-def prioritised(total):
-    log = ReplayLog(40, 2, seed=5)
-    log.memory.prioritise(0.7, 2)
-    log.write(total).memory.priorities.follow(total)
-    return log.memory, torch.tensor(log.possible(2)), log
-
-
-def test_a_new_row_has_the_highest_priority_there_has_been():
-    memory, rows, log = prioritised(30)
-    for some, error in ((rows, 1e-3), (rows[:1], 7.0), (rows[:1], 1e-3)):
-        memory.priorities.update(some, torch.full((len(some),), error).double())
-    log.write(1)
-    drawn, newest = memory.transitions(2000, 2, 0.9).row_id, log.possible(2)[-2:]
-    assert (drawn >= newest[0]).float().mean() > 0.9  # 2 of 7^0.7 beside 54 of 0.001^0.7: 0.948
-
-
-def test_priorities_of_overwritten_rows_are_not_passed_on_to_their_successors():
-    memory, old, log = prioritised(40)
-    log.write(30)
-    memory.priorities.follow(70)
-    before, gone = memory.priorities.tree.clone(), old[old < 30 * log.n]
-    memory.priorities.update(gone, torch.full((len(gone),), 50.0).double())
-    assert torch.equal(before, memory.priorities.tree)
-
-
 @pytest.mark.parametrize("kind", [Priorities, DevicePriorities])
 def test_an_error_that_is_nan_is_not_the_highest(kind):
     priorities = kind(8, 1, 1, 0, 0.5, CPU)
@@ -103,25 +78,41 @@ def test_an_error_that_is_nan_is_not_the_highest(kind):
     reach=st.integers(0, 3),
     writes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=20),
 )
-def test_both_forms_draw_the_same_rows(rows, worlds, steps, reach, writes):
-    """A device's and the CPU's, also where drawn rows are overwritten before their errors are known, or states move."""
-    sizes = rows + steps + reach, worlds, steps, reach, 0.7, CPU
+def test_priorities_are_those_of_a_plain_dict_in_both_forms(rows, worlds, steps, reach, writes):
+    """A device's and the CPU's, also where drawn rows are overwritten before their errors are known, or states move.
+
+    A new row has the highest priority there has been; the error of a row that is gone is not passed on to another.
+    """
+    rows += steps + reach
+    sizes = rows, worlds, steps, reach, 0.7, CPU
     near, far = Priorities(*sizes), DevicePriorities(*sizes)
-    written = steps + reach + 1
-    for overwritten, new in writes:
+    written, plain, highest = steps + reach + 1, {}, 1.0
+
+    def followed():
         for form in (near, far):
             form.follow(written)
+        first = max(0, written - rows) + (reach if written > rows else 0)
+        return {row: plain.get(row, highest) for row in range(first * worlds, (written - steps) * worlds)}
+
+    for overwritten, new in writes:
+        plain = followed()
         uniforms = torch.rand(12, dtype=torch.float64)
         drawn = near.draw(uniforms)
         assert torch.equal(drawn, far.draw(uniforms)) and torch.equal(near.weights(drawn, 0.4), far.weights(drawn, 0.4))
+        assert set(drawn.tolist()) <= plain.keys()
         written += overwritten
+        plain = followed()
         errors = torch.randn(12) * 3
         for form in (near, far):
-            form.follow(written)
             form.update(drawn, errors)
-        assert far.highest.item() == near.highest
+        for row, p in zip(drawn.tolist(), (errors.double().abs() + 1e-6).pow(0.7).tolist(), strict=True):
+            highest = max(highest, p)
+            if row in plain:
+                plain[row] = p
         states = near.state_dict(), far.state_dict()
-        assert same(*states) and states[0]["leaves"].any()
+        leaves = torch.zeros(rows * worlds, dtype=torch.float64)
+        leaves[[row % (rows * worlds) for row in plain]] = torch.tensor([*plain.values()], dtype=torch.float64)
+        assert same(*states) and torch.equal(states[0]["leaves"], leaves) and far.highest.item() == highest
         if new > 6:
             near, far = Priorities(*sizes), DevicePriorities(*sizes)
             for form, state in zip((near, far), states[::-1], strict=True):
