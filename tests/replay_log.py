@@ -64,10 +64,10 @@ class ReplayLog:
     """
 
     def __init__(
-        self, rows=32, n=2, frames=1, seed=0, slots=None, ends=(0.125, 0.125), named=False, limit=None, **kept
+        self, rows=32, n=2, frames=1, seed=0, slots=None, ends=(0.125, 0.125), named=False, limit=None, **options
     ):
         self.rows, self.n, self.frames, self.ends, self.named, self.limit = rows, n, frames, ends, named, limit
-        self.seed, self.kept, self.random = seed, kept, random.Random(seed)
+        self.seed, self.options, self.random = seed, options, random.Random(seed)
         self.log: list[list[Logged]] = []
         self.count = 0
         self.stacks = [self._first() for _ in range(n)]
@@ -80,7 +80,7 @@ class ReplayLog:
         flag, mark = torch.zeros(self.n, dtype=torch.bool), torch.zeros(self.n, 2)
         obs = shown(torch.zeros(self.n, self.frames), self.named)
         example = Row(obs, flag, flag.long(), flag.float(), flag, flag, flag.long(), Stored(mark, mark[:, 0]))
-        return Memory(example, (), self.rows, self.first_slots, self.seed, frames=self.frames, **self.kept)
+        return Memory(example, (), self.rows, self.first_slots, self.seed, frames=self.frames, **self.options)
 
     def _frame(self):
         self.count += 1
@@ -108,9 +108,9 @@ class ReplayLog:
         following = [self._first() if end else at.final for at, end in zip(line, ended, strict=True)]
         stack, action, reward, terminated, truncated, final = (torch.tensor(x) for x in zip(*line, strict=True))
         marks = torch.tensor([[float(len(self.log)), float(world)] for world in range(self.n)])
-        seen, after, last = (shown(x, self.named) for x in (stack, torch.tensor(following), final))
+        obs, after, last = (shown(x, self.named) for x in (stack, torch.tensor(following), final))
         step = Step(after, reward, terminated, truncated, last, *torch.zeros(2, self.n))
-        self.memory.write(seen, torch.tensor(self.is_first), Act(action, Stored(marks, 2 * marks[:, 0])), step)
+        self.memory.write(obs, torch.tensor(self.is_first), Act(action, Stored(marks, 2 * marks[:, 0])), step)
         self.log.append(line)
         self.stacks, self.is_first = following, ended
         self.age = [0 if end else age + 1 for age, end in zip(self.age, ended, strict=True)]
@@ -118,13 +118,12 @@ class ReplayLog:
 
     def _count_slots(self):
         """Twice as many, where a world has been cut as often as there are slots."""
-        kept = (
-            self.log[-self.rows :] if self.memory.replayed else self.log[(len(self.log) - 1) // self.rows * self.rows :]
-        )
-        if (
-            self.slots < self.rows
-            and max(sum(self._leaves_final(row[i]) for row in kept) for i in range(self.n)) >= self.slots
-        ):
+        if self.slots == self.rows:
+            return
+        last = len(self.log) - 1
+        first = max(0, last + 1 - self.rows) if self.memory.replayed else last - last % self.rows
+        cuts = [sum(self._leaves_final(line[world]) for line in self.log[first:]) for world in range(self.n)]
+        if max(cuts) >= self.slots:
             self.slots = min(self.rows, 2 * self.slots)
 
     def _leaves_final(self, at):
@@ -140,8 +139,8 @@ class ReplayLog:
         """The ids of the rows that may be drawn."""
         return range(self.valid * self.n, (len(self.log) - steps) * self.n)
 
-    def _same(self, seen, stacks):
-        for mine, expected in zip(leaves(seen), leaves(shown(torch.tensor(stacks), self.named)), strict=True):
+    def _same(self, obs, stacks):
+        for mine, expected in zip(leaves(obs), leaves(shown(torch.tensor(stacks), self.named)), strict=True):
             assert torch.equal(mine, expected) and mine.dtype == expected.dtype
 
     def check(self, drawn, steps, gamma):

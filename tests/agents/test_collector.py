@@ -193,16 +193,6 @@ def test_an_action_that_worlds_noted_ends_the_playing():
         collector.play(5)
 
 
-def test_greedy_play_takes_the_mode():
-    class Echo(Scripted):
-        def step(self, action):
-            assert not action.any()
-            return super().step(action)
-
-    ended = torch.ones(1, 2, dtype=torch.bool)
-    Collector(Echo(torch.zeros(1, 2), ended, ~ended), Counting(), 0, greedy=True).play(4)
-
-
 def test_evaluating_leaves_the_training_collector_untouched():
     tables = []
     for evaluated in (False, True):

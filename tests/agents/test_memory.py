@@ -12,8 +12,7 @@ from replay_log import Logged, ReplayLog, same, through_file
 
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import in_order
-from stride.agents.experience.nouns import Act, Final, leaves, tree_map
-from stride.envs_fast.vec_env import Step
+from stride.agents.experience.nouns import Final, leaves, tree_map
 
 GAMMA = 0.9
 ENDS = st.sampled_from([(0.1, 0.15), (0.3, 0.3), (0.0, 0.9), (0.5, 0.0), (0.0, 0.0)])  # terminations, cuts
@@ -206,17 +205,6 @@ def test_a_state_does_not_follow_its_owner():
     before = through_file(state)
     log.write(40).memory.priorities.update(log.memory.transitions(9, 1, GAMMA).row_id, torch.rand(9))
     assert same(state, before)
-
-
-@pytest.mark.parametrize("valued", [True, False])
-def test_final_observations_have_a_carry_only_where_they_are_valued(valued):
-    log = ReplayLog()
-    carry = (torch.zeros(2, 7),) if valued else ()
-    row = tree_map(lambda x: x[0], log.write(1).memory.table)
-    memory = type(log.memory)(row, carry, 8, 8, seed=3)
-    step = Step(row.obs, row.reward, row.terminated, row.truncated, row.obs, row.reward, row.reward)
-    memory.write(row.obs, row.is_first, Act(row.action, row.extras, (torch.ones(2, 7),)), step)
-    assert (memory.final.carry[0][0] == 1).all() if valued else memory.final.carry == ()
 
 
 # --- slots that were used again too early are noted, wherever rows were written by others

@@ -43,9 +43,9 @@ def test_running_norm_begins_as_identity_and_clips_and_is_finite_where_nothing_v
 
 def test_static_norm_maps_the_bounds_to_one():
     low, high = np.array([-4.0, 0, 10], np.float32), np.array([4.0, 1, 30], np.float32)
-    seen = torch.tensor(np.stack([low, (low + high) / 2, high]))
+    rows = torch.tensor(np.stack([low, (low + high) / 2, high]))
     expected = torch.tensor([[-1.0], [0.0], [1.0]])
-    torch.testing.assert_close(StaticNorm(Box(low, high), "position")(seen), expected.expand(3, 3))
+    torch.testing.assert_close(StaticNorm(Box(low, high), "position")(rows), expected.expand(3, 3))
     ends = torch.stack([torch.zeros(2, 2, 3), torch.full((2, 2, 3), 255)]).to(torch.uint8)
     torch.testing.assert_close(FlatEncoder(SPACES["image"], "static")(ends), expected[::2].expand(2, 12))
 

@@ -48,8 +48,8 @@ def table(monkeypatch):
     monkeypatch.setitem(POLICIES, "calm", Calm)
 
 
-def built(seen=VECTOR, actions=TWO, critic=True, **options):
-    return build_policy(PPOConfig(**options), Spaces(seen, actions), critic)
+def built(space=VECTOR, actions=TWO, critic=True, **options):
+    return build_policy(PPOConfig(**options), Spaces(space, actions), critic)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def lstm(**options):
 
 
 @pytest.mark.parametrize(
-    ("options", "seen", "actions", "message"),
+    ("options", "space", "actions", "message"),
     [
         ({"policy": "mpl"}, VECTOR, TWO, r"unknown policy 'mpl'; did you mean mlp\? \(known: mlp, cnn,.* wide, calm\)"),
         ({"policy_kwargs": {"log_std": 1}}, VECTOR, TWO, r"policy_kwargs: mlp has no 'log_std'.*mean log_std_init\?"),
@@ -119,9 +119,9 @@ def lstm(**options):
         (lstm(policy_kwargs={"hiden_size": 8}), VECTOR, TWO, r"no 'hiden_size'; did you mean hidden_size\?"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(options, seen, actions, message):
+def test_what_does_not_fit_is_refused_in_one_line(options, space, actions, message):
     with pytest.raises(UserError, match=message) as caught:
-        built(seen, actions, **options)
+        built(space, actions, **options)
     assert "\n" not in str(caught.value)
 
 

@@ -110,15 +110,15 @@ def test_one_episode_is_learnt_by_heart():
     model, policy = agent.policy.model, agent.policy
     begins = batch.is_first.clone()
     begins[0] = True
-    seen = model.senses.look(batch.obs)
+    obs = model.senses.look(batch.obs)
     with torch.no_grad():
         states, _ = model.rssm.observe(
-            model.senses(seen), policy.actions(batch.action), begins, torch.full((16, 8, 4), 0.5)
+            model.senses(obs), policy.actions(batch.action), begins, torch.full((16, 8, 4), 0.5)
         )
         reward, goes_on = model.expect(states.features)
         decoded = model.senses.decode(states.features)
     sure = batch.is_first.cumsum(0) > 0  # a stretch cut out of an episode cannot know where it begins
     assert sure.any() and batch.terminated[sure].any()
-    assert (decoded.vector - seen.vector)[sure].abs().max() < 0.15
+    assert (decoded.vector - obs.vector)[sure].abs().max() < 0.15
     assert (reward - batch.reward)[sure].abs().max() < 0.4
     assert (goes_on - (~batch.terminated).float())[sure].abs().max() < 0.1

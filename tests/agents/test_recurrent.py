@@ -139,14 +139,14 @@ def test_a_cut_by_worlds_keeps_sequences_and_their_start(worlds):
     steps, n, key = 4, 6, Key(3, SHUFFLE, 0, 7)
     number = torch.arange(steps * n).view(steps, n)
     table = Table(number, number == 5, ((torch.arange(n)[:, None] * 10.0,),))
-    seen = []
+    order = []
     for batch in world_minibatches(table, worlds * steps, key):
         assert type(batch) is Table and batch.number.shape == (steps, worlds)
         ids = batch.number[0]
         assert torch.equal(batch.number, number[:, ids]) and torch.equal(batch.is_first, table.is_first[:, ids])
         assert torch.equal(batch.start[0][0], ids[:, None] * 10.0)
-        seen += ids.tolist()
-    assert seen == permutation(key, n).tolist() and seen != sorted(seen)
+        order += ids.tolist()
+    assert order == permutation(key, n).tolist() and order != sorted(order)
 
 
 COMMON = {"n_envs": 8, "n_steps": 12, "gamma": 0.9, "hidden_dims": (16,), "max_timesteps": 10**6}

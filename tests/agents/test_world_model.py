@@ -194,31 +194,31 @@ SPACES = {
 def test_whatever_is_seen_is_told_in_its_own_shape(space):
     senses = Senses(space, 7, 6, 2, 4)
     initialize(senses, generator())
-    seen = senses.look(drawn(space, 3, 2))
-    tokens, told = senses(seen), senses.decode(torch.randn(3, 2, 7, generator=generator()))
+    obs = senses.look(drawn(space, 3, 2))
+    tokens, decoded = senses(obs), senses.decode(torch.randn(3, 2, 7, generator=generator()))
     assert tokens.shape == (3, 2, senses.size)
-    assert told.vector.shape == seen.vector.shape
-    assert [x.shape for x in told.images] == [x.shape for x in seen.images]
-    assert all(x.min() >= 0 and x.max() <= 1 for x in seen.images)
-    assert distance(told, seen).shape == (3, 2) and (distance(told, seen) > 0).all()
+    assert decoded.vector.shape == obs.vector.shape
+    assert [x.shape for x in decoded.images] == [x.shape for x in obs.images]
+    assert all(x.min() >= 0 and x.max() <= 1 for x in obs.images)
+    assert distance(decoded, obs).shape == (3, 2) and (distance(decoded, obs) > 0).all()
     torch.testing.assert_close(senses(senses.look(drawn(space, 6)))[2], tokens[1, 0])
-    alike = distance(seen._replace(images=tuple(x.logit(1e-6) for x in seen.images)), seen)
+    alike = distance(obs._replace(images=tuple(x.logit(1e-6) for x in obs.images)), obs)
     assert alike.numpy() == pytest.approx(0, abs=0.03)  # 64 x 64 x 3 bytes, those of 0 and 255 a millionth off
 
 
 def test_vectors_are_seen_by_their_logarithm_and_errors_are_summed():
     senses = Senses(Box(-9, 9, (2,), np.float32), 7, 6, 1, 4)
-    seen = senses.look(torch.tensor([[math.e - 1, 1 - math.e]]))
-    assert seen.vector[0].tolist() == pytest.approx([1, -1])
-    assert distance(seen._replace(vector=torch.tensor([[4.0, 3.0]])), seen).item() == pytest.approx(9 + 16)
+    obs = senses.look(torch.tensor([[math.e - 1, 1 - math.e]]))
+    assert obs.vector[0].tolist() == pytest.approx([1, -1])
+    assert distance(obs._replace(vector=torch.tensor([[4.0, 3.0]])), obs).item() == pytest.approx(9 + 16)
 
 
 def test_images_differ_by_nats_that_have_a_slope_where_a_dark_pixel_is_sure():
     """Told with 1/2: of a bright pixel ln 2 too many, of one that is 1/4 its KL; sure of dark where it is bright 12."""
-    at, seen = torch.zeros(1, 0), torch.tensor([[[[1.0, 0.25, 0.0]]]])
+    at, obs = torch.zeros(1, 0), torch.tensor([[[[1.0, 0.25, 0.0]]]])
     logits = torch.tensor([[[[0.0, 0.0, -30.0]]]], requires_grad=True)
     kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
-    assert distance(SensedObs(at, (logits,)), SensedObs(at, (seen,))).item() == pytest.approx(math.log(2) + kl)
+    assert distance(SensedObs(at, (logits,)), SensedObs(at, (obs,))).item() == pytest.approx(math.log(2) + kl)
     sure = torch.full((1, 1, 1, 1), -12.0, requires_grad=True)
     wrong = distance(SensedObs(at, (sure,)), SensedObs(at, (torch.ones(1, 1, 1, 1),))).sum()
     wrong.backward()
@@ -259,7 +259,7 @@ def test_actions_as_a_model_reads_them(space, action, encoded):
     u = torch.rand(6000, actions.draws, generator=generator())
     u[0], u[1] = 0, 1 - 2**-24
     many = actions.any(u)
-    assert all(space.contains(each) for each in many[:100].numpy())
+    assert all(space.contains(action) for action in many[:100].numpy())
     expected = {3: 1 / 3, 5: [1 / 2] * 2 + [1 / 3] * 3, 2: 0.0}[len(encoded)]
     assert actions(many).mean(0).tolist() == pytest.approx(np.broadcast_to(expected, len(encoded)), abs=0.03)
 
