@@ -80,7 +80,7 @@ def play(shape, steps, priority, saved, writes):
 PLAYED = given(SHAPES, st.integers(1, 3), st.booleans(), st.booleans(), WRITES)
 
 
-@settings(max_examples=60)
+@settings(max_examples=45)
 @PLAYED
 def test_whatever_is_done_the_views_are_what_the_log_says(shape, steps, priority, saved, writes):
     play(shape, steps, priority, saved, writes)
