@@ -7,29 +7,43 @@ import signal
 from pathlib import Path
 
 import pytest
+from tiny_runs import TINY
 
 from stride.agents.base import Agent
 from stride.commands import train
-from stride.report.sinks import sinks_of
 from stride.runstore.run_dir import RunDir
-from stride.utils.streams import Events, event_line
+from stride.utils.streams import event_line
 
-TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
-TINY += ["eval_episodes=2", "early_stop_on_eval_threshold=false"]
+SHORT = ["CartPole-v1:ppo", *(f"{key}={value}" for key, value in TINY.items())]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+@pytest.fixture
+def events_of(capfd):
+    """(exit code, its events, stderr) of a training."""
+
+    def train_with(*words):
+        capfd.readouterr()
+        code = train.command([*words, "--json"])
+        out, err = capfd.readouterr()
+        return code, [json.loads(line, parse_constant=pytest.fail) for line in out.splitlines()], err
+
+    return train_with
 
 
-def told(capfd, *words):
-    """(exit code, its events, stderr)."""
-    capfd.readouterr()
-    code = train.command([*words, "--json"])
-    out, err = capfd.readouterr()
-    return code, [json.loads(each, parse_constant=pytest.fail) for each in out.splitlines()], err
+@pytest.fixture
+def before_step(monkeypatch):
+    """Have something happen before each iteration of the trainings that follow."""
+    step = Agent.training_step
+
+    def plant(happens):
+        def planted(agent, dataloader_iter):  # Lightning looks at the name
+            happens(agent.progress["iterations"])
+            step(agent, dataloader_iter)
+
+        monkeypatch.setattr(Agent, "training_step", planted)
+
+    return plant
 
 
 def documented(kind):
@@ -38,8 +52,8 @@ def documented(kind):
     return set(re.findall(r"^\| `(\w+)` \|", section, re.M))
 
 
-def test_a_run_is_told_from_begin_to_end(capfd):
-    code, events, _ = told(capfd, "CartPole-v1:ppo", *TINY)
+def test_a_run_is_told_from_begin_to_end_and_a_resumed_one_from_where_it_goes_on(events_of):
+    code, events, _ = events_of(*SHORT)
     kinds = [event["event"] for event in events]
     assert code == 0 and kinds[0] == "begin" and kinds[-1] == "end"
     assert kinds.count("row") == 5 and kinds.count("evaluation") == 3 and kinds.count("checkpoint") == 2
@@ -49,90 +63,60 @@ def test_a_run_is_told_from_begin_to_end(capfd):
     assert [event["env_steps"] for event in events if event["event"] == "row"] == [16, 32, 48, 64, 64]
     assert [event["stage"] for event in events if event["event"] == "evaluation"] == ["val", "val", "test"]
     saved = [event for event in events if event["event"] == "checkpoint"]
-    assert [one["epoch"] for one in saved] == [2, 4] and saved[0]["best"] and Path(saved[1]["path"]).exists()
+    assert [event["epoch"] for event in saved] == [2, 4] and saved[0]["best"] and Path(saved[1]["path"]).exists()
     assert events[-1]["result"] == "not_solved" and events[-1]["test_episodes"] == 100
     for event in events:
         assert {*event} == documented(event["event"]) | documented("every"), event["event"]
+    _, events, _ = events_of("--resume", "@last", "max_timesteps=96")
+    assert events[0]["event"] == "begin" and events[0]["env_steps"] == 64 and events[-1]["env_steps"] == 96
 
 
 def test_numbers_that_json_does_not_know_are_null():
-    event = json.loads(
-        event_line("row", metrics={"a": float("nan"), "b": [float("inf"), 1.5]}), parse_constant=pytest.fail
-    )
-    assert event["metrics"] == {"a": None, "b": [None, 1.5]}
+    line = event_line("row", metrics={"a": float("nan"), "b": [float("inf"), 1.5]})
+    assert json.loads(line, parse_constant=pytest.fail)["metrics"] == {"a": None, "b": [None, 1.5]}
 
 
-def test_what_others_print_is_not_on_stdout(capfd, monkeypatch):
-    step = Agent.training_step
-
-    def talking(agent, dataloader_iter):
+def test_what_others_print_is_not_on_stdout(events_of, before_step, capfd):
+    def talk(iteration):
         print("hello from a world")
         os.system("echo hello from a process")
-        step(agent, dataloader_iter)
 
-    monkeypatch.setattr(Agent, "training_step", talking)
-    _, events, err = told(capfd, "CartPole-v1:ppo", *TINY, "seed=2")
+    before_step(talk)
+    _, events, err = events_of(*SHORT, "seed=2")
     assert events[-1]["event"] == "end" and err.count("hello from a world") == err.count("a process") == 4
     print("afterwards")
     assert capfd.readouterr().out == "afterwards\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error"),
+    ("words", "error"),
     [
-        (["CartPole-v1:ppo", "polcy_lr=1"], 2, "unknown key 'polcy_lr'"),
-        (["CartPole-v1:ppo", "--sede", "3"], 2, "unknown flag '--sede'"),
-        (["CartPole-v1:ppo", "--seed", "1,2"], 2, "--json reports one run"),
+        ("polcy_lr=1", "unknown key 'polcy_lr'"),
+        ("--sede 3", "unknown flag '--sede'"),
+        ("--seed 1,2", "--json reports one run"),
     ],
 )
-def test_what_is_refused_is_told_in_the_same_way(capfd, words, code, error):
-    found, events, err = told(capfd, *words)
-    assert found == code and error in err
-    (event,) = events
+def test_what_is_refused_is_told_in_the_same_way(events_of, words, error):
+    code, (event,), err = events_of("CartPole-v1:ppo", *words.split())
+    assert code == 2 and error in err
     assert event["event"] == "end" and event["result"] == "failed" and f"error: {event['error']}\n" == err
 
 
-def test_an_error_in_the_training_and_a_signal_are_ends(capfd, monkeypatch):
-    step = Agent.training_step
-
-    def failing(agent, dataloader_iter):
-        if agent.progress["iterations"] == 2:
-            raise ZeroDivisionError("the sky fell")
-        step(agent, dataloader_iter)
-
-    def signalled(agent, dataloader_iter):
-        if agent.progress["iterations"] == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        step(agent, dataloader_iter)
-
-    monkeypatch.setattr(Agent, "training_step", failing)
-    capfd.readouterr()
-    assert train.command(["CartPole-v1:ppo", *TINY, "--json"]) == 1
-    events = [json.loads(each) for each in capfd.readouterr().out.splitlines()]
-    assert events[0]["event"] == "begin" and events[-1]["event"] == "end"
-    assert events[-1]["result"] == "failed" and events[-1]["error"].startswith("ZeroDivisionError: the sky fell")
-    monkeypatch.setattr(Agent, "training_step", signalled)
-    code, events, _ = told(capfd, "CartPole-v1:ppo", *TINY)
+def test_an_error_in_the_training_and_a_signal_are_ends(events_of, before_step):
+    before_step(lambda iteration: iteration == 2 and 1 / 0)
+    code, events, _ = events_of(*SHORT)
+    assert code == 1 and events[0]["event"] == "begin" and events[-1]["event"] == "end"
+    assert events[-1]["result"] == "failed" and events[-1]["error"].startswith("ZeroDivisionError: division by zero")
+    before_step(lambda iteration: iteration == 2 and os.kill(os.getpid(), signal.SIGTERM))
+    code, events, _ = events_of(*SHORT)
     assert code == 128 + signal.SIGTERM and events[-1]["result"] == "interrupted" and events[-1]["env_steps"] == 48
 
 
-def test_an_alert_is_an_event_and_counts_in_the_last_lines(capfd):
+def test_an_alert_is_an_event_and_counts_in_the_last_lines(events_of, capfd):
     broken = ("CartPole-v1:ppo", "policy_lr=0.3", "clip_range=10", "max_timesteps=2048", "test_episodes=0")
-    _, events, _ = told(capfd, *broken)
+    _, events, _ = events_of(*broken)
     alerts = [event for event in events if event["event"] == "alert"]
     assert {*alerts[0]} == documented("alert") | documented("every") and alerts[0]["begins"] and alerts[0]["tip"]
-    assert len({(each["metric"], each["bound"]) for each in alerts}) == events[-1]["alerts"] > 0
+    assert len({(alert["metric"], alert["bound"]) for alert in alerts}) == events[-1]["alerts"] > 0
     assert train.command([*broken, "-q"]) == 0
     assert f" alerts={events[-1]['alerts']} run=" in capfd.readouterr().out.splitlines()[-1]
-
-
-def test_a_resumed_run_begins_where_it_goes_on(capfd):
-    told(capfd, "CartPole-v1:ppo", *TINY)
-    _, events, _ = told(capfd, "--resume", "@last", "max_timesteps=96")
-    assert events[0]["event"] == "begin" and events[0]["env_steps"] == 64 and events[-1]["env_steps"] == 96
-
-
-def test_events_have_a_sink_of_their_own(tmp_path):
-    run = RunDir(tmp_path)
-    (tmp_path / "logs").mkdir()
-    assert sinks_of(run, events=Events(None))[-1].__class__.__name__ == "JsonEvents"

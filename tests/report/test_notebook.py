@@ -1,8 +1,6 @@
 """The display of a notebook, its front end played by a list: when it is drawn, what stands in it, and where."""
 
-import io
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -15,6 +13,7 @@ from stride.report.sinks import sinks_of
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL, Alert, Event
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
+from stride.utils.streams import Events
 
 CONFIG = load_config("CartPole-v1", "ppo")
 HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/20260101-x")
@@ -24,20 +23,19 @@ VOID = {"img", "br"}
 
 
 class Tags(HTMLParser):
-    """Who opens is closed; what tags there are, and the text between them."""
+    """A page whose every tag is closed: its tags, the text between them, its images."""
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.seen, self.text, self.images = [], set(), "", []
+        self.open, self.names, self.text, self.images = [], set(), "", []
         self.feed(page)
         assert not self.open
 
     def handle_starttag(self, tag, attrs):
-        self.seen.add(tag)
+        self.names.add(tag)
+        self.images += [value for name, value in attrs if name == "src"]
         if tag not in VOID:
             self.open.append(tag)
-        else:
-            self.images += [value for name, value in attrs if name == "src"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -47,7 +45,7 @@ class Tags(HTMLParser):
 
 
 class Display(Notebook):
-    """A notebook whose front end is a list, and whose clock goes when told."""
+    """A notebook whose front end is a list, and whose clock is set by a test."""
 
     def __init__(self, run=None, first_step=0):
         self.now, self.drawn = 0.0, []
@@ -90,15 +88,13 @@ def test_the_clock_goes_on_without_rows(display):
     assert "9,000 / 150,000" in display.last().text and "evaluation under way" in display.last().text
 
 
-def test_numbers_bars_and_curve_say_what_was_told(display):
+def test_numbers_bars_and_curve_say_what_was_told(display, snapshot):
     display.tell(8, 1.0)
     display.alert(Event(True, ALERT, 6000, "0.3"))
     display.tell(1, 1.0, 8, **{VAL: 237.5, ALERT.name: 0.25})
-    found = display.last()
-    assert "237.5 / 475" in found.text and "best 237.5 at 6,750" in found.text and "no evaluation" not in found.text
-    assert "18.00" in found.text and "▲ 2.00" in found.text and "! 0.25000" in " ".join(found.text.split())
-    assert "KL above 0.1" in found.text and "Lower policy_lr." in found.text
-    assert len(found.images) == 1 and found.images[0].startswith("data:image/svg+xml;base64,")
+    page = display.last()
+    assert " ".join(page.text.split()) == snapshot
+    assert len(page.images) == 1 and page.images[0].startswith("data:image/svg+xml;base64,")
     widths = re.findall(r"width:([\d.]+)%", display.drawn[-1]["text/html"])
     assert widths == ["4.5", "50.0"]  # of the budget, and of the goal
 
@@ -107,7 +103,7 @@ def test_a_page_around_it_keeps_its_own_style_and_runs_no_word_of_a_config(displ
     display.begin(replace(HEADER, config_id="<script>alert(1)</script>:ppo", run_path='runs/"><img onerror=x>'), CONFIG)
     display.tell(3, 1.0)
     display.end(OUTCOME)
-    assert display.last().seen <= {"div", "b", "br", "span", "table", "tr", "td", "img", "details", "summary", "code"}
+    assert display.last().names <= {"div", "b", "br", "span", "table", "tr", "td", "img", "details", "summary", "code"}
     assert "<script>alert(1)</script>:ppo" in display.last().text
 
 
@@ -126,26 +122,21 @@ def test_a_run_that_goes_on_is_drawn_from_its_beginning(tmp_path):
     (tmp_path / "metrics.csv").write_text(f"{STEPS},{TRAIN}\n{rows}")
     display = Display(RunDir(tmp_path), 4000)
     display.begin(HEADER, CONFIG)
-    assert len(display.last().images) == 1  # of 1,000 to 4,000
+    assert len(display.last().images) == 1
     assert [point.x for point in display._train] == [1000, 2000, 3000, 4000]
     display.now += 2.0
     display.row({STEPS: 5000.0, TRAIN: 50.0})
     assert "left 4:50" in display.last().text and display._train[-1] == (5000, 50)  # 2 s for each 1,000 steps
 
 
-def test_a_program_that_is_no_kernel_has_its_console(tmp_path):
+def test_programs_and_kernels_have_displays_of_their_own(tmp_path, monkeypatch, capsys):
+    """What a cell calls by an exclamation mark is no terminal."""
+    (tmp_path / "logs").mkdir()
     assert not in_notebook()
     assert not [sink for sink in sinks_of(RunDir(tmp_path)) if isinstance(sink, Notebook)]
-
-
-def test_what_a_cell_calls_by_an_exclamation_mark_is_no_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert type(sinks_of(RunDir(tmp_path), events=Events(None))[-1]).__name__ == "JsonEvents"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
-    assert standard_output().is_terminal
-    monkeypatch.setenv("JPY_PARENT_PID", "7")
-    assert not standard_output().is_terminal
+    for kernel, is_terminal in (("", True), ("7", False)):
+        monkeypatch.setenv("JPY_PARENT_PID", kernel) if kernel else monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+        assert standard_output().is_terminal == is_terminal

@@ -52,14 +52,14 @@ def test_a_loop_of_ones_own_is_in_both_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
-    [(KeyboardInterrupt(), ("interrupted", "")), (ZeroDivisionError("oh"), ("failed", "ZeroDivisionError: oh"))],
+    ("error", "result", "line"),
+    [(KeyboardInterrupt(), "interrupted", ""), (ZeroDivisionError("oh"), "failed", "ZeroDivisionError: oh")],
 )
-def test_the_end_of_with_says_how(tmp_path: Path, error: BaseException, told: tuple[str, str]) -> None:
+def test_the_end_of_with_says_how(tmp_path: Path, error: BaseException, result: str, line: str) -> None:
     with pytest.raises(type(error)), MetricsFile(tmp_path):
         raise error
     now = reading(tmp_path).read()
-    assert (now.state, now.result, now.line) == ("ended", *told)
+    assert (now.state, now.result, now.line) == ("ended", result, line)
 
 
 def test_rows_of_before_are_kept(tmp_path: Path) -> None:
@@ -76,32 +76,34 @@ def test_rows_of_before_are_kept(tmp_path: Path) -> None:
     assert reader.read().values["reward"] == (40, 4, 4) and len(reader.history("reward")) == 4
 
 
-@pytest.mark.parametrize(
-    ("step", "values", "words"),
-    [
-        (1, {"a,b": 1.0}, "is not the name of a metric"),
-        (1, {"": 1.0}, "is not the name of a metric"),
-        (1, {"x" * 97: 1.0}, "is not the name of a metric"),
-        (1, {"reward": "high"}, "reward takes a number, not str"),
-        (1, {"reward": [1, 2]}, "reward takes a number, not list"),
-        (1, {STEPS: 3}, "is the step itself"),
-        (float("nan"), {}, "not a number of steps"),
-        ("one", {}, "step takes a number"),
-    ],
-)
-def test_what_is_no_row_is_a_line_and_not_written(tmp_path: Path, step, values, words: str) -> None:
+NO_ROWS = [
+    (1, {"a,b": 1.0}, "is not the name of a metric"),
+    (1, {"": 1.0}, "is not the name of a metric"),
+    (1, {"x" * 97: 1.0}, "is not the name of a metric"),
+    (1, {"reward": "high"}, "reward takes a number, not str"),
+    (1, {"reward": [1, 2]}, "reward takes a number, not list"),
+    (1, {STEPS: 3}, "is the step itself"),
+    (float("nan"), {}, "not a number of steps"),
+    ("one", {}, "step takes a number"),
+]
+
+
+def test_what_is_no_row_is_a_line_and_not_written(tmp_path: Path) -> None:
     with MetricsFile(tmp_path) as m:
         m.log(0, reward=1)
-        with pytest.raises(UserError, match=words):
-            m.log(step, values)
+        for step, values, words in NO_ROWS:
+            with pytest.raises(UserError, match=words):
+                m.log(step, values)
     assert reading(tmp_path).read().rows == len(read_csv(tmp_path / "metrics.csv")) == 1
 
 
 def test_threads_may_log_side_by_side(tmp_path: Path) -> None:
+    def log(n: int) -> None:
+        for k in range(200):
+            m.log(k, {f"of/{n}": float(k)})
+
     with MetricsFile(tmp_path) as m:
-        threads = [
-            threading.Thread(target=lambda n=n: [m.log(k, {f"of/{n}": float(k)}) for k in range(200)]) for n in range(4)
-        ]
+        threads = [threading.Thread(target=log, args=(n,)) for n in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -142,40 +144,27 @@ def test_the_page_is_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert capsys.readouterr().out == re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
-        yield tiny_run()
-
-
-def test_a_training_tells_what_its_csv_holds(trained) -> None:
-    reader, rows = reading(trained.path), read_csv(trained.metrics_csv)
-    now, facts = reader.read(), trained.facts()
-    assert (now.state, now.result) == ("ended", verdict(facts["outcome"]).replace(" ", "_"))
-    assert now.env_steps == facts["outcome"]["env_steps"] == now.max_timesteps and reader.origin.run == trained.id
+def test_a_training_tells_what_its_csv_holds_and_goes_on_with_it() -> None:
+    run = tiny_run(test_episodes=2)
+    reader, rows, outcome = reading(run.path), read_csv(run.metrics_csv), run.facts()["outcome"]
+    now, origin, before = reader.read(), reader.origin, reader.history(STEPS)
+    assert (now.state, now.result) == ("ended", verdict(outcome).replace(" ", "_"))
+    assert now.env_steps == outcome["env_steps"] == now.max_timesteps and origin.run == run.id
     for name in {name for row in rows for name in row}:
-        told = [(row[STEPS], row[name]) for row in rows if name in row]
-        assert [(step, pytest.approx(value, 1e-6)) for step, value in told] == reader.history(name), name
-
-
-def test_a_resumed_training_goes_on_with_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    run = tiny_run(test_episodes=0)
-    reader = reading(run.path)
-    before, first = reader.history(STEPS), reader.origin
-    assert train.command(["--resume", run.id, "-q", "max_timesteps=96"]) == 0
+        values = [(row[STEPS], row[name]) for row in rows if name in row]
+        assert [(step, pytest.approx(value, 1e-6)) for step, value in values] == reader.history(name), name
+    assert train.command(["--resume", run.id, "-q", "max_timesteps=96", "test_episodes=0"]) == 0
     now = reader.read()
-    assert (now.env_steps, now.max_timesteps) == (96, 96) and first.facts["first_step"] == 0
-    assert reader.origin.facts["first_step"] == 64 and reader.origin.wall > first.wall
-    assert reader.history(STEPS)[: len(before)] == before and reader.history(STEPS)[-1] == (96, 96)
+    assert (now.env_steps, now.max_timesteps) == (96, 96) and origin.facts["first_step"] == 0
+    assert reader.origin.facts["first_step"] == 64 and reader.origin.wall > origin.wall
+    steps = [*before[:-1], (80, 80), (96, 96)]  # without the row of the closing test
+    assert reader.history(STEPS) == steps
 
 
-def test_alerts_are_counted_and_an_error_is_told(trained, tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
+def test_alerts_are_counted_and_an_error_is_told(tmp_path: Path) -> None:
     config = load_config("CartPole-v1", "ppo")
     header = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 2, 1, 10, 475.0, 64, str(tmp_path))
-    sink = MetricsMmap(run)
+    sink = MetricsMmap(RunDir(tmp_path))
     sink.begin(header, config)
     kl, entropy = (Alert(name, name, "above 1", 1, 1, 1, 1, 2.0, "2", "", "") for name in ("kl", "entropy"))
     for begins, alert in ((True, kl), (True, entropy), (False, kl), (True, kl), (False, entropy)):
@@ -188,13 +177,10 @@ def test_alerts_are_counted_and_an_error_is_told(trained, tmp_path: Path) -> Non
     assert reading(tmp_path).read().result == "failed"
 
 
-def test_a_training_does_without_where_the_file_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_training_does_without_where_the_file_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     monkeypatch.setattr("stride.runstore.metrics_writer.mmap.mmap", refuse)
     run = tiny_run(test_episodes=0)
     assert run.facts()["status"] == "finished" and len(read_csv(run.metrics_csv)) > 1

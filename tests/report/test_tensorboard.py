@@ -16,20 +16,15 @@ accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_a
 LOSS = "train/loss/policy"
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(async_tracker, "PATIENCE", 120)
-    monkeypatch.setattr(async_tracker, "HURRY", 120)
-
-
 def read(run):
     reader = accumulators.EventAccumulator(str(run.logs))
     reader.Reload()
     return reader
 
 
-def test_a_run_that_goes_on_voids_what_comes_after():
+def test_a_run_that_goes_on_voids_what_comes_after(monkeypatch):
+    for name in ("PATIENCE", "HURRY"):
+        monkeypatch.setattr(async_tracker, name, 120)
     run, header, config = begun("logger=[tensorboard]", "notes=hello")
     (first,) = async_trackers(run, config.logger)
     tell([first], run, header, config, end=False)
@@ -39,7 +34,7 @@ def test_a_run_that_goes_on_voids_what_comes_after():
     tell(async_trackers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
     reader = read(run)
     assert {*reader.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
-    assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
+    assert [(scalar.step, scalar.value) for scalar in reader.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
     words = {tag: reader.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in reader.Tags()["tensors"]}
     assert words["notes"] == "hello" and words["verdict"].startswith("Solved (10 episodes; goal reached), test 490.5")
     assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
@@ -58,5 +53,5 @@ def test_every_row_a_video_and_numbers_beyond_four_bytes(tmp_path):
     reader = read(run)
     (image,) = reader.Images("video")
     assert (image.width, image.height) == (160, 107) and image.encoded_image_string.startswith(b"GIF89a")
-    assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(3, math.inf)]
+    assert [(scalar.step, scalar.value) for scalar in reader.Scalars(LOSS)] == [(3, math.inf)]
     assert math.isnan(reader.Scalars(RETURN)[0].value) and tracker.location.startswith("tensorboard --logdir ")

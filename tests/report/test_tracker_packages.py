@@ -24,11 +24,10 @@ LOSS = "train/loss/policy"
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
+def unconfigured(tmp_path, monkeypatch):
     """Nothing that somebody who runs this has configured."""
     for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(async_tracker, "PATIENCE", 120)
     monkeypatch.setattr(async_tracker, "HURRY", 120)

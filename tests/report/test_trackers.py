@@ -8,7 +8,6 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, row, tell
@@ -20,103 +19,104 @@ from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+def unconfigured(monkeypatch):
     for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_"))]:
         monkeypatch.delenv(name)
 
 
-class Heard(Tracker):
-    """Notes what it is told; may be stopped before it takes anything, or fail at a call."""
+def wait_until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
-    title, location = "Heard", "here"
+
+class Notes(Tracker):
+    """Notes its calls; may be stopped before it takes anything, or fail at a call."""
+
+    title, location = "Notes", "here"
 
     def __init__(self, fails_at=""):
         self.calls, self.go = [], threading.Event()
         self.go.set()
         self._fails_at = fails_at
 
-    def _hear(self, *call):
-        self.go.wait(30)
+    def _note(self, *call):
+        self.go.wait(120)
         if call[0] == self._fails_at:
             raise OSError("the disk is full")
         self.calls.append(call)
 
     def begin(self, details):
-        self._hear("begin", details)
+        self._note("begin", details)
 
     def row(self, step, values):
-        self._hear("row", step, values)
+        self._note("row", step, values)
 
     def video(self, step, path):
-        self._hear("video", step, path)
+        self._note("video", step, path)
 
     def alert(self, step, title, text):
-        self._hear("alert", step, title, text)
+        self._note("alert", step, title, text)
 
     def end(self, details):
-        self._hear("end", details)
+        self._note("end", details)
 
 
 def test_all_is_told_in_order(caplog):
-    heard, (run, header, config) = Heard(), begun("tags=[a,b]", "notes=hello", group="g1")
+    notes, (run, header, config) = Notes(), begun("tags=[a,b]", "notes=hello", group="g1")
     with caplog.at_level(logging.INFO, "stride"):
-        tell([AsyncTracker(heard, run)], run, header, config)
-    assert [call[0] for call in heard.calls] == ["begin", "row", "row", "row", "row", "alert", "end"]
-    facts = heard.calls[0][1]
+        tell([AsyncTracker(notes, run)], run, header, config)
+    assert [call[0] for call in notes.calls] == ["begin", "row", "row", "row", "row", "alert", "end"]
+    facts = notes.calls[0][1]
     assert (facts["id"], facts["project"], facts["group"]) == (run.id, "CartPole-v1", "g1")
     assert (facts["tags"], facts["notes"], facts["resumed_at"]) == (["a", "b"], "hello", 0)
     assert facts["config"]["gamma"] == config.gamma and facts["config"]["git_hash"] == "abc"
-    assert [call[1] for call in heard.calls[1:5]] == [10, 20, 30, 40] and heard.calls[1][2] == row(10)
-    assert heard.calls[5][1:3] == (20, "Policy loss") and "lower it" in heard.calls[5][3]
-    assert heard.calls[-1][1]["verdict"] == "solved (10 episodes)" and heard.calls[-1][1]["test_mean"] == 490.5
-    assert json.dumps([heard.calls[0], heard.calls[-1]])  # whatever it is told can go to another process
-    assert [record.getMessage() for record in caplog.records] == ["Heard: here"]
+    assert [call[1] for call in notes.calls[1:5]] == [10, 20, 30, 40] and notes.calls[1][2] == row(10)
+    assert notes.calls[5][1:3] == (20, "Policy loss") and "lower it" in notes.calls[5][3]
+    assert notes.calls[-1][1]["verdict"] == "solved (10 episodes)" and notes.calls[-1][1]["test_mean"] == 490.5
+    assert json.dumps([notes.calls[0], notes.calls[-1]])  # whatever it is told can go to another process
+    assert [record.getMessage() for record in caplog.records] == ["Notes: here"]
 
 
 def test_one_that_takes_nothing_costs_a_training_nothing_but_its_own_rows(caplog, monkeypatch):
     monkeypatch.setattr(async_tracker, "PATIENCE", 0.05)
-    heard, (run, header, config) = Heard(), begun()
-    heard.go.clear()
-    sink = AsyncTracker(heard, run, most=3)
-    began = time.perf_counter()
+    notes, (run, header, config) = Notes(), begun()
+    notes.go.clear()
+    sink = AsyncTracker(notes, run, most=3)
     tell([sink], run, header, config, rows=500, end=False)
-    assert time.perf_counter() - began < 5  # it would take nothing for 30 seconds
     with caplog.at_level(logging.INFO, "stride"):
         sink.end(outcome(run))
+    assert notes.calls == []  # all of it came back before the first call
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    told = int(line.split("too slow, ")[1].split(" rows")[0])
+    dropped = int(line.split("too slow, ")[1].split(" rows")[0])
     assert "what is left goes on in the background; metrics.csv has every row" in line
-    heard.go.set()
-    for _ in range(500):
-        if heard.calls and heard.calls[-1][0] == "end":
-            break
-        time.sleep(0.01)
-    rows = [call for call in heard.calls if call[0] == "row"]
-    assert len(rows) + told == 500 and len(rows) <= 4  # each was brought or counted; the alert and the end came through
-    assert [call[0] for call in heard.calls[-2:]] == ["alert", "end"]
+    notes.go.set()
+    wait_until(lambda: notes.calls and notes.calls[-1][0] == "end")
+    rows = [call for call in notes.calls if call[0] == "row"]
+    assert len(rows) + dropped == 500 and len(rows) <= 4  # each was brought or counted
+    assert [call[0] for call in notes.calls[-2:]] == ["alert", "end"]
 
 
 @pytest.mark.parametrize("call", ["begin", "row", "alert", "end"])
 def test_one_that_fails_is_given_up_and_told(call, caplog):
-    heard, (run, header, config) = Heard(fails_at=call), begun()
+    notes, (run, header, config) = Notes(fails_at=call), begun()
     with caplog.at_level(logging.INFO, "stride"):
-        tell([AsyncTracker(heard, run)], run, header, config)
+        tell([AsyncTracker(notes, run)], run, header, config)
     line = caplog.records[-1].getMessage()
-    assert line == "Heard: given up, OSError: the disk is full; metrics.csv has every row"
+    assert line == "Notes: given up, OSError: the disk is full; metrics.csv has every row"
 
 
 def test_a_signal_is_not_made_to_wait(monkeypatch):
-    monkeypatch.setattr(async_tracker, "PATIENCE", 30)
-    heard, (run, header, config) = Heard(), begun()
-    heard.go.clear()
+    monkeypatch.setattr(async_tracker, "PATIENCE", 1e6)
+    notes, (run, header, config) = Notes(), begun()
+    notes.go.clear()
     for ended in (None, outcome(run, reason="interrupted")):
-        sink = AsyncTracker(heard, run)
+        sink = AsyncTracker(notes, run)
         sink.begin(header, config)
-        began = time.perf_counter()
         sink.end(ended)
-        assert time.perf_counter() - began < 10
-    heard.go.set()
+        assert notes.calls == []  # it came back before the first call
+    notes.go.set()
 
 
 def test_what_is_no_row_always_fits():
@@ -145,13 +145,11 @@ def test_a_folder_that_wandb_leaves_is_no_package(tmp_path, monkeypatch):
     assert [registry.is_installed(name) for name in names] == [False, True, False]
 
 
-def test_names_of_loggers(tmp_path):
+def test_names_of_loggers():
     run, _, config = begun("logger=tensorboard")
     assert config.logger == ("tensorboard",)
     assert len(registry.async_trackers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
-    with pytest.raises(
-        UserError, match=r"logger\[0\] takes csv, tensorboard, wandb, trackio, not 'wandbb'; did you mean"
-    ):
+    with pytest.raises(UserError, match=r"logger\[0\] takes csv, tensorboard, .*, not 'wandbb'; did you mean"):
         begun("logger=[wandbb]")
 
 
@@ -188,78 +186,75 @@ def teardown(): pass
 
 
 @pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """A package `wandb` that notes its calls; what it does at one of them is code in AT_..."""
+def noted(tmp_path, monkeypatch):
+    """(call, arguments, keywords) of a package `wandb`; what it does at one of them is code in AT_..."""
     (tmp_path / "wandb.py").write_text(textwrap.dedent(FAKE))
+    file = tmp_path / "noted"
+    file.touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("NOTED", str(tmp_path / "noted"))
-    return lambda: [json.loads(line) for line in (tmp_path / "noted").read_text().splitlines()]
+    monkeypatch.setenv("NOTED", str(file))
+    return lambda: [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def told_to_wandb(monkeypatch, caplog, **changes):
+@pytest.fixture
+def told_to_wandb(noted, monkeypatch, caplog):
     """(run, the lines for people) after a whole run, with as much time as it takes."""
-    monkeypatch.setattr(async_tracker, "PATIENCE", 60)
-    run, header, config = begun("logger=[wandb]", "tags=[a]", "project_id=p/q", group="g")
-    with caplog.at_level(logging.INFO, "stride"):
-        tell(registry.async_trackers(run, config.logger), run, header, config, **changes)
-    return run, [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+
+    def tell_all(**changes):
+        monkeypatch.setattr(async_tracker, "PATIENCE", 60)
+        run, header, config = begun("logger=[wandb]", "tags=[a]", "project_id=p/q", group="g")
+        with caplog.at_level(logging.INFO, "stride"):
+            tell(registry.async_trackers(run, config.logger), run, header, config, **changes)
+        return run, [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+
+    return tell_all
 
 
-def test_wandb_is_told_in_a_process_of_its_own(fake, monkeypatch, caplog):
-    run, lines = told_to_wandb(monkeypatch, caplog)
-    noted = fake()
-    assert [each[0] for each in noted] == [
-        "init",
-        "define_metric",
-        "define_metric",
-        *["log"] * 4,
-        "alert",
-        "update",
-        "finish",
-    ]
-    options = noted[0][2]
+def test_wandb_is_told_in_a_process_of_its_own(told_to_wandb, noted):
+    run, lines = told_to_wandb()
+    calls = noted()
+    logs = ["log"] * 4
+    assert [call[0] for call in calls] == ["init", *["define_metric"] * 2, *logs, "alert", "update", "finish"]
+    options = calls[0][2]
     assert (options["id"], options["project"], options["group"], options["tags"]) == (run.id, "p-q", "g", ["a"])
     assert options["dir"] == str(run.logs) and options["resume"] == "allow"
-    assert noted[3][1] == [{STEPS: 10, RETURN: 10, "train/loss/policy": -0.25}]
-    assert noted[-2][1][0]["verdict"] == "solved (10 episodes)" and noted[-1][2] == {"exit_code": 0}
+    assert calls[3][1] == [{STEPS: 10, RETURN: 10, "train/loss/policy": -0.25}]
+    assert calls[-2][1][0]["verdict"] == "solved (10 episodes)" and calls[-1][2] == {"exit_code": 0}
     assert "wandb" not in sys.modules and "this is no answer" in (run.logs / "wandb.txt").read_text()
     assert lines == ["W&B: offline; send it: wandb sync x"]
 
 
-def test_without_a_server_it_writes_files(fake, monkeypatch, caplog):
+def test_without_a_server_it_writes_files(told_to_wandb, noted, monkeypatch):
     monkeypatch.setenv("AT_INIT", "raise Error('no route to host')")
-    _, lines = told_to_wandb(monkeypatch, caplog)
-    assert [each[2].get("mode") for each in fake() if each[0] == "init"] == [None, "offline"]
-    assert sum(each[0] == "log" for each in fake()) == 4
+    _, lines = told_to_wandb()
+    assert [call[2].get("mode") for call in noted() if call[0] == "init"] == [None, "offline"]
+    assert sum(call[0] == "log" for call in noted()) == 4
     assert lines[-1].startswith("W&B: no server was reached, so it writes files (no route to host)")
 
 
 @pytest.mark.parametrize("what", ["raise KeyError('boom')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
-def test_a_package_that_breaks_harms_nobody(fake, monkeypatch, caplog, what):
+def test_a_package_that_breaks_harms_nobody(told_to_wandb, monkeypatch, what):
     monkeypatch.setenv("AT_LOG", f"import sys; print('last words', file=sys.stderr, flush=True); {what}")
-    _, lines = told_to_wandb(monkeypatch, caplog)
+    _, lines = told_to_wandb()
     (line,) = [line for line in lines if "given up" in line]
     assert ("KeyError: 'boom'" if "boom" in what else "last words") in line and "(logs/wandb.txt)" in line
 
 
-def test_whoever_dies_without_a_word_is_told_as_failed(fake):
+def test_whoever_dies_without_a_word_is_told_as_failed(noted):
     run, header, config = begun("logger=[wandb]")
     (sink,) = registry.async_trackers(run, config.logger)
     tell([sink], run, header, config, end=False)
-    for _ in range(3000):
-        if Path(os.environ["NOTED"]).exists() and any(each[0] == "alert" for each in fake()):
-            break
-        time.sleep(0.02)
+    wait_until(lambda: any(call[0] == "alert" for call in noted()))
     sink._tracker._child.stdin.write(b'{"call": "row", "st')
     sink._tracker._child.stdin.close()  # as the kernel does for one that was killed
     assert sink._tracker._child.wait(60) == 0
-    assert fake()[-1] == ["finish", [], {"exit_code": 1}]
+    assert noted()[-1] == ["finish", [], {"exit_code": 1}]
 
 
-def test_in_a_sweep_the_run_is_the_agents(fake, monkeypatch, caplog):
+def test_in_a_sweep_the_run_is_the_agents(told_to_wandb, noted, monkeypatch):
     monkeypatch.setenv("WANDB_SWEEP_ID", "1")
     monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", "wandb/values.yaml")
     monkeypatch.setenv("AT_FINISH", "note('path', os.environ['WANDB_SWEEP_PARAM_PATH'])")
-    told_to_wandb(monkeypatch, caplog)
-    assert "id" not in fake()[0][2] and "resume" not in fake()[0][2]
-    assert fake()[-1][1] == [os.path.abspath("wandb/values.yaml")]
+    told_to_wandb()
+    assert "id" not in noted()[0][2] and "resume" not in noted()[0][2]
+    assert noted()[-1][1] == [os.path.abspath("wandb/values.yaml")]

@@ -19,53 +19,49 @@ from stride.utils.user_error import UserError
 from tests.pretended_run import facts
 
 
-@pytest.fixture(autouse=True)
-def pretended(tmp_path, monkeypatch):
-    """What stands for train.py: it holds runs as a training does."""
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+@pytest.fixture
+def begin(monkeypatch):
+    """Begin what stands for train.py: it holds runs as a training does."""
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     monkeypatch.delenv("TMUX", raising=False)
-    monkeypatch.setattr(detached, "program", lambda name: [sys.executable, "-m", "tests.pretended_run"])
+
+    def begin(*words, program=("-m", "tests.pretended_run")):
+        monkeypatch.setattr(detached, "program", lambda name: [sys.executable, *program])
+        return train_apart([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach"]))
+
+    return begin
 
 
-def begun(*words):
-    return train_apart([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach", *words[1:]]))
-
-
-def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(capsys):
-    assert begun("7") == 0
-    told = capsys.readouterr().out
+def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(begin, capsys):
+    assert begin("7") == 0
+    out = capsys.readouterr().out
     run = RunDir.find("@last")
-    assert f"stride monitor {run.id}" in told and f"python train.py --resume {run.id}" in told
-    pid = int(re.search(r"kill (\d+)", told)[1])
+    assert f"stride monitor {run.id}" in out and f"python train.py --resume {run.id}" in out
+    pid = int(re.search(r"kill (\d+)", out)[1])
     assert os.getsid(pid) == pid != os.getsid(0), "the end of this terminal does not reach it"
     assert state_of(run.path, run.facts()) == "live"
     os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + 20
-    while state_of(run.path, run.facts()) == "live" and time.monotonic() < end:
+    deadline = time.monotonic() + 60
+    while state_of(run.path, run.facts()) == "live" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert run.facts()["status"] == "interrupted"
 
 
-def test_one_that_ends_before_it_has_a_run_says_why(capsys):
-    assert begun("no-number") == 1
+def test_one_that_ends_before_it_has_a_run_says_why(begin, capsys):
+    assert begin("no-number") == 1
     assert "ValueError" in capsys.readouterr().err
 
 
-def test_another_run_is_not_taken_for_the_one_that_was_begun(capsys, monkeypatch):
+def test_another_run_is_not_taken_for_the_one_that_was_begun(begin, capsys):
     other = RunDir.create("CartPole-v1", "ppo", 3, facts(3))
-    monkeypatch.setattr(detached, "program", lambda name: [sys.executable, "-c", "import time; time.sleep(0.3)"])
     with locked(other.path):
-        assert begun("1") == 0
+        assert begin("1", program=("-c", "import time; time.sleep(0.3)")) == 0
     assert capsys.readouterr().out.strip() == "begins in the background ..."
 
 
-@pytest.mark.parametrize("flag", ["--json", "--debug"])
-def test_who_reads_along_does_not_detach(flag):
-    with pytest.raises(UserError, match="give one of them"):
-        parse_arguments(["CartPole-v1:ppo", "--detach", flag])
-
-
-def test_a_monitor_wants_a_terminal():
+def test_who_reads_along_does_not_detach_and_a_monitor_wants_a_terminal():
+    for flag in ("--json", "--debug"):
+        with pytest.raises(UserError, match="give one of them"):
+            parse_arguments(["CartPole-v1:ppo", "--detach", flag])
     with pytest.raises(UserError, match="wants a terminal"):
         train_apart(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))

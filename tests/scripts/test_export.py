@@ -5,7 +5,8 @@ import re
 
 import pytest
 import torch
-from tiny_runs import tiny_run
+from gallery import gallery_copy
+from snapshots import shown
 from untrained_runs import untrained
 
 from stride.commands import run_arguments as words
@@ -14,45 +15,36 @@ from stride.export.decisions import decider
 from stride.export.graph import deployed
 from stride.utils.user_error import UserError
 
+WRONG = """
+(nothing)
+@last --c --out policy.h
+--torch --tyme
+nothing --torch
+group:x --torch
+--torch --checkpoint epoch=99
+--torch --out policy.onnx
+--torch --out nowhere/policy.pt2
+"""
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
-        yield tiny_run("CartPole-v1:ppo", hidden_dims="[8]")
 
-
-def test_a_run_becomes_a_file(run, tmp_path, monkeypatch, capsys):
+def test_a_run_becomes_a_file_and_wrong_words_one_line(root, tmp_path, monkeypatch, capsys, snapshot):
+    run = gallery_copy("ppo", root)
     monkeypatch.chdir(tmp_path)
     assert command(["@last", "--torch", "--time"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(
-        r"verified   at most \d\.\de[-+]\d\d from the policy on 1,000 observations of \d+ real episodes", said
-    )
-    assert "; all actions equal" in said and re.search(r"a call     \d+\.\d{3} ms, torch \d+\.\d{3} ms", said)
+    out = capsys.readouterr().out
+    verified = r"verified   at most \d\.\de[-+]\d\d from the policy on 1,000 observations of \d+ real episodes"
+    assert re.search(verified, out) and "; all actions equal" in out
+    assert re.search(r"a call     \d+\.\d{3} ms, torch \d+\.\d{3} ms", out)
     stored = {"stride.json": ""}
     torch.export.load(tmp_path / "CartPole-v1-ppo.pt2", extra_files=stored)
     facts = json.loads(stored["stride.json"])
     assert (facts["run"], facts["env_id"]) == (run.id, "CartPole-v1") and "observation_space" in facts
-
-
-WRONG = [
-    ([], r"one of the arguments --onnx --torch is required"),
-    (["@last", "--c", "--out", "policy.h"], r"^error: --c was removed: export --onnx; onnx2c makes C of it$"),
-    (["--torch", "--tyme"], r"unknown argument '--tyme'; did you mean --time\?"),
-    (["nothing", "--torch"], r"no run 'nothing'"),
-    (["group:x", "--torch"], r"is a group of runs, and one run is wanted here"),
-    (["--torch", "--checkpoint", "epoch=99"], r"has no .*epoch=99|epoch=99"),
-    (["--torch", "--out", "policy.onnx"], r"--torch writes \.pt2 files: --out policy\.pt2, not policy\.onnx"),
-    (["--torch", "--out", "nowhere/policy.pt2"], r"there is no folder .*nowhere"),
-]
-
-
-@pytest.mark.parametrize(("argv", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
-def test_wrong_words_are_one_line(run, capsys, argv, said):
-    assert command(argv) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and re.search(said, lines[0]), lines
+    lines = {}
+    for line in WRONG.strip().splitlines():
+        assert command(line.replace("(nothing)", "").split()) == 2
+        lines[line] = shown(capsys.readouterr().err)
+        assert "\n" not in lines[line]
+    assert lines == snapshot
 
 
 def test_a_package_that_is_not_there_is_named_with_its_cure(monkeypatch):
@@ -62,18 +54,12 @@ def test_a_package_that_is_not_there_is_named_with_its_cure(monkeypatch):
     assert words.parse_export(["--torch"]).kind == "torch"
 
 
-def test_a_policy_that_searches_is_refused():
+def test_policies_that_cannot_be_exported_are_refused():
     with pytest.raises(UserError, match=r"plans by a search at every step, .* PPO, .* can be exported"):
         decider(untrained("CartPole-v1:planet").agent.policy)
-
-
-def test_a_policy_that_chooses_in_its_own_way_is_refused():
     policy = untrained("CartPole-v1:ppo").agent.policy
     policy.__class__ = type("Bold", (type(policy),), {"act": lambda *given: None})
     with pytest.raises(UserError, match="Bold chooses in a way of its own"):
         decider(policy)
-
-
-def test_half_precision_is_refused():
     with pytest.raises(UserError, match="precision: bf16 and plays in it"):
         deployed(untrained("CartPole-v1:ppo", "precision=bf16"))

@@ -15,74 +15,65 @@ import pytest
 from stride.utils.places import module_of
 
 ROOT = Path(__file__).resolve().parents[2]
-INTERACTIVE = {"bash": ["bash", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config", "-i"]}
-BEGIN = {  # as the top of scripts/completion.py says
-    "bash": 'eval "$(stride completion bash)"',
-    "zsh": 'autoload -Uz compinit; compinit -u -D; eval "$(stride completion zsh)"',
-    "fish": "stride completion fish | source",
+SHELLS = {  # how each is started, and how completion begins, as the top of scripts/completion.py says
+    "bash": ("bash --norc -i", 'eval "$(stride completion bash)"'),
+    "zsh": ("zsh -f -i", 'autoload -Uz compinit; compinit -u -D; eval "$(stride completion zsh)"'),
+    "fish": ("fish --no-config -i", "stride completion fish | source"),
 }
 STRIDE = """\
 #!/bin/sh
 if [ "$1" = completion ] || [ -n "$_ARGCOMPLETE" ]; then
   PYTHONPATH={root} exec {python} -m {module} "$@"
 fi
-printf '%s\\n' "$@" > {told}.part
-mv {told}.part {told}
+printf '%s\\n' "$@" > {words}.part
+mv {words}.part {words}
 """
-LINES = [  # typed, with a Tab at the end; and the words that the command then gets
-    ("stride ins", ["inspect"]),
-    ("stride check-e", ["check-env"]),
-    ("stride check-env --sec", ["check-env", "--seconds"]),
-    ("stride export --onn", ["export", "--onnx"]),
-    ("stride train CartPole-v1:ppo_l", ["train", "CartPole-v1:ppo_lstm"]),
-    ("stride train CartPole-v1:ppo activation=ta", ["train", "CartPole-v1:ppo", "activation=tanh"]),
-    ("stride play --run-id @la", ["play", "--run-id", "@last"]),
-    ("stride publish --checkpoint=b", ["publish", "--checkpoint=best"]),
-]
-
-
-class Terminal:
-    """A shell at a terminal, and what it showed."""
-
-    def __init__(self, words, env):
-        self.shown = b""
-        self.pid, self.end = pty.fork()
-        if self.pid == 0:
-            os.execvpe(words[0], words, env)
-
-    def type(self, text, until, seconds=120.0):
-        """Read what comes until the file is there."""
-        os.write(self.end, text.encode())
-        deadline = time.monotonic() + seconds
-        while not until.exists():
-            assert time.monotonic() < deadline, self.shown.decode(errors="replace")
-            if select.select([self.end], [], [], 0.02)[0]:
-                self.shown += os.read(self.end, 65536)
-
-    def close(self):
-        os.kill(self.pid, signal.SIGKILL)
-        os.close(self.end)
-        os.waitpid(self.pid, 0)
+LINES = {  # typed after `stride`, with a Tab at the end; and the words that the command then gets
+    "ins": "inspect",
+    "check-e": "check-env",
+    "check-env --sec": "check-env --seconds",
+    "export --onn": "export --onnx",
+    "train CartPole-v1:ppo_l": "train CartPole-v1:ppo_lstm",
+    "train CartPole-v1:ppo activation=ta": "train CartPole-v1:ppo activation=tanh",
+    "play --run-id @la": "play --run-id @last",
+    "publish --checkpoint=b": "publish --checkpoint=best",
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", INTERACTIVE)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_what_a_tab_makes_of_a_line(shell, tmp_path):
     if not shutil.which(shell):
         pytest.skip(f"wants {shell}")
-    told, begun, program = tmp_path / "told", tmp_path / "begun", tmp_path / "bin" / "stride"
+    start, begin = SHELLS[shell]
+    words, begun, program = tmp_path / "words", tmp_path / "begun", tmp_path / "bin" / "stride"
     program.parent.mkdir()
-    given = {"root": ROOT, "python": sys.executable, "module": module_of("stride/__main__.py"), "told": told}
-    program.write_text(STRIDE.format(**{name: shlex.quote(str(value)) for name, value in given.items()}))
+    places = {"root": ROOT, "python": sys.executable, "module": module_of("stride/__main__.py"), "words": words}
+    program.write_text(STRIDE.format(**{name: shlex.quote(str(value)) for name, value in places.items()}))
     program.chmod(0o755)
-    env = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "STRIDE_RUNS": str(tmp_path)}
-    env |= {"HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "80"}
-    terminal = Terminal(INTERACTIVE[shell], env)
+    env = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    pid, end = pty.fork()
+    if pid == 0:
+        os.execvpe(start.split()[0], start.split(), {**env, "TERM": "xterm", "COLUMNS": "80"})
+    printed = b""
+
+    def type_until(text, file):
+        """Read what comes until the file is there."""
+        nonlocal printed
+        os.write(end, text.encode())
+        deadline = time.monotonic() + 120
+        while not file.exists():
+            assert time.monotonic() < deadline, printed.decode(errors="replace")
+            if select.select([end], [], [], 0.02)[0]:
+                printed += os.read(end, 65536)
+
     try:
-        terminal.type(f"{BEGIN[shell]}\rtouch {begun}\r", begun)
-        for line, words in LINES:
-            told.unlink(missing_ok=True)
-            terminal.type(f"{line}\t\r", told)
-            assert told.read_text().split() == words, line
+        type_until(f"{begin}\rtouch {begun}\r", begun)
+        for line, expected in LINES.items():
+            words.unlink(missing_ok=True)
+            type_until(f"stride {line}\t\r", words)
+            assert words.read_text().split() == expected.split(), line
     finally:
-        terminal.close()
+        os.kill(pid, signal.SIGKILL)
+        os.close(end)
+        os.waitpid(pid, 0)

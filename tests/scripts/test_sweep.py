@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,90 +19,78 @@ from stride.runstore.seed_group import members
 
 TINY = {"n_envs": 2, "n_steps": 8, "max_timesteps": 512, "eval_freq_epochs": 2, "eval_warmup_epochs": 0,
         "eval_episodes": 2, "test_episodes": 2, "early_stop_on_eval_threshold": False}  # fmt: skip
+FIXED = {key: {"value": value} for key, value in TINY.items()}
 LR = {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2}
-PARAMETERS = {"policy_lr": LR, "n_epochs": {"min": 1, "max": 20}} | {key: {"value": of} for key, of in TINY.items()}
 CLIMB = {
     "variant": "CartPole-v1:ppo", "method": "bayes", "metric": {"name": "val/roll/ep_rew/mean", "goal": "maximize"},
-    "run_cap": 9, "seeds": [100], "rungs": {"first": 64, "factor": 3}, "confirm": 1, "parameters": PARAMETERS,
+    "run_cap": 9, "seeds": [100], "rungs": {"first": 64, "factor": 3}, "confirm": 1,
+    "parameters": {"policy_lr": LR, "n_epochs": {"min": 1, "max": 20}, **FIXED},
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def runs_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    return tmp_path / "runs"
 
 
 @pytest.fixture
 def file(tmp_path):
-    def write(told):
-        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(told, sort_keys=False))
+    def write(**changes):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**CLIMB, **changes}, sort_keys=False))
         return tmp_path / "mine.yaml"
 
     return write
 
 
+def searched(file, folder):
+    """The search of a file, and its journal, opened anew each time it is asked for."""
+    search = read_search(file, None, lambda words: parse_arguments([*words]).load())
+    rest = search.spaces, search.method, search.maximize, search.seeds[0]
+    return search, lambda: Journal(folder, *rest)
+
+
 @pytest.fixture
-def begun(file, tmp_path):
-    """A search and its journal, opened anew each time it is asked for."""
-
-    def begin(told):
-        search = read_search(file(told), None, lambda words: parse_arguments([*words]).load())
-        rest = search.spaces, search.method, search.maximize, search.seeds[0]
-        return search, lambda: Journal(tmp_path, *rest)
-
-    return begin
+def begin(file, tmp_path):
+    return lambda **changes: searched(file(**changes), tmp_path)
 
 
-def play(search, opened, worth, each_time=False):
-    """All of a search, two trials at a time, whose values are `worth(trial, bound)`; opened anew before each step."""
+def closeness(trial):
+    return -abs(trial.params["n_epochs"] - 13) - trial.number / 100
+
+
+def play(search, opened, worth=closeness, reopen=False):
+    """All of a search, two trials at a time, whose values are `worth(trial)`; opened anew before each step."""
     journal, flown, aloft = opened(), set(), []
     while True:
-        journal = opened() if each_time else journal
+        journal = opened() if reopen else journal
         while len(aloft) < 2 and (trial := next_trial(search, journal, flown)):
             aloft.append(trial)
             flown.add((trial.number, trial.bound))
         if not aloft:
             return journal.trials
         trial = aloft.pop(0)
-        value = worth(trial, trial.bound)
-        journal.reached(trial.number, trial.bound, value, [f"run-{trial.number}"])
+        journal.reached(trial.number, trial.bound, worth(trial), [f"run-{trial.number}"])
         if trial.bound == search.budget:
-            journal.tell(trial.number, COMPLETE, value)
+            journal.tell(trial.number, COMPLETE, worth(trial))
 
 
-def closeness(trial, bound):
-    return -abs(trial.params["n_epochs"] - 13) - trial.number / 100
-
-
-def test_rungs_thin_the_trials_and_the_best_reach_the_end(begun):
-    search, opened = begun(CLIMB)
-    trials = play(search, opened, closeness)
+def test_rungs_thin_the_trials_the_best_reach_the_end_and_reopening_changes_nothing(begin, tmp_path):
+    search, opened = begin()
+    trials = play(search, opened)
     assert search.targets == (64, 192, 512) and len(trials) == 9
     for rung, above in ((64, 192), (192, 512)):
-        there = {each.number: each.values[rung] for each in trials if rung in each.values}
-        on = {each.number for each in trials if above in each.values}
+        there = {trial.number: trial.values[rung] for trial in trials if rung in trial.values}
+        on = {trial.number for trial in trials if above in trial.values}
         assert set(ranked(there)[: len(there) // 3]) <= on, "the best third of a rung has gone on"
-    assert {each.state for each in trials} == {COMPLETE, RUNNING}
-    assert sum(max(each.values) for each in trials) < 0.6 * 9 * 512
-
-
-def test_a_search_that_is_reopened_before_each_step_is_the_same_search(begun, tmp_path):
-    search, opened = begun(CLIMB)
-    straight = play(search, opened, closeness)
+    assert {trial.state for trial in trials} == {COMPLETE, RUNNING}
+    assert sum(max(trial.values) for trial in trials) < 0.6 * 9 * 512
     (tmp_path / "journal.log").unlink()
-    assert play(search, opened, closeness, each_time=True) == straight
+    assert play(search, opened, reopen=True) == trials
 
 
-def test_optuna_learns_from_trials_that_rest(begun):
-    search, opened = begun({**CLIMB, "run_cap": 27})
-    trials = play(search, opened, closeness)
-    first, last = ([abs(each.params["n_epochs"] - 13) for each in part] for part in (trials[:10], trials[17:]))
+def test_optuna_learns_from_trials_that_rest(begin):
+    trials = play(*begin(run_cap=27))
+    first, last = ([abs(trial.params["n_epochs"] - 13) for trial in part] for part in (trials[:10], trials[17:]))
     assert sum(last) < sum(first), "TPE proposes nearer to what was best"
 
 
-def test_what_was_under_way_is_begun_again_first_and_told_once(begun):
-    search, opened = begun(CLIMB)
+def test_what_was_under_way_is_begun_again_first_and_told_once(begin):
+    search, opened = begin()
     journal = opened()
     first = next_trial(search, journal, ())
     again = next_trial(search, opened(), ())
@@ -115,14 +102,12 @@ def test_what_was_under_way_is_begun_again_first_and_told_once(begun):
     assert next_trial(search, opened(), ()).number == 1
 
 
-def test_a_grid_is_asked_for_whole_and_in_order(begun):
-    grid = {"gamma": {"values": [0.9, 0.99]}, "hidden_dims": {"values": [[8], [8, 8]]}, **{
-        key: {"value": of} for key, of in TINY.items()}}  # fmt: skip
-    search, opened = begun({**CLIMB, "method": "grid", "parameters": grid, "rungs": None} | {"run_cap": 9})
-    trials = play(search, opened, lambda trial, bound: 0.0)
-    asked = [(each.params["gamma"], each.params["hidden_dims"]) for each in trials]
+def test_a_grid_is_asked_for_whole_and_in_order(begin):
+    grid = {"gamma": {"values": [0.9, 0.99]}, "hidden_dims": {"values": [[8], [8, 8]]}, **FIXED}
+    trials = play(*begin(method="grid", parameters=grid, rungs=None), worth=lambda trial: 0.0)
+    asked = [(trial.params["gamma"], trial.params["hidden_dims"]) for trial in trials]
     assert asked == [("0.9", "[8]"), ("0.9", "[8,8]"), ("0.99", "[8]"), ("0.99", "[8,8]")]
-    assert {each.state for each in trials} == {COMPLETE}
+    assert {trial.state for trial in trials} == {COMPLETE}
 
 
 def sweep(file):
@@ -130,57 +115,51 @@ def sweep(file):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def ended(process):
-    said, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, said + errors
-    return said
+def ended(process, code=0):
+    """(stdout, stderr)"""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == code, out + err
+    return out, err
 
 
-@pytest.mark.parametrize("told", [{"parameters": {"polcy_lr": LR}}, {"rungs": {"first": 512}}])
-def test_a_wrong_file_ends_with_2_and_leaves_no_folder(file, runs_folder, told):
-    process = sweep(file({**CLIMB, **told}))
-    said, errors = process.communicate(timeout=60)
-    assert process.returncode == 2 and errors.startswith("error: mine.yaml: ") and errors.count("\n") == 1 and not said
-    assert not runs_folder.exists()
+@pytest.mark.parametrize("changes", [{"parameters": {"polcy_lr": LR}}, {"rungs": {"first": 512}}])
+def test_a_wrong_file_ends_with_2_and_leaves_no_folder(file, root, changes):
+    out, err = ended(sweep(file(**changes)), code=2)
+    assert err.startswith("error: mine.yaml: ") and err.count("\n") == 1 and not out
+    assert not root.exists()
 
 
 @pytest.mark.slow
-def test_a_whole_search_and_the_file_of_another(file, runs_folder):
-    said = ended(sweep(file(CLIMB)))
-    assert said.count("trial ") > 9 and "_inherit_: ppo" in said and "confirmed" in said
-    result = json.loads((runs_folder / "sweeps" / "mine" / "result.json").read_text())
+def test_a_whole_search_and_the_file_of_another(file, root):
+    out, _ = ended(sweep(file()))
+    assert out.count("trial ") > 9 and "_inherit_: ppo" in out and "confirmed" in out
+    result = json.loads((root / "sweeps" / "mine" / "result.json").read_text())
     assert result["full_env_steps"] == 9 * 512 and result["fresh_seeds"] == [1]
-    told = [run.facts() for run in list_runs()]
-    resting = [facts for facts in told if facts["status"] == "paused"]
-    assert len([facts for facts in told if facts["seed"] == 100]) == 9 and len(resting) == result["trials"]["pruned"]
-    before = len(list_runs())
-    assert ended(sweep(file(CLIMB))).splitlines()[-3:] == said.splitlines()[-3:] and len(list_runs()) == before
-    other = sweep(file({**CLIMB, "seeds": [101]}))
-    assert "holds a search with another seeds" in other.communicate(timeout=60)[1] and other.returncode == 2
+    facts = [run.facts() for run in list_runs()]
+    assert [run["seed"] for run in facts].count(100) == 9
+    assert [run["status"] for run in facts].count("paused") == result["trials"]["pruned"]
+    assert ended(sweep(file()))[0].splitlines()[-3:] == out.splitlines()[-3:] and len(list_runs()) == len(facts)
+    assert "holds a search with another seeds" in ended(sweep(file(seeds=[101])), code=2)[1]
 
 
 @pytest.mark.slow
-def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, runs_folder):
-    path, kills, said = file(CLIMB), 0, ""
+def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, root):
+    path, out = file(), ""
     for lines in (2, 4, 3):
         process = sweep(path)
-        said += "".join(process.stdout.readline() for _ in range(lines))
-        time.sleep(0.1 * lines)  # somewhere after its first trials, wherever that is
-        kills += process.poll() is None
+        out += "".join(process.stdout.readline() for _ in range(lines))  # somewhere after its first trials
+        assert process.poll() is None, "it was over before it could be killed"
         process.kill()
-        said += process.communicate()[0]
-    assert kills == 3, "it was over before it could be killed"
-    said += ended(sweep(path))
-    search = read_search(path, None, lambda words: parse_arguments([*words]).load())
-    folder = runs_folder / "sweeps" / "mine"
-    trials = Journal(folder, search.spaces, search.method, search.maximize, search.seeds[0]).trials
-    assert {each.state for each in trials} == {COMPLETE, PRUNED}, said
+        out += process.communicate()[0]
+    out += ended(sweep(path))[0]
+    folder = root / "sweeps" / "mine"
+    trials = searched(path, folder)[1]().trials
+    assert {trial.state for trial in trials} == {COMPLETE, PRUNED}, out
     journal = [json.loads(line) for line in Path(folder, "journal.log").read_text().splitlines()]
     tells = [line["trial_id"] for line in journal if line["op_code"] == 6]
     assert len(tells) == len({*tells}) == len(trials), "each was told once"
     fresh = json.loads((folder / "result.json").read_text())["fresh_seeds"]
-    searched = [run for run, facts in members("sweep-mine") if facts["seed"] not in fresh]
-    assert sorted(run.id for run in searched) == sorted(each.runs[0] for each in trials), "and has one run"
-    states = {run.id: run.facts()["status"] for run in searched}
-    assert {states[each.runs[0]] for each in trials if each.state == COMPLETE} == {"finished"}
-    assert {states[each.runs[0]] for each in trials if each.state == PRUNED} == {"paused"}
+    states = {run.id: facts["status"] for run, facts in members("sweep-mine") if facts["seed"] not in fresh}
+    assert sorted(states) == sorted(trial.runs[0] for trial in trials), "and has one run"
+    assert {states[trial.runs[0]] for trial in trials if trial.state == COMPLETE} == {"finished"}
+    assert {states[trial.runs[0]] for trial in trials if trial.state == PRUNED} == {"paused"}

@@ -15,23 +15,23 @@ from stride.utils.durable_file import read_json, write_json
 from stride.utils.user_error import UserError
 
 
-def change(run, stem="epoch=02", **sidecar):
+def change(run, stem="epoch=02", by=0.0, **sidecar):
     """Nudge a weight of a checkpoint, with a sidecar that vouches for it."""
     path = run.checkpoints / f"{stem}.ckpt"
     state = read_checkpoint(path)
-    state["state_dict"]["policy.head.linear.bias"] += sidecar.pop("by", 0.0)
+    state["state_dict"]["policy.head.linear.bias"] += by
     torch.save(state, path)
     write_json(path.with_suffix(".json"), {**checkpoint_set.facts_of(path), **checkpoint_set.digest(path), **sidecar})
 
 
-def config(run, **changes):
+def tell(run, part, **changes):
+    """Other facts in config.json, or in its part `config` or `outcome`."""
     facts = read_json(run.config_json)
-    write_json(run.config_json, {**facts, "config": {**facts["config"], **changes}})
+    write_json(run.config_json, {**facts, part: {**facts[part], **changes}} if part else {**facts, **changes})
 
 
-def outcome(run, **changes):
-    facts = read_json(run.config_json)
-    write_json(run.config_json, {**facts, "outcome": {**facts["outcome"], **changes}})
+def told(part, **changes):
+    return lambda run: tell(run, part, **changes)
 
 
 def row(run, name, value, number=-1):
@@ -44,12 +44,12 @@ def row(run, name, value, number=-1):
 
 def forged_test(run):
     row(run, "test/roll/ep_rew/mean", 500)
-    outcome(run, solved=True, test_mean=500)
+    tell(run, "outcome", solved=True, test_mean=500)
 
 
 def forged_goal(run):
-    write_json(run.config_json, {**read_json(run.config_json), "goal": 1})
-    outcome(run, goal=1, solved=True)
+    tell(run, "", goal=1)
+    tell(run, "outcome", goal=1, solved=True)
 
 
 def unlinked(run):
@@ -67,16 +67,16 @@ FORGED = {  # what was done to a run that reached 8 iterations; words, and what 
     "weight": (lambda run: change(run, by=1e-3), "", "state_dict.policy.head.linear.bias differs by up to"),
     "later weight": (lambda run: change(run, "epoch=04", by=1e-3), "", LATER),
     "later weight, all": (lambda run: change(run, "epoch=04", by=1e-3), "--iterations 8", "bias differs by up to"),
-    "gamma": (lambda run: config(run, gamma=0.5), "", "0.train/loss/value is "),
-    "seed": (lambda run: config(run, seed=2), "", "0.train/loss/policy is "),
+    "gamma": (told("config", gamma=0.5), "", "0.train/loss/value is "),
+    "seed": (told("config", seed=2), "", "0.train/loss/policy is "),
     "a row": (lambda run: row(run, "train/loss/value", 7, 0), "", "0.train/loss/value is 7.0, not "),
-    "solved": (lambda run: outcome(run, solved=True, test_mean=500), "", "outcome.test_mean is 500, and "),
-    "solved alone": (lambda run: outcome(run, solved=True), "", "outcome.solved is True, with test_mean "),
-    "episodes": (lambda run: outcome(run, test_episodes=3), "", "outcome.test_episodes is 3, and 100.0 by metrics.csv"),
-    "goal": (lambda run: outcome(run, goal=1, solved=True), "", "outcome.goal is 1, and 475.0 by config.json"),
+    "solved": (told("outcome", solved=True, test_mean=500), "", "outcome.test_mean is 500, and "),
+    "solved alone": (told("outcome", solved=True), "", "outcome.solved is True, with test_mean "),
+    "episodes": (told("outcome", test_episodes=3), "", "outcome.test_episodes is 3, and 100.0 by metrics.csv"),
+    "goal": (told("outcome", goal=1, solved=True), "", "outcome.goal is 1, and 475.0 by config.json"),
     "both goals": (forged_goal, "", "goal is 1, and 475.0 by its config"),
-    "env_steps": (lambda run: outcome(run, env_steps=9), "", "outcome.env_steps is 9, and 128 by the last checkpoint"),
-    "val_best": (lambda run: outcome(run, val_best=500), "", "outcome.val_best is 500, and "),
+    "env_steps": (told("outcome", env_steps=9), "", "outcome.env_steps is 9, and 128 by the last checkpoint"),
+    "val_best": (told("outcome", val_best=500), "", "outcome.val_best is 500, and "),
     "score": (lambda run: change(run, score=500), "", "epoch=02.json: score is 500, and "),
     "score of best": (lambda run: change(run, "epoch=08", score=500), "", "epoch=08.json: score is 500, and "),
     "best.json": (unlinked, "", "checkpoints/best cannot be compared"),
@@ -88,32 +88,44 @@ UNSEEN = ("nothing", "nothing, all", "within", "later weight", "test and its row
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
+def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("sound")))
         return tiny_run(max_timesteps=128)
 
 
+@pytest.fixture
+def run(trained, root):
+    return RunDir(shutil.copytree(trained.path, root / trained.id, symlinks=True))
+
+
+@pytest.fixture
+def verified(capsys):
+    """(exit code, the lines of it)."""
+
+    def verify(run, words=""):
+        capsys.readouterr()
+        return main([run.id, *words.split()]), capsys.readouterr().out.splitlines()
+
+    return verify
+
+
 @pytest.mark.parametrize("name", FORGED)
-def test_what_was_forged_is_named_or_said_not_to_be_verified(name, sound, tmp_path, monkeypatch, capsys):
-    forge, words, told = FORGED[name]
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+def test_what_was_forged_is_named_or_said_not_to_be_verified(name, run, verified):
+    forge, words, said = FORGED[name]
     forge(run)
-    code, lines = main([run.id, *words.split()]), capsys.readouterr().out.splitlines()
-    assert told in "\n".join(lines)
+    code, lines = verified(run, words)
+    assert said in "\n".join(lines)
     assert (code, lines[-1].partition(":")[0]) == ((0, "identical") if name in UNSEEN else (1, "different"))
 
 
-def test_a_small_difference_is_measured(sound, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+def test_a_small_difference_is_measured(run, verified):
     change(run, by=1e-6, cpu="another")
-    assert main([run.id]) == 0
-    told = capsys.readouterr().out
-    assert "state_dict.policy.head.linear.bias differs by up to 9" in told and "same within tolerance: " in told
-    assert "warning: cpu was another, is " in told
-    assert main([run.id, "--tolerance", "1e-9"]) == 1
+    code, lines = verified(run)
+    out = "\n".join(lines)
+    assert code == 0 and "same within tolerance: " in out and "warning: cpu was another, is " in out
+    assert "state_dict.policy.head.linear.bias differs by up to 9" in out
+    assert verified(run, "--tolerance 1e-9")[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -121,40 +133,32 @@ def test_a_small_difference_is_measured(sound, tmp_path, monkeypatch, capsys):
     [
         {"spec.goal": 9},  # confirmed by a test before the training ended
         {"plateau": "{metric: val/roll/ep_rew/mean, patience: 1, scale: {policy_lr: 0.5}}"},
-        {
-            "eval_freq_epochs": "null",
-            "early_stop_on_eval_threshold": "false",
-            "log_freq_epochs": 3,
-        },  # the score of `best` is the test's; a row behind the last
-        {"early_stop_on_train_threshold": 1, "early_stop_on_eval_threshold": "true"},
+        {"early_stop_on_train_threshold": 1},
+        # the score of `best` is the test's; a row behind the last
+        {"eval_freq_epochs": "null", "early_stop_on_eval_threshold": "false", "log_freq_epochs": 3},
     ],
     ids=str,
 )
-def test_whole_runs_repeat(changes, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+def test_whole_runs_repeat(changes, verified):
     run = tiny_run(**{"early_stop_on_eval_threshold": "true", **changes})
-    assert main([run.id, "--iterations", "1000000", "--test"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
+    code, lines = verified(run, "--iterations 1000000 --test")
+    assert code == 0 and lines[-1].startswith("identical: ")
 
 
-def test_what_cannot_be_repeated_is_refused(sound, tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+def test_what_cannot_be_repeated_is_refused_and_nothing_imported_for_a_run_from_elsewhere(run, tmp_path):
     refused = {"--iterations 1": "no checkpoint before iteration 2", "--iterations -1": "a whole number",
                "--tolerance nan": "a number from 0 on", "--tset": "did you mean --test"}  # fmt: skip
     for words, line in refused.items():
         with pytest.raises(UserError, match=line):
             main([run.id, *words.split()])
-    write_json(run.config_json, {**read_json(run.config_json), "parent": {"run": "other"}})
+    tell(run, "", parent={"run": "other"})
     with pytest.raises(UserError, match="is a fork of other"):
         main([run.id])
-
-
-def test_nothing_is_imported_for_a_run_from_elsewhere(sound, tmp_path):
-    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
-    config(run, env_id="antigravity:CartPole-v1")
+    foreign = RunDir(shutil.move(run.path, tmp_path / "foreign"))
+    tell(foreign, "", parent={})
+    tell(foreign, "config", env_id="antigravity:CartPole-v1")
     with pytest.raises(UserError, match="what a run from elsewhere names is never imported"):
-        main([str(run.path)])
+        main([str(foreign.path)])
 
 
 def test_trees_are_compared_leaf_by_leaf():
@@ -168,16 +172,12 @@ def test_trees_are_compared_leaf_by_leaf():
     assert differences({"a": torch.tensor([-0.0])}, {"a": torch.tensor([0.0])})[0].size == 0.0, "bits, not values"
 
 
-def test_the_rows_of_a_memory_are_compared_however_they_were_saved(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+def test_the_rows_of_a_memory_are_compared_however_they_were_saved(verified):
     small = {"train_freq": 16, "gradient_steps": 1, "batch_size": 4, "learning_starts": 0, "epoch_iterations": 1}
     small |= {"buffer_size": 200, "hidden_dims": 8, "checkpoint_freq_epochs": 1, "n_steps": None, "max_timesteps": 320}
-    remembering = tiny_run("CartPole-v1:dqn", **small)
-    facts = read_json(remembering.config_json)
-    facts["config"]["checkpoint_freq_epochs"] = 3  # so that the segments are others
-    write_json(remembering.config_json, facts)
-    assert main([remembering.id, "--iterations", "9"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
-    facts["config"]["gamma"] = 0.5
-    write_json(remembering.config_json, facts)
-    assert main([remembering.id, "--iterations", "9"]) == 1
+    run = tiny_run("CartPole-v1:dqn", **small, test_episodes=2)
+    tell(run, "config", checkpoint_freq_epochs=3)  # so that the segments are others
+    code, lines = verified(run, "--iterations 9")
+    assert code == 0 and lines[-1].startswith("identical: ")
+    tell(run, "config", gamma=0.5)
+    assert verified(run, "--iterations 9")[0] == 1

@@ -18,30 +18,6 @@ from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.utils.interrupted import ENDING
 
-WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
-
-
-@pytest.fixture(autouse=True)
-def quick(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    monkeypatch.setattr(interrupt, "GRACE", 0.2)
-
-
-def planted(monkeypatch, owner, name, call, numbers, seconds):
-    """In that call of owner.name the signals arrive, and it lasts."""
-    function, calls = getattr(owner, name), [0]
-
-    def watched(*arguments, **options):
-        calls[0] += 1
-        if calls[0] == call:
-            for number in numbers:
-                os.kill(os.getpid(), number)
-            time.sleep(seconds)
-        return function(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, watched)
-
-
 PHASES = {
     "collecting": (Agent, "collect", 4),
     "updating": (Agent, "learn_from", 4),
@@ -50,47 +26,78 @@ PHASES = {
 }
 
 
+@pytest.fixture
+def training(monkeypatch):
+    """A training in whose call of owner.name the signals arrive, and which lasts."""
+
+    def train_with(owner, name, call, numbers, seconds, grace=60.0, exit_code=0):
+        function, calls = getattr(owner, name), [0]
+
+        def planted(*arguments, **options):
+            calls[0] += 1
+            if calls[0] == call:
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+                time.sleep(seconds)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(interrupt, "GRACE", grace)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, planted)
+            words = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
+            assert train.command(words) == exit_code
+
+    return train_with
+
+
+def saved():
+    return checkpoint_set.names(RunDir.find("@last").checkpoints)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_lasts_is_dropped_and_the_last_checkpoint_stands(phase, number, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        planted(patch, *PHASES[phase], [number], 30)
-        assert train.command(WORDS) == 128 + number
+def test_what_lasts_is_dropped_and_the_last_checkpoint_stands(phase, number, training, capsys):
+    training(*PHASES[phase], [number], 30, grace=0.2, exit_code=128 + number)
     run = RunDir.find("@last")
-    assert checkpoint_set.names(run.checkpoints) == ["epoch=02"] and not list(run.path.rglob("*.tmp"))
+    assert saved() == ["epoch=02"] and not list(run.path.rglob("*.tmp"))
     lost = 16 if phase == "collecting" else 32
     name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-    said = capsys.readouterr().err
-    assert f"stopped by {name}: {lost} env steps since the checkpoint at 32 are lost" in said
-    assert f"continue: python train.py --resume {run.id}" in said
+    err = capsys.readouterr().err
+    assert f"stopped by {name}: {lost} env steps since the checkpoint at 32 are lost" in err
+    assert f"continue: python train.py --resume {run.id}" in err
     assert read_json(run.config_json)["status"] == "interrupted" and not (run.path / ".lock").exists()
     assert train.command(["--resume", run.id, "-q"]) == 0
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_second_signal_does_not_wait(phase, monkeypatch):
-    monkeypatch.setattr(interrupt, "GRACE", 60)
-    planted(monkeypatch, *PHASES[phase], [signal.SIGINT, signal.SIGINT], 60)
-    assert train.command(WORDS) == 130
+def test_a_second_signal_does_not_wait(phase, training):
+    training(*PHASES[phase], [signal.SIGINT, signal.SIGINT], 60, exit_code=130)
     assert not checkpoint_set.fault(RunDir.find("@last").checkpoints / "epoch=02.ckpt")
 
 
-def test_what_is_quick_is_finished_and_saved(monkeypatch):
-    monkeypatch.setattr(interrupt, "GRACE", 60)
-    planted(monkeypatch, Evaluate, "_play", 1, [signal.SIGTERM], 0.1)
-    assert train.command(WORDS) == 143
-    assert checkpoint_set.names(RunDir.find("@last").checkpoints) == ["epoch=02"]
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_quick_is_finished_and_saved(number, training):
+    """SIGHUP: a terminal was closed."""
+    before = signal.getsignal(number)
+    training(Evaluate, "_play", 1, [number], 0.1, exit_code=128 + number)
+    assert saved() == ["epoch=02"] and signal.getsignal(number) == before
 
 
-def test_before_and_after_the_training_nothing_is_waited_for(monkeypatch, capsys):
-    monkeypatch.setattr(interrupt, "GRACE", 60)
-    with monkeypatch.context() as patch:
-        planted(patch, train, "env_info", 1, [signal.SIGTERM], 60)
-        assert train.command(WORDS) == 143 and list_runs() == []
-        assert "before there was anything to save" in capsys.readouterr().err
-    planted(monkeypatch, Evaluate, "test", 1, [signal.SIGINT], 60)
-    assert train.command(WORDS) == 130
-    assert checkpoint_set.names(RunDir.find("@last").checkpoints)[-1] == "epoch=04"
+def test_nohup_is_left_alone(training, capsys):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        training(Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
+        assert "SIGHUP" not in capsys.readouterr().err
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_before_and_after_the_training_nothing_is_waited_for(training, capsys):
+    training(train, "env_info", 1, [signal.SIGTERM], 60, exit_code=143)
+    assert list_runs() == []
+    assert "before there was anything to save" in capsys.readouterr().err
+    training(Evaluate, "test", 1, [signal.SIGINT], 60, exit_code=130)
+    assert saved()[-1] == "epoch=04"
 
 
 def test_handlers_are_put_back():
@@ -106,20 +113,6 @@ def test_a_signal_is_answered_at_once_though_the_iteration_goes_on(capfd):
         interrupts.patient = True
         os.kill(os.getpid(), signal.SIGTERM)
         assert capfd.readouterr().err == "\nSIGTERM: this iteration is finished and saved if that is quick ...\n"
-
-
-def test_a_closed_terminal_saves_and_nohup_is_left_alone(monkeypatch, capsys):
-    monkeypatch.setattr(interrupt, "GRACE", 60)
-    with monkeypatch.context() as patch:
-        planted(patch, Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
-        assert train.command(WORDS) == 129
-    assert checkpoint_set.names(RunDir.find("@last").checkpoints) == ["epoch=02"]
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        planted(monkeypatch, Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
-        assert train.command(WORDS) == 0 and "SIGHUP" not in capsys.readouterr().err.rpartition("SIGHUP: this")[2]
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_what_somebody_else_does_with_an_alarm_is_not_ours():

@@ -1,10 +1,7 @@
 """A metric that gets no better: what counts as that, what follows, and that a resumed run counts on, to the bit."""
 
-import os
-import signal
-
 import pytest
-from tiny_runs import TINY, tiny_run
+from tiny_runs import tiny_run
 
 from stride.agents.base import Agent
 from stride.agents.trained.loading import read_checkpoint
@@ -13,10 +10,7 @@ from stride.commands.plain_tree import fingerprint
 from stride.config.diff import changes, unproven
 from stride.config.loader import from_plain, load_config, load_file, to_plain
 from stride.config.plateau import Plateau
-from stride.runstore import checkpoint_set
 from stride.runstore.metrics_table import read_csv
-from stride.runstore.run_dir import RunDir
-from stride.runstore.run_files import read_json
 from stride.trainer_callbacks.schedule import AtPlateau
 from stride.utils.user_error import UserError
 
@@ -24,11 +18,7 @@ LOSS = "train/loss/value"
 NEVER = 1e9  # a gain that nothing reaches: every value after the first is no better
 LR = "train/hyper/policy_lr"
 SOON = {"test_episodes": 0, "eval_episodes": 1, "eval_max_steps": 200}
-
-
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+NAN = float("nan")
 
 
 def block(**keys):
@@ -36,8 +26,8 @@ def block(**keys):
     return "{" + ",".join(f"{key}:{value}" for key, value in inside.items()) + "}"
 
 
-def told(values, **keys):
-    """For each value the factor of policy_lr from there on; and whether it was over in the end."""
+def watched(values, **keys):
+    """For each value the factor of policy_lr from there on; and the callback in the end."""
     config = Plateau(**{"patience": 2, "scale": {"policy_lr": 0.5}, **keys})
     row: dict[str, float] = {}
     watching = AtPlateau(config, lambda: row)
@@ -55,25 +45,23 @@ def look(watching):
     watching.on_train_batch_end(None, agent, None, None, 0)
 
 
-def test_as_many_values_in_a_row_without_a_better_one_are_a_plateau():
-    assert told([1, 2, 2, 3, 3, 3, 3])[0] == [1, 1, 1, 1, 1, 0.5, 0.5]
-    assert told([1, 2, 2, 3, 3, 3, 3, 3], times=None)[0] == [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]
-    assert told([1, None, 1, None, 2, None, 1, 1])[0][-2:] == [1, 0.5], "iterations without a row do not count"
-
-
-def test_a_gain_has_to_be_more_than_min_delta_over_the_best():
-    assert told([1, 1.5, 2, 2.5], min_delta=1)[0] == [1, 1, 0.5, 0.5]
-    assert told([1, 1.5, 2.1, 2.5], min_delta=1)[0] == [1, 1, 1, 1]
-
-
-def test_a_loss_gets_better_downwards():
-    assert told([3, 2, 1, 0], metric=LOSS)[0] == [1, 1, 1, 1]
-    assert told([0, 1, 2, 3], metric=LOSS)[0] == [1, 1, 0.5, 0.5]
-
-
-def test_what_is_no_number_is_no_better():
-    assert told([float("nan"), float("nan")])[0] == [1, 0.5]
-    assert told([1, float("nan"), float("nan")])[0] == [1, 1, 0.5]
+@pytest.mark.parametrize(
+    ("keys", "values", "factors"),
+    [
+        ({}, [1, 2, 2, 3, 3, 3, 3], [1, 1, 1, 1, 1, 0.5, 0.5]),
+        ({"times": None}, [1, 2, 2, 3, 3, 3, 3, 3], [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]),
+        ({}, [1, None, 1, None, 2, None, 1, 1], [1, 1, 1, 1, 1, 1, 1, 0.5]),  # iterations without a row do not count
+        ({"min_delta": 1}, [1, 1.5, 2, 2.5], [1, 1, 0.5, 0.5]),  # a gain is more than that
+        ({"min_delta": 1}, [1, 1.5, 2.1, 2.5], [1, 1, 1, 1]),
+        ({"metric": LOSS}, [3, 2, 1, 0], [1, 1, 1, 1]),  # a loss gets better downwards
+        ({"metric": LOSS}, [0, 1, 2, 3], [1, 1, 0.5, 0.5]),
+        ({}, [NAN, NAN], [1, 0.5]),  # what is no number is no better
+        ({}, [1, NAN, NAN], [1, 1, 0.5]),
+    ],
+    ids=str,
+)
+def test_as_many_values_in_a_row_without_a_better_one_are_a_plateau(keys, values, factors):
+    assert watched(values, **keys)[0] == factors
 
 
 def test_a_rolling_mean_counts_once_it_is_one():
@@ -88,8 +76,8 @@ def test_a_rolling_mean_counts_once_it_is_one():
 
 def test_stop_comes_after_the_last_time():
     stops = {"then": "stop", "min_delta": NEVER, "patience": 1}
-    assert [told([0] * n, **stops, times=2)[1].over for n in (1, 2, 3, 4)] == [False, False, False, True]
-    assert [told([0] * n, **stops, scale={})[1].over for n in (1, 2)] == [False, True]
+    assert [watched([0] * n, **stops, times=2)[1].over for n in (1, 2, 3, 4)] == [False, False, False, True]
+    assert [watched([0] * n, **stops, scale={})[1].over for n in (1, 2)] == [False, True]
 
 
 def test_a_metric_that_never_comes_is_told_once(caplog):
@@ -102,7 +90,7 @@ def test_a_metric_that_never_comes_is_told_once(caplog):
 
 
 def test_a_state_goes_on_with_what_is_still_meant():
-    state = told([5, 5, 5])[1].state_dict()
+    state = watched([5, 5, 5])[1].state_dict()
     same = AtPlateau(Plateau(scale={"policy_lr": 0.1, "clip_range": 0.5}), dict)
     same.load_state_dict(state)
     assert (same.factors, same.best, same.plateaus) == ({"policy_lr": 0.5, "clip_range": 1.0}, 5, 1)
@@ -112,22 +100,24 @@ def test_a_state_goes_on_with_what_is_still_meant():
 
 
 @pytest.mark.parametrize("engine", ["eager", "fused_cpu"])
-def test_a_run_is_scaled_over_its_schedule_and_ended(engine):
+def test_a_run_is_scaled_over_its_schedule_and_ended_and_gets_patience_anew(engine):
     words = block(scale="{policy_lr:0.5,clip_range:0.9}", then="stop")
     keys = {"policy_lr": "lin_0.01", "clip_range": 0.2, "max_timesteps": 640, "engine": engine, "log_freq_epochs": 1}
     run = tiny_run(plateau=words, **keys, **SOON)
     rows = {row["train/clock/iterations"]: row for row in read_csv(run.metrics_csv) if LR in row}
-    # evaluations after 2, 4, 6: a plateau; after 8 and 10 the next, the end
-    assert [max(rows)] == [10]
+    assert max(rows) == 10  # evaluations after 2, 4, 6: a plateau; after 8 and 10 the next, the end
     for done, row in rows.items():
         halved = 0.5 if done > 6 else 1.0
         assert row[LR] == pytest.approx(0.01 * (1 - (done - 1) / 40) * halved)
         assert row["train/hyper/clip_range"] == pytest.approx(0.2 * (0.9 if done > 6 else 1), rel=1e-6)
-    facts = read_json(run.config_json)
-    assert facts["outcome"]["reason"] == "plateau reached" and facts["outcome"]["env_steps"] == 160
+    ended = run.facts()["outcome"]
+    assert (ended["reason"], ended["env_steps"]) == ("plateau reached", 160)
     log = run.run_log.read_text()
     assert "plateau: evaluations steer this run: 2 in a row without a better val/roll/ep_rew/mean by more than" in log
     assert "plateau at 96 env steps" in log and "policy_lr x 0.5 from now on, clip_range x 0.9 from now on" in log
+    assert train.command(["--resume", run.id, "-q", "max_timesteps=1280"]) == 0
+    ended = run.facts()["outcome"]
+    assert (ended["reason"], ended["env_steps"]) == ("plateau reached", 224)
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1:dqn", "Pendulum-v1:sac", "FrozenLake-v1:q_learning"])
@@ -137,51 +127,29 @@ def test_other_algorithms_learn_by_it(name):
     keys = {"n_steps": 8 if tabular else None, "batch_size": None if tabular else 8, "max_timesteps": 160, **SOON}
     keys |= {"n_envs": 2, "epoch_iterations": 2, "log_freq_epochs": 1, "policy_lr": 0.01}
     keys |= {} if tabular else {"learning_starts": 8, "train_freq": 4, "buffer_size": 400, "hidden_dims": 16}
-    ends = [tiny_run(name, **keys, plateau=each) for each in (block(patience=1, scale="{policy_lr:0.001}"), "null")]
-    assert [list(steps(run).values())[-1] for run in ends] == pytest.approx([1e-5, 0.01])
-    assert learnt(ends[0]) != learnt(ends[1])
+    steered, plain = (tiny_run(name, **keys, plateau=p) for p in (block(patience=1, scale="{policy_lr:0.001}"), "null"))
+    assert [list(rates(run).values())[-1] for run in (steered, plain)] == pytest.approx([1e-5, 0.01])
+    assert learnt(steered) != learnt(plain)
 
 
 def learnt(run):
-    state = read_checkpoint(run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt")
-    return fingerprint(state["state_dict"])
+    return fingerprint(read_checkpoint(run.checkpoints / "last.ckpt")["state_dict"])
 
 
-def test_a_resumed_run_counts_on_to_the_bit(monkeypatch):
-    """Stopped in the middle of the wait for the second plateau, with a factor at work."""
-    words = {"plateau": block(patience=2, times=2, scale="{policy_lr:0.1,clip_range:0.5}"), "max_timesteps": 320}
-    words |= {**SOON, "log_freq_epochs": 1, "policy_lr": 1e-3, "clip_range": 0.2}
-    straight = tiny_run(**words)
-    step = Agent.training_step
-
-    def signalled(agent, dataloader_iter):  # Lightning looks at the name
-        if agent.progress["iterations"] == 8:
-            os.kill(os.getpid(), signal.SIGINT)
-        step(agent, dataloader_iter)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Agent, "training_step", signalled)
-        given = [f"{key}={value}" for key, value in {**TINY, **words}.items()]
-        assert train.command(["CartPole-v1:ppo", "-q", *given]) == 128 + signal.SIGINT
-    halted = RunDir.find("@last")
-    assert len(steps(halted)) < len(steps(straight))
-    assert train.command(["--resume", halted.id, "-q"]) == 0
-    assert learnt(halted) == learnt(straight)
-    assert steps(halted) == steps(straight) and min(steps(halted).values()) == pytest.approx(
-        0.01 * max(steps(halted).values())
-    )
-
-
-def steps(run):
+def rates(run):
+    """The learning rate by iteration."""
     return {row["train/clock/iterations"]: row[LR] for row in read_csv(run.metrics_csv) if LR in row}
 
 
-def test_who_goes_on_behind_its_end_gets_patience_anew():
-    run = tiny_run(plateau=block(scale="{}", then="stop"), max_timesteps=640, **SOON)
-    assert read_json(run.config_json)["outcome"]["env_steps"] == 96
-    assert train.command(["--resume", run.id, "-q", "max_timesteps=1280"]) == 0
-    facts = read_json(run.config_json)["outcome"]
-    assert (facts["reason"], facts["env_steps"]) == ("plateau reached", 160)
+def test_a_resumed_run_counts_on_to_the_bit(stopped_at):
+    """Stopped in the middle of the wait for the second plateau, with a factor at work."""
+    words = {"plateau": block(patience=2, times=2, scale="{policy_lr:0.1,clip_range:0.5}"), "max_timesteps": 320}
+    words |= {**SOON, "log_freq_epochs": 1, "policy_lr": 1e-3, "clip_range": 0.2}
+    straight, halted = tiny_run(**words), stopped_at(8, **words)
+    assert len(rates(halted)) < len(rates(straight))
+    assert train.command(["--resume", halted.id, "-q"]) == 0
+    assert learnt(halted) == learnt(straight) and rates(halted) == rates(straight)
+    assert min(rates(halted).values()) == pytest.approx(0.01 * max(rates(halted).values()))
 
 
 def test_how_often_is_looked_is_no_longer_neutral():
@@ -189,42 +157,40 @@ def test_how_often_is_looked_is_no_longer_neutral():
     steered = load_config("CartPole-v1", "ppo", ["policy_lr=1e-3", "clip_range=0.2", "plateau.then=stop"])
     for config, unsure in ((plain, []), (steered, ["max_timesteps", "eval_freq_epochs"])):
         other = from_plain({**to_plain(config), "eval_freq_epochs": 7, "max_timesteps": 200_000})
-        found = [change.key for change in unproven(changes(config, other), config, "eager")]
-        assert sorted(found) == sorted(unsure)
+        keys = [change.key for change in unproven(changes(config, other), config, "eager")]
+        assert sorted(keys) == sorted(unsure)
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["plateau={}"], "plateau does nothing: give it scale"),
-        (["plateau=3"], "plateau takes a mapping or null, not 3"),
-        (["plateau.scal=3"], "did you mean scale?"),
-        (["plateau.metric=val/rol/ep_rew/mean", "plateau.then=stop"], "did you mean val/roll/ep_rew/mean"),
-        (["plateau.metric=train/policy/entropy", "plateau.then=stop"], "has no better and no worse"),
-        (["plateau.metric=train/time/seconds", "plateau.then=stop"], "is of wall time"),
-        (["plateau.metric=test/roll/ep_rew/mean", "plateau.then=stop"], "comes after the training"),
-        (["plateau.then=stop", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false"], "needs evaluation"),
-        (["plateau.then=stop", "plateau.patience=0"], "plateau.patience must be at least 1"),
-        (["plateau.then=halt"], "plateau.then takes nothing, stop"),
-        (["plateau.then=stop", "plateau.times=null", "plateau.scale.policy_lr=0.5"], "never comes"),
-        (["plateau.scale.policy_l=0.5"], "did you mean policy_lr?"),
-        (["plateau.scale.gamma=0.5"], "is not among what may change in ppo"),
-        (["plateau.scale.policy_lr=1"], "other than 1"),
-        (["plateau.scale.policy_lr=half"], "takes a number"),
-        (["plateau.scale.ent_coef=0.5"], "nothing to scale"),
-        (["plateau.scale.target_kl=0.5"], "target_kl is null"),
-        (["plateau.scale.policy_lr=2", "plateau.times=null"], "grows without end"),
-    ],
-)
-def test_what_cannot_be_meant_is_one_line(words, line):
+REFUSED = """
+plateau={} | plateau does nothing: give it scale
+plateau=3 | plateau takes a mapping or null, not 3
+.scal=3 | did you mean scale?
+.metric=val/rol/ep_rew/mean .then=stop | did you mean val/roll/ep_rew/mean
+.metric=train/policy/entropy .then=stop | has no better and no worse
+.metric=train/time/seconds .then=stop | is of wall time
+.metric=test/roll/ep_rew/mean .then=stop | comes after the training
+.then=stop eval_freq_epochs=null early_stop_on_eval_threshold=false | needs evaluation
+.then=stop .patience=0 | plateau.patience must be at least 1
+.then=halt | plateau.then takes nothing, stop
+.then=stop .times=null .scale.policy_lr=0.5 | never comes
+.scale.policy_l=0.5 | did you mean policy_lr?
+.scale.gamma=0.5 | is not among what may change in ppo
+.scale.policy_lr=1 | other than 1
+.scale.policy_lr=half | takes a number
+.scale.ent_coef=0.5 | nothing to scale
+.scale.target_kl=0.5 | target_kl is null
+.scale.policy_lr=2 .times=null | grows without end
+.scale.epsilon=3 .times=5 | epsilon after 5 plateaus must be at least 0 and at most 1
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
+def test_what_cannot_be_meant_is_one_line(case):
+    words, line = case.split(" | ")
+    variant = "dqn" if "epsilon" in words else "ppo"
     with pytest.raises(UserError) as caught:
-        load_config("CartPole-v1", "ppo", words)
+        load_config("CartPole-v1", variant, [f"plateau{word}" if word[0] == "." else word for word in words.split()])
     assert line in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_key_stays_in_its_range():
-    with pytest.raises(UserError, match="epsilon after 5 plateaus must be at least 0 and at most 1"):
-        load_config("CartPole-v1", "dqn", ["plateau.scale.epsilon=3", "plateau.times=5"])
 
 
 def test_a_block_of_a_file_is_merged_entry_by_entry(tmp_path):

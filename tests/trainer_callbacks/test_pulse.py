@@ -36,20 +36,23 @@ class Slow(gymnasium.Env):
 gymnasium.register("Slow-v0", Slow, max_episode_steps=5)
 
 
-class Told(Sink):
+class Notes(Sink):
+    """Notes beats and rows, and that no two calls come at once."""
+
     def __init__(self):
-        self.clocks, self.playing, self.rows, self.threads, self.busy = [], [], [], set(), threading.Lock()
+        self.beats, self.rows, self.threads, self.busy = [], [], set(), threading.Lock()
 
     def beat(self, clock, playing):
-        with alone(self.busy):
-            self.clocks.append(clock["env_steps"])
-            self.playing.append(playing)
-            self.threads.add(threading.current_thread())
+        assert self.busy.acquire(blocking=False), "two calls at once"
+        self.beats.append((clock["env_steps"], playing))
+        self.threads.add(threading.current_thread())
+        self.busy.release()
 
     def row(self, row):
-        with alone(self.busy):
-            self.rows.append((len(self.clocks), row["train/clock/env_steps"]))
-            time.sleep(0.02)
+        assert self.busy.acquire(blocking=False), "two calls at once"
+        self.rows.append((len(self.beats), row["train/clock/env_steps"]))
+        time.sleep(0.02)
+        self.busy.release()
 
 
 class Failing(Sink):
@@ -57,43 +60,38 @@ class Failing(Sink):
         raise OSError("the tracker is offline")
 
 
-def alone(lock):
-    assert not lock.locked(), "two calls at once"
-    return lock
-
-
 @pytest.fixture
-def export(monkeypatch):
+def trained(monkeypatch):
     monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
 
-    def made(sink, *words):
+    def train(sink, *words):
         small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "spec={}", "env_id=Slow-v0", *words]
         config = load_config("CartPole-v1", "ppo", ["eval_warmup_epochs=0", *small])
-        agent = build_agent(config, make_envs(config, config.n_envs))
         evaluate = Evaluate(config, lambda n: make_envs(config, n))
         export = ExportMetrics(evaluate, [sink])
         stop = Stop(config, None, lambda agent: {}, lambda: export.row)
         try:
+            agent = build_agent(config, make_envs(config, config.n_envs))
             build_trainer([evaluate, export, stop], enable_checkpointing=False).fit(agent)
         finally:
             export.end(None)
-        return agent
 
-    return made
+    return train
 
 
-def test_env_steps_move_inside_an_iteration_and_an_evaluation_is_named(export):
-    sink = Told()
-    export(sink, "eval_freq_epochs=1", "max_timesteps=80")
-    inside = sink.clocks[: sink.rows[0][0]]
-    assert len(set(inside)) > 1 and inside == sorted(inside) and max(inside) <= 40  # all of the first iteration
-    assert sink.clocks == sorted(sink.clocks) and all(steps % 2 == 0 for steps in sink.clocks)
-    assert {"", "evaluation"} == set(sink.playing)
-    assert [steps for _, steps in sink.rows] == [40, 80]
+def test_env_steps_move_inside_an_iteration_and_an_evaluation_is_named(trained):
+    sink = Notes()
+    trained(sink, "eval_freq_epochs=1", "max_timesteps=80")
+    steps = [env_steps for env_steps, _ in sink.beats]
+    inside = steps[: sink.rows[0][0]]  # all of the first iteration
+    assert len(set(inside)) > 1 and max(inside) <= 40
+    assert steps == sorted(steps) and all(env_steps % 2 == 0 for env_steps in steps)
+    assert {playing for _, playing in sink.beats} == {"", "evaluation"}
+    assert [env_steps for _, env_steps in sink.rows] == [40, 80]
     assert threading.main_thread() not in sink.threads and not any(thread.is_alive() for thread in sink.threads)
 
 
-def test_what_a_sink_raises_between_two_rows_ends_the_training(export, monkeypatch):
+def test_what_a_sink_raises_between_two_rows_ends_the_training(trained, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda args: None)  # run.log's
     with pytest.raises(RuntimeError, match="a sink failed between two rows"):
-        export(Failing(), "log_freq_epochs=100", "max_timesteps=400", "eval_freq_epochs=null")
+        trained(Failing(), "log_freq_epochs=100", "max_timesteps=400", "eval_freq_epochs=null")

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -12,18 +15,14 @@ from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.config.schema import Config
 from stride.trainer_callbacks.shortage import ShortageError, offer, shortage_errors
+from stride.utils.places import PROJECT
 
 GB = 1 << 30
+WORLDS = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-
-
-def refused(capsys, *words):
-    assert train.command([*words, "-q"]) == 2
-    return capsys.readouterr().err
+class FitsError(Exception):
+    """The agent was built."""
 
 
 @pytest.mark.parametrize(
@@ -34,25 +33,24 @@ def refused(capsys, *words):
     ],
 )
 def test_what_is_offered_fits_and_little_more_would(name, words, capsys, monkeypatch):
+    def refused(*words):
+        assert train.command([*words, "-q"]) == 2
+        return capsys.readouterr().err
+
+    def fits(*_):
+        raise FitsError
+
     monkeypatch.setattr(storage, "free_bytes", lambda _: 40_000_000)
-    line = refused(capsys, name, *words)
+    line = refused(name, *words)
     key = words[0].partition("=")[0]
     command = line.rpartition("this fits: python train.py ")[2].split()
     assert command[0] == name and command[-1].startswith(f"{key}=") and {*words[1:]} <= {*command}
     assert sum(word.startswith(f"{key}=") for word in command) == 1 and line.count("\n") == 1
-    fits = int(command[-1].partition("=")[2])
-    assert f"{key} " in refused(capsys, *command[:-1], f"{key}={2 * fits}") or key == "n_envs"
-    monkeypatch.setattr(train, "open_run", stopped)
+    offered = int(command[-1].partition("=")[2])
+    assert f"{key} " in refused(*command[:-1], f"{key}={2 * offered}") or key == "n_envs"
+    monkeypatch.setattr(train, "open_run", fits)
     with pytest.raises(FitsError):
         train.command([*command, "-q"])
-
-
-class FitsError(Exception):
-    """The agent was built."""
-
-
-def stopped(*_):
-    raise FitsError
 
 
 def test_a_batch_in_rows_still_divides_the_rollout():
@@ -62,15 +60,14 @@ def test_a_batch_in_rows_still_divides_the_rollout():
 
 
 def test_what_training_asked_for_is_weighed_with_what_it_holds(monkeypatch):
-    config = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
+    replay = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
     asked = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
     monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 0)
-    assert offer(config, asked, memory_bytes=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
+    assert offer(replay, asked, memory_bytes=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
     on_gpu = RuntimeError(
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
     )
-    worlds = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
-    assert offer(worlds, on_gpu, memory_bytes=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
+    assert offer(WORLDS, on_gpu, memory_bytes=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
 
 
 def test_nothing_is_offered_that_would_not_help():
@@ -80,18 +77,20 @@ def test_nothing_is_offered_that_would_not_help():
     assert offer(load_config("CartPole-v1", "dqn"), TooLargeError("x", "batch_size", 0.5)) == ""
 
 
-def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch):
-    config = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
+def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch, capsys):
     words = parse_arguments(["CartPole-v1:ppo", "n_envs=1000", "env_kwargs.a='b c'"])
-    cause = RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
     monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 10**9)
     refused = pytest.raises(ShortageError, match=r"out of memory: lower n_envs \(1000\)")
-    with refused as caught, shortage_errors(config, "go on", words.again):
-        raise cause
+    with refused as caught, shortage_errors(WORLDS, "go on", words.again):
+        raise RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
     (note,) = caught.value.__notes__
     assert note.startswith("this fits: python train.py CartPole-v1:ppo 'env_kwargs.a=") and note.endswith(" n_envs=213")
     assert "n_envs=1000" not in note
     assert parse_arguments(["--resume", "@last"]).again("n_envs=3") == "n_envs=3, in a new run"
+    assert train.command(["CartPole-v1:ppo", "hidden_dims=[1048576,65536]"]) == 1  # 275 GB
+    line = capsys.readouterr().err
+    assert line.startswith("error: out of memory: lower n_envs (8), n_steps (32), hidden_dims ([1048576, 65536]); ")
+    assert line.count("\n") == 1
 
 
 def test_a_limit_of_the_process_is_known(monkeypatch):
@@ -108,3 +107,29 @@ def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
     whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
     with whole, shortage_errors(Config("CartPole-v1", "ppo"), "go on so"):
         raise OSError(number, os.strerror(number), "a.ckpt")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("something else"), OSError(2, "No such file")])
+def test_other_errors_are_not_taken_for_a_lack_of_room(error):
+    with pytest.raises(type(error)), shortage_errors(None, ""):
+        raise error
+
+
+PAGES = """
+from resource import RUSAGE_SELF, getrusage
+from stride.trainer_callbacks.shortage import keep_freed_memory
+for kept in (False, True):
+    for turn in range(6):
+        before = getrusage(RUSAGE_SELF).ru_minflt
+        b"x" * (40 << 20)
+    print(getrusage(RUSAGE_SELF).ru_minflt - before)
+    keep_freed_memory()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_a_block_that_was_freed_is_used_again():
+    """Pages that a block of 40 MB takes of the system after five others were freed; a new process is as it began."""
+    done = subprocess.run([sys.executable, "-c", PAGES], cwd=PROJECT, check=True, capture_output=True, text=True)
+    usual, kept = map(int, done.stdout.split())
+    assert usual > 5000 and kept < 50

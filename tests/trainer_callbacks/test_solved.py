@@ -12,13 +12,14 @@ from stride.commands import runs, train
 from stride.config.listing import print_variants
 from stride.inspector.table import verdict_badge
 from stride.report.group import read_group
+from stride.report.group_page import report
 from stride.report.monitor.run_list import RunList, shown_state
 from stride.runstore.run_brief import best_of
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_facts import verdict, verdict_words
 from stride.runstore.run_index import look_at
 from stride.trainer_callbacks.evaluate import Evaluate
-from stride.utils.durable_file import write_json
+from stride.utils.durable_file import read_json, write_json
 
 PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
 STOP = {"early_stop_on_eval_threshold": "true", "max_timesteps": 160}
@@ -52,28 +53,18 @@ WAYS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-
-
-def outcome(run):
-    return json.loads(run.config_json.read_text())["outcome"]
-
-
 def check_is_not_tested(run):
     """Wherever it is said how it ended, and that no score of a part is kept."""
-    ended, wanted = outcome(run), json.loads(run.config_json.read_text())["config"]["test_episodes"]
-    said = f"{ended['test_episodes']} of {wanted} test episodes"
+    ended, wanted = run.facts()["outcome"], run.facts()["config"]["test_episodes"]
     assert verdict(ended) == look_at(run.path).result == "not tested" and not ended["solved"]
     assert ended["test_mean"] is None and ended["test_episodes"] < ended["test_wanted"] == wanted
-    assert said in run.report.read_text().splitlines()[0]
-    rows = run.metrics_csv.read_text().splitlines()
-    assert "test/roll/ep_rew/mean" not in rows[0] and "test/roll/episodes" in rows[0]
+    assert f"{ended['test_episodes']} of {wanted} test episodes" in run.report.read_text().splitlines()[0]
+    columns = run.metrics_csv.read_text().splitlines()[0]
+    assert "test/roll/ep_rew/mean" not in columns and "test/roll/episodes" in columns
 
 
 def check_has_no_score(run):
-    assert best_of(run.path) == (None, "") and outcome(run)["val_best"] is None
+    assert best_of(run.path) == (None, "") and run.facts()["outcome"]["val_best"] is None
     assert "val/roll/ep_rew" not in run.metrics_csv.read_text().splitlines()[0]
     assert f"{run.id} has no evaluation of which every episode ended: taking last" in load_run(run.id).notes
 
@@ -84,33 +75,33 @@ def test_a_part_of_a_test_solves_nothing(way, capsys):
     run = tiny_run(**{**PART, **words})
     line = capsys.readouterr().out.splitlines()[-1]
     check_is_not_tested(run)
-    assert line.startswith(
-        f"result=not_tested test_mean=none test_std=none test_episodes={outcome(run)['test_episodes']} "
-    )
+    episodes = run.facts()["outcome"]["test_episodes"]
+    assert line.startswith(f"result=not_tested test_mean=none test_std=none test_episodes={episodes} ")
     if words.get("eval_episodes") != 1:
         check_has_no_score(run)
 
 
 @pytest.mark.parametrize("config_id", ALGORITHMS)
 def test_nor_does_it_by_another_algorithm(config_id):
-    run = tiny_run(config_id, **{**PART, **ALGORITHMS[config_id]})
-    check_is_not_tested(run)
+    check_is_not_tested(tiny_run(config_id, **{**PART, **ALGORITHMS[config_id]}))
 
 
-@pytest.mark.parametrize("number", [1, 5, 99])
-@pytest.mark.parametrize("early", [{}, STOP])
-def test_a_test_of_fewer_than_100_episodes_says_so(number, early, capsys):
+@pytest.mark.parametrize(
+    ("number", "early", "words"),
+    [
+        (1, STOP, "1 episode"),
+        (5, {}, "5 episodes"),
+        (99, STOP, "99 episodes"),
+        (100, {}, ""),  # a test of 100 says nothing more
+    ],
+)
+def test_a_test_of_fewer_than_100_episodes_says_so(number, early, words, capsys):
     run = tiny_run(**{"spec.goal": 5, "test_episodes": number, **early})
-    words = f"{number} episode{'s' if number > 1 else ''}"
-    assert capsys.readouterr().out.startswith("result=solved ") and outcome(run)["test_episodes"] == number
-    assert run.report.read_text().startswith(f"**Solved ({words}; ")
-    assert look_at(run.path).verdict == f"solved ({words})" and look_at(run.path).result == "solved"
-
-
-def test_a_test_of_100_says_nothing_more():
-    run = tiny_run(**{"spec.goal": 5})
-    assert run.report.read_text().startswith("**Solved (budget spent), test ") and outcome(run)["tests"] == 1
-    assert look_at(run.path).verdict == "solved"
+    outcome = run.facts()["outcome"]
+    assert capsys.readouterr().out.startswith("result=solved ") and outcome["test_episodes"] == number
+    assert run.report.read_text().startswith(f"**Solved ({words}; " if words else "**Solved (budget spent), test ")
+    assert look_at(run.path).verdict == (f"solved ({words})" if words else "solved")
+    assert look_at(run.path).result == "solved" and outcome["tests"] == 1
 
 
 def test_dropped_episodes_are_no_test(monkeypatch):
@@ -124,21 +115,16 @@ def test_dropped_episodes_are_no_test(monkeypatch):
     assert "0 of 100 test episodes counted: run.log says why" in run.report.read_text()
 
 
-def test_seeds_of_a_group_are_not_tested_either(capsys):
-    tiny_run("CartPole-v1:ppo", "--seed", "1,2", "--group", "both", **PART)
-    group = read_group("both")
-    assert [each.verdict for each in group.seeds] == ["not tested"] * 2 and group.tested == []
-
-
 def test_a_run_goes_on_to_a_whole_test():
     run = tiny_run(**PART)
     check_is_not_tested(run)
     assert train.command(["--resume", run.id, "-q", "eval_max_steps=null", "max_timesteps=128"]) == 0
-    assert outcome(run)["solved"] and outcome(run)["test_episodes"] == 100 and outcome(run)["tests"] == 2
+    outcome = run.facts()["outcome"]
+    assert outcome["solved"] and outcome["test_episodes"] == 100 and outcome["tests"] == 2
     assert "over 100 episodes (test 2 of this run)" in run.report.read_text()
     words = [f"{key}={value}" for key, value in {**PART, "max_timesteps": 192}.items()]
     assert train.command(["--resume", run.id, "--fork", "-q", *words]) == 0
-    fork = outcome(RunDir.find("@last"))
+    fork = RunDir.find("@last").facts()["outcome"]
     assert verdict(fork) == "not tested" and fork["test_mean"] is None and fork["tests"] == 1
 
 
@@ -149,12 +135,10 @@ def test_a_signal_in_the_test_leaves_a_run_untested_and_so_does_its_end(monkeypa
         signal.raise_signal(signal.SIGTERM)
         return test(self, policy)
 
-    words = [f"{key}={value}" for key, value in {**PART, "n_envs": 2, "n_steps": 8, "max_timesteps": 64}.items()]
     with monkeypatch.context() as patch:
         patch.setattr(Evaluate, "test", signalled)
-        assert train.command(["CartPole-v1:ppo", "-q", *words]) == 143
-    run = RunDir.find("@last")
-    assert verdict(outcome(run)) == "interrupted" and not outcome(run)["solved"]
+        run = tiny_run(**PART, exit_code=143)
+    assert verdict(run.facts()["outcome"]) == "interrupted" and not run.facts()["outcome"]["solved"]
     assert train.command(["--resume", run.id, "-q"]) == 0  # only its end is missing
     check_is_not_tested(run)
 
@@ -162,59 +146,61 @@ def test_a_signal_in_the_test_leaves_a_run_untested_and_so_does_its_end(monkeypa
 def test_what_older_versions_called_solved_is_read_as_not_tested():
     """Its files stay as they are."""
     run, sound = tiny_run(**{"spec.goal": 5}), tiny_run(**{"spec.goal": 5})
-    facts = json.loads(run.config_json.read_text())
+    facts = run.facts()
     facts["outcome"] |= {"test_episodes": 9, "test_mean": 500.0}
     del facts["outcome"]["test_wanted"], facts["outcome"]["tests"]
     write_json(run.config_json, facts)
-    table = run.metrics_csv.read_text().splitlines()
-    place = table[0].split(",").index("val/roll/episodes")
-    rows = [line.split(",") for line in table]
-    rows = [[*row[:place], "1" if row[place] == "2" else row[place], *row[place + 1 :]] for row in rows]
-    run.metrics_csv.write_text("".join(f"{','.join(row)}\n" for row in rows))
+    head, *rows = [line.split(",") for line in run.metrics_csv.read_text().splitlines()]
+    place = head.index("val/roll/episodes")
+    for row in rows:
+        row[place] = row[place].replace("2", "1")
+    run.metrics_csv.write_text("".join(f"{','.join(row)}\n" for row in (head, *rows)))
     for path in run.checkpoints.glob("*=*.json"):
-        sidecar = json.loads(path.read_text())
+        sidecar = read_json(path)
         sidecar["score"] = 500.0 if sidecar["score"] else None
         write_json(path, {key: value for key, value in sidecar.items() if key != "score_episodes"})
-    before = run.config_json.read_bytes(), (run.checkpoints / "best.json").read_bytes()
+    files = run.config_json, run.checkpoints / "best.json"
+    before = [file.read_bytes() for file in files]
     line = look_at(run.path)
     assert (line.result, line.test, line.score) == ("not tested", None, None)
     assert verdict(run.facts()["outcome"]) == "not tested"
     assert RunDir.find("@best").id == sound.id
     assert load_run(run.id).notes[0] == f"{run.id} has no evaluation of which every episode ended: taking last"
-    assert (run.config_json.read_bytes(), (run.checkpoints / "best.json").read_bytes()) == before
+    assert [file.read_bytes() for file in files] == before
 
 
-def test_without_a_whole_evaluation_best_is_the_last(caplog):
-    last = tiny_run(**PART)
-    assert RunDir.find("@best").id == RunDir.find("@best:CartPole-v1:ppo").id == last.id
+def test_without_a_whole_evaluation_best_is_the_last_and_seeds_of_a_group_are_not_tested_either(caplog):
+    runs = [tiny_run("CartPole-v1:ppo", "--group", "both", seed=seed, **PART) for seed in (1, 2)]
+    assert RunDir.find("@best").id == RunDir.find("@best:CartPole-v1:ppo").id == runs[1].id
     assert "no run of CartPole-v1 has an evaluation of which every episode ended: taking the last" in caplog.text
+    group = read_group("both")
+    assert [seed.verdict for seed in group.seeds] == ["not tested"] * 2 and group.tested == []
 
 
 def test_how_few_is_said_wherever_solved_is(capsys):
     few = "solved (5 episodes)"
-    tiny_run("CartPole-v1:ppo", "--seed", "1,2", "--group", "few", **{"spec.goal": 5, "test_episodes": 5})
+    for seed in (1, 2):
+        run = tiny_run("CartPole-v1:ppo", "--group", "few", seed=seed, **{"spec.goal": 5, "test_episodes": 5})
     capsys.readouterr()
-    run = RunDir.find("@last")
 
-    def said(command, *words):
+    def printed(command, *words):
         assert command([*words]) == 0
         return capsys.readouterr().out
 
-    assert said(runs.main, "list").count(few) == 2
-    assert "solved (5 episodes; budget spent), " in said(runs.main, "show", run.id)
-    assert said(runs.main, "export", "--format", "latex").count(few) == 2
-    assert " 2 (5 episodes) " in said(runs.main, "export", "--format", "latex", "--by", "variant")
-    assert said(runs.main, "compare", *(each.id for each in list_runs())).count(few) == 2
-    assert few in said(lambda words: print_variants(*words), "CartPole-v1:ppo")
-    told = json.loads(said(runs.main, "list", "--json", "--filter", "result=solved"))
-    assert [(each["result"], each["test_episodes"]) for each in told] == [("solved", 5)] * 2
-    group = read_group("few")
-    page = (group.folder / "report.md").read_text()
+    assert printed(runs.main, "list").count(few) == 2
+    assert "solved (5 episodes; budget spent), " in printed(runs.main, "show", run.id)
+    assert printed(runs.main, "export", "--format", "latex").count(few) == 2
+    assert " 2 (5 episodes) " in printed(runs.main, "export", "--format", "latex", "--by", "variant")
+    assert printed(runs.main, "compare", *(run.id for run in list_runs())).count(few) == 2
+    assert few in printed(lambda words: print_variants(*words), "CartPole-v1:ppo")
+    lines = json.loads(printed(runs.main, "list", "--json", "--filter", "result=solved"))
+    assert [(line["result"], line["test_episodes"]) for line in lines] == [("solved", 5)] * 2
+    page = report(read_group("few"))
     assert page.startswith("**2 of 2 seeds solved (5 episodes), ") and page.count(f"| {few} |") == 2
     assert few in str(verdict_badge(look_at(run.path).verdict))
     run_list = RunList()
     run_list.refresh()
-    assert [shown_state(each) for row in run_list.rows("newest") for each in row.members] == [few] * 2
+    assert [shown_state(member) for row in run_list.rows("newest") for member in row.members] == [few] * 2
 
 
 def test_how_many_is_said_of_solved_alone():

@@ -33,17 +33,10 @@ from stride.utils.user_error import UserError
 from tests.pretended_run import BUDGET, facts, outcome, row
 
 GROUP = "20260101-000000-abcd"
-SIZES = [(59, 20), (79, 24), (199, 50)]
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    return tmp_path / "runs"
 
 
 def made(seed=1, rows=60, status="finished", group="", file=False, **more):
-    """A run as its training would leave it."""
+    """A run as its training would leave it, and the writer of its metrics.mmap."""
     if status in ("finished", "interrupted"):
         more = {"outcome": outcome(), **more}
     run = RunDir.create("CartPole-v1", "ppo", seed, facts(seed, group, status, **more))
@@ -65,33 +58,33 @@ def aged(run):
     os.utime(run.config_json, (time.time() - 60,) * 2)
 
 
-def seen(monitor, width=99, height=60):
+def screen(monitor, width=99, height=60):
     """All that is on the screen."""
     lines = monitor.page(Page(width, height))
     assert len(lines) == height and all(line.cell_len <= width for line in lines)
     return "\n".join(line.plain for line in lines)
 
 
-def looking(monitor):
+def looking(*target):
+    monitor = Monitor(*target)
     monitor.look()
     monitor.look()
     return monitor
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize(("width", "height"), [(59, 20), (79, 24), (199, 50)])
 @pytest.mark.parametrize("mode", ["run", "runs"])
 def test_every_screen_fits_and_tells_the_state_the_clock_and_the_keys(width, height, mode):
     made(1, group=GROUP)
     run, writer = made(2, status="running", file=True)
     with locked(run.path):
-        monitor = looking(Monitor(run.path))
+        monitor = looking(run.path)
         if mode == "runs":
             monitor.press("m")
-        text = seen(monitor, width, height)
+        text = screen(monitor, width, height)
     writer.end("finished", "")
-    assert (
-        "live" in text and "q quit" in text.splitlines()[-1] and text.splitlines()[-1].endswith(monitor.sorts[mode][0])
-    )
+    last = text.splitlines()[-1]
+    assert "live" in text and "q quit" in last and last.endswith(monitor.sorts[mode][0])
     if mode == "run":
         assert "31,250 / 100,000" in text and "31%" in text and "evaluation under way" in text and " KL " in text
         assert ("evaluations" in text and "┤" in text) == (width >= run_page.VERY_WIDE)
@@ -108,8 +101,8 @@ def test_a_run_tells_the_same_by_its_file_and_by_its_table():
         table = WatchedRun(run.path).refresh()
     assert both.values == pytest.approx(table.values, rel=1e-6) and both.val == table.val and both.state == table.state
     assert (both.env_steps, table.env_steps) == (31_250, 30_000), "between two rows only the file's clock moves"
-    told = {name: share for name, share in table.phases.items() if share}
-    assert told == pytest.approx({"learn": 0.6, "other": 0.4}) and both.phases == table.phases
+    phases = {name: share for name, share in table.phases.items() if share}
+    assert phases == pytest.approx({"learn": 0.6, "other": 0.4}) and both.phases == table.phases
 
 
 @pytest.mark.parametrize(
@@ -124,50 +117,56 @@ def test_a_run_tells_the_same_by_its_file_and_by_its_table():
 def test_what_ended_says_how_and_what_to_do(status, more, state, words):
     run, _ = made(1, status=status, **more)
     aged(run)
-    text = seen(looking(Monitor(run.path)), 139, 40)
+    text = screen(looking(run.path), 139, 40)
     assert text.splitlines()[0].rstrip().endswith(state) and words in text
 
 
-def test_keys_sort_scroll_freeze_switch_and_quit():
+def test_keys_sort_scroll_and_switch():
     first, _ = made(1, status="running")
     with locked(first.path):
-        monitor = looking(Monitor(first.path))
-        assert seen(monitor).index("Return") < seen(monitor).index("Entropy")
+        monitor = looking(first.path)
+        assert screen(monitor).index("Return") < screen(monitor).index("Entropy")
         monitor.press("s")
-        assert seen(monitor).index("Entropy") < seen(monitor).index("Return"), "by name"
+        assert screen(monitor).index("Entropy") < screen(monitor).index("Return"), "by name"
         monitor.press("down")
-        assert "1 more above" in seen(monitor, 79, 14)
+        assert "1 more above" in screen(monitor, 79, 14)
         monitor.press("right")
-        assert first.id in seen(monitor), "there is no other"
+        assert first.id in screen(monitor), "there is no other"
         second, _ = made(2, status="running")
         with locked(second.path):
             monitor._listed_at = -10.0
             monitor.press("right")
-            assert second.id in seen(monitor) and "of 2 live" in seen(monitor)
+            assert second.id in screen(monitor) and "of 2 live" in screen(monitor)
             monitor.press("right")
-            assert first.id in seen(monitor)
-        monitor.press("p")
-        MetricsCsv(first.metrics_csv, 10**9).row(row(61))
-        monitor.look()
-        assert "30,000 /" in seen(monitor) and "frozen" in seen(monitor)
-        monitor.press("p")
-        monitor.look()
-        assert "30,500 /" in seen(monitor) and "frozen" not in seen(monitor)
+            assert first.id in screen(monitor)
     assert not monitor.press("q")
+
+
+def test_a_frozen_screen_stays_as_it_was():
+    run, _ = made(1, status="running")
+    with locked(run.path):
+        monitor = looking(run.path)
+        monitor.press("p")
+        MetricsCsv(run.metrics_csv, 10**9).row(row(61))
+        monitor.look()
+        assert "30,000 /" in screen(monitor) and "frozen" in screen(monitor)
+        monitor.press("p")
+        monitor.look()
+        assert "30,500 /" in screen(monitor) and "frozen" not in screen(monitor)
 
 
 def test_a_group_is_one_row_that_opens_and_its_runs_are_gone_into():
     for seed in (2, 1):
         made(seed, group=GROUP)
     made(3, status="failed", group=GROUP, failure="x")
-    monitor = looking(Monitor(*find_target("group:" + GROUP)))
-    assert seen(monitor).count("CartPole-v1:ppo") == 4, "a group that was asked for stands open"
-    assert "2 solved, 1 failed" in seen(monitor) and "3 seeds" in seen(monitor)
+    monitor = looking(*find_target("group:" + GROUP))
+    assert screen(monitor).count("CartPole-v1:ppo") == 4, "a group that was asked for stands open"
+    assert "2 solved, 1 failed" in screen(monitor) and "3 seeds" in screen(monitor)
     monitor.press("enter")
-    assert seen(monitor).count("CartPole-v1:ppo") == 1
+    assert screen(monitor).count("CartPole-v1:ppo") == 1
     for key in ("enter", "down", "enter"):
         monitor.press(key)
-    assert monitor.mode == "run" and "seed 1" in seen(monitor).splitlines()[0], "by their seeds"
+    assert monitor.mode == "run" and "seed 1" in screen(monitor).splitlines()[0], "by their seeds"
 
 
 def test_alerts_that_are_open_stand_below_the_table(monkeypatch):
@@ -176,23 +175,23 @@ def test_alerts_that_are_open_stand_below_the_table(monkeypatch):
     for number in range(1, 80):
         table.row(row(number) | {"train/policy/approx_kl": 0.5})
     table.end(None)
-    text = seen(looking(Monitor(run.path)))
-    assert "! 0.5" in text and "KL above" in text.split("\n  ! ")[1] and "policy_lr" in text.split("\n  ! ")[1]
+    text = screen(looking(run.path))
+    alerts = text.split("\n  ! ")[1]
+    assert "! 0.5" in text and "KL above" in alerts and "policy_lr" in alerts
     monkeypatch.setattr(watched_run, "watch_of", lambda view: None)
-    assert "!" not in seen(looking(Monitor(run.path))), "what another version wrote is shown without advice"
+    assert "!" not in screen(looking(run.path)), "what another version wrote is shown without advice"
 
 
 def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
     curves = tuple([(0.0, 0.0), (100.0, float(top))] for top in (0, 100, 200, 300, 400))
-    found = Measured({"gamma": 0.9, "seed": 1}, curves, 200.0, 5, 5)
-    assert found.at(50) == [0, 50, 100, 150, 200] and found.at(500)[-1] == 400, "who ended stays at the last"
-    told = [band.ranked(found, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)]
-    assert told == [
+    measured = Measured({"gamma": 0.9, "seed": 1}, curves, 200.0, 5, 5)
+    assert measured.at(50) == [0, 50, 100, 150, 200] and measured.at(500)[-1] == 400, "who ended stays at the last"
+    assert [band.ranked(measured, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)] == [
         "below all 5 shipped seeds at 50 steps", "below the 25th percentile",
         "between the 25th and 75th percentile", "above the 75th percentile", "above all 5 shipped seeds at 50 steps",
     ]  # fmt: skip
-    assert band.ranked(found, -1, 5.0) == "", "before their first evaluation"
-    assert band.differing(found, {"gamma": 0.8, "seed": 2}) == ["gamma"]
+    assert band.ranked(measured, -1, 5.0) == "", "before their first evaluation"
+    assert band.differing(measured, {"gamma": 0.8, "seed": 2}) == ["gamma"]
     assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) == 20
 
 
@@ -204,7 +203,7 @@ def test_programs_are_told_one_object():
     assert told["seconds"] == 20.0 and "shipped seeds" in told["band"]
     made(5, group=GROUP)
     runs = json.loads(as_json(None, GROUP))["runs"]
-    assert [(each["seed"], each["state"], each["return"]) for each in runs] == [(5, "solved", 480.0)]
+    assert [(run["seed"], run["state"], run["return"]) for run in runs] == [(5, "solved", 480.0)]
 
 
 def test_one_screen_as_text_has_no_codes_in_a_pipe(capsys):
@@ -215,19 +214,16 @@ def test_one_screen_as_text_has_no_codes_in_a_pipe(capsys):
     assert as_text(Monitor(run.path)).strip() == text.strip()
 
 
-def test_without_a_terminal_or_a_run_a_line_says_so(monkeypatch):
+def test_without_a_terminal_or_a_run_a_line_says_so():
     with pytest.raises(UserError, match="no run yet"):
         door.main(["--once"])
     made(1)
-    with pytest.raises(UserError, match="--once"):
-        door.main([])
-    with pytest.raises(UserError, match="unknown argument"):
-        door.main(["--onec"])
-    with pytest.raises(UserError, match="one of them"):
-        door.main(["--once", "--json"])
+    for words, line in (("", "--once"), ("--onec", "unknown argument"), ("--once --json", "one of them")):
+        with pytest.raises(UserError, match=line):
+            door.main(words.split())
 
 
-def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended(root):
+def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended():
     live, _ = made(1, status="running")
     ended, _ = made(2)
     with locked(live.path):
@@ -235,7 +231,7 @@ def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended(root):
     aged(live)
     assert find_target("")[0] == ended.path
     write_json(ended.config_json, {"status": 3})
-    assert "damaged" in seen(looking(Monitor(ended.path)))
+    assert "damaged" in screen(looking(ended.path))
 
 
 def test_a_loop_of_ones_own_needs_no_run_folder(tmp_path):
@@ -243,10 +239,10 @@ def test_a_loop_of_ones_own_needs_no_run_folder(tmp_path):
     for step in range(1, 6):
         file.row(step, {"loss": 1 / step, "acc\x1b[2J": 0.5})
     for words in (str(tmp_path), str(tmp_path / NAME)):
-        text = seen(looking(Monitor(*find_target(words))))
+        text = screen(looking(*find_target(words)))
         assert "my loop" in text and "0.200" in text and "live" in text and "\x1b" not in text
     file.end("finished", "done")
-    assert "finished" in seen(looking(Monitor(tmp_path))) and "done" in seen(looking(Monitor(tmp_path)))
+    assert "finished" in screen(looking(tmp_path)) and "done" in screen(looking(tmp_path))
 
 
 def test_what_a_stranger_wrote_commands_no_terminal_and_is_as_wide_as_it_is_counted():
@@ -283,8 +279,8 @@ def test_nothing_heavy_is_loaded_for_the_first_screen():
     """The rest of the promise, 0.35 s, is measured."""
     heavy = ("torch", "numpy", "rich.live", "rich.table", "stride.config.schema")
     code = f"import sys; import stride.commands.monitor; print([name for name in {heavy} if name in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert told.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 NVML = r"""
@@ -308,9 +304,9 @@ def test_gpus_are_asked_through_nvidias_library_where_it_is(tmp_path, monkeypatc
     (tmp_path / "nvml.c").write_text(NVML)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "nvml.so", tmp_path / "nvml.c"], check=True)
     monkeypatch.setattr(machine, "NVML", str(tmp_path / "nvml.so"))
-    found = machine.Machine().gpus()
-    assert found == [machine.Gpu(45, 3 << 30, 80 << 30)]
-    assert run_page.machine_text(None, found) == "gpu 45 %, 3.0 of 80.0 GiB"
+    gpus = machine.Machine().gpus()
+    assert gpus == [machine.Gpu(45, 3 << 30, 80 << 30)]
+    assert run_page.machine_text(None, gpus) == "gpu 45 %, 3.0 of 80.0 GiB"
 
 
 @pytest.mark.parametrize("text", [b"", b"train/clock/env_steps,", b"train/clock/env_steps,x\n1,2\n"])
