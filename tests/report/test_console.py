@@ -12,7 +12,7 @@ from snapshots import shown
 
 from stride.config.loader import load_config
 from stride.config.metrics import Metric, area_of, arranged, console_metrics, load_metrics, metric_of
-from stride.report.console import Console, live_head, live_page
+from stride.report.console import Console, live_page
 from stride.report.run_view import live_view
 from stride.report.terminal import Page, metric_table
 from stride.runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, Alert, Event, History, Score
@@ -76,15 +76,6 @@ def test_table_fits_the_terminal(width: int, snapshot) -> None:
     last_drawing = re.split(r"\x1b\[[0-9]*[AK]", screen.written())[-1].replace("\x1b[?25h", "")
     assert max(map(len, last_drawing.splitlines())) <= width
     assert last_drawing == snapshot
-
-
-def test_no_word_of_the_clock_is_cut_at_60_columns() -> None:
-    history = History([])
-    history.add(row(29_000, 500.0, val=500.0) | {VAL_BEST: 500.0})
-    for width in range(40, 130):
-        steps, goal, *_ = live_head(live_view("", history, 150_000, 475.0, 10.0), Page(width, 20))
-        assert max(steps.cell_len, goal.cell_len) <= width
-        assert "val 500.0 / 475" in goal.plain
 
 
 def test_a_terminal_of_another_size_is_drawn_on_anew() -> None:
@@ -183,14 +174,11 @@ def cells(
     return [(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans]
 
 
-def test_change_is_coloured_by_what_is_better() -> None:
+def test_change_is_coloured_by_what_is_better_and_a_violated_bound_named() -> None:
     assert ("▲ 2.00", "green") in cells([1.0, 3.0], metric("train/loss/a", "up"))
     assert ("▲ 2.00", "red") in cells([1.0, 3.0], metric("train/loss/a", "down"))
     assert ("▼ 2.00", "dim") in cells([3.0, 1.0], metric("train/loss/a"))
     assert ("- 2.00", "red") in cells([3.0, 1.0], metric("train/loss/a", "up"), ascii_only=True)
-
-
-def test_violated_bound_is_marked_and_named() -> None:
     kl = metric("train/policy/kl")
     alert = Alert(kl.name, "KL", "above 0.05", 10, 20, 2, 1, 0.2, "0.20", "It is large.", "Try to rest.")
     over = cells([0.01, 0.2], kl, event=Event(True, alert, 20, "0.20"))
@@ -220,28 +208,21 @@ def test_what_is_shown_where() -> None:
     assert (metric_of("train/my/loss").title, area_of("train/my/loss")) == ("my/loss", "my") and area_of("loss") == ""
 
 
-def test_history_keeps_a_tail_and_the_best() -> None:
+def test_history_keeps_a_tail_and_the_best_also_of_before() -> None:
     history = History([TRAIN], first_step=1000)
     for n in range(1, 50):
         history.add(row(1000 + n, float(n), val=-float(n)))
     assert list(history.series[TRAIN].values) == [float(n) for n in range(50 - TAIL, 50)]
     assert (history.val.best, history.val.best_at, history.train.best) == (-1.0, 1001, 49.0)
     assert history.seconds_left(1000 + 98, elapsed=7.0) == 7.0  # counted from the step it was resumed at
-
-
-def test_best_of_a_resumed_run_is_the_runs_own() -> None:
-    history = History([], first_step=1000)
-    history.add(row(2000, 5.0, val=7.0) | {VAL_BEST: 9.0})
-    assert (history.val.best, history.val.best_at, history.train.best) == (9.0, 0, 5.0)
-    history.add(row(3000, 5.0, val=11.0) | {VAL_BEST: 11.0})
-    assert (history.val.best, history.val.best_at) == (11.0, 3000)
-
-
-def test_way_to_a_negative_goal() -> None:
+    resumed = History([], first_step=1000)
+    for n, (best, at) in enumerate([(9.0, 0), (11.0, 3000)], 2):
+        resumed.add(row(1000 * n, 5.0, val=4.0 * n - 1) | {VAL_BEST: best})
+        assert (resumed.val.best, resumed.val.best_at, resumed.train.best) == (best, at, 5.0)
     score = Score()
     for step, (value, fraction) in enumerate([(-1500.0, 0.0), (-875.0, 0.5), (-200.0, 1.0)], 1):
         score.add(value, step)
-        assert score.toward(-250.0) == fraction
+        assert score.toward(-250.0) == fraction  # the way to a negative goal
 
 
 def test_typography() -> None:

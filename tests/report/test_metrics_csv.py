@@ -62,24 +62,29 @@ def test_resumed_file_equals_the_uninterrupted_one(path: Path, tmp_path: Path, c
     assert write(path, rows(cut + 1, 12), resume_at=10 * cut) == straight
 
 
-def test_a_row_without_clock_goes_with_the_row_above_it(path: Path) -> None:
-    loss = {"train/loss/policy": 9.0}
-    write(path, [{STEPS: 10}, loss, {STEPS: 20}, loss])
-    write(path, [], resume_at=10)
-    assert read_csv(path) == [{STEPS: 10}, loss]
+LOSS, TEST = {"train/loss/policy": 9.0}, {STEPS: 10, "test/roll/ep_rew/mean": 9.0}
 
 
-def test_the_test_that_ended_a_run_is_dropped_when_it_goes_on(path: Path) -> None:
-    write(path, [{STEPS: 10}, {STEPS: 10, "test/roll/ep_rew/mean": 9.0}])
-    write(path, [{STEPS: 20}], resume_at=10)
-    assert read_csv(path) == [{STEPS: 10}, {STEPS: 20}]
-
-
-@pytest.mark.parametrize("before", [None, "train/clock/env"])
-def test_resume_without_a_file_or_with_half_a_header_starts_anew(path: Path, before: str | None) -> None:
-    if before:
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        (
+            [{STEPS: 10}, LOSS, {STEPS: 20}, LOSS],
+            [],
+            [{STEPS: 10}, LOSS],
+        ),  # a row without clock goes with that above it
+        ([{STEPS: 10}, TEST], [{STEPS: 20}], [{STEPS: 10}, {STEPS: 20}]),  # the test that ended it was of the end
+        (None, [{STEPS: 30}], [{STEPS: 30}]),
+        ("train/clock/env", [{STEPS: 30}], [{STEPS: 30}]),  # half a header
+    ],
+)
+def test_a_resumed_file_keeps_the_rows_up_to_there(path: Path, before, after, kept) -> None:
+    if isinstance(before, str):
         path.write_text(before)
-    assert write(path, [{STEPS: 30}], resume_at=20) == f"{STEPS}\n30\n"
+    elif before:
+        write(path, before)
+    write(path, after, resume_at=10)
+    assert read_csv(path) == kept
 
 
 def test_reader_skips_torn_short_and_overwritten_lines(path: Path) -> None:

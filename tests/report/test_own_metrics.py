@@ -51,10 +51,10 @@ def test_a_loop_of_ones_own_is_in_both_files(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "mine" / "metrics.csv") == rows
 
 
-@pytest.mark.parametrize(
-    ("error", "result", "line"),
-    [(KeyboardInterrupt(), "interrupted", ""), (ZeroDivisionError("oh"), "failed", "ZeroDivisionError: oh")],
-)
+ENDS = [(KeyboardInterrupt(), "interrupted", ""), (ZeroDivisionError("oh"), "failed", "ZeroDivisionError: oh")]
+
+
+@pytest.mark.parametrize(("error", "result", "line"), ENDS)
 def test_the_end_of_with_says_how(tmp_path: Path, error: BaseException, result: str, line: str) -> None:
     with pytest.raises(type(error)), MetricsFile(tmp_path):
         raise error

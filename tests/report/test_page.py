@@ -11,14 +11,15 @@ from snapshots import shown
 from stride.config.schedule import Schedule
 from stride.config.schema import PPOConfig
 from stride.report.page import write_report
-from stride.runstore.history import STEPS, TRAIN, VAL
+from stride.runstore.history import STEPS, TRAIN, VAL, Alert
 from stride.runstore.metrics_table import points
 from stride.runstore.outcome import Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
 from stride.utils.curve import POINTS, Point, curve_svg, seeds_svg, ticks
 
-SOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, 150_000, 31.0, "runs/r")
+KL = Alert("train/policy/approx_kl", "KL", "above 0.1", 8_250, 99_000, 100, 10, 0.2, "0.200", "It strays.", "Rest.")
+SOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, 150_000, 31.0, "runs/r", alerts=(KL,))
 NONE = Outcome(False, "interrupted", None, None, None, None, 0, 0, 0.0, "runs/r")
 CONFIG = PPOConfig(env_id="CartPole-v1", variant="ppo", algo_id="ppo", max_timesteps=150_000, policy_lr=0.00123)
 CONFIG = replace(CONFIG, clip_range=Schedule.parse("lin_0.2"), hidden_dims=(32, 32))

@@ -31,36 +31,25 @@ def wait_until(holds):
         time.sleep(0.01)
 
 
-class Notes(Tracker):
-    """Notes its calls; may be stopped before it takes anything, or fail at a call."""
+def noting(name):
+    """A method that notes its call, once it may."""
 
+    def call(self, **details):
+        self.go.wait(120)
+        if name == self.fails_at:
+            raise OSError("the disk is full")
+        self.calls.append((name, *details.values()))
+
+    return call
+
+
+class Notes(Tracker):
     title, location = "Notes", "here"
+    begin, row, video, alert, end = map(noting, ("begin", "row", "video", "alert", "end"))
 
     def __init__(self, fails_at=""):
-        self.calls, self.go = [], threading.Event()
+        self.calls, self.fails_at, self.go = [], fails_at, threading.Event()
         self.go.set()
-        self._fails_at = fails_at
-
-    def _note(self, *call):
-        self.go.wait(120)
-        if call[0] == self._fails_at:
-            raise OSError("the disk is full")
-        self.calls.append(call)
-
-    def begin(self, details):
-        self._note("begin", details)
-
-    def row(self, step, values):
-        self._note("row", step, values)
-
-    def video(self, step, path):
-        self._note("video", step, path)
-
-    def alert(self, step, title, text):
-        self._note("alert", step, title, text)
-
-    def end(self, details):
-        self._note("end", details)
 
 
 def test_all_is_told_in_order(caplog):
@@ -128,29 +117,22 @@ def test_what_is_no_row_always_fits():
     assert box.dropped_rows == 3 and [box.get()["call"] for _ in range(4)] == ["row", "row", "alert", "end"]
 
 
-def test_a_package_that_is_missing_is_named_before_anything_begins(monkeypatch):
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    registry.check_loggers(("csv",))
-    for name in ("tensorboard", "trackio"):
-        line = f"logger: {name} needs the package {name}: pip install 'stride-rl[{name}]'"
-        with pytest.raises(UserError, match=re.escape(line)):
-            registry.check_loggers(("csv", name))
-
-
-def test_a_folder_that_wandb_leaves_is_no_package(tmp_path, monkeypatch):
-    (tmp_path / "some_tracker").mkdir()
-    (tmp_path / "other_tracker.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    names = "some_tracker", "other_tracker", "no_tracker"
-    assert [registry.is_installed(name) for name in names] == [False, True, False]
-
-
-def test_names_of_loggers():
+def test_loggers_are_named_and_their_packages_there_before_anything_begins(tmp_path, monkeypatch):
     run, _, config = begun("logger=tensorboard")
     assert config.logger == ("tensorboard",)
     assert len(registry.async_trackers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
     with pytest.raises(UserError, match=r"logger\[0\] takes csv, tensorboard, .*, not 'wandbb'; did you mean"):
         begun("logger=[wandbb]")
+    (tmp_path / "some_tracker").mkdir()  # a folder that wandb leaves is no package
+    (tmp_path / "other_tracker.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    names = "some_tracker", "other_tracker", "no_tracker"
+    assert [registry.is_installed(name) for name in names] == [False, True, False]
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    registry.check_loggers(("csv",))
+    line = "logger: trackio needs the package trackio: pip install 'stride-rl[trackio]'"
+    with pytest.raises(UserError, match=re.escape(line)):
+        registry.check_loggers(("csv", "trackio"))
 
 
 # Packages of others, in a process of their own: one that only looks like W&B

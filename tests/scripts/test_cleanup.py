@@ -59,11 +59,12 @@ class Runs:
     def path(self, number, *names):
         return self.root.joinpath(self.ids[number], *names)
 
-    # ---- what may happen to a run
+    def told(self, name):
+        return json.loads((self.root / name / "config.json").read_text())
 
     def change(self, number, score=None, **more):
-        told = json.loads(self.path(number, "config.json").read_text())
-        self.write(self.ids[number], {**told, **more}, 10.0 * number if score is None else score)
+        told = {**self.told(self.ids[number]), **more}
+        self.write(self.ids[number], told, 10.0 * number if score is None else score)
 
     def put(self, number, text, *names):
         """This text into a file of the run."""
@@ -110,8 +111,6 @@ class Runs:
     def relink(self, number):
         self.vanish(number)
         self.path(number).symlink_to(self.root.parent / "moved")
-
-    # ---- what else may be there
 
     def equals(self, first, second):
         """Two of one score, better than all others, the second the newer."""
@@ -246,6 +245,7 @@ def test_what_stays(case, made, cleaned):
     stay = made.ids[stay] if isinstance(stay, int) else stay
     stays = {stay} if case in BEST else {made.best, stay or made.best}
     before = left(made.root)
+    told = {name: made.told(name) for name in before - stays}
     code, out, err = cleaned("--keep-best", "1", "--dry-run")
     assert code == 0 and left(made.root) == before, err
     assert all((name in out) == (name not in stays) for name in before)
@@ -253,7 +253,9 @@ def test_what_stays(case, made, cleaned):
     code, out, err = cleaned(*BEST_YES)
     assert code == 0 and left(made.root) == stays, err
     assert f"{len(stays):,} stay: " in out
-    assert {path.stem for path in (made.root / "removed").iterdir()} == before - stays
+    removed = {path.stem: json.loads(path.read_text()) for path in (made.root / "removed").iterdir()}
+    assert {name: record["facts"] for name, record in removed.items()} == told
+    assert all(record["metrics"]["val/roll/ep_rew/mean"] == 3 for record in removed.values())
     if case == "links":
         assert (made.root.parent / "elsewhere" / "thesis.txt").read_text() == "years"
         assert (made.root / "20260101-000000-linked-abcd" / "config.json").exists()
@@ -399,7 +401,7 @@ def test_the_report_of_a_group_outlives_its_runs(made, cleaned):
     group, keys = "mine", []
     for number in range(3):
         made.change(number, group=group)
-        config = json.loads(made.path(number, "config.json").read_text())["config"]
+        config = made.told(made.ids[number])["config"]
         seed_group.claim(group, config, made.ids[number])
         keys.append(seed_group.key_of(config))
     write_plan(group, GroupPlan((SeedPart(("CartPole-v1:ppo",), (0, 1, 2), tuple(keys)),)))

@@ -1,7 +1,4 @@
-"""The monitor in a real terminal: tmux types its keys and takes its pictures, at three sizes, while runs come and go.
-
-The pictures are kept where STRIDE_SCREENS names a folder.
-"""
+"""The monitor in a real terminal: tmux types its keys and reads its screen, at three sizes, while runs come and go."""
 
 import os
 import shutil
@@ -9,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +16,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux (apt-get install tmux)"),
 ]
-GROUP = "20260101-000000-abcd"
 READY = "ready> "  # what the shell says
 LONG = 120.0  # seconds for what comes at once on a quiet machine
 STILL = 2.5  # seconds in which a display that is not frozen moves: runs write a row each 0.5 s
@@ -47,20 +42,15 @@ class Terminal:
     def screen(self) -> str:
         return self.tmux("capture-pane", "-p")
 
-    def until(self, *words: str, gone: str = "", picture: str = "") -> str:
+    def until(self, *words: str, gone: str = "") -> str:
         """The screen, once it shows all of them."""
         end, text = time.monotonic() + LONG, ""
         while time.monotonic() < end:
             text = self.screen()
             if all(word in text for word in words) and (not gone or gone not in text):
-                break
+                return text
             time.sleep(0.1)
-        else:
-            raise AssertionError(f"not seen in {LONG:g} s: {words}, or still there: {gone!r}\n{text}")
-        if picture and (folder := os.environ.get("STRIDE_SCREENS")):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            Path(folder, f"{picture}.txt").write_text(text)
-        return text
+        raise AssertionError(f"not seen in {LONG:g} s: {words}, or still there: {gone!r}\n{text}")
 
     def fits(self, width: int, height: int) -> bool:
         """Nothing of another size is left, and the last line holds the keys."""
@@ -83,8 +73,8 @@ def training(root, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     children = []
 
-    def begin(seed: str, group: str = "") -> tuple[subprocess.Popen[str], RunDir]:
-        command = [sys.executable, "-m", "tests.pretended_run", seed, group, "0.5"]
+    def begin(seed: str) -> tuple[subprocess.Popen[str], RunDir]:
+        command = [sys.executable, "-m", "tests.pretended_run", seed, "", "0.5"]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         children.append(child)
         return child, RunDir(root / child.stdout.readline().strip())
@@ -99,14 +89,14 @@ def test_a_live_run_at_every_size_with_every_key_to_its_end(training, terminal):
     first, run = training("1")
     _, second = training("2")
     terminal.monitor(run.id)
-    terminal.until("live", run.id, "Entropy", "of 2 live", picture="80x24")
+    terminal.until("live", run.id, "Entropy", "of 2 live")
     for width, height in ((60, 20), (200, 50), (80, 24)):
         terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
         end = time.monotonic() + LONG
         while not terminal.fits(width, height):
             assert time.monotonic() < end, terminal.screen()
             time.sleep(0.2)
-        terminal.until("live", run.id, "q quit", picture=f"{width}x{height}")
+        terminal.until("live", run.id, "q quit")
     terminal.keys("Right")
     terminal.until(second.id, gone=run.id)
     terminal.keys("Left")
@@ -120,7 +110,7 @@ def test_a_live_run_at_every_size_with_every_key_to_its_end(training, terminal):
     terminal.keys("s")
     terminal.until("s sort by name")
     terminal.keys("m")
-    terminal.until("what", "done", "\n   live ", " 1 ", " 2 ", gone=" KL ", picture="runs")
+    terminal.until("what", "done", "\n   live ", " 1 ", " 2 ", gone=" KL ")
     terminal.keys("m")
     first.send_signal(signal.SIGSTOP)
     terminal.until("halted", run.id)
@@ -142,21 +132,6 @@ def test_quitting_leaves_the_training_and_one_that_is_killed_is_seen_to_die(trai
     terminal.until("live", run.id)
     child.kill()
     child.wait()
-    terminal.until("dead", "its process ended without a word", run.id, picture="dead")
+    terminal.until("dead", "its process ended without a word", run.id)
     terminal.keys("C-c")
     terminal.until(READY.strip(), gone="ended without")
-
-
-def test_a_group_opens_and_closes(training, terminal):
-    runs = [training(str(seed), GROUP)[1] for seed in (1, 2)]
-    terminal.tmux("resize-window", "-x", "120", "-y", "24")
-    terminal.monitor()
-    terminal.until("live", "of 2 live")
-    terminal.keys("m")
-    terminal.until(f"group {GROUP}", "2 seeds")
-    terminal.keys("Enter")
-    terminal.until(*(run.id for run in runs), picture="group")
-    terminal.keys("Enter")
-    terminal.until(GROUP, gone=runs[0].id)
-    terminal.keys("Enter", "Down", "Enter")
-    terminal.until("seed 1", "steps", runs[0].id)

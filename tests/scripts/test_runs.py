@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from xml.etree import ElementTree
 
 import pytest
@@ -19,9 +18,8 @@ from stride.config.metrics import load_metrics
 from stride.report.ledger import explain
 from stride.report.ledger.export import escaped
 from stride.report.ledger.table import COLUMNS
-from stride.runstore.run_brief import Labels, read_labels, write_labels
+from stride.runstore.run_brief import Labels, read_labels
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_lock import locked
 from stride.utils import entry
 
 RUNS = 24
@@ -248,34 +246,8 @@ def test_tags_and_notes_stay_with_the_run(ids, root, told, command):
     assert read_labels(root / ids[2]) == Labels(("good",), "50% less, _why_?")
     assert [line["id"] for line in told("list", "--json", "--filter", "tag=good")] == [ids[2]]
     (root / ids[2] / "labels.json").write_text('{"tags": ["../x"], "note": ""}')
-    code, _, err = command("tag", ids[2], "more")
-    assert code == 2 and "labels.json is damaged" in err
+    assert "labels.json is damaged" in command("tag", ids[2], "more")[2]
     assert {line["id"]: line for line in told("list", "--json")}[ids[2]]["status"] == "damaged"
-
-
-def test_cleanup_keeps_the_best_the_recent_the_tagged_and_the_busy(ids, root, told, command, facts):
-    lines = {line["id"]: line for line in told("list", "--json")}
-    cartpoles = [line for line in lines.values() if line["env"] == "CartPole-v1" and line["status"] != "damaged"]
-    best = max(cartpoles, key=lambda line: line["score"])["id"]
-    tagged, busy, *others = [line["id"] for line in cartpoles if line["id"] != best]
-    write_labels(root / tagged, Labels(("keep",), ""))
-    words = ("cleanup", "--keep-best", "1", "--keep-recent", "1h", "--filter", "env=CartPole")
-    before = {run_id: facts(run_id) for run_id in others}
-    with locked(root / busy):
-        code, _, err = command(*words, "--yes")
-    assert code == 0 and f"stays: {busy} is being trained" in err
-    assert {*lines} - {path.name for path in root.iterdir()} == {*others} and others
-    for run_id in others:
-        record = json.loads((root / "removed" / f"{run_id}.json").read_text())
-        assert record["facts"] == before[run_id] and record["metrics"]["test/roll/ep_rew/mean"] > 0
-
-
-def test_what_is_recent_stays(ids, root, told):
-    fresh = root / f"{time.strftime('%Y%m%d-%H%M%S')}-CartPole-v1-ppo-s1-now"
-    (root / ids[0]).rename(fresh)
-    told("cleanup", "--keep-recent", "12h", "--yes")
-    left = {path.name for path in root.iterdir()} & {fresh.name, *ids}
-    assert left == {fresh.name, *ids[-3:]}  # nobody can say what the damaged are worth
 
 
 def test_diff_finds_the_first_row(ids, root, told):

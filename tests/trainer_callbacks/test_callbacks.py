@@ -110,12 +110,9 @@ def test_thresholds(setting, goal, expected):
     assert threshold(setting, goal) == expected
 
 
-def test_patience_wants_several_in_a_row():
+def test_patience_wants_several_in_a_row_and_a_negative_goal_is_a_goal():
     run = tiny_run(max_timesteps=1600, early_stop_on_eval_threshold=1, early_stop_patience=3)
     assert run.facts()["outcome"]["env_steps"] == 3 * 32
-
-
-def test_a_negative_goal_is_a_goal():
     run = tiny_run("Pendulum-v1:ppo", max_timesteps=320, early_stop_on_eval_threshold=None, **{"spec.goal": -3000})
     assert run.facts()["outcome"]["solved"] and ended(run) == ("goal reached", 32)
 

@@ -14,7 +14,7 @@ from stride.runstore.metrics_table import read_csv
 from stride.trainer_callbacks.schedule import AtPlateau
 from stride.utils.user_error import UserError
 
-LOSS = "train/loss/value"
+LOSS, TRAIN = "train/loss/value", "train/roll/ep_rew/mean"
 NEVER = 1e9  # a gain that nothing reaches: every value after the first is no better
 LR = "train/hyper/policy_lr"
 SOON = {"test_episodes": 0, "eval_episodes": 1, "eval_max_steps": 200}
@@ -33,7 +33,7 @@ def watched(values, **keys):
     watching = AtPlateau(config, lambda: row)
     factors = []
     for value in values:
-        row = {} if value is None else {config.metric: value, "train/roll/episodes": 100}
+        row = {} if value is None else {config.metric: value, "train/roll/episodes": 99 + len(factors)}
         look(watching)
         factors.append(watching.factors.get("policy_lr"))
     return factors, watching
@@ -53,6 +53,7 @@ def look(watching):
         ({}, [1, None, 1, None, 2, None, 1, 1], [1, 1, 1, 1, 1, 1, 1, 0.5]),  # iterations without a row do not count
         ({"min_delta": 1}, [1, 1.5, 2, 2.5], [1, 1, 0.5, 0.5]),  # a gain is more than that
         ({"min_delta": 1}, [1, 1.5, 2.1, 2.5], [1, 1, 1, 1]),
+        ({"metric": TRAIN}, [9, 8, 7, 8], [1, 1, 1, 0.5]),  # the first is a mean of 99 episodes and does not count
         ({"metric": LOSS}, [3, 2, 1, 0], [1, 1, 1, 1]),  # a loss gets better downwards
         ({"metric": LOSS}, [0, 1, 2, 3], [1, 1, 0.5, 0.5]),
         ({}, [NAN, NAN], [1, 0.5]),  # what is no number is no better
@@ -62,16 +63,6 @@ def look(watching):
 )
 def test_as_many_values_in_a_row_without_a_better_one_are_a_plateau(keys, values, factors):
     assert watched(values, **keys)[0] == factors
-
-
-def test_a_rolling_mean_counts_once_it_is_one():
-    row = {"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 99.0}
-    watching = AtPlateau(Plateau("train/roll/ep_rew/mean", 1, scale={"policy_lr": 0.5}), lambda: row)
-    look(watching)
-    assert watching.best is None
-    row |= {"train/roll/episodes": 100.0}
-    look(watching)
-    assert watching.best == 50
 
 
 def test_stop_comes_after_the_last_time():

@@ -3,8 +3,6 @@
 import threading
 import time
 
-import gymnasium
-import numpy as np
 import pytest
 
 from stride.agents.engines.choice import build_agent
@@ -16,24 +14,6 @@ from stride.trainer_callbacks.export_metrics import ExportMetrics
 from stride.trainer_callbacks.session import build_trainer
 from stride.trainer_callbacks.sink import Sink
 from stride.trainer_callbacks.stop import Stop
-
-
-class Slow(gymnasium.Env):
-    """Five steps an episode, a hundredth of a second each."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        time.sleep(0.01)
-        return np.zeros(2, np.float32), 1.0, False, False, {}
-
-
-gymnasium.register("Slow-v0", Slow, max_episode_steps=5)
 
 
 class Notes(Sink):
@@ -65,8 +45,15 @@ def trained(monkeypatch):
     monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
 
     def train(sink, *words):
-        small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "spec={}", "env_id=Slow-v0", *words]
-        config = load_config("CartPole-v1", "ppo", ["eval_warmup_epochs=0", *small])
+        slow = [
+            "env_id=slow_worlds:stride-test/Slow-v0",
+            "env_kwargs.seconds=0.01",
+            "spec={}",
+            "n_envs=2",
+            "n_steps=20",
+        ]
+        small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "eval_warmup_epochs=0"]
+        config = load_config("CartPole-v1", "ppo", [*slow, *small, *words])
         evaluate = Evaluate(config, lambda n: make_envs(config, n))
         export = ExportMetrics(evaluate, [sink])
         stop = Stop(config, None, lambda agent: {}, lambda: export.row)

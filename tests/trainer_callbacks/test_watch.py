@@ -19,7 +19,6 @@ from stride.config.schema import ALGORITHMS
 from stride.report.console import Console
 from stride.report.log_lines import LINES, LogLines
 from stride.report.metrics_sinks import MetricsCsv
-from stride.report.page import write_report
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL, counted
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
@@ -214,12 +213,9 @@ def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkey
     assert [row[MEMORY] for row in read if MEMORY in row] == [0.9, 0.9, 0.9]
 
 
-FLAPPING = rows(kl=lambda n: 0.2 if n // 10 % 2 else 0.01)
-
-
-def printed(found: list[dict[str, float]], quiet: bool = False, tty: bool = False, width: int = 100) -> str:
+def printed(found: list[dict[str, float]], tty: bool = False, width: int = 100) -> str:
     terminal = Terminal(file=io.StringIO(), width=width, height=50, force_terminal=tty, color_system=None, _environ={})
-    view = Console(quiet, terminal=terminal, clock=lambda: 0.0)
+    view = Console(terminal=terminal, clock=lambda: 0.0)
     view.begin(HEADER, PPO)
     watch = AlertWatch(PPO, 475.0)
     for row in found:
@@ -232,14 +228,9 @@ def printed(found: list[dict[str, float]], quiet: bool = False, tty: bool = Fals
 
 def test_a_pipe_is_told_when_an_alert_begins_and_ends_and_how_many_there_were(snapshot) -> None:
     """What to try is said with the first, and at the end."""
-    text = printed(FLAPPING)
+    text = printed(rows(kl=lambda n: 0.2 if n // 10 % 2 else 0.01))
     assert text.isascii()
     assert shown(text) == snapshot
-
-
-def test_quiet_counts_them_in_its_one_line() -> None:
-    text = printed(FLAPPING, quiet=True)
-    assert text.count("\n") == 1 and " alerts=1 run=runs/x" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -249,13 +240,6 @@ def test_the_table_marks_what_is_open_and_says_what_to_try(width: int) -> None:
     assert "! KL above 0.1  Try to lower policy_lr" in "".join(drawing)
     assert max(len(line) for part in drawing for line in part.splitlines()) <= width
     assert re.search(r"KL +! 0\.20000", "".join(drawing))
-
-
-def test_report_has_a_row_for_each(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", {})
-    write_report(RunDir(tmp_path), PPO, FLAPPING, replace(OUTCOME, alerts=AlertWatch(PPO, 475.0, FLAPPING).alerts))
-    text = (tmp_path / "report.md").read_text()
-    assert "| KL above 0.1 | 8,250 | 150,000 (to the end) | 100, begun 10 times | 0.200 |" in text
 
 
 @pytest.fixture

@@ -99,7 +99,8 @@ def test_a_run_tells_the_same_by_its_file_and_by_its_table():
         writer.end("finished", "")
         (run.path / NAME).unlink()
         table = WatchedRun(run.path).refresh()
-    assert both.values == pytest.approx(table.values, rel=1e-6) and both.val == table.val and both.state == table.state
+    assert both.values == pytest.approx(table.values, rel=1e-6)
+    assert (both.val, both.state) == (table.val, table.state)
     assert (both.env_steps, table.env_steps) == (31_250, 30_000), "between two rows only the file's clock moves"
     phases = {name: share for name, share in table.phases.items() if share}
     assert phases == pytest.approx({"learn": 0.6, "other": 0.4}) and both.phases == table.phases
@@ -121,7 +122,7 @@ def test_what_ended_says_how_and_what_to_do(status, more, state, words):
     assert text.splitlines()[0].rstrip().endswith(state) and words in text
 
 
-def test_keys_sort_scroll_and_switch():
+def test_keys_sort_scroll_freeze_switch_and_quit():
     first, _ = made(1, status="running")
     with locked(first.path):
         monitor = looking(first.path)
@@ -135,24 +136,17 @@ def test_keys_sort_scroll_and_switch():
         second, _ = made(2, status="running")
         with locked(second.path):
             monitor._listed_at = -10.0
-            monitor.press("right")
-            assert second.id in screen(monitor) and "of 2 live" in screen(monitor)
-            monitor.press("right")
-            assert first.id in screen(monitor)
-    assert not monitor.press("q")
-
-
-def test_a_frozen_screen_stays_as_it_was():
-    run, _ = made(1, status="running")
-    with locked(run.path):
-        monitor = looking(run.path)
+            for run in (second, first):
+                monitor.press("right")
+                assert run.id in screen(monitor) and "of 2 live" in screen(monitor)
         monitor.press("p")
-        MetricsCsv(run.metrics_csv, 10**9).row(row(61))
+        MetricsCsv(first.metrics_csv, 10**9).row(row(61))
         monitor.look()
         assert "30,000 /" in screen(monitor) and "frozen" in screen(monitor)
         monitor.press("p")
         monitor.look()
         assert "30,500 /" in screen(monitor) and "frozen" not in screen(monitor)
+    assert not monitor.press("q")
 
 
 def test_a_group_is_one_row_that_opens_and_its_runs_are_gone_into():
@@ -195,32 +189,24 @@ def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
     assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) == 20
 
 
-def test_programs_are_told_one_object():
+def test_programs_are_told_one_object_and_pipes_a_screen_without_codes(capsys):
+    with pytest.raises(UserError, match="no run yet"):
+        door.main(["--once"])
     run, _ = made(4)
     told = json.loads(as_json(run.path, ""))
     assert (told["state"], told["seed"], told["env_steps"], told["goal"]) == ("finished", 4, 30_000, 475.0)
     assert told["returns"]["val"]["last"] > 400 and told["metrics"]["train/policy/entropy"] == pytest.approx(0.58)
     assert told["seconds"] == 20.0 and "shipped seeds" in told["band"]
-    made(5, group=GROUP)
-    runs = json.loads(as_json(None, GROUP))["runs"]
-    assert [(run["seed"], run["state"], run["return"]) for run in runs] == [(5, "solved", 480.0)]
-
-
-def test_one_screen_as_text_has_no_codes_in_a_pipe(capsys):
-    run, _ = made(1)
     assert door.main(["--latest", "--once"]) == 0
     text = capsys.readouterr().out
     assert run.id in text and "\x1b" not in text and "q quit" not in text and text.count("\n") < 40
     assert as_text(Monitor(run.path)).strip() == text.strip()
-
-
-def test_without_a_terminal_or_a_run_a_line_says_so():
-    with pytest.raises(UserError, match="no run yet"):
-        door.main(["--once"])
-    made(1)
     for words, line in (("", "--once"), ("--onec", "unknown argument"), ("--once --json", "one of them")):
         with pytest.raises(UserError, match=line):
             door.main(words.split())
+    made(5, group=GROUP)
+    runs = json.loads(as_json(None, GROUP))["runs"]
+    assert [(run["seed"], run["state"], run["return"]) for run in runs] == [(5, "solved", 480.0)]
 
 
 def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended():
@@ -245,15 +231,13 @@ def test_a_loop_of_ones_own_needs_no_run_folder(tmp_path):
     assert "finished" in screen(looking(tmp_path)) and "done" in screen(looking(tmp_path))
 
 
-def test_what_a_stranger_wrote_commands_no_terminal_and_is_as_wide_as_it_is_counted():
+@pytest.mark.parametrize("width", [30, 79, 120])
+def test_no_word_of_a_stranger_commands_a_terminal_or_a_page(width):
+    """What is printed is as wide as it is counted."""
     assert clean("a\x1b[2Jb\u202e\u4e2d\u0301c\n") == "a?[2Jb???c?"
     line = line_of().append("a", "bold").append("±▲", "red")
     assert encoded([line], unicode=False, colours=False) == ["a+-?"]
     assert encoded([line], unicode=True, colours=True) == ["\x1b[1ma\x1b[0m\x1b[31m±▲\x1b[0m"]
-
-
-@pytest.mark.parametrize("width", [30, 79, 120])
-def test_no_word_of_a_table_or_an_alert_commands_a_terminal_or_a_page(width):
     evil = "\x1b]0;x\x07\x1b[2J<script>\u4e2d\u202e"
     alert = Alert(evil, evil, evil, 1, 2, 1, 1, None, "x", evil, evil)
     row = metric_row(Metric(evil, evil, evil, evil, 2), 1.0, [0.0, 1.0], [alert])
