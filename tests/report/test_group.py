@@ -90,7 +90,7 @@ def test_the_report_of_a_group_has_an_interval_from_five_seeds_on(count, snapsho
     assert shown((group.folder / "report.md").read_text()) == snapshot
 
 
-def test_the_folder_of_a_group_holds_what_a_person_a_program_and_a_browser_read():
+def test_the_folder_of_a_group_holds_what_a_person_a_program_and_a_browser_read(root):
     group = a_group([480.0, 100.0, 490.0])
     made(4, status="failed", failure="EnvError: a | pipe")
     write_plan(NAME, plan_of([1, 2, 3, 4], "CartPole-v1:ppo", "max_timesteps=1000"))
@@ -101,6 +101,9 @@ def test_the_folder_of_a_group_holds_what_a_person_a_program_and_a_browser_read(
     for seed in read_group(NAME).seeds:
         link = os.path.relpath(seed.run.report, group.folder.resolve())
         assert f"]({link})" in report and (group.folder / link).parent.is_dir()
+    assert len(list_runs()) == 4 and all("groups" not in run.id for run in list_runs())
+    (root / "groups" / f"{OTHER}.json").write_text('{"words": ["x:y"], "seeds": [7]}')  # before groups had folders
+    assert read_plan(OTHER) == plan_of([7], "x:y")
     rows = list(csv.DictReader(io.StringIO((group.folder / "runs.csv").read_text())))
     assert [row["seed"] for row in rows] == ["1", "2", "3", "4"] and rows[3]["why"] == "EnvError: a | pipe"
     assert [row["test_mean"] for row in rows] == ["480.0", "100.0", "490.0", ""]
@@ -116,13 +119,6 @@ def test_a_seed_that_ended_stays_in_the_band_at_its_last_value():
     assert band.mean[-1] == (1000.0, 50.0) and (band.low[-1].y, band.high[-1].y) == (25.0, 75.0)
 
 
-def test_runs_and_groups_do_not_disturb_one_another(root):
-    write_group(a_group([480.0, 100.0]))
-    assert len(list_runs()) == 2 and all("groups" not in run.id for run in list_runs())
-    (root / "groups" / f"{OTHER}.json").write_text('{"words": ["x:y"], "seeds": [7]}')  # before groups had folders
-    assert read_plan(OTHER) == plan_of([7], "x:y")
-
-
 def test_a_link_in_the_place_of_a_report_is_not_written_through(tmp_path, capsys):
     group = a_group([480.0])
     (tmp_path / "elsewhere").write_text("mine")
@@ -131,21 +127,17 @@ def test_a_link_in_the_place_of_a_report_is_not_written_through(tmp_path, capsys
     assert (tmp_path / "elsewhere").read_text() == "mine" and "a link" in capsys.readouterr().err
 
 
-def test_one_run_is_wanted_where_a_group_is_named():
-    a_group([480.0])
-    for selector in (f"group:{NAME}", NAME, "@last-group"):
-        with pytest.raises(UserError, match=rf"a group of runs.*--run-id group:({NAME}|@last)"):
-            RunDir.find(selector)
-
-
-@pytest.mark.parametrize("selector", [f"group:{NAME}", "group:@last", "@last-group"])
-def test_train_goes_on_with_a_group_by_each_of_its_names(selector, capsys):
+@pytest.mark.parametrize("selector", [f"group:{NAME}", NAME, "group:@last", "@last-group"])
+def test_train_goes_on_with_a_group_by_each_of_its_names_where_others_want_a_run(selector, capsys):
     """The check before the imports took it for a run's id and refused every group."""
     a_group([480.0])
-    assert checked(parse_arguments(["--resume", selector])) is None
-    assert train.command(["--resume", selector]) == 0
-    assert "every run is finished" in capsys.readouterr().out
-    assert train.command(["--resume", selector, "policy_lr=1"]) == 2  # nothing it could change
+    with pytest.raises(UserError, match=rf"a group of runs.*--run-id group:({NAME}|@last)"):
+        RunDir.find(selector)
+    if selector != NAME:
+        assert checked(parse_arguments(["--resume", selector])) is None
+        assert train.command(["--resume", selector]) == 0
+        assert "every run is finished" in capsys.readouterr().out
+        assert train.command(["--resume", selector, "policy_lr=1"]) == 2  # nothing it could change
 
 
 # ---- live and plain lines

@@ -239,7 +239,7 @@ BEST = {
 
 
 @pytest.mark.parametrize("case", [*CASES, *BEST])
-def test_what_stays(case, made, cleaned):
+def test_what_stays(case, made, cleaned, snapshot):
     done, stay = (CASES | BEST)[case]
     done(made)
     stay = made.ids[stay] if isinstance(stay, int) else stay
@@ -249,10 +249,9 @@ def test_what_stays(case, made, cleaned):
     code, out, err = cleaned("--keep-best", "1", "--dry-run")
     assert code == 0 and left(made.root) == before, err
     assert all((name in out) == (name not in stays) for name in before)
-    assert f"; {len(stays):,} stay: " in out
+    assert out.splitlines()[-1].partition("; ")[2] == snapshot
     code, out, err = cleaned(*BEST_YES)
     assert code == 0 and left(made.root) == stays, err
-    assert f"{len(stays):,} stay: " in out
     removed = {path.stem: json.loads(path.read_text()) for path in (made.root / "removed").iterdir()}
     assert {name: record["facts"] for name, record in removed.items()} == told
     assert all(record["metrics"]["val/roll/ep_rew/mean"] == 3 for record in removed.values())
@@ -285,17 +284,6 @@ def test_only_a_yes_deletes(answer, made, answered, cleaned):
     before = left(made.root)
     code, _, err = cleaned()
     assert (code, err) == (2, "error: nothing was deleted\n") and left(made.root) == before
-
-
-def test_folders_that_are_left_alone_are_counted(made, cleaned):
-    made.foreign("mynotes", {})
-    made.foreign("backup", {}, "checkpoints")
-    made.put(0, "{", "config.json")
-    made.tag(1)
-    line = cleaned("--keep-best", "1", "--dry-run")[1].splitlines()[-1]
-    assert line.startswith("would go: 3 runs, ")
-    for reason in ("2 without a run's name", "1 damaged", "1 tagged keep", "1 among the best"):
-        assert reason in line
 
 
 def test_a_link_in_the_place_of_the_records_is_refused(made, cleaned):

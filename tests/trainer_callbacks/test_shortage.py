@@ -53,28 +53,28 @@ def test_what_is_offered_fits_and_little_more_would(name, words, capsys, monkeyp
         train.command([*command, "-q"])
 
 
-def test_a_batch_in_rows_still_divides_the_rollout():
-    config = load_config("CartPole-v1", "ppo", ["n_envs=64", "n_steps=32", "batch_size=128"])
-    word = offer(config, TooLargeError("n_steps", "n_steps", 0.5))
-    assert word == "n_envs=28", "30 and 29 would not: 32 x 30 rows are no batches of 128"
+HELD = "can't allocate memory: you tried to allocate {} bytes"
+ON_GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
 
 
-def test_what_training_asked_for_is_weighed_with_what_it_holds(monkeypatch):
-    replay = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
-    asked = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
+@pytest.mark.parametrize(
+    ("words", "error", "held", "word"),
+    [
+        # 30 and 29 would not do: 32 x 30 rows are no batches of 128
+        ("ppo n_envs=64 n_steps=32 batch_size=128", TooLargeError("n_steps", "n_steps", 0.5), 0, "n_envs=28"),
+        ("dqn buffer_size=1_000_000", HELD.format(GB), 8 * GB, f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"),
+        ("ppo n_envs=1000 n_steps=32", ON_GPU, 2 * GB, f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"),
+        # nothing is offered that would not help
+        ("ppo hidden_dims=[30000,30000]", HELD.format(4 * 30000**2), 0, ""),
+        ("ppo hidden_dims=[30000,30000]", MemoryError(), 0, ""),
+        ("dqn", TooLargeError("x", "batch_size", 0.5), 0, ""),
+    ],
+)
+def test_what_is_offered_weighs_what_was_asked_for_with_what_is_held(words, error, held, word, monkeypatch):
+    variant, *settings = words.split()
     monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 0)
-    assert offer(replay, asked, memory_bytes=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
-    on_gpu = RuntimeError(
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
-    )
-    assert offer(WORLDS, on_gpu, memory_bytes=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
-
-
-def test_nothing_is_offered_that_would_not_help():
-    wide = load_config("CartPole-v1", "ppo", ["hidden_dims=[30000,30000]"])
-    asked = RuntimeError(f"can't allocate memory: you tried to allocate {4 * 30000**2} bytes")
-    assert offer(wide, asked) == "" and offer(wide, MemoryError()) == ""
-    assert offer(load_config("CartPole-v1", "dqn"), TooLargeError("x", "batch_size", 0.5)) == ""
+    asked = RuntimeError(error) if isinstance(error, str) else error
+    assert offer(load_config("CartPole-v1", variant, settings), asked, memory_bytes=held) == word
 
 
 def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch, capsys):
@@ -82,7 +82,7 @@ def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch, capsys):
     monkeypatch.setattr("stride.trainer_callbacks.shortage.free_bytes", lambda _: 10**9)
     refused = pytest.raises(ShortageError, match=r"out of memory: lower n_envs \(1000\)")
     with refused as caught, shortage_errors(WORLDS, "go on", words.again):
-        raise RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
+        raise RuntimeError(HELD.format(4 * 10**9))
     (note,) = caught.value.__notes__
     assert note.startswith("this fits: python train.py CartPole-v1:ppo 'env_kwargs.a=") and note.endswith(" n_envs=213")
     assert "n_envs=1000" not in note

@@ -24,20 +24,8 @@ from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks import watch as watch_module
-from stride.trainer_callbacks.watch import (
-    COLLECT,
-    LEARN,
-    MEMORY,
-    MOST_BYTES,
-    SECONDS,
-    AlertWatch,
-    MemoryNotes,
-    advice,
-    past_rows,
-    read_alerts,
-    read_memory,
-)
+from stride.trainer_callbacks import watch
+from stride.trainer_callbacks.watch import AlertWatch
 from stride.utils.resources import memory_limit, memory_used
 from stride.utils.user_error import UserError
 
@@ -51,7 +39,8 @@ NAMES = {
     "train": TRAIN, "val": VAL, "q": "train/value/q", "explained": "train/value/explained_variance",
     "loss": "train/loss/policy", "value_loss": "train/loss/value", "episodes": "train/roll/episodes",
     "length": "train/roll/ep_len/mean", "std": "train/policy/std", "alpha": "train/policy/alpha",
-    "critic": "train/grad_norm/critic", "rate": RATE, "collect": COLLECT, "learn": LEARN, "seconds": SECONDS,
+    "critic": "train/grad_norm/critic", "rate": RATE, "collect": watch.COLLECT, "learn": watch.LEARN,
+    "seconds": watch.SECONDS,
 }  # fmt: skip
 
 Series = Callable[[int], float]  # of the row
@@ -73,9 +62,9 @@ def test_every_rule_says_what_to_change_in_every_algorithm_that_has_the_metric()
             assert rule.means.endswith(".") and rule.tries, metric.name
             having = [cls for cls in ALGORITHMS.values() if rule.config.keys() <= {key.name for key in fields(cls)}]
             for cls in having:
-                tip = advice(rule, {key.name: 1 for key in fields(cls)})
+                tip = watch.advice(rule, {key.name: 1 for key in fields(cls)})
                 assert tip and not KEY.search(tip), (metric.name, cls)
-    tips = advice(Rule(tries=("lower {policy_lr}", "raise {tau}", "set {target_kl} to 0.02")), to_plain(PPO))
+    tips = watch.advice(Rule(tries=("lower {policy_lr}", "raise {tau}", "set {target_kl} to 0.02")), to_plain(PPO))
     assert tips == "Try to lower policy_lr (now 0.001 to 0.0), or set target_kl (now null) to 0.02."
 
 
@@ -153,13 +142,13 @@ def test_which_runs_are_alarming_and_which_are_not(snapshot) -> None:
 
 
 def test_an_alert_begins_once_and_ends_once_however_many_rows_it_lasts() -> None:
-    watch = AlertWatch(PPO, 475.0)
+    alert_watch = AlertWatch(PPO, 475.0)
     events = []
     for row in rows(clipped=lambda n: 0.1 if n < 50 or n >= 120 or n % 10 == 0 else 0.6):
-        events += watch.add(row)
+        events += alert_watch.add(row)
     assert [(event.begins, event.env_steps) for event in events] == [(True, 40_500), (False, 92_250)]
     assert events[0].sentence() == "! Clipped 0.600, above 0.4"
-    assert (watch.alerts[0].rows, watch.alerts[0].times) == (63, 1)
+    assert (alert_watch.alerts[0].rows, alert_watch.alerts[0].times) == (63, 1)
 
 
 def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) -> None:
@@ -174,55 +163,55 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
         csv.row(row)
     csv.end(None)
     csv = MetricsCsv(tmp_path / "metrics.csv", int(all_rows[99][STEPS]))
-    resumed = AlertWatch(PPO, 475.0, past_rows(RunDir(tmp_path), all_rows[99][STEPS]))
+    resumed = AlertWatch(PPO, 475.0, watch.past_rows(RunDir(tmp_path), all_rows[99][STEPS]))
     assert [alert.title for alert in resumed.alerts] == ["KL", "Return"]
     for row in all_rows[100:]:
         csv.row(row)
         resumed.add(row)
     csv.end(None)
     write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 475.0})
-    assert straight.alerts == resumed.alerts == read_alerts(RunDir(tmp_path)) != ()
+    assert straight.alerts == resumed.alerts == watch.read_alerts(RunDir(tmp_path)) != ()
     write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 15.0})  # reached: another verdict at once
-    assert [alert.title for alert in read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
+    assert [alert.title for alert in watch.read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
     with (tmp_path / "metrics.csv").open("a") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(watch.MOST_BYTES + 1)
     with pytest.raises(UserError, match="has 4 MiB: its alerts stand in report"):
-        read_alerts(RunDir(tmp_path))
+        watch.read_alerts(RunDir(tmp_path))
 
 
 def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 << 20 < memory_used() < memory_limit()
     (tmp_path / "logs").mkdir()
     fraction = {"now": 0.2}
-    monkeypatch.setattr(watch_module, "memory_used", lambda: fraction["now"] * memory_limit())
-    notes, watch = MemoryNotes(tmp_path / "logs"), AlertWatch(DQN, 475.0)
+    monkeypatch.setattr(watch, "memory_used", lambda: fraction["now"] * memory_limit())
+    notes, alert_watch = watch.MemoryNotes(tmp_path / "logs"), AlertWatch(DQN, 475.0)
     csv, events = MetricsCsv(tmp_path / "metrics.csv"), []
     for n, row in enumerate(rows(20, budget=DQN.max_timesteps)):
         fraction["now"] = 0.2 if n < 5 else 0.9 if n < 10 else 0.1
-        events += watch.add(row | notes.measure(row))
+        events += alert_watch.add(row | notes.measure(row))
         csv.row(row)
     csv.end(None)
     sentences = ["! Memory 0.90, above 0.85", "over: Memory 0.10, no longer above 0.85"]
     assert [event.sentence() for event in events] == sentences
-    assert "lower buffer_size (now 100,000), or set replay_storage (now ram) to memmap" in watch.alerts[0].tip
-    memory = read_memory(tmp_path / "logs")
+    assert "lower buffer_size (now 100,000), or set replay_storage (now ram) to memmap" in alert_watch.alerts[0].tip
+    memory = watch.read_memory(tmp_path / "logs")
     assert len(memory) == 15 and min(memory) == 15_000 and memory[50_000.0] == 0.1
-    MemoryNotes(tmp_path / "logs", up_to=20_000)
-    assert [*read_memory(tmp_path / "logs")] == [15_000.0, 17_500.0, 20_000.0]
-    read = past_rows(RunDir(tmp_path))
-    assert [row[MEMORY] for row in read if MEMORY in row] == [0.9, 0.9, 0.9]
+    watch.MemoryNotes(tmp_path / "logs", up_to=20_000)
+    assert [*watch.read_memory(tmp_path / "logs")] == [15_000.0, 17_500.0, 20_000.0]
+    read = watch.past_rows(RunDir(tmp_path))
+    assert [row[watch.MEMORY] for row in read if watch.MEMORY in row] == [0.9, 0.9, 0.9]
 
 
 def printed(found: list[dict[str, float]], tty: bool = False, width: int = 100) -> str:
     terminal = Terminal(file=io.StringIO(), width=width, height=50, force_terminal=tty, color_system=None, _environ={})
     view = Console(terminal=terminal, clock=lambda: 0.0)
     view.begin(HEADER, PPO)
-    watch = AlertWatch(PPO, 475.0)
+    alert_watch = AlertWatch(PPO, 475.0)
     for row in found:
         view.row(row)
-        for event in watch.add(row):
+        for event in alert_watch.add(row):
             view.alert(event)
-    view.end(replace(OUTCOME, alerts=watch.alerts))
+    view.end(replace(OUTCOME, alerts=alert_watch.alerts))
     return terminal.file.getvalue()
 
 
@@ -255,13 +244,13 @@ def lines_of(run: RunDir) -> list[str]:
 
 
 def logged(run: RunDir, found: list[dict[str, float]], end: Mapping[str, Any] | None = None) -> None:
-    sink, watch = LogLines(run), AlertWatch(PPO, 475.0)
+    sink, alert_watch = LogLines(run), AlertWatch(PPO, 475.0)
     sink.begin(HEADER, PPO)
     for row in found:
         sink.row(row)
-        for event in watch.add(row):
+        for event in alert_watch.add(row):
             sink.alert(event)
-    sink.end(None if end is None else replace(OUTCOME, alerts=watch.alerts, **end))
+    sink.end(None if end is None else replace(OUTCOME, alerts=alert_watch.alerts, **end))
 
 
 def test_run_log_holds_what_happened(run: RunDir, snapshot) -> None:

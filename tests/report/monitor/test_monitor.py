@@ -168,7 +168,6 @@ def test_alerts_that_are_open_stand_below_the_table(monkeypatch):
     table = MetricsCsv(run.metrics_csv)
     for number in range(1, 80):
         table.row(row(number) | {"train/policy/approx_kl": 0.5})
-    table.end(None)
     text = screen(looking(run.path))
     alerts = text.split("\n  ! ")[1]
     assert "! 0.5" in text and "KL above" in alerts and "policy_lr" in alerts
