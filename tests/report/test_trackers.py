@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -9,13 +10,17 @@ import textwrap
 import threading
 import time
 
+import numpy as np
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, row, tell
 
 from stride.report.trackers import async_tracker, registry
 from stride.report.trackers.async_tracker import AsyncTracker
+from stride.report.trackers.registry import async_trackers
+from stride.report.trackers.tensorboard_events import TensorBoardEvents
 from stride.report.trackers.tracker import Tracker, TrackerQueue
 from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoFile
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +125,7 @@ def test_what_is_no_row_always_fits():
 def test_loggers_are_named_and_their_packages_there_before_anything_begins(tmp_path, monkeypatch):
     run, _, config = begun("logger=tensorboard")
     assert config.logger == ("tensorboard",)
-    assert len(registry.async_trackers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
+    assert len(async_trackers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
     with pytest.raises(UserError, match=r"logger\[0\] takes csv, tensorboard, .*, not 'wandbb'; did you mean"):
         begun("logger=[wandbb]")
     (tmp_path / "some_tracker").mkdir()  # a folder that wandb leaves is no package
@@ -186,7 +191,7 @@ def told_to_wandb(noted, monkeypatch, caplog):
         monkeypatch.setattr(async_tracker, "PATIENCE", 60)
         run, header, config = begun("logger=[wandb]", "tags=[a]", "project_id=p/q", group="g")
         with caplog.at_level(logging.INFO, "stride"):
-            tell(registry.async_trackers(run, config.logger), run, header, config, **changes)
+            tell(async_trackers(run, config.logger), run, header, config, **changes)
         return run, [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
 
     return tell_all
@@ -224,7 +229,7 @@ def test_a_package_that_breaks_harms_nobody(told_to_wandb, monkeypatch, what):
 
 def test_whoever_dies_without_a_word_is_told_as_failed(noted):
     run, header, config = begun("logger=[wandb]")
-    (sink,) = registry.async_trackers(run, config.logger)
+    (sink,) = async_trackers(run, config.logger)
     tell([sink], run, header, config, end=False)
     wait_until(lambda: any(call[0] == "alert" for call in noted()))
     sink._tracker._child.stdin.write(b'{"call": "row", "st')
@@ -240,3 +245,51 @@ def test_in_a_sweep_the_run_is_the_agents(told_to_wandb, noted, monkeypatch):
     told_to_wandb()
     assert "id" not in noted()[0][2] and "resume" not in noted()[0][2]
     assert noted()[-1][1] == [os.path.abspath("wandb/values.yaml")]
+
+
+# TensorBoard
+
+LOSS = "train/loss/policy"
+
+
+def read(run):
+    """TensorBoard's own reader."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    reader = accumulators.EventAccumulator(str(run.logs))
+    reader.Reload()
+    return reader
+
+
+def test_a_run_that_goes_on_voids_what_comes_after(monkeypatch):
+    for name in ("PATIENCE", "HURRY"):
+        monkeypatch.setattr(async_tracker, name, 120)
+    run, header, config = begun("logger=[tensorboard]", "notes=hello")
+    (first,) = async_trackers(run, config.logger)
+    tell([first], run, header, config, end=False)
+    first.end(None)  # as after a signal: all it was told is written
+    (before,) = run.logs.glob("events.out.tfevents.*")
+    os.rename(before, before.with_name("events.out.tfevents.1"))  # read first, however short a time lies between
+    tell(async_trackers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
+    reader = read(run)
+    assert {*reader.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
+    assert [(scalar.step, scalar.value) for scalar in reader.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
+    words = {tag: reader.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in reader.Tags()["tensors"]}
+    assert words["notes"] == "hello" and words["verdict"].startswith("Solved (10 episodes; goal reached), test 490.5")
+    assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
+
+
+def test_every_row_a_video_and_numbers_beyond_four_bytes(tmp_path):
+    run, header, config = begun()
+    with VideoFile(tmp_path / "film.mp4", 30) as video:
+        for shade in range(10):
+            video.add(np.full((64, 96, 3), shade, np.uint8))
+    tracker = TensorBoardEvents()
+    tracker.begin(async_tracker.run_details(run, header, config, 0))
+    tracker.row(3, {LOSS: 1e300, RETURN: math.nan})
+    tracker.video(3, str(tmp_path / "film.mp4"))
+    tracker.end(None)
+    reader = read(run)
+    (image,) = reader.Images("video")
+    assert (image.width, image.height) == (160, 107) and image.encoded_image_string.startswith(b"GIF89a")
+    assert [(scalar.step, scalar.value) for scalar in reader.Scalars(LOSS)] == [(3, math.inf)]
+    assert math.isnan(reader.Scalars(RETURN)[0].value) and tracker.location.startswith("tensorboard --logdir ")
