@@ -4,7 +4,7 @@ import io
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from stride.utils.user_error import UserError
 
 PPO, DQN = load_config("CartPole-v1", "ppo"), load_config("CartPole-v1", "dqn")
 SAC = load_config("Pendulum-v1", "sac")
-BUDGET = PPO.max_timesteps
+BUDGET, EPISODES = PPO.max_timesteps, "test/roll/episodes"
 HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "here", "cpu", 8, 1, 9155, 475.0, BUDGET, "runs/x")
 OUTCOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, BUDGET, 31.0, "runs/x")
 NAMES = {
@@ -231,46 +231,27 @@ def test_the_table_marks_what_is_open_and_says_what_to_try(width: int) -> None:
     assert re.search(r"KL +! 0\.20000", "".join(drawing))
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunDir]:
-    facts = {"versions": {"torch": "2.13.0"}, "host": {"cpus": 2}, "git_hash": "4f2a9c1"}
-    write_json(tmp_path / "config.json", facts)
-    with open_run_log(tmp_path / "run.log", quiet=True):
-        yield RunDir(tmp_path)
-
-
-def lines_of(run: RunDir) -> list[str]:
-    return [line[24:] for line in run.run_log.read_text().splitlines()]
-
-
-def logged(run: RunDir, found: list[dict[str, float]], end: Mapping[str, Any] | None = None) -> None:
-    sink, alert_watch = LogLines(run), AlertWatch(PPO, 475.0)
-    sink.begin(HEADER, PPO)
-    for row in found:
-        sink.row(row)
-        for event in alert_watch.add(row):
-            sink.alert(event)
-    sink.end(None if end is None else replace(OUTCOME, alerts=alert_watch.alerts, **end))
-
-
-def test_run_log_holds_what_happened(run: RunDir, snapshot) -> None:
-    test = {"test/roll/ep_rew/mean": 301.5, "test/roll/episodes": 100.0}
-    found = [*rows(kl=lambda n: 0.2 if 50 < n < 60 else 0.01), test]
+def test_run_log_holds_what_happened_and_leaves_the_screen_alone(tmp_path: Path, snapshot, capsys) -> None:
+    """Of a run that was stopped in the middle and went on."""
+    run = RunDir(tmp_path)
+    write_json(run.config_json, {"versions": {"torch": "2.13.0"}, "host": {"cpus": 2}, "git_hash": "4f2a9c1"})
+    found = [*rows(kl=lambda n: 0.2 if 50 < n < 60 else 0.01), {"test/roll/ep_rew/mean": 301.5, EPISODES: 100.0}]
     found[49] |= {VAL: 92.6, "val/roll/ep_rew/std": 3.0, "val/roll/episodes": 20.0, RATE: 5000.0}
-    logged(run, found, end={})
-    assert 20 <= sum(", return " in line for line in lines_of(run)) <= LINES + 1 <= 50
-    told = [line for line in lines_of(run) if ", return " not in line or "evaluation" in line]
-    assert told == snapshot
-
-
-def test_run_log_goes_on_with_a_resumed_run_and_leaves_the_screen_alone(
-    run: RunDir, capsys: pytest.CaptureFixture
-) -> None:
-    logged(run, rows()[:100])
-    logged(run, rows()[100:], end={})
-    lines = lines_of(run)
-    assert sum(line.endswith("CartPole-v1:ppo") for line in lines) == 2 and lines[-1].startswith("NOTE    Not solved")
-    steps = [int(match[1].replace(",", "")) for line in lines if (match := re.match(r"NOTE    ([\d,]+) steps, ", line))]
+    alert_watch = AlertWatch(PPO, 475.0)
+    with open_run_log(run.run_log, quiet=True):
+        for part in (found[:100], found[100:]):
+            sink = LogLines(run)
+            sink.begin(HEADER, PPO)
+            for row in part:
+                sink.row(row)
+                for event in alert_watch.add(row):
+                    sink.alert(event)
+            sink.end(None if part[0] is found[0] else replace(OUTCOME, alerts=alert_watch.alerts))
+        assert logging.getLogger("stride").level == logging.DEBUG
+    lines = [line[24:] for line in run.run_log.read_text().splitlines()]
+    returns = [line for line in lines if ", return " in line]
+    assert [line for line in lines if line not in returns or "evaluation" in line] == snapshot
+    assert 20 <= len(returns) <= LINES + 2 <= 50
+    steps = [int(re.match(r"NOTE    ([\d,]+) steps", line)[1].replace(",", "")) for line in returns]
     assert steps == sorted(set(steps)) and steps[-1] == BUDGET
     assert capsys.readouterr().out == ""
-    assert logging.getLogger("stride").level == logging.DEBUG
