@@ -354,7 +354,8 @@ def test_what_happens_while_it_is_asked_is_heeded(number, made, answered, cleane
     assert left(made.root) == {made.ids[place] for place in stays}, (happened, best)
     assert not gone or (made.root.parent / "moved" / "config.json").exists()
     assert all(made.path(place).is_symlink() for place in gone if happened[place] == "linked")
-    assert no_trace(made.root)
+    records = {path.stem for path in made.root.glob("removed/*.json")}
+    assert records == {made.ids[place] for place in {*range(6)} - stays - gone} and no_trace(made.root)
 
 
 def test_a_tag_in_the_last_instant_is_heeded(made, monkeypatch, cleaned):

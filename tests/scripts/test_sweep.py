@@ -10,12 +10,14 @@ import yaml
 
 pytest.importorskip("optuna", reason="pip install 'stride-rl[tune]'")
 
+from stride.commands import sweep as search_command
 from stride.commands.sweep_runs import next_trial
 from stride.commands.train_arguments import parse_arguments
 from stride.config.search import ranked, read_search
 from stride.runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
 from stride.runstore.run_dir import list_runs
 from stride.runstore.seed_group import members
+from stride.utils import entry
 
 TINY = {"n_envs": 2, "n_steps": 8, "max_timesteps": 512, "eval_freq_epochs": 2, "eval_warmup_epochs": 0,
         "eval_episodes": 2, "test_episodes": 2, "early_stop_on_eval_threshold": False}  # fmt: skip
@@ -123,8 +125,9 @@ def ended(process, code=0):
 
 
 @pytest.mark.parametrize("changes", [{"parameters": {"polcy_lr": LR}}, {"rungs": {"first": 512}}])
-def test_a_wrong_file_ends_with_2_and_leaves_no_folder(file, root, changes):
-    out, err = ended(sweep(file(**changes)), code=2)
+def test_a_wrong_file_ends_with_2_and_leaves_no_folder(file, root, changes, capsys):
+    assert entry.ended(search_command.main, [str(file(**changes))]) == 2
+    out, err = capsys.readouterr()
     assert err.startswith("error: mine.yaml: ") and err.count("\n") == 1 and not out
     assert not root.exists()
 

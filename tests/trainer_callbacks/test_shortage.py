@@ -3,10 +3,9 @@
 import errno
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
+from commands import run_command
 
 from stride.agents.experience import storage
 from stride.agents.experience.storage import TooLargeError
@@ -128,8 +127,9 @@ for kept in (False, True):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
-def test_a_block_that_was_freed_is_used_again():
+def test_a_block_that_was_freed_is_used_again(tmp_path):
     """Pages that a block of 40 MB takes of the system after five others were freed; a new process is as it began."""
-    done = subprocess.run([sys.executable, "-c", PAGES], cwd=PROJECT, check=True, capture_output=True, text=True)
+    (tmp_path / "pages.py").write_text(PAGES)
+    done = run_command(tmp_path / "pages.py", env={**os.environ, "PYTHONPATH": str(PROJECT)})
     usual, kept = map(int, done.stdout.split())
     assert usual > 5000 and kept < 50
