@@ -116,14 +116,15 @@ def test_an_alert_is_an_event_and_stands_wherever_a_run_is_told_also_when_it_goe
     alerts = [event for event in events if event["event"] == "alert"]
     assert {*alerts[0]} == documented("alert") | documented("every") and alerts[0]["begins"] and alerts[0]["tip"]
     run, kinds = RunDir.find("@last"), {(alert["metric"], alert["bound"]) for alert in alerts}
-    told = run.facts()["outcome"]["alerts"]
-    assert [vars(alert) for alert in read_alerts(run)] == told and len(told) == len(kinds) == events[-1]["alerts"] > 0
-    assert {alert["title"] for alert in told} >= {"KL"} and "| KL above 0.1 |" in run.report.read_text()
+    recorded = run.facts()["outcome"]["alerts"]
+    assert [vars(alert) for alert in read_alerts(run)] == recorded
+    assert len(recorded) == len(kinds) == events[-1]["alerts"] > 0
+    assert {alert["title"] for alert in recorded} >= {"KL"} and "| KL above 0.1 |" in run.report.read_text()
     assert "lower policy_lr (now 0.3)" in run.report.read_text() and "alert ! KL" in run.run_log.read_text()
     before = run.run_log.read_text()
     assert train.command(["--resume", run.id, "-q", "max_timesteps=3072"]) == 0
-    told = run.facts()["outcome"]["alerts"]
-    assert f" alerts={len(told)} run=" in capfd.readouterr().out.splitlines()[-1]
-    assert [vars(alert) for alert in read_alerts(run)] == told
-    assert any(alert["first"] <= 2048 and alert["last"] == 3072 and alert["open"] for alert in told)
+    recorded = run.facts()["outcome"]["alerts"]
+    assert f" alerts={len(recorded)} run=" in capfd.readouterr().out.splitlines()[-1]
+    assert [vars(alert) for alert in read_alerts(run)] == recorded
+    assert any(alert["first"] <= 2048 and alert["last"] == 3072 and alert["open"] for alert in recorded)
     assert run.run_log.read_text().startswith(before) and "resuming" in run.run_log.read_text()[len(before) :]

@@ -66,7 +66,7 @@ LOSS, TEST = {"train/loss/policy": 9.0}, {STEPS: 10, "test/roll/ep_rew/mean": 9.
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "kept"),
+    ("before", "after", "remaining"),
     [
         (
             [{STEPS: 10}, LOSS, {STEPS: 20}, LOSS],
@@ -78,13 +78,13 @@ LOSS, TEST = {"train/loss/policy": 9.0}, {STEPS: 10, "test/roll/ep_rew/mean": 9.
         ("train/clock/env", [{STEPS: 30}], [{STEPS: 30}]),  # half a header
     ],
 )
-def test_a_resumed_file_keeps_the_rows_up_to_there(path: Path, before, after, kept) -> None:
+def test_a_resumed_file_keeps_the_rows_up_to_there(path: Path, before, after, remaining) -> None:
     if isinstance(before, str):
         path.write_text(before)
     elif before:
         write(path, before)
     write(path, after, resume_at=10)
-    assert read_csv(path) == kept
+    assert read_csv(path) == remaining
 
 
 def test_reader_skips_torn_short_and_overwritten_lines(path: Path) -> None:

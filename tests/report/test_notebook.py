@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 
@@ -19,29 +19,17 @@ CONFIG = load_config("CartPole-v1", "ppo")
 HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/20260101-x")
 OUTCOME = Outcome(True, "goal reached", 475.0, 492.1, 489.34, 21.04, 100, 61_440, 13.6, "runs/20260101-x")
 ALERT = Alert("train/policy/approx_kl", "KL", "above 0.1", 1, 2, 3, 1, 0.3, "0.3", "It strays.", "Lower policy_lr.")
-VOID = {"img", "br"}
 
 
-class Tags(HTMLParser):
+class Tags:
     """A page whose every tag is closed: its tags, the text between them, its images."""
 
     def __init__(self, page):
-        super().__init__()
-        self.open, self.names, self.text, self.images = [], set(), "", []
-        self.feed(page)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.names.add(tag)
-        self.images += [value for name, value in attrs if name == "src"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += f"{data} "
+        page = re.sub(r"<(img|br)([^>]*)>", r"<\1\2/>", page.replace("&nbsp;", "&#160;"))
+        tree = ElementTree.fromstring(page)
+        self.names = {tag.tag for tag in tree.iter()}
+        self.text = " ".join(tree.itertext())
+        self.images = [image.get("src") for image in tree.iter("img")]
 
 
 class Display(Notebook):

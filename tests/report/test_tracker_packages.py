@@ -31,7 +31,7 @@ def unconfigured(tmp_path, monkeypatch):
         monkeypatch.setattr(async_tracker, name, 120)
 
 
-def told(*overrides, **changes):
+def tracked(*overrides, **changes):
     """A whole run, with a film, a curve and a report."""
     pytest.importorskip("av")
     run, header, config = begun(*overrides, **changes)
@@ -59,7 +59,7 @@ def python(*words, cwd=PROJECT, **variables):
 def test_wandb_files_are_sent_later_by_its_own_tool(monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    run = told("logger=[wandb]", "tags=[a]", "project_id=one", group="g")
+    run = tracked("logger=[wandb]", "tags=[a]", "project_id=one", group="g")
     (folder,) = (run.logs / "wandb").glob("offline-run-*")
     assert [*folder.rglob("*.mp4")] and [*folder.rglob("*.html")]
     with serving() as server:
@@ -78,7 +78,7 @@ print(json.dumps([run.name, SQLiteStorage.get_logs('one', run.name), run.alerts(
 def test_trackios_database_holds_the_run(tmp_path, monkeypatch):
     pytest.importorskip("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    run = told("logger=[trackio]", "project_id=one")
+    run = tracked("logger=[trackio]", "project_id=one")
     name, rows, alerts = json.loads(python("-c", READER))
     assert name == run.id and [row["step"] for row in rows if LOSS in row] == [10, 20, 30, 40]
     assert [alert["title"] for alert in alerts] == ["Policy loss"]

@@ -49,9 +49,9 @@ class Runs:
         self.write(run_id, facts(number, **{"status": "finished", "outcome": outcome(mean), **more}), mean)
         return run_id
 
-    def write(self, run_id, told, score):
+    def write(self, run_id, run_facts, score):
         path = self.root / run_id
-        (path / "config.json").write_text(json.dumps(told))
+        (path / "config.json").write_text(json.dumps(run_facts))
         os.utime(path / "config.json", (1e9, 1e9))  # a run that has just begun has no lock yet
         (path / "metrics.csv").write_text("train/clock/env_steps,val/roll/ep_rew/mean\n1,nan\n500,3\n")
         (path / "checkpoints" / "best.json").write_text(json.dumps({"score": score}))
@@ -59,20 +59,20 @@ class Runs:
     def path(self, number, *names):
         return self.root.joinpath(self.ids[number], *names)
 
-    def told(self, name):
+    def facts(self, name):
         return json.loads((self.root / name / "config.json").read_text())
 
     def change(self, number, score=None, **more):
-        told = {**self.told(self.ids[number]), **more}
-        self.write(self.ids[number], told, 10.0 * number if score is None else score)
+        run_facts = {**self.facts(self.ids[number]), **more}
+        self.write(self.ids[number], run_facts, 10.0 * number if score is None else score)
 
     def put(self, number, text, *names):
         """This text into a file of the run."""
         self.path(number, *names).write_text(text)
 
     def lacks(self, number, key):
-        told = {name: value for name, value in RUN.items() if name != key}
-        self.write(self.ids[number], told, 1)
+        run_facts = {name: value for name, value in RUN.items() if name != key}
+        self.write(self.ids[number], run_facts, 1)
 
     def link(self, number, target, *names):
         """A link in the place of a file or folder."""
@@ -150,13 +150,13 @@ def answered(monkeypatch):
     """Have something happen when it is asked, and answer."""
 
     def ask(happens, answer="y"):
-        def told(question):
+        def reply(question):
             happens()
             if answer is None:
                 raise EOFError
             return answer
 
-        monkeypatch.setattr("builtins.input", told)
+        monkeypatch.setattr("builtins.input", reply)
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     return ask
@@ -214,7 +214,7 @@ CASES = {
     "damaged labels": (lambda made: made.put(2, "[]", "labels.json"), 2),
     "a damaged metrics.csv": (lambda made: made.put(2, "a,b\n1,2\n", "metrics.csv"), 2),
     "no checkpoints": (lambda made: shutil.rmtree(made.path(2, "checkpoints")), 2),
-    "a link for checkpoints": (lambda made: made.link(2, "..", "checkpoints"), 2),
+    "a link for checkpoints": (lambda made: made.link(2, made.path(3, "checkpoints"), "checkpoints"), 2),
     "notes with a config": (lambda made: made.foreign("mynotes", {}), "mynotes"),
     "a backup": (lambda made: made.foreign("backup", {**RUN, "outcome": outcome(999.0)}, "checkpoints"), "backup"),
     "a name with a stamp and no run": (lambda made: made.foreign("20260101-120000-x", {}), "20260101-120000-x"),
@@ -245,7 +245,7 @@ def test_what_stays(case, made, cleaned, snapshot):
     stay = made.ids[stay] if isinstance(stay, int) else stay
     stays = {stay} if case in BEST else {made.best, stay or made.best}
     before = left(made.root)
-    told = {name: made.told(name) for name in before - stays}
+    run_facts = {name: made.facts(name) for name in before - stays}
     code, out, err = cleaned("--keep-best", "1", "--dry-run")
     assert code == 0 and left(made.root) == before, err
     assert all((name in out) == (name not in stays) for name in before)
@@ -253,7 +253,7 @@ def test_what_stays(case, made, cleaned, snapshot):
     code, out, err = cleaned(*BEST_YES)
     assert code == 0 and left(made.root) == stays, err
     removed = {path.stem: json.loads(path.read_text()) for path in (made.root / "removed").iterdir()}
-    assert {name: record["facts"] for name, record in removed.items()} == told
+    assert {name: record["facts"] for name, record in removed.items()} == run_facts
     assert all(record["metrics"]["val/roll/ep_rew/mean"] == 3 for record in removed.values())
     if case == "links":
         assert (made.root.parent / "elsewhere" / "thesis.txt").read_text() == "years"
@@ -390,7 +390,7 @@ def test_the_report_of_a_group_outlives_its_runs(made, cleaned):
     group, keys = "mine", []
     for number in range(3):
         made.change(number, group=group)
-        config = made.told(made.ids[number])["config"]
+        config = made.facts(made.ids[number])["config"]
         seed_group.claim(group, config, made.ids[number])
         keys.append(seed_group.key_of(config))
     write_plan(group, GroupPlan((SeedPart(("CartPole-v1:ppo",), (0, 1, 2), tuple(keys)),)))

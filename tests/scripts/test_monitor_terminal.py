@@ -52,6 +52,14 @@ class Terminal:
             time.sleep(0.1)
         raise AssertionError(f"not seen in {LONG:g} s: {words}, or still there: {gone!r}\n{text}")
 
+    def still(self) -> None:
+        """Wait until nothing moves."""
+        end, before = time.monotonic() + LONG, ""
+        while (text := self.screen()) != before:
+            assert time.monotonic() < end, f"it moves:\n{text}"
+            before = text
+            time.sleep(STILL)
+
     def fits(self, width: int, height: int) -> bool:
         """Nothing of another size is left, and the last line holds the keys."""
         lines = self.screen().split("\n")[:height]
@@ -102,9 +110,8 @@ def test_a_live_run_at_every_size_with_every_key_to_its_end(training, terminal):
     terminal.keys("Left")
     terminal.until(run.id, gone=second.id)
     terminal.keys("p")
-    frozen = terminal.until("frozen")
-    time.sleep(STILL)
-    assert terminal.screen() == frozen, "nothing moves"
+    terminal.until("frozen")
+    terminal.still()
     terminal.keys("p")
     terminal.until("live", gone="frozen")
     terminal.keys("s")

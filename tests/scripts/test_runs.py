@@ -44,7 +44,7 @@ def command(capsys):
 
 
 @pytest.fixture
-def told(command):
+def output(command):
     """What a command says that ends well; --json as what it holds."""
 
     def run(*words):
@@ -60,12 +60,12 @@ def facts(root):
     return lambda run_id: json.loads((root / run_id / "config.json").read_text())
 
 
-def test_a_filter_finds_what_the_files_say_and_damaged_runs_harm_no_other(ids, told, facts):
-    lines = {line["id"]: line for line in told("list", "--json")}
+def test_a_filter_finds_what_the_files_say_and_damaged_runs_harm_no_other(ids, output, facts):
+    lines = {line["id"]: line for line in output("list", "--json")}
     assert [lines[run_id]["status"] for run_id in ids[-3:]] == ["damaged"] * 3 and len(lines) == RUNS
-    out = told("list")
+    out = output("list")
     assert f"{ids[-1]}: config.json is not valid JSON" in out and out.splitlines()[0].split() == [*COLUMNS]
-    found = told("list", "--json", "--filter", "env=CartPole and test>=100", "--sort", "-test")
+    found = output("list", "--json", "--filter", "env=CartPole and test>=100", "--sort", "-test")
     wanted = [run_id for run_id in ids[:-1] if facts(run_id)["env_id"] == "CartPole-v1"]
     wanted = [run_id for run_id in wanted if facts(run_id)["outcome"]["test_mean"] >= 100]
     assert {line["id"] for line in found} == {*wanted} and wanted
@@ -73,12 +73,12 @@ def test_a_filter_finds_what_the_files_say_and_damaged_runs_harm_no_other(ids, t
     assert tests == sorted(tests, reverse=True)
 
 
-def test_keys_of_configs_and_metrics_are_fields(ids, told, facts):
+def test_keys_of_configs_and_metrics_are_fields(ids, output, facts):
     low = "policy_lr < 5e-4"
-    found = told("list", "--json", "--filter", f"{low} train/policy/entropy<=0.5", "--columns", "policy_lr,gamma")
+    found = output("list", "--json", "--filter", f"{low} train/policy/entropy<=0.5", "--columns", "policy_lr,gamma")
     rates = {line["id"]: line["policy_lr"] for line in found}
     assert found and all(rate == facts(run_id)["config"]["policy_lr"] < 5e-4 for run_id, rate in rates.items())
-    assert len(found) < len(told("list", "--json", "--filter", low))
+    assert len(found) < len(output("list", "--json", "--filter", low))
 
 
 WRONG = [
@@ -113,38 +113,38 @@ def test_wrong_words_are_one_line_and_change_nothing(ids, root, command, snapsho
     assert sorted(path.name for path in root.iterdir()) == before
 
 
-def test_every_declared_metric_is_shown_with_its_title_and_explained(ids, root, told):
+def test_every_declared_metric_is_shown_with_its_title_and_explained(ids, root, output):
     """This is the screen of every metric that any agent can emit."""
     numbers = {name: 0.5 + place for place, name in enumerate(load_metrics())}
     (root / ids[0] / "metrics.csv").write_text(f"{','.join(numbers)}\n{','.join(map(str, numbers.values()))}\n")
-    lines = {line.split()[0]: line for line in told("show", ids[0]).splitlines() if line.startswith("  ")}
+    lines = {line.split()[0]: line for line in output("show", ids[0]).splitlines() if line.startswith("  ")}
     for name, metric in load_metrics().items():
         assert lines[name].rstrip().endswith(metric.title), name
         text = "\n".join(explain.explained(name))
         assert metric.meaning in text and all(rule.means in text for rule in metric.alerts)
-    assert told("show", ids[0], "--json")["metrics"] == numbers
+    assert output("show", ids[0], "--json")["metrics"] == numbers
 
 
-def test_compare_tells_numbers_differences_and_curves(ids, root, told, facts):
+def test_compare_tells_numbers_differences_and_curves(ids, root, output, facts):
     rates = {run_id: facts(run_id)["config"]["policy_lr"] for run_id in ids[:-3]}
     first = ids[0]
     second = next(run_id for run_id in rates if rates[run_id] != rates[first])
     picture = root / "curves.svg"
-    text = told("compare", first, second, "--metrics", "entropy", "--svg", str(picture))
+    text = output("compare", first, second, "--metrics", "entropy", "--svg", str(picture))
     assert f"A  {first}" in text and f"B  {second}" in text and "train/policy/entropy" in text
     assert re.search(rf"policy_lr +{rates[first]} +{rates[second]}", text)
     assert {"A", "B"} <= {*text.rpartition("train/policy/entropy")[2].partition("+---")[0]}
     assert len(ElementTree.fromstring(picture.read_text()).findall(".//{*}polyline")) == 2
-    differences = told("compare", first, second, "--json")["differences"]
+    differences = output("compare", first, second, "--json")["differences"]
     assert differences["policy_lr"] == [str(rates[first]), str(rates[second])]
 
 
-def test_exports_hold_the_same_table(ids, root, told):
+def test_exports_hold_the_same_table(ids, root, output):
     words = ("export", "--filter", "env=CartPole test>0", "--columns", "id,run,seed,test,policy_lr", "--format")
-    as_csv = [*csv.DictReader(io.StringIO(told(*words, "csv")))]
-    as_json = told(*words, "json")
+    as_csv = [*csv.DictReader(io.StringIO(output(*words, "csv")))]
+    as_json = output(*words, "json")
     assert as_csv and [{key: str(value) for key, value in row.items()} for row in as_json] == as_csv
-    assert told(*words, "latex", "--out", str(root / "table.tex")).endswith("table.tex\n")
+    assert output(*words, "latex", "--out", str(root / "table.tex")).endswith("table.tex\n")
     body = tabular((root / "table.tex").read_text())
     assert [row[0] for row in body[1:]] == [escaped(row["id"]) for row in as_csv]
 
@@ -163,9 +163,9 @@ def tabular(text):
     return rows
 
 
-def test_seeds_of_a_variant_are_one_line_with_its_interval(ids, root, told):
-    latex = told("export", "--by", "variant", "--format", "latex")
-    data = told("export", "--by", "variant", "--format", "json")
+def test_seeds_of_a_variant_are_one_line_with_its_interval(ids, root, output):
+    latex = output("export", "--by", "variant", "--format", "latex")
+    data = output("export", "--by", "variant", "--format", "json")
     assert len(tabular(latex)) == len(data) + 1 and sum(line["runs"] for line in data) == RUNS - 1
     for line in data:
         assert (line["low"] is None) == (line["runs"] < 5)
@@ -202,12 +202,12 @@ CELLS = {
 }
 
 
-def test_a_spreadsheet_computes_nothing_of_what_is_exported(ids, root, told, facts):
+def test_a_spreadsheet_computes_nothing_of_what_is_exported(ids, root, output, facts):
     before = facts(ids[0])
     for text, cell in CELLS.items():
         odd = {**before, "config": {**before["config"], "odd": text}}
         (root / ids[0] / "config.json").write_text(json.dumps(odd))
-        exported = told("export", "--columns", "odd,seed")
+        exported = output("export", "--columns", "odd,seed")
         assert exported.splitlines()[1] == f'"{cell.replace(chr(34), 2 * chr(34))}",{before["seed"]}'
         assert next(csv.DictReader(io.StringIO(exported)))["odd"] == cell
 
@@ -226,10 +226,10 @@ SCREENS = [
 
 
 def test_no_text_of_a_run_reaches_the_terminal_as_it_is(ids, root, command, facts):
-    told = facts(ids[0])
-    config = {**told["config"], "algo_id": f"=1{ODD}", "description": ODD, "list": [ODD]}
-    told |= {"config": config, "versions": {"torch": ODD, ODD: "1"}, "host": {"name": ODD}}
-    (root / ids[0] / "config.json").write_text(json.dumps(told))
+    changed = facts(ids[0])
+    config = {**changed["config"], "algo_id": f"=1{ODD}", "description": ODD, "list": [ODD]}
+    changed |= {"config": config, "versions": {"torch": ODD, ODD: "1"}, "host": {"name": ODD}}
+    (root / ids[0] / "config.json").write_text(json.dumps(changed))
     first, *rest = (root / ids[0] / "metrics.csv").read_text().splitlines()
     names = f"{first},{ODD.split(chr(13))[0]}"
     (root / ids[0] / "metrics.csv").write_text("\n".join([names, *(f"{line},1" for line in rest)]) + "\n")
@@ -239,18 +239,18 @@ def test_no_text_of_a_run_reaches_the_terminal_as_it_is(ids, root, command, fact
         assert out.replace("\n", "").isprintable() and "owned" in out, words
 
 
-def test_tags_and_notes_stay_with_the_run(ids, root, told, command):
-    told("tag", ids[2], "good", "tuned")
-    told("note", ids[2], "50% less, _why_?")
-    told("tag", ids[2], "tuned", "--remove")
+def test_tags_and_notes_stay_with_the_run(ids, root, output, command):
+    output("tag", ids[2], "good", "tuned")
+    output("note", ids[2], "50% less, _why_?")
+    output("tag", ids[2], "tuned", "--remove")
     assert read_labels(root / ids[2]) == Labels(("good",), "50% less, _why_?")
-    assert [line["id"] for line in told("list", "--json", "--filter", "tag=good")] == [ids[2]]
+    assert [line["id"] for line in output("list", "--json", "--filter", "tag=good")] == [ids[2]]
     (root / ids[2] / "labels.json").write_text('{"tags": ["../x"], "note": ""}')
     assert "labels.json is damaged" in command("tag", ids[2], "more")[2]
-    assert {line["id"]: line for line in told("list", "--json")}[ids[2]]["status"] == "damaged"
+    assert {line["id"]: line for line in output("list", "--json")}[ids[2]]["status"] == "damaged"
 
 
-def test_diff_finds_the_first_row(ids, root, told):
+def test_diff_finds_the_first_row(ids, root, output):
     lines = (root / ids[0] / "metrics.csv").read_text().splitlines()
     twin, cells = root / ids[1], lines[7].split(",")
     (twin / "config.json").write_bytes((root / ids[0] / "config.json").read_bytes())
@@ -258,7 +258,7 @@ def test_diff_finds_the_first_row(ids, root, told):
     def differ(column, value):
         changed = ",".join([*cells[:column], value, *cells[column + 1 :]])
         (twin / "metrics.csv").write_text("\n".join([*lines[:7], changed, *lines[8:]]) + "\n")
-        return told("diff", ids[0], ids[1], "--json")
+        return output("diff", ids[0], ids[1], "--json")
 
     assert cells[1] == "7"  # wall time: is not looked at
     same = differ(1, "99")
@@ -266,7 +266,7 @@ def test_diff_finds_the_first_row(ids, root, told):
     row = differ(3, "0.25")["row"]
     assert row["row"] == 7 and row["env_steps"] == 7000
     assert row["metrics"] == {"train/loss/policy": [float(cells[3]), 0.25]}
-    assert "row 7, at 7,000 env steps" in told("diff", ids[0], ids[1])
+    assert "row 7, at 7,000 env steps" in output("diff", ids[0], ids[1])
 
 
 def test_every_word_is_a_function_and_says_what_it_is_for(capsys):
@@ -277,6 +277,6 @@ def test_every_word_is_a_function_and_says_what_it_is_for(capsys):
         assert ended.value.code == 0 and COMMANDS[word] in " ".join(capsys.readouterr().out.split())
 
 
-def test_the_last_run_is_shown_where_none_is_named(ids, root, told):
+def test_the_last_run_is_shown_where_none_is_named(ids, root, output):
     (root / "@last").symlink_to(ids[4])
-    assert RunDir.find("@last").id == told("show", "--json")["id"] == ids[4]
+    assert RunDir.find("@last").id == output("show", "--json")["id"] == ids[4]

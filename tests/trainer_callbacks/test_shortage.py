@@ -117,7 +117,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_room(error):
 PAGES = """
 from resource import RUSAGE_SELF, getrusage
 from stride.trainer_callbacks.shortage import keep_freed_memory
-for kept in (False, True):
+for keeps in (False, True):
     for turn in range(6):
         before = getrusage(RUSAGE_SELF).ru_minflt
         b"x" * (40 << 20)
@@ -131,5 +131,5 @@ def test_a_block_that_was_freed_is_used_again(tmp_path):
     """Pages that a block of 40 MB takes of the system after five others were freed; a new process is as it began."""
     (tmp_path / "pages.py").write_text(PAGES)
     done = run_command(tmp_path / "pages.py", env={**os.environ, "PYTHONPATH": str(PROJECT)})
-    usual, kept = map(int, done.stdout.split())
-    assert usual > 5000 and kept < 50
+    usual, few = map(int, done.stdout.split())
+    assert usual > 5000 and few < 50

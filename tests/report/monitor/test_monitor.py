@@ -192,10 +192,10 @@ def test_programs_are_told_one_object_and_pipes_a_screen_without_codes(capsys):
     with pytest.raises(UserError, match="no run yet"):
         door.main(["--once"])
     run, _ = made(4)
-    told = json.loads(as_json(run.path, ""))
-    assert (told["state"], told["seed"], told["env_steps"], told["goal"]) == ("finished", 4, 30_000, 475.0)
-    assert told["returns"]["val"]["last"] > 400 and told["metrics"]["train/policy/entropy"] == pytest.approx(0.58)
-    assert told["seconds"] == 20.0 and "shipped seeds" in told["band"]
+    data = json.loads(as_json(run.path, ""))
+    assert (data["state"], data["seed"], data["env_steps"], data["goal"]) == ("finished", 4, 30_000, 475.0)
+    assert data["returns"]["val"]["last"] > 400 and data["metrics"]["train/policy/entropy"] == pytest.approx(0.58)
+    assert data["seconds"] == 20.0 and "shipped seeds" in data["band"]
     assert door.main(["--latest", "--once"]) == 0
     text = capsys.readouterr().out
     assert run.id in text and "\x1b" not in text and "q quit" not in text and text.count("\n") < 40
