@@ -45,7 +45,7 @@ def trained(monkeypatch):
     monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
 
     def train(sink, *words):
-        slow = ["env_id=slow_worlds:stride-test/Slow-v0", "env_kwargs.seconds=0.01", "spec={}"]
+        slow = ["env_id=async_worlds:stride-test/Slow-v0", "env_kwargs.seconds=0.01", "spec={}"]
         small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "eval_warmup_epochs=0"]
         config = load_config("CartPole-v1", "ppo", [*slow, *small, *words])
         evaluate = Evaluate(config, lambda n: make_envs(config, n))
