@@ -43,9 +43,6 @@ def find_agent(algo_id: str) -> type[Agent]:
     agent_class = find("algo_id", "algorithms", algo_id)
     if not isinstance(agent_class, type) or not issubclass(agent_class, Agent):
         raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
-    for shipped_name, shipped in ALGORITHMS.items():
-        if shipped is agent_class:  # engines are chosen by the name
-            raise UserError(f"algo_id: {algo_id} is {shipped_name}; write {shipped_name}")
     return agent_class
 
 

@@ -52,6 +52,9 @@ def learn_algorithm(algo_id: str, where: str) -> bool:
             f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
             "`config: ItsConfig`, a dataclass derived from Config, is"
         )
+    if agent_class.__module__.startswith("stride.agents."):  # engines are chosen by the name
+        shipped_name = next(name for name, shipped in ALGORITHMS.items() if shipped is config_class)
+        raise UserError(f"algo_id: {algo_id} is {shipped_name}; write {shipped_name}")
     class_text = f"{where}: {algo_id}: {config_class.__name__}"
     if "__dataclass_fields__" not in vars(config_class):
         raise UserError(f"{class_text} needs @dataclass(frozen=True)")

@@ -16,17 +16,19 @@ KEYS = {  # names of keys in other frameworks -> the key here
     "total_steps": "max_timesteps",
     "eval_freq": "eval_freq_steps", "n_eval_episodes": "eval_episodes", "timeout_seconds": "eval_timeout_seconds",
 }  # fmt: skip
-INSTEAD = {  # keys and flags that are no key here -> what to write
+INSTEAD = {  # keys that are no key here -> what to write
     "verbose": "-q prints one line only", "env": "the environment is the first word, as in CartPole-v1:ppo",
-    "env_id": "the environment is the first word, as in CartPole-v1:ppo",
     "algo": "the algorithm stands behind the environment, as in CartPole-v1:ppo", "track": "write logger=[wandb]",
-    "wandb_project_name": "write project_id=NAME", "tensorboard_log": "write logger=[tensorboard]",
     "cuda": "write device=cuda", "torch_deterministic": "runs on the CPU are deterministic as they are",
-    "capture_video": "write video_freq_epochs=10", "eval_freq": "write eval_freq_steps=10000",
-    "save_freq": "write checkpoint_freq_epochs=10", "optimize": "stride sweep searches settings",
-    "n_trials": "stride sweep searches settings", "trained_agent": "--resume goes on with a run",
-    "learning_rate": "write policy_lr=3e-4", "total_timesteps": "write max_timesteps=1e5",
-    "n_timesteps": "write max_timesteps=1e5", "num_envs": "write n_envs=8", "hyperparams": "write KEY=VALUE",
+    "capture_video": "write video_freq_epochs=10", "wandb_project_name": "write project_id=NAME",
+}  # fmt: skip
+FLAGS = {  # flags of other command lines -> what to write
+    **INSTEAD, "env_id": INSTEAD["env"], "tensorboard_log": "write logger=[tensorboard]",
+    "eval_freq": "write eval_freq_steps=10000", "save_freq": "write checkpoint_freq_epochs=10",
+    "optimize": "stride sweep searches settings", "n_trials": "stride sweep searches settings",
+    "trained_agent": "--resume goes on with a run", "learning_rate": "write policy_lr=3e-4",
+    "total_timesteps": "write max_timesteps=1e5", "n_timesteps": "write max_timesteps=1e5",
+    "num_envs": "write n_envs=8", "hyperparams": "write KEY=VALUE",
 }  # fmt: skip
 NEAREST_ALGORITHM = {  # algorithms that are not here -> the one that is nearest
     "a2c": "ppo", "trpo": "ppo", "ppo2": "ppo", "impala": "ppo", "appo": "ppo", "ddpg": "sac", "td3": "sac",
@@ -48,7 +50,7 @@ def key_advice(key: str) -> str:
 def flag_advice(flag: str) -> str:
     """`; write logger=[wandb]` for a flag of another framework's command line; "" where it is none."""
     name = flag.lstrip("-").partition("=")[0].lower().replace("-", "_")
-    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
+    return f"; {FLAGS[name]}" if name in FLAGS else ""
 
 
 def algorithm_advice(name: str, offered: Collection[str]) -> str:

@@ -150,17 +150,19 @@ def test_a_resume_that_died_before_its_first_checkpoint_left_no_edit(run, monkey
     assert "not to the bit; gamma changed" in resumed(run)
 
 
-def test_keys_that_are_called_neutral_are(run, tmp_path):
+@pytest.mark.parametrize(("key", "value"), [("eval_freq_epochs", 1), ("eval_freq_steps", 16)])
+def test_keys_that_are_called_neutral_are(key, value, run, tmp_path):
     """All of them at once, and the budget: equal weights at the end of the same steps."""
     other = RunDir(shutil.copytree(run.path, tmp_path / "other", symlinks=True))
     changed = {
-        "log_freq_epochs": 3, "eval_freq_epochs": 1, "eval_warmup_epochs": 1, "eval_episodes": 1, "threads": 2,
+        "log_freq_epochs": 3, key: value, "eval_warmup_epochs": 1, "eval_episodes": 1, "threads": 2,
         "eval_deterministic": "false", "early_stop_on_train_threshold": 1000, "early_stop_on_eval_threshold": 1000,
         "early_stop_patience": 3, "checkpoint_freq_epochs": 1, "checkpoint_minutes": "null", "checkpoint_keep_last": 2,
         "checkpoint_keep_best": 2, "test_episodes": 7, "video_max_steps": 5, "description": "other",
         "project_id": "other", "device": "cpu", "workers": 0,
     }  # fmt: skip
-    assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
+    others = {"video_freq_epochs", "engine", "eval_freq_epochs", "eval_freq_steps"}
+    assert {*changed, *others} == {*NEUTRAL, "threads"}
     assert "exact" in resumed(run, *MORE)
     line = resumed(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))
     assert "(epoch=06), exact" in line and "changed: " in line

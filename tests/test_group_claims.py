@@ -117,6 +117,16 @@ def test_of_twenty_that_start_at_one_instant_one_trains_and_all_end_well(tmp_pat
     assert amounts_to(RunDir(run)) == amounts_to(last_run(tmp_path / "straight"))
 
 
+def test_a_run_that_ends_between_the_look_and_the_lock_is_reported(monkeypatch, capsys):
+    assert ends("--group", "g") == 0
+    looks = iter((False,))
+    is_done = train.is_done
+    monkeypatch.setattr(train, "is_done", lambda *words: next(looks, None) is not False and is_done(*words))
+    first = capsys.readouterr().out
+    assert ends("--group", "g") == 0 and capsys.readouterr().out == first
+    assert not [*looks]
+
+
 def test_a_claim_is_made_once():
     config = {"seed": 1}
     assert seed_group.claimed("g", config) == "" and seed_group.claim("g", config, "first") == "first"

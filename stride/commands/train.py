@@ -347,6 +347,10 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
             if not is_waiting:
                 print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
             is_waiting = True
+        except UserError:
+            if run is None or not is_done(arguments, run):
+                raise
+            continue  # it ended between the look at it and its lock
         run = standing_run(arguments, config)
         while run and owner(run.path):
             time.sleep(BETWEEN_LOOKS)
