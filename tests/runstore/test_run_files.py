@@ -8,6 +8,7 @@ from refusals import refusal, refusals
 
 from stride.runstore import run_files, run_names
 from stride.runstore.run_facts import finite, read_facts
+from stride.utils.user_error import UserError
 
 SECRET = "what only its owner reads"
 NAMES = ("config.json", "metrics.csv", "run.log", "report.md", ".lock", "checkpoints/epoch=04.json",
@@ -79,6 +80,25 @@ STRANGE = ("notes.txt", "config.json ", "config.json\n", "epoch=x.ckpt", "epoch=
 def test_only_names_this_program_writes_are_opened(run, name):
     for door in DOORS.values():
         assert "is not the name of a run's file" in refusal(door, run / name)
+
+
+@pytest.mark.parametrize("opened", [run_files.open_file, run_files.open_to_write])
+def test_a_link_that_takes_the_place_of_a_file_after_the_look_is_not_followed(opened, run, tmp_path, monkeypatch):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    path = run / "config.json"
+    look = run_files._resolved
+
+    def look_too_early(folder, asked):
+        answer = look(folder, asked)
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+        return answer
+
+    monkeypatch.setattr(run_files, "_resolved", look_too_early)
+    with pytest.raises((UserError, OSError)):
+        opened(path)
+    assert secret.read_text() == "secret"
 
 
 def test_links_of_checkpoints_are_read_not_followed(run):
