@@ -25,8 +25,7 @@ def root(tmp_path_factory):
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
         for name in ("DISPLAY", "WAYLAND_DISPLAY"):
             patch.delenv(name, raising=False)
-        tiny_run()
-        yield
+        yield tiny_run()
 
 
 def ended(words, out, errors, **environment):
@@ -51,14 +50,14 @@ def test_what_nobody_reads_is_dropped(tmp_path, pipe_of):
     assert pipe_of(tmp_path / "endless.py", str(ROOT)) == (7, "x\n", "0\n")
 
 
-def test_playing_goes_on_quietly(pipe_of):
-    *end, line = pipe_of("run_play.py", "--headless", "--episodes", "3")
+def test_playing_goes_on_quietly(root, pipe_of):
+    *end, line = pipe_of("run_play.py", "--run-id", root.id, "--headless", "--episodes", "3")
     assert line.startswith("CartPole-v1:ppo") and end == [0, ""]
 
 
-def test_a_dry_run_writes_its_whole_folder(tmp_path, pipe_of):
+def test_a_dry_run_writes_its_whole_folder(root, tmp_path, pipe_of):
     pytest.importorskip("huggingface_hub", reason="needs pip install 'stride-rl[hub]'")
-    *end, line = pipe_of("run_publish.py", "--dry-run", str(tmp_path / "out"))
+    *end, line = pipe_of("run_publish.py", "--run-id", root.id, "--dry-run", str(tmp_path / "out"))
     assert line.startswith("goes out") and end == [0, ""] and (tmp_path / "out" / "README.md").is_file()
 
 
