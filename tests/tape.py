@@ -17,10 +17,22 @@ from stride.agents.experience.nouns import copy_into, tree_map
 from stride.envs_fast.vec_env import Step, VecEnv
 from stride.utils.cuda_kernels import Compile, DeviceKernels, Source
 
-WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "item")
+WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "item", "unique", "equal")
 
 
-class Tape(TorchDispatchMode):
+class RefuseSync(TorchDispatchMode):
+    """Raises on operations that read data on the host or whose result's shape depends on data."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.partition(".")[0]
+        assert name not in WAITS, f"{func} waits for the device"
+        if name in ("index", "index_put", "index_put_"):
+            masks = [i for i in args[1] if i is not None and i.dtype == torch.bool]
+            assert not masks, f"{func} waits for the device: with a mask it has a shape that depends on data"
+        return func(*args, **(kwargs or {}))
+
+
+class Tape(RefuseSync):
     """A Graph (agents/engines/graphed.py) on the CPU."""
 
     running: "Tape | None" = None
@@ -48,12 +60,9 @@ class Tape(TorchDispatchMode):
                 do()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name, kwargs = func.__name__.partition(".")[0], kwargs or {}
-        if name in WAITS:
-            raise AssertionError(f"a graph cannot capture {func}: it waits for the device")
-        out = func(*args, **kwargs)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace != "profiler":
-            self.does.append(lambda: _again(out, func(*args, **kwargs)))
+            self.does.append(lambda: _again(out, func(*args, **(kwargs or {}))))
         return out
 
 

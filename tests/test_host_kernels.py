@@ -69,18 +69,14 @@ def x() -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).random((BLOCKS, COUNT), dtype=np.float32))
 
 
-def test_a_block_adds_up_the_same_in_every_order(compiled, x):
-    kernels = compiled(SUM)
-    results = [sums(kernels, x, order) for order in ORDERS]
+def test_a_block_adds_up_the_same_in_every_order_unless_a_barrier_is_missing(compiled, x):
+    """Without it the reader comes before the writers, but for threads that take turns backwards."""
+    good, faulty = compiled(SUM), compiled(SUM.replace(BARRIER, ""))
+    results = [sums(good, x, order) for order in ORDERS]
     torch.testing.assert_close(results[0][0], x.sum(1), rtol=1e-5, atol=0.0)
     assert all(torch.equal(result, results[0][:1].expand(2, BLOCKS)) for result in results)
-
-
-def test_a_missing_barrier_shows_in_other_orders_than_backwards(compiled, x):
-    """The reader comes before the writers."""
-    kernels = compiled(SUM.replace(BARRIER, ""))
     for order in ORDERS:
-        result = sums(kernels, x, order)
+        result = sums(faulty, x, order)
         assert torch.isclose(result, x.sum(1), rtol=1e-5).all() if order == 1 else result.isnan().all()
 
 
@@ -100,31 +96,19 @@ def test_shared_memory_is_as_large_as_the_launch_says(compiled):
 def test_arguments_of_other_types_are_refused(compiled, x):
     kernels, out = compiled(SUM), torch.zeros(2, BLOCKS)
     takes = r"tried: block_sum takes \*f4 \*f4 i4, got "
-    for arguments in (
-        (x, out),
-        (x, out, np.int64(COUNT)),
-        (x.double(), out, np.int32(COUNT)),
-        (x, np.int32(1), np.int32(1)),
-    ):
+    for arguments in ((x, out), (x, out, np.int64(COUNT)), (x.double(), out, np.int32(COUNT))):
         with pytest.raises(TypeError, match=takes):
             kernels.launch("block_sum", BLOCKS * THREADS, *arguments, block=THREADS)
     with pytest.raises(ValueError, match="contiguous"):
         kernels.launch("block_sum", BLOCKS * THREADS, x.t(), out, np.int32(COUNT), block=THREADS)
 
 
-def test_a_compiler_names_the_file_and_the_line(compiled):
-    with pytest.raises(RuntimeError, match=r"(?s)g\+\+ refuses tried:.*tried\.cu:3:.*Wrods"):
-        compiled('\n#include "utils/device_math.cuh"\nWrods words;\n')
-
-
 def test_compiled_code_is_taken_from_a_folder_of_this_users_alone(tmp_path):
     folder = private(tmp_path / "new" / "host")
-    assert folder.stat().st_mode & 0o777 == 0o700 and private(folder) == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o770)
-    (tmp_path / "link").symlink_to(tmp_path)
-    for refused in (folder, tmp_path / "link"):
-        with pytest.raises(RuntimeError, match="must be a folder of this user's alone"):
-            private(refused)
+    with pytest.raises(RuntimeError, match="must be a folder of this user's alone"):
+        private(folder)
 
 
 def test_another_compiler_processor_or_source_compiles_anew(compiled, monkeypatch, tmp_path):

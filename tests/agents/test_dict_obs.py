@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from probe_envs import Probe, drawn
-from test_lifecycle import RefuseSync
+from tape import RefuseSync
 from worlds import driven
 
 from stride.agents.experience.nouns import Final, tree_map

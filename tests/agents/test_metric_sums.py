@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_log import through_file
-from test_lifecycle import RefuseSync
+from tape import RefuseSync
 
 from stride.agents.metric_sums import Metrics
 
