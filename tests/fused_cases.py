@@ -18,14 +18,15 @@ TINY = (*SMALL, "hidden_dims=[16,16]")
 LOWERED = (*SMALL, "hidden_dims=[16,32]", "policy_lr=1e-2")
 GPU = ("n_envs=20", "n_steps=32", "batch_size=160", "max_episode_steps=11", "n_epochs=1")
 FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "policy_lr=1e-3", "clip_range=0.2")
+BOTH = ("false", "true")
 ON_POLICY = pairwise(
     {
         "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),
         "hidden_dims": ("[64,64]", "[24]", "[16,40,33]"),
         "activation": ("tanh", "relu"),
-        "share_trunk": ("false", "true"),
-        "normalize_obs": ("false", "true"),
-        "normalize_reward": ("false", "true"),
+        "share_trunk": BOTH,
+        "normalize_obs": BOTH,
+        "normalize_reward": BOTH,
         "ent_coef": ("0.0", "0.05"),
         "normalize": ("off", "batch", "rollout"),
         "extra": ("plain", "clipped", "adam"),
@@ -68,27 +69,11 @@ SHARED = {
     "max_grad_norm": ("null", "0.5"),
     "gamma": ("0.99", "0.9"),
 }
-DQN = pairwise(
-    {
-        "config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"),
-        **SHARED,
-        "double_q": ("false", "true"),
-        "dueling": ("false", "true"),
-        "n_step": ("1", "3"),
-        "huber": ("1.0", "null"),
-        "target_freq": ("7", "1000"),
-        "tau": ("1.0", "0.3"),
-    }
-)
-SAC = pairwise(
-    {
-        "config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"),
-        **SHARED,
-        "ent_coef": ("null", "0.1"),
-        "tau": ("0.005", "1.0"),
-        "noise_correlation": ("0.0", "0.5"),
-    }
-)
+OF_DQN = {"double_q": BOTH, "dueling": BOTH, "n_step": ("1", "3"), "huber": ("1.0", "null")}
+OF_DQN |= {"target_freq": ("7", "1000"), "tau": ("1.0", "0.3")}
+OF_SAC = {"ent_coef": ("null", "0.1"), "tau": ("0.005", "1.0"), "noise_correlation": ("0.0", "0.5")}
+DQN = pairwise({"config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"), **SHARED, **OF_DQN})
+SAC = pairwise({"config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"), **SHARED, **OF_SAC})
 OFF_POLICY = DQN + SAC
 
 

@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -33,6 +32,7 @@ from tiny_runs import PIXELS, PLANET, REPLAY, SCREEN, SHORT, tiny_dreamer, tiny_
 from stride.commands import train
 from stride.runstore.run_dir import LAST, STAMP, RunDir
 from stride.utils.durable_file import relink, write_json
+from stride.utils.kernel_folder import NAME
 from stride.utils.places import PROJECT, ROOT
 
 HERE = Path(__file__).resolve()
@@ -102,7 +102,7 @@ def _own_folder() -> Path:
 def _key() -> str:
     """A hash of all that a run follows from."""
     libraries = [f"{library} {version(library)}" for library in LIBRARIES]
-    digest = hashlib.sha256(repr((sys.version, _processor(), libraries)).encode())
+    digest = hashlib.sha256(repr((sys.version, NAME, libraries)).encode())
     for path in (HERE, HERE.with_name("tiny_runs.py"), *_product_files()):
         digest.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
@@ -112,14 +112,6 @@ def _product_files() -> Iterator[Path]:
     for folder in sorted(PROJECT.iterdir()):
         if (folder / "__init__.py").is_file() and folder.name not in NO_PRODUCT:
             yield from sorted(path for path in folder.rglob("*") if path.suffix in SOURCES and path.is_file())
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line
-    return platform.machine()
 
 
 def _make_private(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """CUDA sources on the CPU: the same text, compiled by g++ with tests/on_host.h; `Kernels` of utils/cuda_kernels.py.
 
-A launch checks what a GPU would not: that a kernel takes arguments of these types. What is compiled is stored in a
-folder that is the user's alone, named by a hash of sources, compiler and its version, flags and processor.
+A launch checks what a GPU would not: that a kernel takes arguments of these types. What is compiled is stored in the
+user's folder of kernels, named by a hash of sources, compiler and its version, flags and processor.
 """
 
 import ctypes
@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shutil
-import stat
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -66,7 +65,8 @@ def compile_host(source: Source, device: torch.device) -> HostKernels:
         pytest.skip("g++ is not installed")
     own = [HEADER.read_text(), Path(__file__).read_text(), source.text]
     key = "\0".join([compiler, _version(compiler), *FLAGS, *LINK, platform.machine(), NAME, *own])
-    library = private(ROOT / "host") / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    (folder := ROOT / "host").mkdir(PRIVATE, parents=True, exist_ok=True)
+    library = folder / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if not library.exists():
         _build(compiler, source, library)
     return HostKernels(ctypes.CDLL(str(library)), source.name)
@@ -75,15 +75,6 @@ def compile_host(source: Source, device: torch.device) -> HostKernels:
 @cache
 def _version(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-
-
-def private(folder: Path) -> Path:
-    """The folder, made where it is missing; code in it is run, so it must be this user's and closed to all others."""
-    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise RuntimeError(f"{folder} must be a folder of this user's alone (0700): delete it")
-    return folder
 
 
 def _build(compiler: str, source: Source, library: Path) -> None:

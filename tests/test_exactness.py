@@ -13,7 +13,7 @@ from stride.report import page
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import read_json, write_json
-from stride.trainer_callbacks.resume import find_resumption, settings_hash
+from stride.trainer_callbacks.resume import find_resumption
 from stride.utils.interrupted import CtrlC
 
 MORE = ("--max-timesteps", "160")
@@ -70,11 +70,6 @@ def assert_refused(run, capsys):
     return line
 
 
-def test_nothing_changed_is_exact(run):
-    log = resumed(run, *MORE)
-    assert "(epoch=06), exact" in log and "metrics.csv" not in log and not list(run.path.glob("metrics.damaged*"))
-
-
 def test_another_engine_is_named_and_not_exact(run):
     before = read_json(run.config_json)["engine"]
     line = resumed(run, *MORE, "engine=eager")
@@ -94,22 +89,14 @@ def test_what_the_bits_rest_on_is_compared(run, key, then):
     assert "not to the bit" in line and f"{name} {value} then, " in line
 
 
-def test_a_run_of_a_gpu_goes_on_without_one(run):
-    facts = read_json(run.config_json)
-    facts |= {"engine": "eager", "config": facts["config"] | {"device": "cuda", "engine": "auto"}}
-    write_json(run.config_json, facts | {"settings_sha256": settings_hash(facts)})
-    forge(run, config=facts["config"], engine="eager", device="cuda", gpu="NVIDIA H200", driver="580.95", cuda="13.0")
-    line = resumed(run, *MORE, "device=cpu")
-    assert "not to the bit; engine eager then, " in line and "device cuda then, cpu now" in line
-    assert "device cuda -> cpu" in line and "H200" not in line and "device changed" not in line
-    assert read_json(run.config_json)["config"]["device"] == "cpu"
-
-
-def test_another_gpu_is_named(run):
+def test_another_gpu_is_named_and_none_where_there_is_none(run):
+    """What goes on without one is in tests/utils/test_devices.py."""
     now = {"engine": "eager", "device": "cuda", "versions": {}, "gpu": "NVIDIA H200", "driver": "580.95"}
     forge(run, **now | {"gpu": "NVIDIA L40"})
     again = find_resumption(run.id, "last", ("max_timesteps=160",))
     assert again.exactness("exact", now) == "not to the bit; gpu NVIDIA L40 then, NVIDIA H200 now"
+    on_cpu = {"engine": "eager", "device": "cpu", "versions": {}}
+    assert again.exactness("exact", on_cpu) == "not to the bit; device cuda then, cpu now"
 
 
 def test_an_edited_config_is_refused_by_its_keys(run, capsys):
@@ -163,7 +150,8 @@ def test_keys_that_are_called_neutral_are(key, value, run, tmp_path):
     }  # fmt: skip
     others = {"video_freq_epochs", "engine", "eval_freq_epochs", "eval_freq_steps"}
     assert {*changed, *others} == {*NEUTRAL, "threads"}
-    assert "exact" in resumed(run, *MORE)
+    log = resumed(run, *MORE)
+    assert "(epoch=06), exact" in log and "metrics.csv" not in log and not list(run.path.glob("metrics.damaged*"))
     line = resumed(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))
     assert "(epoch=06), exact" in line and "changed: " in line
     assert weights(run) == weights(other)

@@ -1,4 +1,4 @@
-"""An environment of a user that goes wrong: one line with file and line, status failed, exit code 1, and no verdict."""
+"""Code of a user that goes wrong: one line with file and line, status failed, exit code 1 and no verdict anywhere."""
 
 import errno
 import json
@@ -7,16 +7,24 @@ import re
 import resource
 from itertools import product
 
+import gymnasium
 import pytest
 from faulty_world import LEAKED
+from gallery import gallery_copy
 from playing import OTHERS
 from snapshots import shown
-from tiny_runs import TINY
+from tiny_runs import TINY, tiny_run
 
+from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, run_publish, train
+from stride.config.listing import print_variants
 from stride.envs_gym.answers import FIRST
+from stride.envs_gym.blame import own_line
 from stride.envs_gym.gym_env import GymEnv
+from stride.inspector.overview import overview
+from stride.inspector.runs import Runs
+from stride.inspector.table import runs_table
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
@@ -148,23 +156,11 @@ def test_what_cannot_be_made_is_one_line_and_a_run_that_never_began(what, root, 
     assert "**Failed**" not in run.report.read_text() and "uncaught" in run.run_log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "fragment"),
-    [("leaves", "import sys\nsys.exit(0)", "SystemExit: 0 ("), ("torn", "x = (", "torn.py")],
-)
-def test_a_module_that_cannot_be_imported_names_its_line(name, text, fragment, root, capsys, monkeypatch):
-    monkeypatch.syspath_prepend(str(root))
-    (root / f"{name}.py").write_text(text)
-    assert train.command(["CartPole-v1:ppo", "-q", f"env_id={name}:X-v0"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {name} cannot be imported: ") and fragment in line
-
-
 SHORT = {"n_steps": 4, "eval_freq_epochs": 1}  # evaluated worlds live longer than those of the training
 CLOSING = {"n_steps": 4, "eval_freq_epochs": 100, "max_timesteps": 16}
 NUMBERS = [
-    *((f"{part} {number}", 13, SHORT, "step 5 of its episode 1 in the evaluation")
-      for part in ("reward", "obs") for number in ("nan", "inf", "1e300")),
+    *((what, 13, SHORT, "step 5 of its episode 1 in the evaluation")
+      for what in ("reward nan", "reward inf", "obs nan", "obs 1e300")),
     ("reward nan", 13, CLOSING, "step 5 of its episode 2 in the test of 100 episodes"),
     ("reward 1e38", 9, SHORT, "step 8 of its episode 1 in the evaluation"),  # a return of more than 32 bits
 ]  # fmt: skip
@@ -237,3 +233,82 @@ def test_after_the_first_steps_nothing_stands_between_a_world_and_its_loop():
         env.step(env.actions.example.repeat(2))
     assert before == ["with_checked_flags.<locals>.checked_step"] * 2
     assert env._step_functions == [world.step for world in env.envs]
+
+
+# ---- whose line it is, and who else says that a run has failed
+
+HERE = "test_faulty_environments.py"
+
+
+class Torn(gymnasium.Wrapper):
+    """A wrapper of the user's."""
+
+    def step(self, action):
+        raise KeyError("speed")
+
+
+class Stubborn(ActorCritic):
+    """A policy of the user's."""
+
+    def act(self, *given):
+        raise LookupError("no such head")
+
+
+FAULTS = {
+    "KeyError: 'speed'": {"env_wrappers": f"[{{id: '{__name__}:Torn'}}]"},
+    "LookupError: no such head": {"policy": f"{__name__}:Stubborn", "engine": "eager"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_of_the_users_goes_wrong_names_the_users_own_line(fault, capsys):
+    run = tiny_run(**FAULTS[fault], exit_code=1)
+    said = capsys.readouterr().err
+    line = said.removeprefix("error: ").partition("; traceback in ")[0]
+    assert fault in line and f"{HERE}:" in line and said.count("\n") == said.count(str(run.run_log)) == 1, said
+    assert run.facts()["failure"] == line and line in run.report.read_text() and HERE in run.run_log.read_text()
+
+
+def test_the_users_line_is_neither_ours_nor_a_librarys():
+    with pytest.raises(ValueError) as of_a_library:
+        gymnasium.spaces.Discrete(0)  # called from here
+    assert HERE in own_line(of_a_library.value)
+    error = ValueError("nobody raised it")
+    assert own_line(error) == ""
+    with pytest.raises(RuntimeError) as later:
+        raise RuntimeError from error
+    assert HERE in own_line(later.value)
+    error.__cause__ = later.value
+    assert HERE in own_line(error), "its cause was raised here"
+
+
+def test_without_a_run_log_nobody_points_at_one(trained, monkeypatch):
+    monkeypatch.setenv("STRIDE_NO_RUN_LOG", "1")
+    _, said, run = trained("raise")
+    assert "no traceback was kept: STRIDE_NO_RUN_LOG is set" in said and not run.run_log.exists()
+    assert "run.log" not in run.report.read_text()
+
+
+def test_listing_shows_what_failed_beside_what_was_reached_before(capsys, root):
+    def row():
+        print_variants("CartPole-v1:ppo")
+        return re.search(r"^CartPole-v1:ppo .*", capsys.readouterr().out, re.M)[0]
+
+    assert "20/20   -" in row()
+    run = gallery_copy("ppo", root / "runs")
+    assert re.search(r"20/20   [\d.]+ not solved ", row())
+    other = RunDir(root / "runs" / "20990101-000000-CartPole-v1-ppo-s1-zzzz")
+    other.path.mkdir()
+    write_json(other.config_json, {**run.facts(), "status": "failed", "failure": "x"})
+    assert "failed" in row()
+
+
+def test_inspector_player_and_resume_say_why(trained, capsys):
+    _, said, run = trained("raise")
+    runs, reason = Runs(), "ZeroDivisionError: the sky fell"
+    (line,) = runs.page().lines
+    assert line.status == "failed" and line.reason == run.facts()["failure"] and line.reason in said
+    assert reason in runs_table(runs.page()) and reason in overview(runs.look_into(run.id))
+    note = load_run(run.id).notes[-1]
+    assert note.startswith(f"{run.id} failed: ") and reason in note
+    assert train.command(["--resume", run.id]) == 1 and f"{run.id} failed: " in capsys.readouterr().out

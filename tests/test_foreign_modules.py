@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,6 @@ import pytest
 from commands import refusal
 
 from stride.commands import new, run_play, train
-from stride.envs_gym import own_code
 from stride.runstore.run_dir import RunDir
 from stride.utils import own_modules
 from stride.utils.places import program
@@ -82,16 +82,6 @@ def test_a_runs_folder_says_nothing_of_what_is_imported(place):
     assert not (place / "ran").exists()
 
 
-def test_what_is_remembered_is_not_written_beside_the_runs(place):
-    """A link in the place of the old file is not followed."""
-    (place / "runs").mkdir()
-    (place / "victim").write_text("mine")
-    (place / "runs" / ".folders.jsonl").symlink_to("../victim")
-    assert train.command(["--config", "my.yaml", *QUICK]) == 0
-    assert (place / "victim").read_text() == "mine"
-    assert own_code.recall(RunDir.find("@last").path) == [place / "mine"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o1777, pytest.param(0o777, marks=pytest.mark.soak)])
 def test_nothing_is_imported_from_a_folder_that_others_may_write_to(place, mode):
@@ -157,7 +147,7 @@ def test_where_the_code_of_a_run_lies_is_remembered_or_asked_for(place, monkeypa
     assert code == 2 and "is no folder" in said
 
 
-@pytest.mark.parametrize("fault", ["raise ImportError('no')", "1 / 0", "import not_there_at_all"])
+@pytest.mark.parametrize("fault", ["1 / 0", "import not_there_at_all", "import sys; sys.exit(0)", "x = ("])
 def test_a_module_that_raises_is_one_line_with_its_place(place, fault, capsys):
     again = ["strider:Strider-v0:ppo", *QUICK]
     assert train.command(again) == 0
@@ -166,19 +156,15 @@ def test_a_module_that_raises_is_one_line_with_its_place(place, fault, capsys):
     for command, words in ((run_play.command, PLAY), (train.command, again), (train.command, RESUME)):
         sys.modules.pop("strider", None)
         said = refusal(capsys, command, *words)
-        assert said.startswith("error: strider cannot be imported: ") and "strider.py:2)" in said, said
+        assert re.match(r"error: strider cannot be imported: \w+: .*strider\.py(:2|, line 2)\)$", said), said
     assert RunDir.find("@last").facts() == before  # no run was begun, and none failed
 
 
 PROJECTS = {"a table": "strider:Strider-v0:ppo", "stride new": "Walkers-v0:ppo", "a YAML file": "--config my.yaml"}
-UMASKS = {0o002: "a table", 0o022: "stride new", 0o077: "a YAML file"}  # what is no soak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "umask"),
-    [pytest.param(x, y, marks=[pytest.mark.soak] * (UMASKS[y] != x)) for x in PROJECTS for y in UMASKS],
-)
+@pytest.mark.parametrize(("kind", "umask"), zip(PROJECTS, (0o002, 0o022, 0o077), strict=True))
 def test_nothing_harmless_is_refused(place, monkeypatch, kind, umask):
     """Trained, gone on with and played, with the runs inside of the project."""
     monkeypatch.delenv("STRIDE_RUNS")
@@ -202,19 +188,11 @@ def test_nothing_harmless_is_refused(place, monkeypatch, kind, umask):
 EVERYBODY = "everybody may write to it"
 
 
-@pytest.mark.parametrize(
-    ("mode", "user", "group", "why"),
-    [
-        (0o755, 0, 0, ""),
-        (0o775, 0, 0, ""),
-        (0o700, 0, 0, ""),
-        (0o777, 0, 0, EVERYBODY),
-        (0o1777, 0, 0, EVERYBODY),
-        (0o775, 0, 12345, "the group 12345 may write to it"),
-        (0o755, 0, 12345, ""),
-        (0o755, 12345, 12345, "it belongs to the user 12345; if you trust what lies there, name it: --project"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "user", "group", "why"), [
+    (0o755, 0, 0, ""), (0o775, 0, 0, ""), (0o777, 0, 0, EVERYBODY), (0o1777, 0, 0, EVERYBODY),
+    (0o775, 0, 12345, "the group 12345 may write to it"), (0o755, 0, 12345, ""),
+    (0o755, 12345, 12345, "it belongs to the user 12345; if you trust what lies there, name it: --project"),
+])  # fmt: skip
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_which_folders_others_may_write_to(tmp_path, monkeypatch, mode, user, group, why):
     monkeypatch.setenv("STRIDE_PROJECT", "")

@@ -4,7 +4,7 @@ import host_kernels
 import numpy as np
 import pytest
 import torch
-from host_kernels import HostKernels, compile_host, private
+from host_kernels import HostKernels, compile_host
 
 from stride.utils.cuda_kernels import read_source
 
@@ -101,14 +101,6 @@ def test_arguments_of_other_types_are_refused(compiled, x):
             kernels.launch("block_sum", BLOCKS * THREADS, *arguments, block=THREADS)
     with pytest.raises(ValueError, match="contiguous"):
         kernels.launch("block_sum", BLOCKS * THREADS, x.t(), out, np.int32(COUNT), block=THREADS)
-
-
-def test_compiled_code_is_taken_from_a_folder_of_this_users_alone(tmp_path):
-    folder = private(tmp_path / "new" / "host")
-    assert folder.stat().st_mode & 0o777 == 0o700
-    folder.chmod(0o770)
-    with pytest.raises(RuntimeError, match="must be a folder of this user's alone"):
-        private(folder)
 
 
 def test_another_compiler_processor_or_source_compiles_anew(compiled, monkeypatch, tmp_path):

@@ -30,8 +30,8 @@ def read(name):
     return json.loads((FOLDER / f"{name}.ipynb").read_text())
 
 
-def cells(notebook, kind="code"):
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+def cells(notebook):
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def outputs(notebook):
@@ -67,9 +67,8 @@ def test_what_is_committed_was_carried_out_and_tells_nothing_of_a_machine(name):
         assert errors == ("raises-exception" in cell["metadata"].get("tags", [])), cell["source"]
         source = "".join(line for line in cell["source"] if not line.startswith(("!", "%%")))
         ast.parse(re.sub(r"= !.*", "= None", source))
-    links = re.findall(
-        r"\]\(([^)]+)\)", "".join(line for cell in cells(notebook, "markdown") for line in cell["source"])
-    )
+    prose = "".join(line for cell in notebook["cells"] if cell["cell_type"] == "markdown" for line in cell["source"])
+    links = re.findall(r"\]\(([^)]+)\)", prose)
     assert links and all((FOLDER / link).is_file() for link in links if "://" not in link)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import refusal
 
-from stride.commands import new, run_play, run_publish
+from stride.commands import new, run_publish
 from stride.commands.train_arguments import parse_arguments
 from stride.config.general import is_general
 from stride.config.listing import list_environments
@@ -91,8 +91,7 @@ def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     monkeypatch.setattr(run_publish, "load_run", loaded)
     line = refusal(capsys, run_publish.command, "--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part")
     assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in line
-    for command in (run_publish.command, run_play.command):
-        assert "names of modules" in refusal(capsys, command, "--run-id", "/x/y", "--trust", "my pkg")
+    assert "names of modules" in refusal(capsys, run_publish.command, "--run-id", "/x/y", "--trust", "my pkg")
 
 
 def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypatch):
@@ -113,16 +112,12 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
     assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
 
 
-@pytest.mark.parametrize(
-    ("table", "complaint"),
-    [
-        ('import = ["walker"]', r"no key 'import'; did you mean imports\?"),
-        ('imports = "walker"', r"imports is a list of modules, such as \[\"walker\"\]"),
-        ('imports = ["../walker"]', "imports is a list of modules"),
-        ("runs = 3", "runs is a folder, not 3"),
-        ("runs = [", "pyproject.toml"),
-    ],
-)
+@pytest.mark.parametrize(("table", "complaint"), [
+    ('import = ["walker"]', r"no key 'import'; did you mean imports\?"),
+    ('imports = "walker"', r"imports is a list of modules, such as \[\"walker\"\]"),
+    ('imports = ["../walker"]', "imports is a list of modules"),
+    ("runs = 3", "runs is a folder, not 3"), ("runs = [", "pyproject.toml"),
+])  # fmt: skip
 def test_what_a_project_cannot_say_is_one_line(tmp_path, table, complaint):
     (tmp_path / "pyproject.toml").write_text(f"[tool.stride]\n{table}\n")
     with pytest.raises(UserError, match=complaint):
@@ -143,10 +138,13 @@ def test_only_a_pyproject_of_ones_own_that_has_our_table_is_a_project(tmp_path, 
         assert places.project_around(another) is None
 
 
-@pytest.mark.parametrize("name", ["json", "3d", "my world", "tests", "a" * 60, "numpy", "yaml", "pip", "stride"])
-def test_names_that_no_project_can_have(name, tmp_path):
-    installed = name in ("numpy", "yaml", "pip", "stride")
-    with pytest.raises(UserError, match="an installed package has that name" if installed else "cannot be called"):
+@pytest.mark.parametrize(("name", "why"), [
+    ("json", "cannot be called"), ("my world", "cannot be called"), ("tests", "cannot be called"),
+    ("a" * 60, "cannot be called"), ("numpy", "an installed package has that name"),
+    ("stride", "an installed package has that name"),
+])  # fmt: skip
+def test_names_that_no_project_can_have(name, why, tmp_path):
+    with pytest.raises(UserError, match=why):
         new.main([str(tmp_path / name)])
     assert not list(tmp_path.iterdir())
 
@@ -157,10 +155,3 @@ def test_nothing_is_written_over(tmp_path):
     with pytest.raises(UserError, match="is there already, and not empty"):
         new.main([str(tmp_path / "walker")])
     assert [path.name for path in (tmp_path / "walker").iterdir()] == ["mine.txt"]
-
-
-def test_what_is_written_is_whole():
-    files = new.project_files("lunar-rover")
-    assert {"lunar_rover/env.py", "configs/LunarRover-v0.yaml", ".vscode/settings.json"} <= files.keys()
-    assert not [name for name in files if "$" in files[name] and not name.endswith(("schema.json", ".yaml"))]
-    assert "class LunarRover(" in files["lunar_rover/env.py"]

@@ -1,7 +1,11 @@
-"""Code of one's own, `module:Name` or an entry point: trained with, refused in a line, never followed for others."""
+"""Code of one's own, `module:Name` or an entry point: trained with, refused in a line, never followed for others.
+
+Every module has one name, below `stride`; an old name is answered with the new one.
+"""
 
 import json
 import shutil
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -20,6 +24,7 @@ from stride.config.loader import environment_files, load_config, load_file
 from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
 from stride.config.schema import ALGORITHMS
 from stride.runstore.run_dir import RunDir
+from stride.utils.places import IS_WHEEL, PROJECT, ROOT
 from stride.utils.provenance import code_hash
 from stride.utils.user_error import UserError
 
@@ -33,12 +38,11 @@ def mypkg(tmp_path, monkeypatch):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "mypkg.py").write_text(MINE)
-    (folder / "broken_pkg.py").write_text("import os\nx = 1 / 0\n")
-    (folder / "needs_more.py").write_text("import not_there_at_all\n")
+    (folder / "old_name.py").write_text("\nfrom agents.ppo import PPO\n\nclass Mine(PPO): ...\n")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     yield folder
-    for name in ("mypkg", "broken_pkg", "needs_more", "planted"):
+    for name in ("mypkg", "old_name", "planted"):
         sys.modules.pop(name, None)
     for name in [name for name in ALGORITHMS if ":" in name or name == "timid"]:
         del ALGORITHMS[name]
@@ -108,16 +112,11 @@ WRONG = {
     "policy=gymnasium.wrapers:X": "no Python module 'gymnasium.wrapers' to import; did you mean wrappers",
     "policy=mypkg:Slower": "policy: mypkg:Slower is no policy: a subclass of ActorCritic is",
     "policy=mypkg:NUMBER": "policy: mypkg:NUMBER is int, neither a class nor a function",
-    "policy=mlpp": "unknown policy 'mlpp'; did you mean mlp",
     "policy='mypkg:'": "policy: 'mypkg:' is not module:Name",
-    "policy=broken_pkg:Net": "broken_pkg cannot be imported: ZeroDivisionError: division by zero (",
-    "policy=needs_more:Net": "needs_more cannot be imported: ModuleNotFoundError: No module named 'not_there_at_all'",
     "policy_kwargs={width:many} policy=mypkg:Net": "policy_kwargs.width takes a whole number",
     "policy_kwargs={widht:3} policy=mypkg:Net": "mypkg:Net has no 'widht'; did you mean width",
-    "env_wrappers=[{id:'mypkg:Halfed'}]": "env_wrappers: mypkg has no 'Halfed'; did you mean Halved",
     "env_wrappers=[{id:'mypkg:Net'}]": "env_wrappers: mypkg:Net is no gymnasium.Wrapper",
     "env_wrappers=[{id:'mypkg:Halved',facter:1}]": "env_wrappers: mypkg:Halved has no 'facter'; did you mean factor",
-    "callbacks=['mypkg:Slow']": "callbacks: mypkg has no 'Slow'; did you mean Slower",
     "callbacks=['mypkg:Net']": "callbacks: mypkg:Net is no Lightning callback",
     "callbacks=['mypkg:Hoarder'] max_timesteps=2048": "Hoarder holds a set",  # which no checkpoint could give back
     "callbacks=['Slower']": "callbacks takes [module:Name]",
@@ -125,8 +124,11 @@ WRONG = {
     "callbacks=['mypkg:Slower','mypkg:Slower']": "two of one class need a state_key each",
     "algo_id=mypkg:Net": "mypkg:Net is no agent",
     "algo_id=mypkg:Undecorated": "Bare needs @dataclass(frozen=True)",
-    "algo_id=ppp": "no algorithm 'ppp'",
+    "algo_id=stride.agents.ppo:PPO": "algo_id: stride.agents.ppo:PPO is ppo; write ppo",
 }
+if not IS_WHEEL:  # a wheel has no folders beside the package
+    WRONG["algo_id=agents.ppo:PPO"] = "stride.agents"
+    WRONG["algo_id=old_name:Mine"] = "old_name cannot be imported: ImportError: write stride.agents ("
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -240,3 +242,29 @@ def test_what_a_config_names():
         "a", "a.b", "d.e", "d.e.f"
     }  # fmt: skip
     assert Trust(everybody=True).allows("x") and not NOBODY.allows("x")
+
+
+OTHERS = {"lab", "stride", "commands", "scripts", "tests"}
+ROOMS = sorted({file.parent.name for file in PROJECT.glob("*/__init__.py")} - OTHERS)
+OLD_NAMES = f"""
+for room in {ROOMS}:
+    try:
+        __import__(room)
+    except ImportError as error:
+        print(error)
+"""
+ONE_FILE = """
+import importlib.util, os, stride
+print(os.path.realpath(stride.__file__), importlib.util.find_spec("stride.agents.ppo").origin)
+"""
+
+
+def printed(code, cwd):
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(IS_WHEEL, reason="a wheel has no folders beside the package")
+def test_every_module_has_one_name_and_an_old_one_says_the_new_one():
+    assert len(ROOMS) > 8
+    assert printed(OLD_NAMES, ROOT).splitlines() == [f"write stride.{room}" for room in ROOMS]
+    assert printed(ONE_FILE, ROOT) == printed(ONE_FILE, "/"), "wherever the package was found"

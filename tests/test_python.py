@@ -4,7 +4,6 @@ import inspect
 import os
 import re
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -102,11 +101,10 @@ def test_a_batch_is_answered_as_each_of_its_rows_alone(run):
 
 
 def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
-    for words in ((), ("noise_correlation=0.5",)):
-        agent = untrained("Pendulum-v1:sac", *words).agent
-        actions = agent.predict(OBS[:, :3])
-        assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
-        assert agent.value(OBS[:, :3]) is None
+    agent = untrained("Pendulum-v1:sac", "noise_correlation=0.5").agent
+    actions = agent.predict(OBS[:, :3])
+    assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
+    assert agent.value(OBS[:, :3]) is None
 
 
 def test_a_policy_that_remembers_has_no_answer_to_a_batch():
@@ -124,16 +122,12 @@ def test_a_batch_has_the_form_of_the_space():
         assert tensors["0"].tolist() == light.tolist() and tensors["1.room"].tolist() == [0, 2]
 
 
-@pytest.mark.parametrize(
-    ("batch", "complaint"),
-    [
-        (OBS[0], r"one alone is obs\[None\]"),
-        (1.5, "not a single float"),
-        ({"light": OBS[:, :2]}, "the batch has no 'room'"),
-        ({"light": OBS[:, :2], "room": [1, 2]}, "the parts of the batch have 2 and 3 rows"),
-        ({"light": OBS[:, :2], "room": [1, 2, 4]}, "room 4 is outside 1..3"),
-    ],
-)
+@pytest.mark.parametrize(("batch", "complaint"), [
+    (OBS[0], r"one alone is obs\[None\]"), (1.5, "not a single float"),
+    ({"light": OBS[:, :2]}, "the batch has no 'room'"),
+    ({"light": OBS[:, :2], "room": [1, 2]}, "the parts of the batch have 2 and 3 rows"),
+    ({"light": OBS[:, :2], "room": [1, 2, 4]}, "room 4 is outside 1..3"),
+])  # fmt: skip
 def test_what_is_no_batch_is_refused(batch, complaint):
     space = Lamp.observation_space if isinstance(batch, dict) else spaces.Box(-1, 1, (4,))
     with pytest.raises(UserError, match=complaint):
@@ -165,7 +159,6 @@ WRONG = [
     (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is no name"),
     (PPO, {"algo": "ppo"}, "algo= goes with env="),
     (PPO, {"env": Lamp}, "say the algorithm by algo="),
-    ("CartPol-v1:ppo", {}, "did you mean CartPole-v1"),
     ("--help", {}, "is no ENV:VARIANT"),
     ("", {}, "which environment"),
     ("", {"env": Lamp}, "algo='ppo'"),
@@ -173,7 +166,6 @@ WRONG = [
     ("", {"env": Lamp, "algo": "dqn"}, "general settings fit of ppo"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
     ("", {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
-    ("", {"resume": "@lst"}, "no run"),
 ]
 
 
@@ -233,13 +225,6 @@ def test_ctrl_c_saves_and_is_the_programs_own(root, monkeypatch):
 def test_a_thread_is_refused():
     with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
         pool.submit(stride.train, "CartPole-v1:ppo").result()
-
-
-def test_import_loads_nothing_heavy():
-    code = "import sys, stride; assert {'load', 'train'} <= {*dir(stride)}; print({'torch', 'numpy'} & {*sys.modules})"
-    home = Path(stride.__file__).parent.parent
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=home, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 @pytest.mark.slow

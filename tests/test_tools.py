@@ -2,7 +2,6 @@
 
 import json
 from itertools import groupby
-from threading import Thread
 from types import SimpleNamespace
 
 import gallery
@@ -103,21 +102,6 @@ def test_galleries_that_nobody_uses_are_removed_and_the_newest_stay(cache, quick
     assert left == {str(number) for number in range(3, 9)}
 
 
-def test_who_asks_while_it_is_made_waits_and_finds_it(quick, tmp_path, monkeypatch):
-    other, recipe = Thread(target=make, args=("quick", tmp_path)), gallery.RECIPES["quick"]
-
-    def slow():
-        recipe()
-        if len(quick) == 1:
-            other.start()
-            other.join(0.5)  # it would be done by then if it did not wait
-
-    monkeypatch.setitem(gallery.RECIPES, "quick", slow)
-    make("quick", tmp_path)
-    other.join(60)
-    assert not other.is_alive() and len(quick) == 1
-
-
 # ---- in which order tests run
 
 NAMES = ["a::1", "a::2", "b::1", "c::1", "c::slow", "d::1"]
@@ -149,11 +133,11 @@ def test_a_seed_draws_an_order_of_files_and_of_the_tests_of_each(conftest):
 
 def test_durations_of_files_that_ran_replace_those_recorded(conftest, tmp_path, monkeypatch):
     monkeypatch.setattr(conftest, "DURATIONS", tmp_path / "durations.json")
-    conftest.DURATIONS.write_text(json.dumps({"tests/test_docs.py": 7, "tests/test_tools.py": 8, "tests/gone.py": 9}))
+    conftest.DURATIONS.write_text(json.dumps({"tests/test_ddp.py": 7, "tests/test_tools.py": 8, "tests/gone.py": 9}))
     recorder = conftest.Recorder()
     for seconds, marks in ((1.2, {}), (2.4, {}), (5.0, {"slow": 1})):
-        report = SimpleNamespace(nodeid="tests/test_docs.py::test_x", keywords=marks, duration=seconds)
+        report = SimpleNamespace(nodeid="tests/test_ddp.py::test_x", keywords=marks, duration=seconds)
         recorder.pytest_runtest_logreport(report)
     recorder.pytest_sessionfinish()
     durations = json.loads(conftest.DURATIONS.read_text())
-    assert durations == {"tests/test_docs.py": 4, "tests/test_docs.py slow": 5, "tests/test_tools.py": 8}
+    assert durations == {"tests/test_ddp.py": 4, "tests/test_ddp.py slow": 5, "tests/test_tools.py": 8}

@@ -1,24 +1,35 @@
-"""The command a newcomer types: what it leaves behind, and one clear line for whatever is wrong with it."""
+"""The command a newcomer types: what it leaves behind, what its words mean, one clear line for whatever is wrong."""
 
 import json
 import os
 import shlex
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 import torch
+from commands import refusal
+from gallery import gallery_copy
 from snapshots import shown
-from tiny_runs import TINY
+from tiny_runs import TINY, tiny_run
 
 from stride.agents.engines.fused_cpu.warm import warm
+from stride.agents.networks.policies import POLICIES
 from stride.agents.ppo import PPO
-from stride.commands import train
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, train, train_arguments
+from stride.commands.train_arguments import parse_arguments
 from stride.envs_fast import registry
+from stride.envs_gym.wrappers.registry import WRAPPERS
+from stride.runstore import run_dir
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
+from stride.trainer_callbacks import session
+from stride.utils.durable_file import write_json
 from stride.utils.places import program
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = [f"{key}={value}" for key, value in TINY.items()]
@@ -58,33 +69,12 @@ def test_a_run_leaves_everything_that_was_promised(capsys):
     assert checkpoint["stride"]["progress"]["env_steps"] in (32, 64)
 
 
-def test_quiet_is_one_line_and_there_is_a_checkpoint_even_without_evaluation(capsys):
-    facts = facts_of("CartPole-v1:ppo", *WORDS[:4], "eval_freq_epochs=null", "--quiet")
-    assert len(capsys.readouterr().out.splitlines()) == 1 and facts["outcome"]["test_episodes"] == 100
-    assert {"last.ckpt", "best.ckpt"} <= {path.name for path in RunDir.find("@last").checkpoints.iterdir()}
-
-
-@pytest.mark.slow
-def test_a_group_of_seeds_is_one_run_each_and_a_summary(capsys):
-    assert train.command(["CartPole-v1:ppo", *WORDS, "--seed", "3,5"]) == 0
-    printed = capsys.readouterr().out
-    facts = [run.facts() for run in list_runs()]
-    assert sorted(fact["seed"] for fact in facts) == [3, 5]
-    assert len({fact["group"] for fact in facts}) == 1 and facts[0]["group"] in printed
-    assert "seed   3" in printed and "IQM" in printed and "95 %" not in printed and "no interval: 2 seeds" in printed
-
-
-@pytest.mark.parametrize(
-    ("words", "play", "learn"),
-    [
-        (["engine=eager"], "eager", "eager"),
-        (["engine=fused_cpu", "env_backend=gym"], "eager", "fused_cpu"),
-        (["engine=fused_cpu"], "fused_cpu", "fused_cpu"),
-    ],
-)
+@pytest.mark.parametrize(("words", "play", "learn"), [
+    (["engine=fused_cpu", "env_backend=gym"], "eager", "fused_cpu"), (["engine=fused_cpu"], "fused_cpu", "fused_cpu"),
+])  # fmt: skip
 def test_config_json_says_who_plays_and_who_learns(words, play, learn):
     facts = facts_of("CartPole-v1:ppo", *WORDS, *words, "-q")
-    assert (facts["engine"], facts["play"], facts["learn"]) == (words[0].partition("=")[2], play, learn)
+    assert (facts["engine"], facts["play"], facts["learn"]) == ("fused_cpu", play, learn)
 
 
 WRONG = [
@@ -163,3 +153,132 @@ def test_a_numbers_fault_is_one_line_and_the_last_checkpoint_is_whole(capsys, mo
     weights = torch.load(RunDir.find("@last").checkpoints / "last.ckpt", weights_only=True)["state_dict"]
     assert all(value.isfinite().all() for value in weights.values())
     assert not (RunDir.find("@last").checkpoints / "epoch=04.ckpt").exists()
+
+
+# ---- what words and variables mean
+
+
+def test_best_alone_is_of_the_environment_evaluated_last(monkeypatch):
+    def scored(env_id, score):
+        run = RunDir.create(env_id, "ppo", 1, {"env_id": env_id, "variant": "ppo"})
+        write_json(run.checkpoints / "best.json", {"score": score} if score else {})
+        return run
+
+    with pytest.raises(UserError, match="no evaluated run yet"):
+        RunDir.find("@best")
+    times = iter(f"20260101-0000{n:02}" for n in range(9))
+    monkeypatch.setattr(run_dir, "time", types.SimpleNamespace(strftime=lambda form: next(times)))
+    high, *_, other, _, equal = (scored(*run) for run in zip("AABCA", (9.0, 8.0, -200.0, None, 9.0), strict=True))
+    assert RunDir.find("@best") == RunDir.find("@best:A") == equal != high, "among equals the newest"
+    equal.path.rename(equal.path.with_name(".gone"))
+    assert RunDir.find("@best") == other and RunDir.find("@best:A:ppo") == high
+
+
+def test_every_command_takes_best(runs, capsys):
+    run = gallery_copy("ppo", runs)
+    assert load_run("@best").run == run
+    assert run_play.command(["--run-id", "@best", "--headless", "--episodes", "1"]) == 0
+    assert run.id in capsys.readouterr().out
+    assert train.command(["--resume", "@best", "--max-timesteps", "1e2", "-q"]) == 0
+    assert run.facts()["outcome"]["env_steps"] == 96 and list_runs() == [run]
+
+
+def test_stride_quiet_is_quiet(monkeypatch):
+    for value, quiet in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("STRIDE_QUIET", value)
+        assert parse_arguments(["CartPole-v1:ppo"]).quiet is quiet
+        assert parse_arguments(["CartPole-v1:ppo", "-q"]).quiet
+
+
+def test_a_debugger_is_noticed_by_its_trace_function_or_its_name(monkeypatch):
+    before = sys.gettrace()
+    try:
+        sys.settrace(None)
+        assert not train_arguments.attached() and not parse_arguments(["CartPole-v1:ppo"]).debug
+        sys.settrace(lambda frame, event, argument: None)
+        attached = train_arguments.attached()
+        sys.settrace(None)
+        tools = {0: "debugpy"}
+        monkeypatch.setattr(sys, "monitoring", types.SimpleNamespace(DEBUGGER_ID=0, get_tool=tools.get), raising=False)
+        monkeypatch.setattr(sys, "version_info", (3, 12, 0))
+        assert attached and train_arguments.attached() and parse_arguments(["CartPole-v1:ppo"]).debug
+        tools.clear()
+        assert not train_arguments.attached()
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--debug"], []])
+def test_under_a_debugger_evaluation_is_one_world_too(flags, monkeypatch):
+    made, real = [], session.make_envs
+
+    def make_envs(config, number, device):
+        made.append(number)
+        return real(config, number)
+
+    monkeypatch.setattr(session, "make_envs", make_envs)
+    tiny_run("CartPole-v1:ppo", *flags, n_envs=1, batch_size=8)
+    assert ({*made} == {1}) == bool(flags), "of evaluation and of the closing test"
+
+
+OWN = """
+import gymnasium
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.policies import POLICIES
+from stride.envs_gym.wrappers.registry import WRAPPERS
+POLICIES["net_of_mine"], WRAPPERS["SameOfMine"] = ActorCritic, gymnasium.Wrapper
+gymnasium.register("Own-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=100)
+"""
+
+
+def test_what_the_module_of_env_id_registers_is_found_wherever_a_run_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_module.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for names, name in ((POLICIES, "net_of_mine"), (WRAPPERS, "SameOfMine")):
+        monkeypatch.setitem(names, name, None)  # taken out again after this test
+    mine = {"env_id": "own_module:Own-v0", "policy": "net_of_mine", "env_wrappers": "[{id: SameOfMine}]", "spec": "{}"}
+    tiny_run(**mine)
+    assert load_run("@last").agent.policy.draws == 1
+    assert train.command(["--resume", "@last", "--max-timesteps", "96", "-q"]) == 0
+    line = refusal(capsys, train.command, "CartPole-v1:ppo", "env_id=own_module:Own-v0", "policy=net_of_mime")
+    assert "did you mean net_of_mine?" in line
+
+
+@pytest.mark.parametrize(("words", "fragment"), [
+    (["FrozenLake-v1:q_learning", "env_backend=gym", "env_kwargs={map_name: 4x5}"], "KeyError: '4x5'"),
+    pytest.param(["CartPole-v1:ppo", "env_id=ALE/Pong-v5", "spec={}", "env_kwargs={obs_type: rgbb}"],
+                 "; did you mean rgb?", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_arguments_the_environment_refuses_are_one_line_and_no_run(words, fragment, capsys):
+    assert fragment in refusal(capsys, train.command, *words, "-q") and list_runs() == []
+
+
+def test_a_finished_run_says_so_and_keeps_its_verdict(runs, capsys):
+    run = gallery_copy("ppo", runs)
+    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+    line = refusal(capsys, train.command, "--resume", "@last")
+    tested = f"{run.facts()['outcome']['test_mean']:.1f} over 100 fresh episodes, goal 475"
+    assert f"{run.id} is finished: not solved (budget spent), {tested}" in line
+    assert "--max-timesteps 128, or any number from 80 on" in line
+    line = refusal(capsys, train.command, "--resume", "@last", "--max-timesteps", "70")
+    assert "has done 64 env steps, a budget of 70 is no room for 16 more" in line
+    assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
+
+
+def test_a_finished_run_whose_worlds_cannot_be_made_again_keeps_its_verdict(capsys, monkeypatch):
+    def broken(*given, **named):
+        raise RuntimeError("no licence")
+
+    run = tiny_run("CartPole-v1:ppo", env_backend="gym")
+    facts, report = run.facts(), run.report.read_bytes()
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.__init__", broken)
+    assert train.command(["--resume", run.id, "--max-timesteps", "96", "-q"]) == 1
+    assert f"test_train.py:{broken.__code__.co_firstlineno + 1}); traceback in " in capsys.readouterr().err
+    assert run.facts() == facts and run.report.read_bytes() == report
+    assert "no licence" in run.run_log.read_text()
+
+
+def test_a_sweep_that_is_not_followed_is_named(monkeypatch):
+    monkeypatch.setenv("WANDB_SWEEP_ID", "me/sweeps/1")
+    assert "WANDB_SWEEP_ID=me/sweeps/1 is ignored" in tiny_run().run_log.read_text()

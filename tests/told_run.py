@@ -13,15 +13,9 @@ STEPS, RETURN = "train/clock/env_steps", "train/roll/ep_rew/mean"
 def begun(*overrides, group=""):
     """(its folder under $STRIDE_RUNS, header, config)."""
     config = load_config("CartPole-v1", "ppo", overrides)
-    facts = {
-        "env_id": config.env_id,
-        "variant": "ppo",
-        "seed": 1,
-        "group": group,
-        "git_hash": "abc",
-        "status": "running",
-    }
-    run = RunDir.create("CartPole-v1", "ppo", 1, {**facts, "config": to_plain(config)})
+    known = {"env_id": config.env_id, "variant": "ppo", "seed": 1, "git_hash": "abc"}
+    facts = {**known, "group": group, "status": "running", "config": to_plain(config)}
+    run = RunDir.create("CartPole-v1", "ppo", 1, facts)
     header = Header(
         config_id="CartPole-v1:ppo", algo_id="ppo", engine="eager", engine_why="", env_backend="gym",
         env_backend_why="", device="cpu", n_envs=8, seed=1, parameters=9155, goal=475.0, max_timesteps=100,
@@ -35,10 +29,8 @@ def row(steps, value=None):
 
 
 def alert(steps):
-    found = Alert(
-        "train/loss/policy", "Policy loss", "above 1", steps, steps, 1, 1, 2.0, "2", "It is wrong.", "lower it"
-    )
-    return Event(True, found, steps, "2")
+    rule = "train/loss/policy", "Policy loss", "above 1"
+    return Event(True, Alert(*rule, steps, steps, 1, 1, 2.0, "2", "It is wrong.", "lower it"), steps, "2")
 
 
 def outcome(run, **changes):

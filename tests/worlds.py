@@ -6,6 +6,7 @@ Also how an agent is driven without a Trainer.
 import gymnasium as gym
 import numpy as np
 import torch
+from driven import advance, with_optimizer
 from torch import Tensor
 
 from stride.agents.base import Agent
@@ -102,11 +103,7 @@ def limited_tables(steps: int, n: int, limit: int | None, seed: int, p_terminate
 
 def driven(agent: Agent, iterations: int = 0) -> Agent:
     """The agent with its optimizer at hand, as a Trainer would give it, after some iterations."""
-    optimizer = agent.configure_optimizers()
-    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign]
-    for tick in range(iterations):
-        agent.training_step(iter([tick]))
-    return agent
+    return advance(with_optimizer(agent), iterations)
 
 
 def weights(module: torch.nn.Module) -> Tensor:
