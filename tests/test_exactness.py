@@ -89,14 +89,13 @@ def test_what_the_bits_rest_on_is_compared(run, key, then):
     assert "not to the bit" in line and f"{name} {value} then, " in line
 
 
-def test_another_gpu_is_named_and_none_where_there_is_none(run):
+def test_another_gpu_is_named_and_none_where_there_was_none(run):
     """What goes on without one is in tests/utils/test_devices.py."""
     now = {"engine": "eager", "device": "cuda", "versions": {}, "gpu": "NVIDIA H200", "driver": "580.95"}
-    forge(run, **now | {"gpu": "NVIDIA L40"})
-    again = find_resumption(run.id, "last", ("max_timesteps=160",))
-    assert again.exactness("exact", now) == "not to the bit; gpu NVIDIA L40 then, NVIDIA H200 now"
-    on_cpu = {"engine": "eager", "device": "cpu", "versions": {}}
-    assert again.exactness("exact", on_cpu) == "not to the bit; device cuda then, cpu now"
+    for device, reason in {"cuda": "gpu NVIDIA L40 then, NVIDIA H200 now", "cpu": "device cpu then, cuda now"}.items():
+        forge(run, **now | {"device": device, "gpu": "NVIDIA L40"})
+        again = find_resumption(run.id, "last", ("max_timesteps=160",))
+        assert again.exactness("exact", now) == f"not to the bit; {reason}"
 
 
 def test_an_edited_config_is_refused_by_its_keys(run, capsys):

@@ -179,12 +179,6 @@ def resumes_to_the_bit(*case: str) -> None:
     assert ended(halved) == ended(straight)
 
 
-def test_two_runs_of_one_seed_are_equal_and_of_two_seeds_are_not(straight):
-    again, other = run(PPO), run(PPO, "seed=2")
-    assert ended(again) == ended(straight)
-    assert state_hash(other) != state_hash(straight) and rows(other) != rows(straight)
-
-
 @pytest.mark.parametrize("variant", [PPO, REINFORCE])
 def test_being_watched_changes_nothing(variant):
     watched, often = run(variant), run(variant, "eval_freq_epochs=1", "eval_deterministic=false")

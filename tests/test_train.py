@@ -19,7 +19,7 @@ from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.networks.policies import POLICIES
 from stride.agents.ppo import PPO
 from stride.agents.trained.loading import load_run
-from stride.commands import run_play, train, train_arguments
+from stride.commands import train, train_arguments
 from stride.commands.train_arguments import parse_arguments
 from stride.envs_fast import registry
 from stride.envs_gym.wrappers.registry import WRAPPERS
@@ -172,15 +172,6 @@ def test_best_alone_is_of_the_environment_evaluated_last(monkeypatch):
     assert RunDir.find("@best") == RunDir.find("@best:A") == equal != high, "among equals the newest"
     equal.path.rename(equal.path.with_name(".gone"))
     assert RunDir.find("@best") == other and RunDir.find("@best:A:ppo") == high
-
-
-def test_every_command_takes_best(runs, capsys):
-    run = gallery_copy("ppo", runs)
-    assert load_run("@best").run == run
-    assert run_play.command(["--run-id", "@best", "--headless", "--episodes", "1"]) == 0
-    assert run.id in capsys.readouterr().out
-    assert train.command(["--resume", "@best", "--max-timesteps", "1e2", "-q"]) == 0
-    assert run.facts()["outcome"]["env_steps"] == 96 and list_runs() == [run]
 
 
 def test_stride_quiet_is_quiet(monkeypatch):
