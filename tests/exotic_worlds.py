@@ -28,7 +28,6 @@ ODD = Box(np.array([-1, -np.inf, 0, -3]), np.array([3, np.inf, np.inf, 3]), dtyp
 WORLDS = {
     "Masked-v0": (MASKED, Discrete(4, start=1)),
     "Levers-v0": (NESTED, MultiDiscrete([3, 2], start=[-1, 5])),
-    "Switches-v0": (Box(-1, 1, (3,)), MultiBinary((2, 2))),
     "Dials-v0": (Box(-5, 5, (3,), np.float64), Box(0, 9, (2,), np.int16)),
     "Far-v0": (Box(-1, 1, (3,)), Discrete(3, start=2**40)),
     "Wide-v0": (Box(-1, 1, (3,)), Box(-(2**40), 2**40, (2,), np.int64)),

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 LEAKED: list[int] = []
 REWARDS = {"reward nan": np.nan, "reward inf": np.inf, "reward text": "1", "reward none": None, "reward 1e38": 1e38}
-REWARDS |= {"reward 1e300": 1e300, "reward pair": [1.0, 2.0]}
-NUMBERS = {"obs nan": np.nan, "obs inf": np.inf, "obs 1e300": 1e300}
+REWARDS["reward pair"] = [1.0, 2.0]
+NUMBERS = {"obs nan": np.nan, "obs 1e300": 1e300}
 
 
 class Refusal(BaseException):

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -27,9 +26,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from commands import run_command
-from tiny_runs import PIXELS, PLANET, REPLAY, SCREEN, SHORT, tiny_dreamer, tiny_run
+from tiny_runs import PIXELS, REPLAY, SCREEN, SHORT, tiny_dreamer, tiny_run
 
-from stride.commands import train
 from stride.runstore.run_dir import LAST, STAMP, RunDir
 from stride.utils.durable_file import relink, write_json
 from stride.utils.kernel_folder import NAME
@@ -181,41 +179,6 @@ def make(name: str, folder: Path) -> None:
         write_json(item / MARKER, _contents(item / "runs"))
 
 
-def _failed() -> None:
-    with _in_a_step(100, _break):
-        tiny_run(env_backend="gym", exit_code=1)
-
-
-def _interrupted() -> None:
-    with _in_a_step(100, lambda: os.kill(os.getpid(), signal.SIGINT)):
-        tiny_run(env_backend="gym", exit_code=130)
-
-
-def _break() -> None:
-    raise RuntimeError("the motor is broken")
-
-
-@contextmanager
-def _in_a_step(number: int, act: Callable[[], object]) -> Iterator[None]:
-    """CartPole does that in its step of this number, counted over all worlds."""
-    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
-
-    numbers, step = count(1), CartPoleEnv.step
-
-    def watched(world: CartPoleEnv, action: object) -> object:
-        if next(numbers) == number:
-            act()
-        return step(world, action)
-
-    with patch.object(CartPoleEnv, "step", watched):
-        yield
-
-
-def _resumed() -> None:
-    tiny_run("CartPole-v1:ppo", "--pause-at", "32")
-    assert train.command(["--resume", "@last", "-q"]) == 0
-
-
 def _seeds() -> None:
     for seed in (1, 2):
         tiny_run("CartPole-v1:ppo", "--group", "seeds", seed=seed)
@@ -228,17 +191,9 @@ RECIPES: dict[str, Callable[[], object]] = {
     "pendulum": partial(tiny_run, "Pendulum-v1:ppo", normalize_obs="rolling"),
     "taxi": partial(tiny_run, "Taxi-v4:ppo", action_mask="true", **SHORT),
     "pixels": partial(tiny_run, **PIXELS, **SHORT),
-    "reinforce": partial(tiny_run, "CartPole-v1:reinforce"),
-    "lstm": partial(tiny_run, policy="lstm"),
-    "pqn": partial(tiny_run, "CartPole-v1:pqn"),
     "dqn": partial(tiny_run, "CartPole-v1:dqn", **REPLAY),
-    "sac": partial(tiny_run, "Pendulum-v1:sac", **REPLAY),
     "dreamer": tiny_dreamer,
     "dreamer_pixels": partial(tiny_dreamer, **SCREEN, max_timesteps=48, buffer_size=400, learning_starts=32),
-    "planet": partial(tiny_run, "CartPole-v1:planet", **PLANET),
-    "failed": _failed,
-    "interrupted": _interrupted,
-    "resumed": _resumed,
     "seeds": _seeds,
 }
 

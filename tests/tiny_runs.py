@@ -17,7 +17,6 @@ WORLD_MODEL = {"n_envs": 4, "n_steps": None, "batch_size": 4, "test_episodes": 0
 WORLD_MODEL |= {"batch_length": 8, "deter": 16, "width": 16, "stoch": 3, "buffer_size": 2000}
 WORLD_MODEL |= {"learning_starts": 160, "max_timesteps": 224}
 DREAMER = {**WORLD_MODEL, "classes": 4, "depth": 4, "bins": 21, "imagined_starts": 8, "train_ratio": 8}
-PLANET = {**WORLD_MODEL, "candidates": 8, "elites": 3, "horizon": 4, "train_ratio": 1}
 
 
 def tiny_run(config_id: str = "CartPole-v1:ppo", *flags: str, exit_code: int = 0, **changes: object) -> RunDir:
