@@ -138,12 +138,6 @@ def test_every_id_conforms_to_the_vector_api_and_passes_gymnasiums_checker(env_i
     assert ours.closed and single.spec.max_episode_steps == envs_fast.WORLDS[env_id].time_limit
 
 
-def test_the_single_environment_is_cut_by_gymnasiums_time_limit():
-    env = gymnasium.make("fast/FrozenLake-v1", max_episode_steps=4, is_slippery=False)
-    env.reset(seed=0)
-    assert [env.step(0)[2:4] for _ in range(4)] == [(False, False)] * 3 + [(False, True)]
-
-
 @pytest.mark.parametrize("limit", [None, 1])  # 1: the kernel ends an episode again where one only begins
 def test_the_modes_are_one_stream_of_episodes(limit):
     """Held back or not, episode k of world i is the same."""

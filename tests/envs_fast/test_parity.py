@@ -105,30 +105,3 @@ def test_one_step_from_anywhere(control, kwargs, every):
     if control == "Acrobot-v1":
         assert (env.state == after).all(axis=0)[goes_on].mean() > 0.85
         assert np.abs(env.state - after)[:, goes_on].max() < 1e-11
-
-
-@pytest.mark.parametrize("control", CONTROL)
-def test_whole_episodes_of_the_same_actions(control):
-    """From Gymnasium's own resets; the chaotic two are taken back to Gymnasium's state after every step."""
-    chaotic, worlds = control in ("CartPole-v1", "Acrobot-v1"), 8
-    env = make(control, worlds, seed=0)
-    references = [gym_env(control) for _ in range(worlds)]
-    for i, reference in enumerate(references):
-        reference.reset(seed=i)
-        env.state[:, i] = reference.unwrapped.state
-    tape = actions(env, np.random.default_rng(1), env.time_limit, worlds)
-    playing = set(range(worlds))
-    for t in range(env.time_limit):
-        step = env.step(tape[t])
-        for i in sorted(playing):
-            obs, reward, terminated, truncated, _ = references[i].step(native(env, tape[t, i]))
-            assert (terminated, truncated and not terminated) == (bool(step.terminated[i]), bool(step.truncated[i]))
-            over = terminated or truncated
-            np.testing.assert_allclose(step.final_obs[i] if over else step.obs[i], obs, rtol=0, atol=1e-6)
-            assert step.reward[i] == np.float32(reward) or abs(step.reward[i] - reward) < 2e-6
-            if over:
-                assert step.episode_length[i] == t + 1
-                playing.remove(i)
-            elif chaotic:
-                env.state[:, i] = references[i].unwrapped.state
-    assert not playing

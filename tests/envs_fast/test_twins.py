@@ -1,17 +1,13 @@
 """A world's kernels for a GPU, compiled for this processor, against its Numba kernels: no bit differs."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 import torch
+from cuda_worlds import on_host
 from gymnasium.spaces import Box
-from host_kernels import compile_host
 from reachable import N, actions, states_of
-from torch import Tensor
 
-from stride.envs_fast.device_code import source_of, twin_of
-from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.registry import WORLDS, make
 
 SEED = (5 << 33) + 12345  # both halves of it count
@@ -35,171 +31,114 @@ CASES = [*TWINS, *(pytest.param(*case, marks=pytest.mark.slow) for case in VARIE
 BOXES = [env_id for env_id, _ in TWINS if isinstance(WORLDS[env_id].setting().action_space, Box)]
 LIMIT = 20  # steps of an episode here, so that many are truncated
 NEVER_ENDS = ("Pendulum-v1",)
-GUARD = 64  # elements before and behind an array that nobody may touch
-
-
-class Guarded(NamedTuple):
-    """An array with ground on both sides of it that nobody may touch."""
-
-    ground: Tensor
-    array: Tensor
-
-    def is_untouched(self) -> bool:
-        return bool((self.ground[:GUARD] == 77).all() and (self.ground[-GUARD:] == 77).all())
-
-
-def guarded(like: np.ndarray) -> Guarded:
-    """A copy of an array on such ground."""
-    ground = torch.full((like.size + 2 * GUARD,), 77, dtype=torch.from_numpy(like).dtype)
-    array = ground[GUARD:-GUARD].view(like.shape)
-    array.copy_(torch.from_numpy(like))
-    return Guarded(ground, array)
-
-
-class Twin:
-    """The twin of the worlds [first, N) of an environment, from where these are now."""
-
-    def __init__(self, env: NumbaEnv, first: int = 0, order: int = 0) -> None:
-        source = source_of(env.world)
-        self.env, self.name, self.n = env, source.name, env.num_envs - first
-        self.kernels = compile_host(source, torch.device("cpu"))
-        self.kernels.order = order
-        self.worlds = [guarded(np.ascontiguousarray(each[..., first:])) for each in env.worlds]
-        self.guards = list(self.worlds)
-        _, stream, parameters, self.tables = env.simulation
-        self.head = (
-            *(world.array for world in self.worlds),
-            np.int32(self.n),
-            np.int32(first),
-            np.uint32(stream.seed_lo),
-            np.uint32(stream.seed_hi),
-            torch.tensor([float(number) for number in parameters], dtype=torch.float64),
-            torch.tensor([[table.ctypes.data, table.size] for table in self.tables], dtype=torch.int64),
-        )
-
-    def state(self) -> list[np.ndarray]:
-        """State, ages, episodes, returns."""
-        return [world.array.numpy() for world in self.worlds]
-
-    def restart(self, mask: np.ndarray) -> np.ndarray:
-        obs = self._guard(np.zeros_like(self.env.last.arrays.obs[0, : self.n]))
-        self.kernels.launch(f"{self.name}_restart", self.n, *self.head, torch.from_numpy(mask), obs)
-        return obs.numpy()
-
-    def advance(self, given: Tensor) -> tuple[list[np.ndarray], bool]:
-        """The arrays of `Told`, zero where nothing is written, and whether an action was wrong."""
-        shape = len(given), self.n
-        empty = (np.zeros((*shape, *array.shape[2:]), array.dtype) for array in self.env.last.arrays)
-        told, wrong = [self._guard(array) for array in empty], self._guard(np.zeros(1, np.int32))
-        self.kernels.launch(f"{self.name}_advance", self.n, *self.head, np.int32(len(given)), given, *told, wrong)
-        return [array.numpy() for array in told], bool(wrong)
-
-    def _guard(self, like: np.ndarray) -> Tensor:
-        self.guards.append(guarded(like))
-        return self.guards[-1].array
-
-
-def different_bits(these, those) -> dict[int, int]:
-    """How many elements differ, by the number of the array."""
-    counts = {}
-    for k, (this, that) in enumerate(zip(these, those, strict=True)):
-        assert (this.shape, this.dtype) == (that.shape, that.dtype)
-        kind = f"u{this.itemsize}"
-        if unequal := int((np.ascontiguousarray(this).view(kind) != np.ascontiguousarray(that).view(kind)).sum()):
-            counts[k] = unequal
-    return counts
-
-
-def scatter(env: NumbaEnv, rng: np.random.Generator) -> None:
-    """Put each world into some state it can be in, at some age of some episode."""
-    env.state[:] = states_of(env)
-    env.ages[:] = rng.integers(0, env.time_limit or 3, env.num_envs)
-    env.episodes[:] = rng.integers(0, 2**31 - 2, env.num_envs)
-    env.returns[:] = rng.normal(0.0, 30.0, env.num_envs)
 
 
 def test_every_world_has_a_twin():
     assert [world.env_id for world in WORLDS.values() if not twin_of(world).exists()] == []
 
 
-def compared(twin: Twin, env: NumbaEnv, given: Tensor, legal: Tensor | None = None, wrong: bool = False):
-    """The results of both for these actions, or for the legal ones nearest to them: no bit differs."""
-    mine, found = twin.advance(given)
-    assert found is wrong
-    assert different_bits(mine, env.advance(given if legal is None else legal).arrays) == {}
-    assert different_bits(twin.state(), env.worlds) == {}
-    assert all(guard.is_untouched() for guard in twin.guards)
-    return mine
+def both(env_id, number, limit=None, order=0, **kwargs):
+    """The twin's worlds, whose threads run in that order, and Numba's."""
+    mine, theirs = (of(env_id, number, SEED, limit, **kwargs) for of in (on_host, make))
+    mine._kernels.order = order
+    return mine, theirs
+
+
+def scatter(envs, rng):
+    """Put each world into some state it can be in, at some age of some episode; the same in both."""
+    mine, theirs = envs
+    values = (
+        states_of(theirs),
+        rng.integers(0, theirs.time_limit or 3, theirs.num_envs),
+        rng.integers(0, 2**31 - 2, theirs.num_envs),
+        rng.normal(0.0, 30.0, theirs.num_envs),
+    )
+    for there, here, value in zip(worlds_of(mine), worlds_of(theirs), values, strict=True):
+        here[:] = value
+        there.copy_(torch.from_numpy(here))
+
+
+def worlds_of(env):
+    return env.state, env.ages, env.episodes, env.returns
+
+
+def assert_no_bit_differs(these, those):
+    for this, that in zip(these, those, strict=True):
+        this, that = np.ascontiguousarray(this), np.ascontiguousarray(that)
+        assert (this.shape, this.itemsize) == (that.shape, that.itemsize)
+        np.testing.assert_array_equal(this.view(f"u{this.itemsize}"), that.view(f"u{that.itemsize}"))
+
+
+def compared(envs, given, legal=None, wrong=False):
+    """What both tell of these actions, or Numba's of the legal ones nearest to them."""
+    mine, theirs = envs
+    result, expected = mine.advance(given), theirs.advance(given if legal is None else legal)
+    assert_no_bit_differs([*result.arrays, *worlds_of(mine)], [*expected.arrays, *worlds_of(theirs)])
+    assert bool(mine.wrong) is wrong
+    return result
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_one_step_from_anywhere(env_id, kwargs):
-    env, rng = make(env_id, N, SEED, **kwargs), np.random.default_rng(1)
-    scatter(env, rng)
-    env.ages[::4] = 0
-    mine = compared(Twin(env, order=1), env, actions(env, rng, 1, N))
-    assert env_id in NEVER_ENDS or mine[2].sum() > 100
+    envs, rng = both(env_id, N, order=1, **kwargs), np.random.default_rng(1)
+    scatter(envs, rng)
+    for env in envs:
+        env.ages[::4] = 0
+    step = compared(envs, actions(envs[1], rng, 1, N))
+    assert env_id in NEVER_ENDS or step.terminated.sum() > 100
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_resets(env_id, kwargs):
-    """Of all worlds; then of some of them, in the midst of episodes, for the worlds from the thousandth on."""
-    env, rng = make(env_id, N, SEED, **kwargs), np.random.default_rng(2)
-    twin = Twin(env)
-    twin.worlds[0].array.fill_(0)
-    twin.worlds[1].array.fill_(5)
-    assert different_bits([twin.restart(np.ones(N, np.bool_))], env.last.arrays.obs) == {}
-    assert different_bits(twin.state(), env.worlds) == {}
-
-    scatter(env, rng)
-    part, mask = Twin(env, first=1000), rng.random(N) < 0.3
-    part.worlds[2].array.add_(torch.from_numpy(mask[1000:]))
-    env.restart(mask)
-    assert different_bits([part.restart(mask[1000:])], [env.last.arrays.obs[0, 1000:]]) == {}
-    assert different_bits(part.state(), [array[..., 1000:] for array in env.worlds]) == {}
-    assert all(guard.is_untouched() for guard in [*twin.guards, *part.guards])
+    """Of all worlds; then of some of them, in the midst of episodes."""
+    envs, rng = both(env_id, N, **kwargs), np.random.default_rng(2)
+    for mask in (np.ones(N, np.bool_), rng.random(N) < 0.3):
+        scatter(envs, rng)
+        mine, theirs = ([env.restart(mask), env.last.arrays[0], *worlds_of(env)][1:] for env in envs)
+        assert_no_bit_differs(mine, theirs)
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_free_steps(env_id, kwargs):
     """With autoreset, and nothing that brings the two together again."""
-    env, rng = make(env_id, 500, SEED, LIMIT, **kwargs), np.random.default_rng(3)
-    scatter(env, rng)
-    mine = compared(Twin(env, order=2), env, actions(env, rng, 200, 500))
-    assert env_id in NEVER_ENDS or mine[2].any()
-    assert WORLDS[env_id].time_limit is None or mine[3].any()
+    envs, rng = both(env_id, 500, LIMIT, order=2, **kwargs), np.random.default_rng(3)
+    scatter(envs, rng)
+    steps = compared(envs, actions(envs[1], rng, 200, 500))
+    assert env_id in NEVER_ENDS or steps.terminated.any()
+    assert WORLDS[env_id].time_limit is None or steps.truncated.any()
 
 
 @pytest.mark.parametrize("gymnasiums", [False, True])
 @pytest.mark.parametrize("env_id", BOXES)
 def test_actions_beyond_the_bounds(env_id, gymnasiums):
     """They are legal, infinities too, and cost more where Gymnasium charges for all of them; zeros have both signs."""
-    env, rng = make(env_id, N, SEED), np.random.default_rng(7)
-    if gymnasiums:
-        env.charge_as_gymnasium()
-    scatter(env, rng)
-    env.state[:, ::7] = 0.0
-    action = 3.0 * actions(env, rng, 1, N)
+    envs, rng = both(env_id, N), np.random.default_rng(7)
+    scatter(envs, rng)
+    for env in envs:
+        env.state[:, ::7] = 0.0
+        if gymnasiums:
+            env.charge_as_gymnasium()
+    action = 3.0 * actions(envs[1], rng, 1, N)
     action[0, ::5] = -0.0
     action[0, :6, 0] = torch.tensor([1.0, -1.0, 0.0, -0.0, torch.inf, -torch.inf])
-    compared(Twin(env), env, action)
+    compared(envs, action)
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_a_wrong_action_is_told_and_the_nearest_legal_one_is_played(env_id, kwargs):
     """One action in ten, or one alone; a choice far out of range would be read far beyond a table."""
-    env, rng = make(env_id, 130, SEED, LIMIT, **kwargs), np.random.default_rng(5)
-    tape = actions(env, rng, 30, 130)
+    envs, rng = both(env_id, 130, LIMIT, **kwargs), np.random.default_rng(5)
+    tape = actions(envs[1], rng, 30, 130)
     where = rng.random(tape.shape) < 0.1
     odd, near = np.float32(np.nan), np.float32(0.0)
     if tape.dtype == torch.int64:
-        highest = int(env.action_space.n) - 1
+        highest = int(envs[1].action_space.n) - 1
         odd = rng.choice([-(2**63), -(2**40), -1, highest + 1, 2**31, 2**63 - 1], tape.shape)
         near = np.clip(odd, 0, highest)
-    twin = Twin(env)
-    compared(
-        twin, env, torch.from_numpy(np.where(where, odd, tape)), torch.from_numpy(np.where(where, near, tape)), True
-    )
-    compared(twin, env, tape[:1])
+    given, legal = (torch.from_numpy(np.where(where, instead, tape)) for instead in (odd, near))
+    compared(envs, given, legal, wrong=True)
+    envs[0].wrong.zero_()
+    compared(envs, tape[:1])
     tape[1, 129] = -1 if tape.dtype == torch.int64 else float("nan")
-    assert twin.advance(tape[:2])[1]
+    envs[0].advance(tape[:2])
+    assert envs[0].wrong
