@@ -1,9 +1,8 @@
-"""All compiled worlds and their kernels: the contract, independence of how worlds are grouped, what is refused.
-
-Where a test takes `make`, of those on the CPU and of those for a GPU. Snapshots of both are in test_cuda_env.py.
-"""
+"""All compiled worlds and their kernels: the contract, independence of grouping, what is refused, vector loops."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ import torch
 from commands import ROOT
 from cuda_worlds import copied
 from gymnasium.spaces import Box
+from numba import njit
 from playing import OTHERS, bits, leaves, random_actions
 from snapshots import shown
 
@@ -23,7 +23,9 @@ from lab.smoke_test_envs import play
 from stride.agents.experience.nouns import tree_map
 from stride.envs_fast import registry
 from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.tiles import MOVE, Tile
 from stride.envs_fast.vec_env import Step
+from stride.envs_fast.world import NUMBA, TILE, Stream
 from stride.envs_gym.gym_env import GymEnv
 from stride.utils.user_error import UserError
 
@@ -275,3 +277,32 @@ def test_the_second_process_starts_warm(tmp_path):
     )
     assert b"compiling CartPole-v1 (once, about" in first and b"misses 2" in first
     assert b"compiling" not in second and b"misses 0" in second
+
+
+# ---- the compiled loops still work on whole vectors: where LLVM gives up a test fails, not a benchmark
+
+PACKED = re.compile(r"^\s*v?(?:mul|add|sub|div|fn?madd\d+|fn?msub\d+)pd\s", re.MULTILINE)
+SCALAR = re.compile(r"^\s*v?(?:mul|add|sub|div|fn?madd\d+|fn?msub\d+)sd\s", re.MULTILINE)
+LATER = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in CONTROL if env_id != "CartPole-v1"]
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly")
+@pytest.mark.parametrize("env_id", ["CartPole-v1", *LATER])
+def test_the_step_loop_is_vectorised(env_id):
+    move = WORLDS[env_id].kernels[NUMBA].advance.py_func.__globals__["move"]
+    column, row, flags = np.zeros(TILE), np.zeros(TILE, np.int32), np.zeros(TILE, np.uint8)
+    setting = WORLDS[env_id].setting()
+    continuous = isinstance(setting.action_space, Box)
+    obs = np.zeros(setting.observation_space.shape[0] * TILE, np.float32)
+    action, reward = np.zeros(TILE, np.float32 if continuous else np.int64), np.zeros(TILE, np.float32)
+    rows = tuple(np.zeros((WORLDS[env_id].state_size, TILE)))
+    tile = Tile(rows, row, row.copy(), column, column.copy(), action, obs, reward, flags, flags.copy())
+    kernel = njit(**{**MOVE, "cache": False})(move.py_func)  # kernels loaded from the cache keep no assembly
+    kernel(tile, Stream(0, 0, 0), setting.parameters, setting.tables)
+    (assembly,), (code,) = kernel.inspect_asm().values(), kernel.inspect_llvm().values()
+    assert "vector.memcheck" not in code, "a loop that looks for overlaps first may find them where there are none"
+    packed, scalar = len(PACKED.findall(assembly)), len(SCALAR.findall(assembly))
+    print(env_id, packed, scalar)
+    assert packed >= 8, f"{packed} packed and {scalar} scalar operations"
+    assert packed >= 0.8 * scalar, f"{packed} packed, {scalar} scalar: the scalar loop for the rest does it once too"
+    assert not re.search(r"\bcall\w*\s.*(sin|cos|exp|log|fmod|pow|rint|floor)", assembly)

@@ -1,4 +1,4 @@
-"""Worlds in worker processes: failures named, nobody left behind; that their bits are GymEnv's is in test_carriers."""
+"""Worlds in worker processes: when they are chosen, failures named, nobody left behind; test_carriers compares bits."""
 
 import os
 import signal
@@ -6,15 +6,29 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
-from async_worlds import EXIT, FINE, HANG, RAISE, SLOW
-from commands import ROOT
+from async_worlds import EXIT, FINE, HANG, RAISE, SECONDS, SLOW, Slow
+from commands import ROOT, run_command
+from playing import hand_over, random_actions, record, refused
+from tiny_runs import TINY
 
-from stride.envs_gym.async_env import AsyncEnv
-from stride.envs_gym.gym_env import EnvError
+from stride.commands import train
+from stride.commands.train_arguments import for_debugger
+from stride.config.loader import load_config
+from stride.config.schema import Config
+from stride.envs_gym import workers
+from stride.envs_gym.async_env import MOST, AsyncEnv
+from stride.envs_gym.doom import DoomWorld
+from stride.envs_gym.gym_env import EnvError, GymEnv
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.workers import choose_workers, step_cost, workers_of
+from stride.runstore.run_dir import RunDir
+from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
 
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
@@ -159,6 +173,175 @@ def test_misuse_is_one_clear_error():
     env.reset(0)
     with pytest.raises(ValueError, match=r"takes actions torch.int64\[2\], got torch.float32\[2\]"):
         env.step(torch.zeros(2))
-    assert env.reset(1).shape == (2, 1)
-    assert env.step(torch.zeros(2, dtype=torch.int64)).obs.flatten().tolist() == [1, 1]
     env.close()
+
+
+# ---- who steps them: the choice and what it says, the same bits, and a process that is lost
+
+WALK = "async_worlds:stride-test/Slow-v0"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Of four cores, on which a step takes as long as is said."""
+
+    def stepping(seconds, cores=4):
+        monkeypatch.setattr(workers, "cores", lambda: cores)
+        monkeypatch.setattr(workers, "step_cost", lambda config: seconds)
+
+    return stepping
+
+
+@pytest.mark.parametrize(("seconds", "cores", "keys", "number", "reason"), [
+    (0.013, 4, {}, 4, "a step takes 13 ms, processes pay from 0.5 ms on"),
+    (0.013, 4, {"n_envs": 3}, 3, "a step takes 13 ms"),
+    (0.00003, 4, {}, 0, "a step takes 0.03 ms"),
+    (0.013, 1, {}, 0, "one core"),
+    (0.013, 4, {"n_envs": 1}, 0, "one world"),
+    (0.0, 4, {"workers": 16}, 8, "as configured"),  # no process is without a world
+    (0.0, 4, {"workers": 0}, 0, "as configured"),
+])  # fmt: skip
+def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, keys, number, reason, machine):
+    machine(seconds, cores)
+    choice = choose_workers(Config(**{"env_id": WALK, "n_envs": 8, **keys}))
+    assert choice.number == number and reason in choice.reason
+
+
+@pytest.mark.parametrize("entry", [DoomWorld, "stride.envs_gym.doom:DoomWorld"])
+def test_a_world_that_says_so_gets_none(entry, machine):
+    gymnasium.register("stride-test/Alone-v0", entry)
+    machine(0.013)
+    config = Config(env_id="stride-test/Alone-v0")
+    assert choose_workers(config) == (0, "the world says that they do not pay")
+    assert choose_workers(replace(config, workers=2)).number == 2
+    gymnasium.register("stride-test/Alone-v0", lambda: Slow())
+    assert not workers.refuses_workers(config)
+
+
+def test_what_a_step_costs_is_asked_of_the_world_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(Slow, "reset", lambda self, **keys: made.append(self) or (self.observation_space.sample(), {}))
+    monkeypatch.setattr(
+        Slow, "step", lambda self, action: workers.time.sleep(SECONDS) or (self.reset()[0], 0, False, False, {})
+    )
+    monkeypatch.setattr(workers, "_step_costs", {})
+    monkeypatch.setattr(workers, "LONG", float("inf"))  # a busy machine may hold a step up for as long
+    config = Config(env_id=WALK, env_kwargs={"seconds": 0.5})
+    assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.STEPS
+
+
+def test_worlds_that_only_this_program_has_stay_in_it(machine):
+    class Local(Slow):
+        pass
+
+    gymnasium.register("stride-test/Local-v0", Local)
+    gymnasium.register("stride-test/Main-v0", "__main__:Walker")
+    gymnasium.register("stride-test/Odd-v0", Slow, kwargs={"seconds": object()})
+    machine(0.013)
+    for env_id in ("stride-test/Local-v0", "stride-test/Main-v0", "stride-test/Odd-v0", "given/Walker"):
+        assert choose_workers(Config(env_id=env_id)).number == 0
+        with pytest.raises(UserError, match=r"workers: 2 processes cannot make .*; take workers=0"):
+            choose_workers(Config(env_id=env_id, workers=2))
+    assert choose_workers(Config(env_id="stride-test/Slow-v0")).number == 4
+
+
+def test_compiled_worlds_take_no_workers_and_a_debugger_sees_all_of_them():
+    assert workers_of(Config(env_id="CartPole-v1")) == (0, "")
+    line = refused("CartPole-v1", workers=2)
+    assert "workers are processes of env_backend gym; fast steps its worlds itself" in line
+    assert for_debugger(load_config("LunarLander-v3", "ppo", ["workers=4"])).workers == 0
+
+
+@pytest.mark.slow
+def test_wrapped_worlds_of_a_class_that_a_program_registered_are_the_same_in_workers():
+    gymnasium.register("stride-test/Handed-v0", Slow, max_episode_steps=6, kwargs={"seconds": 0.0})
+    keys = {"env_id": "stride-test/Handed-v0", "frame_skip": 2, "frame_stack": 3}
+    plain, envs = (make_envs(Config(**keys, workers=number), 3) for number in (0, 2))
+    assert isinstance(plain, GymEnv) and isinstance(envs, AsyncEnv) and envs.resume == "exact"
+    assert envs.time_limit == plain.time_limit and torch.equal(plain.reset(3), envs.reset(3))
+    actions = random_actions(plain, 40)
+    assert record(plain, actions[:20]) == record(envs, actions[:20])
+    hand_over(plain, envs)
+    assert record(plain, actions[20:]) == record(envs, actions[20:])
+    envs.close()
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_started_again_and_what_its_worlds_played_is_cut(trouble, caplog):
+    envs = trouble(3, timeout=20.0, on_death="restart")  # worlds 0 and 1, world 2
+    fine = torch.full((3,), FINE)
+    envs.step(fine)
+    step = envs.step(torch.tensor([FINE, EXIT, FINE]))
+    assert step.truncated.tolist() == [True, True, False] and not step.terminated.any()
+    assert step.final_obs.flatten().tolist()[:2] == [1, 1] and step.obs.flatten().tolist() == [0, 0, 2]
+    assert step.reward.tolist() == [0, 0, 1] and step.episode_return.tolist() == [1, 1, 2]
+    assert step.episode_length.tolist() == [1, 1, 2]
+    assert "ended with exit code 3 in world 1; started again, 2 episodes end as truncated" in caplog.text
+    assert envs.step(fine).episode_length.tolist() == [1, 1, 3]
+    os.kill(envs.pids[1], signal.SIGKILL)
+    state = envs.state_dict()
+    assert [len(actions) for actions in state["actions"]] == [1, 1, 0]  # noticed by a checkpoint
+    assert envs.state_dict()["cut"] == [2]
+    assert envs.step(fine).truncated.tolist() == [False, False, True]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
+    envs = trouble(2, workers=1, timeout=20.0, on_death="restart")
+    for _ in range(MOST):
+        assert envs.step(torch.tensor([EXIT, FINE])).truncated.all()
+    line = f"exit code 3 in world 0; the {MOST} before it were lost within 1,000 steps, too"
+    with pytest.raises(EnvError, match=line):
+        envs.step(torch.tensor([EXIT, FINE]))
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Trains in these worlds: exit code and run."""
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+
+    def training(env_id, **changes):
+        text = f"env_id: {env_id}\nppo: {{description: a test, hidden_dims: 4, max_timesteps: 64}}\n"
+        (tmp_path / "Own.yaml").write_text(text)
+        keys = {"engine": "eager", **TINY, "test_episodes": 2, **changes}
+        words = [f"{key}={value}" for key, value in keys.items()]
+        code = train.command(["--config", str(tmp_path / "Own.yaml"), "-q", *words])
+        return code, RunDir.find("@last")
+
+    return training
+
+
+@pytest.mark.slow
+def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(trained):
+    codes, (plain, half) = zip(trained(WALK, workers=0), trained(WALK, workers=2, max_timesteps=32), strict=True)
+    assert codes == (0, 0) and half.facts()["workers"] == 2
+    assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
+    ours, theirs = (torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"] for run in (plain, half))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert "exact" in half.run_log.read_text() and "not to the bit" not in half.run_log.read_text()
+
+
+@pytest.mark.slow
+def test_a_world_that_ends_its_process_costs_the_run_an_episode(trained):
+    keys = {"env_kwargs": "{what: os exit, at: 12}", "eval_freq_epochs": "null", "test_episodes": 0}
+    code, run = trained("faulty_world:Faulty-v0", workers=2, on_worker_death="restart", **keys)
+    assert code == 0 and "1 episodes end as truncated" in run.run_log.read_text()
+
+
+DEAF = """
+import signal
+from multiprocessing import resource_tracker
+from stride.envs_gym.async_pool import isolated
+resource_tracker._resource_tracker._fd = None  # none is running: this process was forked from one that has it
+with isolated():
+    resource_tracker.ensure_running()  # as the fork server does before it starts: the first time it unblocks them
+    assert {signal.SIGINT, signal.SIGTERM} <= signal.pthread_sigmask(signal.SIG_BLOCK, [])
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
+
+
+def test_a_fork_server_that_loads_hears_no_signal(tmp_path):
+    """Else a Ctrl-C meanwhile shows its traceback."""
+    (tmp_path / "deaf.py").write_text(DEAF)
+    done = run_command(tmp_path / "deaf.py", env={**os.environ, "PYTHONPATH": str(PROJECT)})
+    assert (done.returncode, done.stderr) == (0, "")
