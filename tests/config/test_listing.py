@@ -1,13 +1,27 @@
-"""--list-envs: what fits a terminal, what is marked, and whose numbers stand there."""
+"""What configs say of themselves: --list-envs, the manual and its page, the JSON Schema that editors read."""
 
 import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
 
 import gymnasium
 import pytest
+from refusals import refusal
 
+from stride.commands.schema import text
 from stride.config import bands, extras, listing
+from stride.config.checks import RANGES
+from stride.config.fields import hints, takes
 from stride.config.general import Task, load_general
+from stride.config.json_schema import schema
 from stride.config.listing import BODIES, evidence, general_rows, list_environments, print_variants
+from stride.config.loader import load_config, load_file, shipped_files
+from stride.config.manual import CLASSES, field_docs, help_text, markdown
+from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config
+from stride.config.yaml_file import read_yaml
 
 
 @pytest.fixture
@@ -35,6 +49,14 @@ def test_it_fits_80_columns(term, terminal, uninstalled, monkeypatch, capsys):
     print_variants(term)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) > 3
+
+
+def test_variants_of_a_file_are_listed_in_its_order_with_their_goals():
+    rows = [row for row in list_environments("cart") if row.algorithm in ("ppo", "reinforce")]
+    assert [row.variant for row in rows] == ["ppo", "reinforce", "ppo_lstm", "ppo_pixels"]
+    assert [row.goal for row in list_environments("pendulum-V1:PPO")] == [
+        f"{load_config('Pendulum-v1', 'ppo').spec.goal:g}"
+    ]
 
 
 def test_descriptions_stand_where_there_is_room_for_all_of_them(terminal, capsys):
@@ -91,3 +113,104 @@ def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):
         config = load_general(words, [], lambda config: Task("bounded", "", None, None))
         assert config.max_timesteps == row.budget and config.description.startswith(row.description)
         assert config.spec.goal is None or row.goal == f"{config.spec.goal:g}"
+
+
+# ---- the manual, and docs/config.md
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("algo_id", ALGORITHMS)
+def test_every_field_has_a_text_and_every_number_a_range(algo_id):
+    cls = ALGORITHMS[algo_id]
+    docs = {name: doc for owner in CLASSES if issubclass(cls, owner) for name, doc in field_docs()[owner].items()}
+    assert set(docs) == {item.name for item in fields(cls)}
+    assert all(doc and "\n" not in doc for doc in docs.values())
+    unbounded = {"schema_version", "early_stop_on_train_threshold", "early_stop_on_eval_threshold"}
+    unbounded |= {"target_entropy", "initial_q"}
+    assert {name for name, hint in hints(cls).items() if "number" in takes(hint)} - unbounded <= set(RANGES)
+
+
+def test_help_names_every_key():
+    for cls in ALGORITHMS.values():
+        text = help_text(cls(), width=80)
+        assert all(text.count(f"  {item.name}=") == 1 for item in fields(cls))
+    text = help_text(load_config("CartPole-v1", "reinforce"), width=80)
+    assert "n_steps=256" in text and "batch_size=1.0" in text  # the variant's value, the algorithm's own default
+
+
+def test_pages_and_tables_are_up_to_date():
+    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == markdown()
+    assert max(CHANGES) == SCHEMA_VERSION == Config().schema_version
+    assert set(RANGES) <= {item.name for cls in ALGORITHMS.values() for item in fields(cls)}, "no range without a field"
+
+
+# ---- the JSON Schema: every shipped file is right by it, what the loader refuses is not
+
+WRITTEN = json.loads(text())
+SHIPPED = shipped_files().values()
+WRONG_KEYS = [
+    "gamma: 1.5", "clip_rang: 0.2", "buffer_size: 100", "policy_lr: wavy_0.1", "spec: {gaol: 3}",
+    "spec: {observations: [{low: 3}]}", "activation: relu6", "normalize_obs: sometimes",
+    "algo_id: sac, clip_range: 0.2",
+]  # fmt: skip
+WRONG = [
+    *(f"ppo: {{max_timesteps: 1e5, {words}}}" for words in WRONG_KEYS),
+    *(f"{words}\nppo: {{max_timesteps: 1e5}}" for words in ("gama: 0.9", "n_envs: many", "n_envs: 0")),
+    "mine: {algo_id: dqn, max_timesteps: 1e5, clip_range: 0.2}",
+    "my variant: {algo_id: ppo, max_timesteps: 1e5}",
+    "mine: {algo_id: ppoo, max_timesteps: 1e5}",
+]
+RIGHT = [
+    "ppo: {max_timesteps: '100_000', policy_lr: lin_3e-4, hidden_dims: 64, normalize_obs: true, batch_size: 0.25}",
+    "_base: {n_envs: 4}\n_mine: {x: 1}\nppo: {max_timesteps: 1e5, clip_range: {kind: linear, start_value: 0.2}}",
+    "mine: {algo_id: dqn, max_timesteps: 1e5, buffer_size: 1000}\nppo: {_inherit_: mine, max_timesteps: 2e5}",
+    "ppo: {max_timesteps: 1e5, policy_lr_schedule: cosine, policy_lr_schedule_end: 0.5, resize_obs: [84, 84]}",
+    "q_learning: {max_timesteps: 1e5}",
+]
+
+
+def faults(data):
+    jsonschema = pytest.importorskip("jsonschema", reason="Jupyter's and Ray's packages bring it")
+    return [error.message for error in jsonschema.Draft7Validator(WRITTEN).iter_errors(data)]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_file_names_it(path):
+    assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_file_is_right_by_it(path):
+    assert faults(read_yaml(path)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*WRONG, *RIGHT])
+def test_what_the_loader_takes_is_right_by_it_and_nothing_else(words, tmp_path):
+    path = tmp_path / "CartPole-v1.yaml"
+    path.write_text(words)
+    if words in WRONG:
+        refusal(load_file, path)
+    else:
+        load_file(path, "ppo" if "ppo:" in words else "")
+    assert bool(faults(read_yaml(path))) == (words in WRONG)
+
+
+def test_every_key_has_its_meaning():
+    made = schema()
+    assert made == WRITTEN  # all of it survives JSON
+    assert all(entry["description"] for entry in made["definitions"]["keys"].values())
+    assert made["definitions"]["keys"]["gamma"] | {"description": ""} == {
+        "description": "", "default": 0.99,
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 1},
+                  {"type": "string", "pattern": made["definitions"]["keys"]["gamma"]["anyOf"][1]["pattern"]}],
+    }  # fmt: skip
+    assert {*ALGORITHMS} <= made["definitions"].keys()
+
+
+def test_it_is_printed_without_torch():
+    code = "import sys; from stride.commands.schema import main; main([]); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == WRITTEN
