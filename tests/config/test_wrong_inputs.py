@@ -1,5 +1,6 @@
 """Every wrong input gets one line that names what is wrong, where, and the nearest right name or the allowed values."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal, refusals
 
-from stride.config.loader import from_plain, load_file, parse_config_id, to_plain
+from stride.config.loader import from_plain, load_config, load_file, parse_config_id, to_plain
 from stride.config.schema import PPOConfig
 
 EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
@@ -56,6 +57,16 @@ OVERRIDES = [  # of CartPole-v1:ppo; a list where a word holds a blank
     "eval_freq_epochs=0 early_stop_on_eval_threshold=400", "early_stop_on_eval_threshold=never", "seed=1 seed=2",
     "spec={goal:1} spec.goal=2", "--gama=0.9",
 ]  # fmt: skip
+PLATEAUS = [  # of plateau, where a word begins with a dot
+    "plateau={}", "plateau=3", ".scal=3", ".metric=val/rol/ep_rew/mean .then=stop",
+    ".metric=train/policy/entropy .then=stop", ".metric=train/time/seconds .then=stop",
+    ".metric=test/roll/ep_rew/mean .then=stop",
+    ".then=stop eval_freq_epochs=null early_stop_on_eval_threshold=false",
+    ".then=stop .patience=0", ".then=halt",
+    ".then=stop .times=null .scale.policy_lr=0.5", ".scale.policy_l=0.5", ".scale.gamma=0.5", ".scale.policy_lr=1",
+    ".scale.policy_lr=half", ".scale.max_grad_norm=0.5 max_grad_norm=null", ".scale.ent_coef=0.5 ent_coef=0",
+    ".scale.policy_lr=2 .times=null", ".scale.epsilon=3 .times=5",
+]  # fmt: skip
 IDS = ["CartPole-v1", "CartPole-v1:", "CartPole-v1:pppo", "CartPol-v1:ppo", "zzz:ppo", ":ppo", "", "CartPole-v1:ppo:x",
        "../CartPole-v1:ppo"]  # fmt: skip
 PLAIN = [*({"schema_version": version} for version in (0, 2, 99, "1", None, True, 1.5)), {"n_env": 8},
@@ -72,10 +83,16 @@ def override(words):
     return load_file(EXAMPLE, "ppo", words if isinstance(words, list) else words.split())
 
 
+def plateau(words):
+    variant = "dqn" if "epsilon" in words else "ppo"
+    return load_config("CartPole-v1", variant, [re.sub(r"^\.", "plateau.", word) for word in words.split()])
+
+
 TABLES = {
     "above": (lambda text: load(f"{text}\n{GOOD}"), TOPS),
     "files": (load, FILES),
     "overrides": (override, OVERRIDES),
+    "plateaus": (plateau, PLATEAUS),
     "ids": (parse_config_id, IDS),
     "config.json": (lambda change: from_plain({**to_plain(load_file(EXAMPLE, "ppo")), **change}), PLAIN),
 }

@@ -1,6 +1,5 @@
 """Atari by ale-py's own vector environment: Gymnasium's bits, exact resume, lost lives, and places read from memory."""
 
-import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,23 +7,19 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from commands import ROOT
 from playing import Still, bits, hand_over, random_actions, record
 from worlds import Scripted
 
 from stride.agents.experience.collector import Collector
 from stride.commands import train
-from stride.config.general import is_general, load_general
-from stride.config.loader import load_config, parse_config_id
 from stride.config.schema import ALGORITHMS
 from stride.envs_gym import ale_env
 from stride.envs_gym.backend_ale import why_not
 from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.make import make_envs
-from stride.envs_gym.task import task_of
 from stride.envs_gym.wrappers.atari import first_draw
 from stride.envs_gym.wrappers.atari_objects import ConsoleMemory
-from stride.envs_gym.wrappers.registry import WRAPPERS, wrappers_of
+from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
@@ -261,18 +256,3 @@ def test_any_game_trains_from_its_screen_by_general_settings(algo_id, capsys):
     wrappers = [wrapper["id"] for wrapper in facts["config"]["env_wrappers"]]
     assert facts["env_backend"] == "ale" and wrappers == ["LifeLoss", "ClipReward"]
     assert "ale" in capsys.readouterr().out and facts["outcome"]["env_steps"] == 96
-
-
-@pytest.mark.slow
-def test_the_page_types_what_there_is():
-    """Every command of docs/families/atari.md is a config, played by whom the page says."""
-    pytest.importorskip("ale_py")
-    page = (ROOT / "docs" / "families" / "atari.md").read_text("utf-8")
-    backends = []
-    for line in re.findall(r"^python train\.py (\S+(?: \S+=\S+)*)", page, re.M):
-        words, *overrides = line.split()
-        general = is_general(words)
-        keys = load_general(words, overrides, task_of) if general else load_config(*parse_config_id(words), overrides)
-        backends.append(choose_backend(keys).name)
-    assert backends == ["ale", "gym", "gym", "gym"]
-    assert set(re.findall(r"\{id: (\w+)", page)) <= set(WRAPPERS)

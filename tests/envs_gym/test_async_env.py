@@ -14,7 +14,7 @@ import pytest
 import torch
 from async_worlds import EXIT, FINE, HANG, RAISE, SECONDS, SLOW, Slow
 from commands import ROOT, run_command
-from playing import hand_over, random_actions, record, refused
+from playing import refused
 from tiny_runs import TINY
 
 from stride.commands import train
@@ -24,8 +24,7 @@ from stride.config.schema import Config
 from stride.envs_gym import workers
 from stride.envs_gym.async_env import MOST, AsyncEnv
 from stride.envs_gym.doom import DoomWorld
-from stride.envs_gym.gym_env import EnvError, GymEnv
-from stride.envs_gym.make import make_envs
+from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.workers import choose_workers, step_cost, workers_of
 from stride.runstore.run_dir import RunDir
 from stride.utils.places import PROJECT
@@ -250,20 +249,6 @@ def test_compiled_worlds_take_no_workers_and_a_debugger_sees_all_of_them():
     line = refused("CartPole-v1", workers=2)
     assert "workers are processes of env_backend gym; fast steps its worlds itself" in line
     assert for_debugger(load_config("LunarLander-v3", "ppo", ["workers=4"])).workers == 0
-
-
-@pytest.mark.slow
-def test_wrapped_worlds_of_a_class_that_a_program_registered_are_the_same_in_workers():
-    gymnasium.register("stride-test/Handed-v0", Slow, max_episode_steps=6, kwargs={"seconds": 0.0})
-    keys = {"env_id": "stride-test/Handed-v0", "frame_skip": 2, "frame_stack": 3}
-    plain, envs = (make_envs(Config(**keys, workers=number), 3) for number in (0, 2))
-    assert isinstance(plain, GymEnv) and isinstance(envs, AsyncEnv) and envs.resume == "exact"
-    assert envs.time_limit == plain.time_limit and torch.equal(plain.reset(3), envs.reset(3))
-    actions = random_actions(plain, 40)
-    assert record(plain, actions[:20]) == record(envs, actions[:20])
-    hand_over(plain, envs)
-    assert record(plain, actions[20:]) == record(envs, actions[20:])
-    envs.close()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The one place of choice: what it makes and refuses in one line; and Gymnasium's worlds behind the contract."""
 
 from types import SimpleNamespace
-from typing import get_args, get_type_hints
 
 import gymnasium
 import numpy as np
@@ -17,7 +16,7 @@ from stride.agents.experience.nouns import tree_map
 from stride.config.schema import Config
 from stride.envs_fast import registry
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_gym.backends import ROWS, choose_backend
+from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.gym_env import EnvError, GymEnv
 from stride.envs_gym.make import env_info, make_envs
 
@@ -102,12 +101,6 @@ def test_what_is_given_and_what_is_seen():
 def test_auto_takes_the_compiled_worlds_where_it_can_and_says_why(asked, backend, reason):
     choice = choose_backend(Config(**asked))
     assert choice.name == backend and reason in choice.reason
-
-
-def test_every_row_is_a_file_that_answers_to_its_name_and_a_word_of_the_key():
-    words = get_args(get_type_hints(Config)["env_backend"])
-    for row in ROWS:
-        assert row.name == row.load().NAME and row.name in words
 
 
 # ---- Gymnasium's worlds, by an environment that counts: ends, final observations, returns, seeds, blame

@@ -12,7 +12,6 @@ from stride.config.loader import from_plain, load_config, load_file, to_plain
 from stride.config.plateau import Plateau
 from stride.runstore.metrics_table import read_csv
 from stride.trainer_callbacks.schedule import AtPlateau
-from stride.utils.user_error import UserError
 
 LOSS, TRAIN = "train/loss/value", "train/roll/ep_rew/mean"
 NEVER = 1e9  # a gain that nothing reaches: every value after the first is no better
@@ -150,38 +149,6 @@ def test_how_often_is_looked_is_no_longer_neutral():
         other = from_plain({**to_plain(config), "eval_freq_epochs": 7, "max_timesteps": 200_000})
         keys = [change.key for change in unproven(changes(config, other), config, "eager")]
         assert sorted(keys) == sorted(unsure)
-
-
-REFUSED = """
-plateau={} | plateau does nothing: give it scale
-plateau=3 | plateau takes a mapping or null, not 3
-.scal=3 | did you mean scale?
-.metric=val/rol/ep_rew/mean .then=stop | did you mean val/roll/ep_rew/mean
-.metric=train/policy/entropy .then=stop | has no better and no worse
-.metric=train/time/seconds .then=stop | is of wall time
-.metric=test/roll/ep_rew/mean .then=stop | comes after the training
-.then=stop eval_freq_epochs=null early_stop_on_eval_threshold=false | needs evaluation
-.then=stop .patience=0 | plateau.patience must be at least 1
-.then=halt | plateau.then takes nothing, stop
-.then=stop .times=null .scale.policy_lr=0.5 | never comes
-.scale.policy_l=0.5 | did you mean policy_lr?
-.scale.gamma=0.5 | is not among what may change in ppo
-.scale.policy_lr=1 | other than 1
-.scale.policy_lr=half | takes a number
-.scale.ent_coef=0.5 | nothing to scale
-.scale.target_kl=0.5 | target_kl is null
-.scale.policy_lr=2 .times=null | grows without end
-.scale.epsilon=3 .times=5 | epsilon after 5 plateaus must be at least 0 and at most 1
-"""
-
-
-@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
-def test_what_cannot_be_meant_is_one_line(case):
-    words, line = case.split(" | ")
-    variant = "dqn" if "epsilon" in words else "ppo"
-    with pytest.raises(UserError) as caught:
-        load_config("CartPole-v1", variant, [f"plateau{word}" if word[0] == "." else word for word in words.split()])
-    assert line in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_block_of_a_file_is_merged_entry_by_entry(tmp_path):

@@ -1,12 +1,10 @@
 """What is said of a goal: only what a whole test says; ways to be called solved, or best, by a part of the episodes."""
 
 import json
-import signal
 
 import pytest
 from tiny_runs import tiny_run
 
-from stride.agents.experience.finite_guard import NonFiniteError
 from stride.agents.trained.loading import load_run
 from stride.commands import runs, train
 from stride.config.listing import print_variants
@@ -19,7 +17,7 @@ from stride.runstore.run_brief import best_of
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_facts import verdict, verdict_words
 from stride.runstore.run_index import look_at
-from stride.trainer_callbacks.evaluate import Evaluate, cadence, is_due
+from stride.trainer_callbacks.evaluate import cadence, is_due
 from stride.utils.durable_file import read_json, write_json
 
 PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
@@ -86,17 +84,6 @@ def test_a_test_of_fewer_than_100_episodes_says_so(number, early, words, capsys)
     assert look_at(run.path).result == "solved" and outcome["tests"] == 1
 
 
-def test_dropped_episodes_are_no_test(monkeypatch):
-    def play(*_):
-        raise NonFiniteError("reward", 0, 1, 1)
-
-    monkeypatch.setattr("stride.agents.sockets.EagerEpisodes.play", play)
-    run = tiny_run(**{"spec.goal": 5, "nan_guard": "skip", "engine": "eager"})
-    check_is_not_tested(run)
-    check_has_no_score(run)
-    assert "0 of 100 test episodes counted: run.log says why" in run.report.read_text()
-
-
 def test_a_run_goes_on_to_a_whole_test():
     run = tiny_run(**PART)
     check_is_not_tested(run)
@@ -108,21 +95,6 @@ def test_a_run_goes_on_to_a_whole_test():
     assert train.command(["--resume", run.id, "--fork", "-q", *words]) == 0
     fork = RunDir.find("@last").facts()["outcome"]
     assert verdict(fork) == "not tested" and fork["test_mean"] is None and fork["tests"] == 1
-
-
-def test_a_signal_in_the_test_leaves_a_run_untested_and_so_does_its_end(monkeypatch):
-    test = Evaluate.test
-
-    def signalled(self, policy):
-        signal.raise_signal(signal.SIGTERM)
-        return test(self, policy)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Evaluate, "test", signalled)
-        run = tiny_run(**PART, exit_code=143)
-    assert verdict(run.facts()["outcome"]) == "interrupted" and not run.facts()["outcome"]["solved"]
-    assert train.command(["--resume", run.id, "-q"]) == 0  # only its end is missing
-    check_is_not_tested(run)
 
 
 def test_what_older_versions_called_solved_is_read_as_not_tested():
@@ -187,12 +159,6 @@ def test_how_few_is_said_wherever_solved_is(capsys):
 
 
 # ---- how often a run is evaluated, and what is said of a goal
-
-OWN = """\
-env_id: plain_world:Plain-v0
-spec: {goal: 6}
-ppo: {max_timesteps: 1e6}
-"""
 
 
 @pytest.mark.parametrize(
@@ -260,17 +226,3 @@ def test_as_many_episodes_as_asked_for_confirm_an_evaluation():
     assert asked["test_episodes"] == 7 and asked["reason"] == "goal reached" and asked["solved"]
     assert none["env_steps"] == asked["env_steps"] == 32
     assert none["reason"] == "evaluation return reached" and verdict(none) == "not tested"
-
-
-def test_a_run_is_solved_by_the_goal_of_ones_own_environment_and_only_trained_without_one(tmp_path, capsys):
-    """The recipe of the tutorial, as it is written there."""
-    file = tmp_path / "Plain-v0.yaml"
-    short = OWN.replace("spec: {goal: 6}\n", "").replace("1e6", "2048, n_envs: 2")
-    for text, words, line in [
-        (OWN, [], "result=solved test_mean="),
-        (short, [], "result=trained test_mean="),
-        (short, ["eval_freq_epochs=null"], "result=trained test_mean=none "),
-    ]:
-        file.write_text(text)
-        assert train.command(["--config", str(file), "-q", *words]) == 0
-        assert capsys.readouterr().out.startswith(line)
