@@ -30,11 +30,7 @@ def env_id(request) -> str:
     return request.param
 
 
-@pytest.mark.parametrize(
-    ("there", "back"),
-    [(on_host, registry.make), (registry.make, on_host), (registry.make, registry.make), (on_host, on_host)],
-    ids=["cuda to cpu", "cpu to cuda", "cpu", "cuda"],
-)
+@pytest.mark.parametrize(("there", "back"), [(on_host, registry.make), (registry.make, on_host)])
 def test_a_snapshot_continues_on_either_device_bit_for_bit(env_id, there, back):
     kwargs = {"episode_length": 5} if env_id == "Bandit-v0" else {}
     first = there(env_id, N, seed=(3 << 32) + 7, max_episode_steps=LIMIT, **kwargs)

@@ -18,7 +18,6 @@ VARIED = [
     ("MountainCarContinuous-v0", {"goal_velocity": 0.03}),
     ("Pendulum-v1", {"g": 3.7}),
     ("FrozenLake-v1", {"desc": ["SFF", "FSF", "HFG"]}),
-    ("FrozenLake-v1", {"is_slippery": False}),
     ("FrozenLake-v1", {"map_name": "8x8", "success_rate": 0.9, "reward_schedule": [3.0, -2.5, 0.1]}),
     ("Taxi-v4", {"is_rainy": True, "fickle_passenger": True}),
     ("Taxi-v4", {"fickle_passenger": True, "fickle_probability": 0.5}),

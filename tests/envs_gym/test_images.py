@@ -1,4 +1,4 @@
-"""Images on their way to the network: layout, grey, size, stack, and CartPole drawn; bytes up to the memory."""
+"""Images on their way to the network: layout, grey, size, stack, and CartPole drawn."""
 
 from itertools import pairwise
 
@@ -7,11 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Still, refused
+from playing import refused
 from torch.nn import functional as F
 
-from stride.agents.experience.collector import Collector
-from stride.agents.experience.memory import Memory
 from stride.config.schema import Config
 from stride.envs_gym.make import env_info, make_envs
 from stride.envs_gym.wrappers.images import gray
@@ -169,15 +167,3 @@ def test_pixels_are_the_same_worlds_and_the_same_returns():
         one, other = (envs.step(torch.ones(2, dtype=torch.int64)) for envs in (plain, drawn))
         for name in ("reward", "terminated", "truncated", "episode_return", "episode_length"):
             assert torch.equal(getattr(one, name), getattr(other, name))
-
-
-def test_memory_keeps_bytes():
-    config = Config(env_id="CartPole-v1", obs="pixels", resize_obs=(42,), frame_stack=2)
-    collector = Collector(make_envs(config, 2), Still(), seed=1)
-    memory = Memory(collector.example(), collector.carry, 16, 2, 1)
-    collector.collect(16, memory)
-    assert memory.table.obs.dtype == memory.final.obs.dtype == torch.uint8
-    assert memory.table.obs.shape == (16, 2, 2, 42, 42) and memory.table.obs.amax() > 200
-    running = ~memory.table.is_first[1:]
-    older, newer = memory.table.obs[1:, :, 0], memory.table.obs[:-1, :, 1]
-    assert torch.equal(older[running], newer[running])

@@ -115,23 +115,23 @@ def test_images_of_a_batch_come_channels_first_and_nothing_is_copied(shape, seen
         assert torch.equal(obs, frames if shape == seen else frames.movedim(-1, 1) if len(shape) == 3 else frames)
 
 
-@pytest.mark.parametrize(
-    ("space", "value"),
-    [
-        (Box(-1, 1, (4,)), np.zeros(1, np.float32)),  # NumPy would broadcast it
-        (Box(-1, 1, (4,)), np.zeros((4, 1), np.float32)),
-        (Box(-1, 1, (2,)), np.zeros(2, np.complex64)),
-        (Box(0, 255, (2, 2), np.uint8), np.full((2, 2), 0.5, np.float32)),  # NumPy would truncate it to 0
-        (Discrete(3), 3),
-        (Discrete(3, start=1), 0),
-        (Discrete(3), 1.0),
-        (MultiDiscrete([2, 2]), np.array([0, 2])),
-        (MultiDiscrete([2, 2]), np.array([0.0, 1.0])),
-    ],
-)
-def test_what_does_not_fit_the_space_is_refused(space, value):
+MISFITS = {  # with what NumPy would do
+    "broadcast": (Box(-1, 1, (4,)), np.zeros(1, np.float32)),
+    "reshape": (Box(-1, 1, (4,)), np.zeros((4, 1), np.float32)),
+    "drop a part": (Box(-1, 1, (2,)), np.zeros(2, np.complex64)),
+    "truncate to 0": (Box(0, 255, (2, 2), np.uint8), np.full((2, 2), 0.5, np.float32)),
+    "take a 4th of 3": (Discrete(3), 3),
+    "take less than the first": (Discrete(3, start=1), 0),
+    "take a fraction": (Discrete(3), 1.0),
+    "take a 3rd of 2": (MultiDiscrete([2, 2]), np.array([0, 2])),
+    "take fractions": (MultiDiscrete([2, 2]), np.array([0.0, 1.0])),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_what_does_not_fit_the_space_is_refused(what):
     with pytest.raises((ValueError, TypeError)):
-        stored(space, value)
+        stored(*MISFITS[what])
 
 
 LATE = MultiDiscrete([3, 3], start=[1, 0])

@@ -229,8 +229,6 @@ def test_frame_skip_can_show_the_brighter_of_the_last_two():
 @pytest.mark.parametrize(
     ("keys", "wrapper", "limit"),
     [
-        ({}, None, 200),
-        ({"frame_skip": 3}, None, 67),  # 200 frames
         ({}, {"id": "TimeLimit", "max_episode_steps": 30}, 30),
         ({"frame_skip": 4}, {"id": "TimeLimit", "max_episode_steps": 60}, 50),
     ],

@@ -108,18 +108,6 @@ def test_a_signal_is_answered_at_once_and_handlers_are_put_back(capfd):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_what_somebody_else_does_with_an_alarm_is_not_ours():
-    """Nor is a signal that was not sent: an alarm used to be taken for a SIGTERM."""
-    rung = []
-    before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
-    try:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), signal.SIGALRM)
-            assert (rung, interrupts.number) == ([signal.SIGALRM], 0)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 def test_a_reminder_that_is_late_is_dropped():
     with Interrupts() as interrupts:
         with pytest.raises(Dropped):
