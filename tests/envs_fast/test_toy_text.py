@@ -121,20 +121,6 @@ def test_the_first_step_does_not_depend_on_the_start():
     assert min(tails) > ALPHA / len(tails)
 
 
-def test_slips_of_one_episode_are_independent():
-    """Two steps right in the middle of the slippery field: up, right and down, each pair as often as every other."""
-    env = make("CliffWalkingSlippery-v1", DRAWS, seed=13)
-    env.state[0] = 17
-    right = torch.ones(DRAWS, dtype=torch.int64)
-    env.step(right)
-    first = env.state[0].copy()
-    env.state[0] = 17
-    env.step(right)
-    counts = Counter(zip(first.tolist(), env.state[0].tolist(), strict=True))
-    assert set(counts) == {(a, b) for a in (5, 18, 29) for b in (5, 18, 29)}
-    assert chi_square(list(counts.values()), [1 / 9] * 9) > ALPHA
-
-
 # ---- Blackjack, by Gymnasium's own arithmetic of hands
 
 CARDS = Counter(cards.deck)
