@@ -60,15 +60,6 @@ def test_a_snapshot_is_a_copy_on_the_cpu():
     assert {value.device.type for value in state.values() if isinstance(value, torch.Tensor)} == {"cpu"}
 
 
-def test_charged_as_in_gymnasium(env_id):
-    mine, theirs = on_host(env_id, N, seed=4), registry.make(env_id, N, seed=4)
-    tape = random_actions(theirs, 10)
-    tape = tape if tape.dtype == torch.int64 else tape * 3  # beyond the bounds
-    for env in (mine, theirs):
-        env.charge_as_gymnasium()
-    assert bits(mine.advance(tape)) == bits(theirs.advance(tape))
-
-
 @pytest.mark.parametrize(
     ("env_id", "wrong", "kind", "line"),
     [

@@ -289,10 +289,7 @@ def ended():
 
 
 BAD = [
-    (lambda: vector("CartPole-v1", 0), UserError, "CartPole-v1: num_envs must be a whole number of at least 1, got 0"),
-    (lambda: envs_fast.make("CartPole-v7", 2), UserError, "'CartPole-v7'; did you mean CartPole-v1"),
     (lambda: FastVectorEnv("CartPol", 2), UserError, "'CartPol'; did you mean CartPole-v1"),
-    (lambda: vector("CartPole-v1", 2, gravity=1.0), UserError, "has no argument 'gravity'"),
     (lambda: vector("CartPole-v1", 2, render_mode="holo"), UserError, "no render_mode 'holo'; it has human, rgb_array"),
     (lambda: vector("CartPole-v1", 2).step(np.zeros(2, int)), UserError, "reset.* comes before the first step"),
     (lambda: vector("CartPole-v1", 2).render(), UserError, "made without a render_mode"),
@@ -303,8 +300,6 @@ BAD = [
     ),
     (lambda: begun().step(np.zeros(2)), ValueError, r"got float64\[2\]"),
     (lambda: begun().step([0, 2]), ValueError, "world 1: action 2; actions are 0 to 1"),
-    (lambda: begun().step([-1, 0]), ValueError, "world 0: action -1; actions are 0 to 1"),
-    (lambda: begun("Pendulum-v1").step(np.array([[0], [np.nan]])), ValueError, r"Pendulum-v1, world 1: action \[?nan"),
     (lambda: begun().reset(options={"reset_mask": [True, False]}), TypeError, "reset_mask.*must be a numpy array"),
     (lambda: begun().reset(options={"reset_mask": np.ones(2)}), TypeError, "of dtype bool, got an array of float64"),
     (lambda: begun().reset(options={"reset_mask": np.ones(3, bool)}), ValueError, r"must have shape \(2,\)"),

@@ -102,7 +102,6 @@ def test_attributes_and_methods_of_the_worlds():
 
 
 BAD = [
-    (lambda: sb3.make("CartPole", 2), UserError, "'CartPole'; did you mean CartPole-v1"),
     (lambda: cartpole(2).step(np.zeros(2, np.int64)), UserError, "comes before the first step"),
     (lambda: begun().step(np.zeros(2)), ValueError, r"takes 2 actions of Discrete\(2\), got float64\[2\]"),
     (lambda: begun().step(np.array([0, 5])), ValueError, "world 1: action 5"),

@@ -2,13 +2,12 @@
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 ANY = Box(-np.inf, np.inf, (1,), np.float32)
 KINDS = {
     "box": Box(-np.inf, np.inf, (2,), np.float32),
     "discrete": Discrete(100, start=1),
-    "tuple": Tuple((Discrete(100), Box(-np.inf, np.inf, (1,), np.float64))),
     "dict": Dict({"count": Discrete(100), "deep": Dict({"start": ANY})}),
     "masked": Dict({"count": Discrete(100), "action_mask": Box(0, 1, (3,), np.int8)}),
     "multi_discrete": MultiDiscrete([100, 3]),
@@ -42,7 +41,6 @@ class Counting(gym.Env):
             return self.buffer[: 1 if self.fault == "shape" and self.count == 2 else 2]
         return {
             "discrete": self.count + 1,
-            "tuple": (self.count, np.array([start], np.float64)),
             "dict": {"count": self.count, "deep": {"start": np.array([start])}},
             "masked": {"count": self.count, "action_mask": self.mask()},
             "multi_discrete": np.array([self.count, 2]),

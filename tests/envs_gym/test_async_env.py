@@ -15,7 +15,7 @@ import torch
 from async_worlds import EXIT, FINE, HANG, RAISE, SECONDS, SLOW, Slow
 from commands import ROOT, run_command
 from playing import refused
-from tiny_runs import TINY
+from tiny_runs import tiny_run
 
 from stride.commands import train
 from stride.commands.train_arguments import for_debugger
@@ -26,7 +26,6 @@ from stride.envs_gym.async_env import MOST, AsyncEnv
 from stride.envs_gym.doom import DoomWorld
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.workers import choose_workers, step_cost, workers_of
-from stride.runstore.run_dir import RunDir
 from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
 
@@ -280,26 +279,12 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
         envs.step(torch.tensor([EXIT, FINE]))
 
 
-@pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """Trains in these worlds: exit code and run."""
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-
-    def training(env_id, **changes):
-        text = f"env_id: {env_id}\nppo: {{description: a test, hidden_dims: 4, max_timesteps: 64}}\n"
-        (tmp_path / "Own.yaml").write_text(text)
-        keys = {"engine": "eager", **TINY, "test_episodes": 2, **changes}
-        words = [f"{key}={value}" for key, value in keys.items()]
-        code = train.command(["--config", str(tmp_path / "Own.yaml"), "-q", *words])
-        return code, RunDir.find("@last")
-
-    return training
-
-
 @pytest.mark.slow
-def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(trained):
-    codes, (plain, half) = zip(trained(WALK, workers=0), trained(WALK, workers=2, max_timesteps=32), strict=True)
-    assert codes == (0, 0) and half.facts()["workers"] == 2
+def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    keys = {"env_id": WALK, "spec": "{}", "engine": "eager", "hidden_dims": 4, "test_episodes": 2}
+    plain, half = tiny_run(**keys, workers=0), tiny_run(**keys, workers=2, max_timesteps=32)
+    assert half.facts()["workers"] == 2
     assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
     ours, theirs = (torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"] for run in (plain, half))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -307,10 +292,11 @@ def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(tr
 
 
 @pytest.mark.slow
-def test_a_world_that_ends_its_process_costs_the_run_an_episode(trained):
-    keys = {"env_kwargs": "{what: os exit, at: 12}", "eval_freq_epochs": "null", "test_episodes": 0}
-    code, run = trained("faulty_world:Faulty-v0", workers=2, on_worker_death="restart", **keys)
-    assert code == 0 and "1 episodes end as truncated" in run.run_log.read_text()
+def test_a_world_that_ends_its_process_costs_the_run_an_episode(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    keys = {"env_id": "faulty_world:Faulty-v0", "spec": "{}", "env_kwargs": "{what: os exit, at: 12}", "workers": 2}
+    run = tiny_run(**keys, eval_freq_epochs="null", test_episodes=0, on_worker_death="restart")
+    assert "1 episodes end as truncated" in run.run_log.read_text()
 
 
 DEAF = """

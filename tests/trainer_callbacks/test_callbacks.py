@@ -1,6 +1,5 @@
 """What each callback reacts to, on tiny real trainings: evaluation, stop rules, schedules, checkpoints."""
 
-import json
 import shutil
 
 import pytest
@@ -42,10 +41,6 @@ def ended(run):
     return tuple(run.facts()["outcome"][key] for key in ("reason", "env_steps"))
 
 
-def sidecar(run, name="last"):
-    return json.loads((run.checkpoints / f"{name}.json").read_text())
-
-
 def test_evaluations_and_checkpoints_come_on_their_grids_and_the_best_is_named():
     words = {"eval_freq_epochs": 3, "eval_warmup_epochs": 3, "eval_episodes": 3, "test_episodes": 0}
     run = tiny_run(max_timesteps=960, epoch_iterations=3, **words)
@@ -56,9 +51,9 @@ def test_evaluations_and_checkpoints_come_on_their_grids_and_the_best_is_named()
             assert row["train/clock/iterations"] == 3 * row["train/clock/epoch"] and row["val/roll/episodes"] == 3
             assert row["val/roll/ep_rew/min"] <= row[EVALUATED] <= row["val/roll/ep_rew/max"]
             assert row["val/roll/ep_len/mean"] == row[EVALUATED]  # CartPole pays 1 a step
-    best = sidecar(run, "best")
+    best = read_json(run.checkpoints / "best.json")
     assert best["score"] == pytest.approx(max(scores.values())) and scores[best["epoch"]] == max(scores.values())
-    assert sidecar(run)["epoch"] == 20 and not list(run.checkpoints.glob("*.tmp"))
+    assert read_json(run.checkpoints / "last.json")["epoch"] == 20 and not list(run.checkpoints.glob("*.tmp"))
     assert RunDir.find("@best:CartPole-v1").id == run.id
 
 
@@ -131,7 +126,8 @@ def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
     for link in run.checkpoints.glob("best.*"):  # as after a kill between a sidecar and this link
         link.unlink()
     assert train.command(["--resume", run.id, "max_timesteps=128", "-q"]) in (0, 1)
-    assert sidecar(run)["epoch"] == 8 and sidecar(run, "best")["epoch"] == 2  # none was better
+    epochs = [read_json(run.checkpoints / f"{name}.json")["epoch"] for name in ("last", "best")]
+    assert epochs == [8, 2], "none was better"
 
 
 def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):

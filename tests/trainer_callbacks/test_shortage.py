@@ -5,8 +5,10 @@ import errno
 import os
 import platform
 from resource import RUSAGE_THREAD, getrusage
+from unittest.mock import Mock
 
 import pytest
+from commands import refusal
 
 from stride.agents.experience import storage
 from stride.agents.experience.storage import TooLargeError
@@ -39,22 +41,15 @@ class FitsError(Exception):
     ],
 )
 def test_what_is_offered_fits_and_little_more_would(name, words, capsys, monkeypatch):
-    def refused(*words):
-        assert train.command([*words, "-q"]) == 2
-        return capsys.readouterr().err
-
-    def fits(*_):
-        raise FitsError
-
     monkeypatch.setattr(storage, "free_bytes", lambda _: 40_000_000)
-    line = refused(name, *words)
+    line = refusal(capsys, train.command, name, *words)
     key = words[0].partition("=")[0]
     command = line.rpartition("this fits: python train.py ")[2].split()
     assert command[0] == name and command[-1].startswith(f"{key}=") and {*words[1:]} <= {*command}
-    assert sum(word.startswith(f"{key}=") for word in command) == 1 and line.count("\n") == 1
+    assert sum(word.startswith(f"{key}=") for word in command) == 1
     offered = int(command[-1].partition("=")[2])
-    assert f"{key} " in refused(*command[:-1], f"{key}={2 * offered}") or key == "n_envs"
-    monkeypatch.setattr(train, "open_run", fits)
+    assert f"{key} " in refusal(capsys, train.command, *command[:-1], f"{key}={2 * offered}") or key == "n_envs"
+    monkeypatch.setattr(train, "open_run", Mock(side_effect=FitsError))
     with pytest.raises(FitsError):
         train.command([*command, "-q"])
 
