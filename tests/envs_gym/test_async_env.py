@@ -283,6 +283,7 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
 def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     keys = {"env_id": WALK, "spec": "{}", "engine": "eager", "hidden_dims": 4, "test_episodes": 2}
+    keys |= {"policy_lr": 1e-3, "clip_range": 0.2}  # no schedules, which count from the budget
     plain, half = tiny_run(**keys, workers=0), tiny_run(**keys, workers=2, max_timesteps=32)
     assert half.facts()["workers"] == 2
     assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
