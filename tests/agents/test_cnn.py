@@ -1,26 +1,28 @@
-"""Convolutional encoders against the same layers written out, and how images lie (learning: test_dict_obs.py)."""
+"""Convolutional encoders against the same layers written out, how images lie, and observations of several kinds.
+
+Of these every leaf has its own encoder, and agents use whichever leaf tells.
+"""
 
 import copy
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
-from probe_envs import Probe
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from probe_envs import Probe, drawn
 from torch import nn
 from torch.nn import functional as F
-from worlds import driven, weights
+from worlds import driven
 
 from stride.agents.experience.memory import Memory
-from stride.agents.experience.nouns import Final, Row
+from stride.agents.experience.nouns import Row
 from stride.agents.networks import cnn as module
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, Block, Image
-from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.encoders import FlatEncoder, Float, MultiOneHot, OneHot, RunningNorm
 from stride.agents.ppo import PPO
 from stride.config.schema import PPOConfig
-
-pytestmark = pytest.mark.usefixtures("one_thread")
+from stride.envs_gym.spaces import MASK
 
 
 def image_space(*shape):
@@ -134,21 +136,15 @@ def test_a_new_policy_is_almost_uniform_and_its_blocks_are_the_identity():
             torch.testing.assert_close(w @ w.T, 2 * torch.eye(len(w)), atol=1e-4, rtol=1e-4)
 
 
-def test_without_a_critic_no_image_is_read_for_its_value():
-    policy = ActorCritic(PLAN._replace(critic=False))
-    policy.encoder.register_forward_pre_hook(lambda *_: pytest.fail("read"))
-    assert not policy.value(pixels(4, 1, 12, 12), (), torch.ones(4, dtype=torch.bool)).any()
-
-
 # --- agents
 
 
 class SeenPixels(Probe):
     """One step, +1 for the action that says in which half of the image there is light; some frames deep."""
 
-    def __init__(self, num_envs, frames=1, ends_by_limit=False):
+    def __init__(self, num_envs, frames=1):
         super().__init__(num_envs)
-        self.observation_space, self.ends_by_limit = image_space(frames, 12, 12), ends_by_limit
+        self.observation_space = image_space(frames, 12, 12)
 
     def sight(self):
         image = torch.zeros(self.num_envs, 1, 12, 12, dtype=torch.uint8)
@@ -161,10 +157,17 @@ class SeenPixels(Probe):
         return (action * 2.0 - 1) * self.coin
 
 
-def seen_frames(ends_by_limit=False):
-    options = {"policy": "cnn", "policy_kwargs": {"cnn": "residual", "features": 16}, "hidden_dims": (), "n_epochs": 2}
-    config = PPOConfig(n_envs=4, n_steps=4, batch_size=8, optimizer="sgd", **options)
-    return driven(PPO(config, SeenPixels(4, 4, ends_by_limit)))
+SMALL = {"policy": "cnn", "policy_kwargs": {"cnn": "residual", "features": 16}, "hidden_dims": ()}
+
+
+def seen_frames():
+    config = PPOConfig(n_envs=4, n_steps=4, batch_size=8, n_epochs=2, optimizer="sgd", **SMALL)
+    return driven(PPO(config, SeenPixels(4, 4)))
+
+
+def test_an_agent_acts_by_what_it_sees():
+    agent = driven(PPO(PPOConfig(n_envs=8, n_steps=16, policy_lr=5e-3, **SMALL), SeenPixels(8)), 12)
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
 
 
 def test_images_lie_by_pixel_from_the_worlds_on_and_nobody_turns_them_again(monkeypatch):
@@ -176,33 +179,6 @@ def test_images_lie_by_pixel_from_the_worlds_on_and_nobody_turns_them_again(monk
     assert len(turned) > 8 and not any(turned)
 
 
-@pytest.mark.parametrize("ends_by_limit", [False, True], ids=["terminated", "truncated"])
-def test_how_images_lie_changes_nothing_that_is_learnt_but_rounding(monkeypatch, ends_by_limit):
-    by_pixel = seen_frames(ends_by_limit)
-    untrained = weights(by_pixel.policy)
-    driven(by_pixel, 2)
-    monkeypatch.setattr(Image, "laid_out", lambda _, x: x)
-    by_plane = driven(seen_frames(ends_by_limit), 2)
-    one, other = by_pixel.memory.table, by_plane.memory.table
-    assert other.obs.is_contiguous() and torch.equal(one.obs, other.obs) and torch.equal(one.reward, other.reward)
-    torch.testing.assert_close(weights(by_pixel.policy), weights(by_plane.policy), rtol=1e-4, atol=1e-6)
-    assert not torch.equal(untrained, weights(by_pixel.policy))
-
-
-@pytest.mark.parametrize(("ends_by_limit", "sizes"), [(False, [16, 4]), (True, [16, 4, 16])])
-def test_final_observations_are_read_where_there_are_any(ends_by_limit, sizes):
-    agent, read = seen_frames(ends_by_limit), []
-    agent.collect(4)
-    rollout = agent.memory.rollout((), Final(agent.collector.obs, ()))
-    agent.policy.encoder.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].shape[:-3].numel()))
-    agent.judge(rollout)
-    assert read == sizes and rollout.row.truncated.eq(ends_by_limit).all()
-    values = agent.policy.value(agent.memory.final.obs, (), None)
-    following = agent.policy.next_values(rollout, torch.zeros(4, 4), agent.collector.is_first)
-    if ends_by_limit:
-        torch.testing.assert_close(following, values.gather(0, rollout.row.slot))
-
-
 def test_a_replay_memory_keeps_planes_as_its_files_do():
     obs = pixels(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
     flag = torch.zeros(2, dtype=torch.bool)
@@ -210,3 +186,31 @@ def test_a_replay_memory_keeps_planes_as_its_files_do():
     stored, passing = (Memory(row, (), 3, 3, 0, replayed=replayed).table.obs for replayed in (True, False))
     assert stored.is_contiguous() and not passing.is_contiguous()
     assert stored.shape == passing.shape == (3, 2, 4, 6, 6)
+
+
+# --- several kinds at once
+
+LEAVES = {
+    "image": Box(0, 255, (1, 10, 10), np.uint8),
+    "vector": Box(-np.inf, np.inf, (3,), np.float32),
+    "one": Discrete(4),
+    "several": MultiDiscrete([2, 3]),
+    "action_mask": MultiBinary(5),
+}
+
+
+@pytest.mark.parametrize("lead", [(6,), (5, 6)])
+def test_every_leaf_has_its_own_encoder_and_the_mask_has_none(lead):
+    """What each makes of its leaf: test_networks.py, test_cnn.py."""
+    space = Dict(LEAVES)
+    encoder = FlatEncoder(space, "rolling", CNN("residual", 7))
+    obs = drawn(space, *lead)
+    encoder.learn(obs)
+    leaf = dict(zip(encoder.keys, encoder.leaf, strict=True))
+    kinds = {"image": Image, "vector": RunningNorm, "one": OneHot, "several": MultiOneHot}
+    assert {key: type(part) for key, part in leaf.items()} == kinds
+    assert encoder.size == 7 + 3 + 4 + 5 and encoder(obs).shape == (*lead, 19)
+    assert torch.equal(encoder(obs), torch.cat([leaf[key](obs[key]) for key in encoder.keys], -1))
+    assert torch.equal(encoder(obs), encoder({**obs, MASK: 1 - obs[MASK]}))
+    flat = FlatEncoder(space, False)
+    assert flat.size == 100 + 3 + 4 + 5 and type(flat.leaf[flat.keys.index("image")]) is Float, "without a CNN"

@@ -1,21 +1,29 @@
-"""Collecting against a plain Python loop, the window against a deque, playing whole episodes, and resuming."""
+"""Collecting against a plain Python loop, the window against a deque, playing whole episodes, and resuming.
+
+Then what a rollout goes through before it is learnt: its rewards are scaled, its rows are cut into minibatches.
+"""
 
 import copy
 from collections import deque
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_log import same, through_file
+from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
 from stride.agents.experience.collector import WINDOW, Collector, Policy, Window
 from stride.agents.experience.finite_guard import NonFiniteError
 from stride.agents.experience.memory import Memory
+from stride.agents.experience.minibatches import minibatches, world_minibatches
 from stride.agents.experience.nouns import Act, leaves
-from stride.agents.networks.actor_critic import ActorCritic, Plan
-from stride.utils.counter_rng import ACT, EVALUATE, Key, uniforms
+from stride.agents.experience.reward_scale import RewardScale
+from stride.commands.plain_tree import fingerprint
+from stride.utils.counter_rng import ACT, EVALUATE, SHUFFLE, Key, permutation, uniforms
 
 N = 4
 
@@ -55,15 +63,18 @@ def collector_and_memory(rows, envs=None, policy=None, seed=5, **options):
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("greedy", [False, True])
 def test_rows_equal_those_of_a_plain_loop(named, greedy):
-    calls, steps, seed, rank = 3, 7, 5, 2
+    """Its noise follows from seed, purpose, rank and call alone: examples were asked for before."""
+    calls, steps, seed, rank, purpose = 3, 7, 5, 2, EVALUATE if greedy else ACT
     envs = worlds(named=named)
-    collector, memory = collector_and_memory(calls * steps, worlds(named=named), rank=rank, greedy=greedy)
+    collector, memory = collector_and_memory(
+        calls * steps, worlds(named=named), rank=rank, greedy=greedy, purpose=purpose
+    )
     for _ in range(calls):
         collector.collect(steps, memory)
     table, cuts, episodes = memory.table, 0, []
     obs, first, since = copy.deepcopy(envs.reset(seed)), [True] * N, [0] * N
     for row in range(calls * steps):
-        noise = uniforms(Key(seed, ACT, rank, 1 + row // steps), (steps, N, 2))[row % steps]
+        noise = uniforms(Key(seed, purpose, rank, 1 + row // steps), (steps, N, 2))[row % steps]
         action = torch.zeros(N, dtype=torch.long) if greedy else (noise[:, 0] * 3).long()
         step = envs.step(action)
         since = [0 if f else s for f, s in zip(first, since, strict=True)]
@@ -84,27 +95,6 @@ def test_rows_equal_those_of_a_plain_loop(named, greedy):
     summary = collector.window.summary()
     expected = {"ep_rew/mean": mean, "ep_rew/best": mean, "ep_len/mean": length, "episodes": len(episodes)}
     assert summary == pytest.approx(expected)
-
-
-def collected(torchs=0, examples=0, **options):
-    torch.manual_seed(torchs)
-    policy = ActorCritic(Plan(worlds().observation_space, worlds().action_space, (8,), seed=3))
-    collector, memory = collector_and_memory(10, policy=policy, **options)
-    for _ in range(examples):
-        collector.example()
-    state = torch.get_rng_state()
-    collector.collect(10, memory)
-    assert torch.equal(torch.get_rng_state(), state), "collecting draws nothing from torch's generator"
-    return memory.table
-
-
-def test_noise_follows_from_seed_purpose_and_rank_alone():
-    """Not from the generator of torch, nor from how often an example was asked for."""
-    table = collected()
-    assert same(table, collected(torchs=1)) and same(table, collected(examples=3))
-    others = (collected(**changed) for changed in ({}, {"seed": 6}, {"purpose": EVALUATE}, {"rank": 1}))
-    actions = [other.action.flatten().tolist() for other in others]
-    assert all(mine != other for i, mine in enumerate(actions) for other in actions[:i])
 
 
 @settings(max_examples=60)
@@ -131,6 +121,20 @@ def test_window_equals_a_deque(n, seed, p_end, calls):
             best = max(best, mean)
             expected |= {"ep_rew/mean": mean, "ep_rew/best": best, "ep_len/mean": mean + 1}
         assert window.summary() == pytest.approx(expected, rel=1e-5)
+
+
+def test_numbers_of_episodes_that_still_run_are_not_saved():
+    """A process that went on has them in the bin behind the window, one that was resumed has none."""
+    went_on, resumed, loaded = (Window(torch.device("cpu")) for _ in range(3))
+    ended = torch.tensor([[True, False]])
+    returns, lengths = torch.tensor([[3.0, -1073.5], [7.0, 200.0]])[:, None]
+    went_on.add(ended, returns, lengths)
+    resumed.add(ended, returns * ended, lengths * ended)
+    assert fingerprint(went_on.state_dict()) == fingerprint(resumed.state_dict())
+    assert went_on.ring[0, WINDOW] == -1073.5  # the state itself is a copy
+    loaded.load_state_dict(went_on.state_dict())
+    expected = {"ep_rew/mean": 3.0, "ep_rew/best": 3.0, "ep_len/mean": 7.0, "episodes": 1.0}
+    assert loaded.summary() == went_on.summary() == expected
 
 
 WORDS = {"NaN": NAN, "infinity": float("inf"), "-infinity": -float("inf")}
@@ -193,25 +197,6 @@ def test_an_action_that_worlds_noted_ends_the_playing():
         collector.play(5)
 
 
-def test_evaluating_leaves_the_training_collector_untouched():
-    tables = []
-    for evaluated in (False, True):
-        policy = ActorCritic(
-            Plan(worlds().observation_space, worlds().action_space, (8,), normalize_obs="rolling", seed=3)
-        )
-        collector, memory = collector_and_memory(20, policy=policy)
-        for _ in range(2):
-            collector.collect(10, memory)
-            policy.encoder.learn(memory.table.obs)
-            if evaluated:
-                state = copy.deepcopy(policy.state_dict())
-                assert len(Collector(worlds(seed=9), policy, 5, EVALUATE).play(11).returns) == 11
-                assert all(torch.equal(state[name], now) for name, now in policy.state_dict().items())
-        tables.append((memory.table, collector.window.summary()))
-    assert same(tables[0][0], tables[1][0])
-    assert tables[0][1] == tables[1][1]
-
-
 @pytest.mark.parametrize("form", ["tuple", "tensor", "dict"])
 @pytest.mark.parametrize("named", [False, True])
 def test_state_continues_in_mid_episode(form, named):
@@ -227,3 +212,103 @@ def test_state_continues_in_mid_episode(form, named):
         memory.table._replace(slot=()), other.table._replace(slot=())
     )  # the slot of a row is the memory's state
     assert new.window.summary() == old.window.summary()
+
+
+# --- rewards over the deviation of the discounted return, against NumPy
+
+STEPS, WORLDS, GAMMA = 16, 3, 0.9
+
+
+def rollouts(count):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        yield (
+            torch.randn(STEPS, WORLDS, generator=generator) * 5 + 1,
+            torch.rand(STEPS, WORLDS, generator=generator) < 0.2,
+        )
+
+
+def test_the_deviation_is_that_of_all_returns_so_far_also_after_a_resumption():
+    scaler = RewardScale(True, GAMMA, torch.zeros(WORLDS))
+    running, returns = np.zeros(WORLDS), []
+    for reward, ended in rollouts(5):
+        for t in range(STEPS):
+            running = reward[t].double().numpy() + GAMMA * running
+            returns.append(running.copy())
+            running[ended[t].numpy()] = 0  # a new episode starts at nothing
+        expected = (reward.double() / np.std(returns)).clamp(-10, 10)
+        before, state = reward.clone(), scaler.state_dict()
+        saved, restored = through_file(state), RewardScale(True, GAMMA, torch.zeros(WORLDS))
+        restored.load_state_dict(saved)
+        scaled = scaler(reward, ended)
+        assert scaled.dtype == torch.float32 and torch.equal(reward, before), "the raw reward is left alone"
+        torch.testing.assert_close(scaled.double(), expected, rtol=1e-5, atol=1e-6)
+        assert same(state, saved), "it does not follow its owner"
+        assert torch.equal(restored(reward, ended), scaled)
+
+
+def test_what_stands_out_is_clipped():
+    scaler = RewardScale(True, 0.0, torch.zeros(1))
+    reward = torch.zeros(1000, 1)
+    reward[10], reward[20] = 1.0, -1.0
+    scaled = scaler(reward, torch.zeros(1000, 1, dtype=torch.bool))  # deviation 0.045, so +-22
+    assert scaled.unique().tolist() == [-10, 0, 10]
+
+
+@pytest.mark.parametrize("value", [0.0, -200.3, 1e6 / 3])
+def test_constant_rewards_stay_finite(value):
+    """Episodes of one step that always pay the same: there is no deviation to divide by."""
+    scaler = RewardScale(True, GAMMA, torch.zeros(WORLDS))
+    for _ in range(50):
+        scaled = scaler(torch.full((STEPS, WORLDS), value), torch.ones(STEPS, WORLDS, dtype=torch.bool))
+        assert scaled.isfinite().all()
+        assert not (scaled * value < 0).any(), "and keep their sign"
+
+
+# --- one pass over a table, in the order of a key
+
+KEY = Key(3, SHUFFLE, 1, 7)
+
+
+class Table(NamedTuple):
+    """Columns [steps, worlds, ...], and what [worlds, ...] was before them."""
+
+    obs: dict[str, Tensor]
+    number: Tensor
+    is_first: Tensor
+    start: tuple = ()
+
+
+def table(steps, worlds):
+    number = torch.arange(steps * worlds).view(steps, worlds)
+    image = number[..., None, None].expand(steps, worlds, 2, 3) + 0.5
+    return Table({"image": image, "vector": number[..., None] * 2.0}, number, number == 5)
+
+
+@pytest.mark.parametrize("size", [1, 10, 24])
+def test_every_row_comes_once_with_all_its_leaves_in_the_keys_order(size):
+    """What does not divide comes last and is shorter; the table is left as it was."""
+    mine, order = table(6, 4), []
+    torch.manual_seed(size)  # says nothing
+    for batch in minibatches(mine, size, KEY):
+        assert type(batch) is Table and len(batch.number) == min(size, 24 - len(order))
+        assert torch.equal(batch.obs["vector"], batch.number[:, None] * 2.0)
+        assert torch.equal(batch.obs["image"], (batch.number[:, None, None] + 0.5).expand(-1, 2, 3))
+        order += batch.number.tolist()
+        batch.number.zero_()
+        batch.obs["vector"].zero_()
+    assert order == permutation(KEY, 24).tolist() and sorted(order) == list(range(24)) != order
+    assert same([*mine[:3]], [*table(6, 4)[:3]])
+
+
+@pytest.mark.parametrize("worlds", [1, 2, 6])
+def test_a_cut_by_worlds_keeps_sequences_and_their_start(worlds):
+    steps, n = 4, 6
+    mine, order = table(steps, n)._replace(start=((torch.arange(n)[:, None] * 10.0,),)), []
+    for batch in world_minibatches(mine, worlds * steps, KEY):
+        assert type(batch) is Table and batch.number.shape == (steps, worlds)
+        ids = batch.number[0]
+        assert torch.equal(batch.number, mine.number[:, ids]) and torch.equal(batch.is_first, mine.is_first[:, ids])
+        assert torch.equal(batch.start[0][0], ids[:, None] * 10.0)
+        order += ids.tolist()
+    assert order == permutation(KEY, n).tolist() and order != sorted(order)

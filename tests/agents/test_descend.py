@@ -1,6 +1,7 @@
 """The one gradient step of every algorithm: clipped, guarded against what is no number, and skippable to the bit."""
 
 import copy
+import math
 
 import gymnasium as gym
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
 from stride.agents.base import build_optimizer, step_unless
+from stride.agents.engines.fused_cpu.model_learn import KernelLaProp
 from stride.agents.laprop import LaProp
 from stride.agents.ppo import PPO
 from stride.config.schema import PPOConfig
@@ -196,3 +198,111 @@ def test_flags_on_a_device_are_read_together():
     agent.memory.overflowed.fill_(True)
     with pytest.raises(RuntimeError, match="more often than its declared time limit"):
         agent.training_step(iter([1]))
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_accumulated_minibatches_are_one_larger_one(k):
+    """4 rows of k minibatches to a step are k x 4 rows to a step, in plain descent without clipping."""
+    settings = {"optimizer": "sgd", "max_grad_norm": None, "n_epochs": 1, "normalize_advantages": "off"}
+    small, large = (
+        ppo(scripted(), **settings, **sizes) for sizes in ({"batch_size": 4, "accumulate": k}, {"batch_size": 4 * k})
+    )
+    for agent in (small, large):
+        driven(agent, 3)
+    assert small.progress["updates"] == large.progress["updates"] == 3 * 32 // (4 * k)
+    for mine, theirs in zip(small.policy.parameters(), large.policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+# --- LaProp against numbers worked out by hand, and its kernel against it
+
+
+def stepped(optimizer, *gradients):
+    """The only parameter after each of these gradients."""
+    (p,) = optimizer.param_groups[0]["params"]
+    values = []
+    for gradient in gradients:
+        p.grad = torch.tensor(gradient)
+        optimizer.step()
+        values.append(p.tolist())
+    return values
+
+
+def test_three_steps_by_hand():
+    """Scaled first, then smoothed, each with its bias corrected; with the gradients +2, -1, 0 and betas 1/2 and 3/4."""
+    p = nn.Parameter(torch.tensor([10.0]))
+    optimizer = LaProp([p], lr=0.1, betas=(0.5, 0.75), clip=None)
+    square, mean, x, expected = 0.0, 0.0, 10.0, []
+    for k, g in enumerate((2.0, -1.0, 0.0), 1):
+        square += 0.25 * (g * g - square)
+        mean += 0.5 * (g / math.sqrt(square / (1 - 0.75**k)) - mean)
+        x -= 0.1 * mean / (1 - 0.5**k)
+        expected.append([pytest.approx(x, rel=1e-6)])
+    assert expected[0] == [pytest.approx(9.9)]
+    assert stepped(optimizer, [2.0], [-1.0], [0.0]) == expected
+
+
+def test_a_gradient_is_cut_to_a_share_of_its_weights():
+    """The norm 50 becomes 0.3 * 5: 30 and 40 are 0.9 and 1.2, which shows in the moments of their squares."""
+    p = nn.Parameter(torch.tensor([3.0, 4.0]))
+    optimizer = LaProp([p], lr=0.1)
+    assert stepped(optimizer, [30.0, 40.0]) == [pytest.approx([2.9, 3.9])]
+    assert optimizer.state[p]["square"].tolist() == pytest.approx([0.81e-3, 1.44e-3])
+    assert p.grad.tolist() == [30, 40], "others look at it"
+    stepped(optimizer, [0.3, 0.4])
+    squares = [0.999 * 0.81e-3 + 0.09e-3, 0.999 * 1.44e-3 + 0.16e-3]
+    assert optimizer.state[p]["square"].tolist() == pytest.approx(squares), "a small one is not"
+
+
+def test_weights_that_begin_at_zero_can_leave_it():
+    p = nn.Parameter(torch.zeros(2))
+    optimizer = LaProp([p], lr=0.1)
+    assert stepped(optimizer, [5.0, 0.0]) == [pytest.approx([-0.1, 0.0])]
+    assert optimizer.state[p]["square"][0].item() == pytest.approx(0.3e-3**2 * 1e-3)
+
+
+def test_the_rate_rises_and_weights_decay_with_it():
+    """Steps of 0.05 and 0.1, before which the weight shrinks by 2.5 % and 5 %."""
+    p = nn.Parameter(torch.tensor([1.0]))
+    optimizer = LaProp([p], lr=0.1, weight_decay=0.5, clip=None, warmup=2)
+    first = 0.975 - 0.05
+    assert stepped(optimizer, [3.0], [3.0]) == [[pytest.approx(first)], [pytest.approx(first * 0.95 - 0.1)]]
+
+
+# --- the kernel
+
+SHAPES = [(40, 33), (16,), (3,), (1,), (64, 4), (5, 16)]
+OPTIONS = {
+    "as Dreamer has it": dict(lr=4e-4, eps=1e-20, clip=0.3, warmup=3),
+    "with all it can": dict(lr=1e-2, betas=(0.5, 0.8), eps=1e-3, clip=0.05, weight_decay=0.1),
+    "without a clip": dict(lr=1e-2, eps=1e-8, clip=None),
+}
+
+
+def drawn(number):
+    generator = torch.Generator().manual_seed(number)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+def five_steps(options, by_kernel):
+    """Weights and their states after five steps, of which the third is not made."""
+    parameters = [nn.Parameter(x) for x in drawn(0)]
+    parameters[1].detach().zero_()
+    own = LaProp(parameters, **options)
+    optimizer = KernelLaProp(own) if by_kernel else own
+    for number in range(1, 6):
+        for p, gradient in zip(parameters, drawn(number), strict=True):
+            p.grad = gradient * (torch.nan if number == 3 else 10.0 ** (number - 3))
+        parameters[4].grad.zero_()
+        parameters[5].grad = parameters[5].grad.t().contiguous().t()  # its strides may be others than its weight's
+        optimizer.found_inf = torch.tensor(float(number == 3))
+        optimizer.step()
+    return [x.detach() for x in parameters], [own.state[p] for p in parameters]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_steps_of_the_kernel_are_torchs(name):
+    moved, states = five_steps(OPTIONS[name], False)
+    result = five_steps(OPTIONS[name], True)
+    assert all(x.any() for x in moved) and {state["updates"].item() for state in states} == {4}
+    torch.testing.assert_close(result, (moved, states), rtol=1e-5, atol=1e-7)

@@ -1,7 +1,6 @@
 """Dreamer and PlaNet: returns by hand, what gets gradients and what must not, and how they act."""
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import gymnasium as gym
@@ -29,7 +28,6 @@ SMALL = dict(
     batch_length=6, imagined_starts=8, horizon=4, learning_starts=64, train_ratio=12, max_timesteps=10**5,
     buffer_size=4000, lr_warmup=10,
 )  # fmt: skip
-pytestmark = pytest.mark.usefixtures("one_thread")
 PLANNED = {**SMALL, "algo_id": "planet", "candidates": 12, "elites": 4}
 del PLANNED["imagined_starts"]
 
@@ -166,17 +164,6 @@ def test_the_state_acted_on_is_the_state_learnt_from(made, worlds):
     assert torch.equal(torch.stack([carry.stoch for carry in carries]), states.stoch.round())
 
 
-@BOTH
-def test_the_weights_of_a_config_reach_the_models_loss(made):
-    agent, batch = remembered(made, Counted)
-    u = torch.rand(6, 4, 3, generator=torch.Generator().manual_seed(0))
-    plain = model_loss(agent.policy, batch, u, agent.config).parts
-    weighed = model_loss(agent.policy, batch, u, replace(agent.config, observation_coef=3.0, end_weight=5.0)).parts
-    assert batch.terminated.any()
-    assert weighed["observation"].item() == pytest.approx(3 * plain["observation"].item())
-    assert weighed["going_on"].item() > plain["going_on"].item() and torch.equal(weighed["prior"], plain["prior"])
-
-
 # --- gradients
 
 
@@ -264,15 +251,6 @@ def test_updates_follow_the_train_ratio_or_are_given(made, options, pace):
     assert made(**options).ratio.updates_per_step == pace
 
 
-def test_a_memory_of_what_terminates_begins_small_and_grows():
-    agent = dreamer()
-    agent.collect(300)
-    assert agent.memory.rows == 1000 and 300 < agent.memory.slots < 1000 and not agent.memory.growth_unreported
-    assert agent.memory.final.carry == () and agent.memory.table.extras == ()
-    batch = agent.memory.sequences(4, 6)
-    assert batch.terminated.any() and not agent.memory.overflowed
-
-
 REFUSED = (
     "bins=64", "buffer_size=800 batch_length=100", "imagined_starts=513", "train_ratio=64 updates_per_step=1",
     "policy=lstm", "hidden_dims=32", "normalize_obs=true", "gradient_steps=2", "action_mask=true", "unimix=0",
@@ -302,24 +280,6 @@ def test_sizes_and_masks_that_fit_no_model_are_refused():
 
 
 # --- acting
-
-
-@BOTH
-@pytest.mark.parametrize(
-    "space",
-    [gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(-1, 1, (2,))],
-    ids=["one", "several", "real"],
-)
-@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_kind_of_observation_and_action_runs(made, space, named):
-    agent = made(lambda n: Scripted(*random_tables(50, n, 0), action_space=space, named=named))
-    before = weights(agent.policy)
-    advance(agent, 24)
-    assert agent.progress["updates"] == 16 and not agent.broken
-    assert not torch.equal(before, weights(agent.policy)) and weights(agent.policy).isfinite().all()
-    row = agent.metrics.flush()
-    assert {"train/loss/observation", "train/model/kl", "train/model/end_recall"} <= row.keys()
-    assert all(math.isfinite(value) for value in row.values())
 
 
 @BOTH

@@ -40,7 +40,6 @@ SEEN = {
     ),
 }
 KINDS = pytest.mark.parametrize(("kind", "config"), [(DreamerPolicy, DREAMER), (PlanningPolicy, PLANET)])
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def start_of(policy, count, seed=0):

@@ -1,55 +1,47 @@
-"""Which engine a config gets: one refuses by name what it does not know; `engine: auto` takes the next and says why."""
+"""Which engine a config gets: one refuses by name what it does not know; `engine: auto` takes the next and says why.
+
+Then `engine: graphed` with a tape in the place of CUDA's graphs; that it trains as eager does is in
+test_same_as_eager.py, that CUDA captures the same operations is for lab/gpu_check.py to show.
+"""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from driven import agent_for
-from same_as_eager import gpu_worlds, on_eager
-from tape import TapedEnv
+from driven import advance, agent_for
+from fused_cases import GRAPHED
+from same_as_eager import as_on_a_device, gpu_worlds, on_eager, on_tape, train
+from snapshots import shown
+from tape import Tape, TapedEnv
+from worlds import NAN, Scripted, driven, random_tables, weights
 
 from stride.agents.engines.choice import choose_engine, choose_on_cpu, choose_on_gpu, may_be_fused
 from stride.agents.engines.fused_cpu import engine as cpu_engine
 from stride.agents.engines.fused_cpu.play import AttachedPlay
 from stride.agents.engines.fused_gpu import engine as gpu_engine
 from stride.agents.engines.fused_gpu.ahead import Ahead
+from stride.agents.engines.graphed import CudaGraph, graphed
 from stride.agents.engines.plan.on_policy import PPORecipe
+from stride.agents.ppo import PPO
 from stride.agents.sockets import EagerPlay
 from stride.config.loader import load_config
+from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError
 
 ON_HOST = "Gymnasium's worlds step on the host"
-NOT_16 = "batch_size 24 is not a multiple of 16, the sequences it takes side by side"
-SHARED = "hidden_dims [512, 512] need 1,311 KB of shared memory, a block has 227 KB"
-ONE_LAYER = "precision: bf16 is of what hidden layers multiply with one another, and there is one"
-# for each engine that is asked: configs that it refuses, what `engine: auto` takes, and why
 REFUSED = {
-    "fused_cpu": {
-        "CartPole-v1:ppo policy=lstm": ("eager", "it does not know policy: lstm"),
-        "CartPole-v1:ppo optimizer=sgd": ("eager", "it does not know optimizer: sgd"),
-        "CartPole-v1:ppo hidden_dims=[]": ("eager", "hidden_dims"),
-        "CartPole-v1:ppo lag=1": ("eager", "it does not know lag"),
-        "CartPole-v1:dqn prioritised=true": ("eager", "prioritised"),
-        "CartPole-v1:dqn quantiles=5": ("eager", "quantiles"),
-        "CartPole-v1:dqn optimizer=sgd": ("eager", "optimizer: sgd"),
-        "Pendulum-v1:sac hidden_dims=[]": ("eager", "hidden_dims"),
-        "Pendulum-v1:sac nan_guard=skip": ("eager", "nan_guard"),
-        "CartPole-v1:dreamer batch_size=24": ("eager", NOT_16),
-        "CartPole-v1:dreamer size=1m": ("eager", "it does not know cells of 8 blocks, as in size: 1m"),
-    },
-    "fused_gpu": {
-        "CartPole-v1:ppo hidden_dims=[512,512]": ("graphed", SHARED),
-        "CartPole-v1:ppo policy=gru": ("graphed", "it does not know policy: gru"),
-        "CartPole-v1:ppo precision=bf16 hidden_dims=[64]": ("graphed", ONE_LAYER),
-        "Blackjack-v1:ppo": ("graphed", "the observation has more than one part"),
-        "CartPole-v1:dqn": ("eager", "fused_gpu does not know dqn"),
-    },
-    "graphed": {
-        "CartPole-v1:ppo_lstm": ("eager", ON_HOST),
-        "CartPole-v1:dqn": ("eager", "the host counts what a replay memory holds"),
-        "FrozenLake-v1:q_learning": ("eager", "it does not know q_learning"),
-    },
-}
+    "fused_cpu": (
+        "CartPole-v1:ppo policy=lstm", "CartPole-v1:ppo optimizer=sgd", "CartPole-v1:ppo hidden_dims=[]",
+        "CartPole-v1:ppo lag=1", "CartPole-v1:dqn prioritised=true", "CartPole-v1:dqn quantiles=5",
+        "CartPole-v1:dqn optimizer=sgd", "Pendulum-v1:sac hidden_dims=[]", "Pendulum-v1:sac nan_guard=skip",
+        "CartPole-v1:dreamer batch_size=24", "CartPole-v1:dreamer size=1m",
+    ),
+    "fused_gpu": (
+        "CartPole-v1:ppo hidden_dims=[512,512]", "CartPole-v1:ppo policy=gru", "Blackjack-v1:ppo", "CartPole-v1:dqn",
+        "CartPole-v1:ppo precision=bf16 hidden_dims=[64]",
+    ),
+    "graphed": ("CartPole-v1:ppo_lstm", "CartPole-v1:dqn", "FrozenLake-v1:q_learning"),
+}  # fmt: skip
 
 
 class Elsewhere(TapedEnv):
@@ -73,16 +65,19 @@ def on_gpu(agent, **changes):
     return choose_on_gpu(replace(agent.config, **changes), agent)
 
 
-@pytest.mark.parametrize(("asked", "words"), [(asked, words) for asked in REFUSED for words in REFUSED[asked]])
-def test_an_engine_refuses_by_name_and_auto_takes_the_next(asked, words):
-    agent, (name, why) = agent_of(words, asked), REFUSED[asked][words]
-    choose = choose_on_cpu if asked == "fused_cpu" else choose_on_gpu
-    taken = choose(replace(agent.config, engine="auto"), agent)
-    assert taken.name == name and (why in taken.reason or words == "CartPole-v1:dqn")
-    with pytest.raises(UserError) as error:
-        choose(replace(agent.config, engine=asked), agent)
-    assert str(error.value).startswith(f"engine: {asked} cannot run this config: ") and why in str(error.value)
-    assert str(error.value).endswith(f"; engine: auto takes {name}")
+@pytest.mark.parametrize("asked", REFUSED)
+def test_an_engine_refuses_by_name_and_auto_takes_the_next(asked, snapshot):
+    choose, lines = choose_on_cpu if asked == "fused_cpu" else choose_on_gpu, []
+    for words in REFUSED[asked]:
+        agent = agent_of(words, asked)
+        taken = choose(replace(agent.config, engine="auto"), agent)
+        with pytest.raises(UserError) as error:
+            choose(replace(agent.config, engine=asked), agent)
+        before, _, why = str(error.value).partition(" cannot run this config: ")
+        assert before == f"engine: {asked}" and why.endswith(f"; engine: auto takes {taken.name}")
+        assert why.partition(";")[0] in taken.reason or words == "CartPole-v1:dqn"
+        lines += [words, f"    {why}"]
+    assert shown("\n".join(lines)) == snapshot
 
 
 @pytest.mark.parametrize("config", ["CartPole-v1:ppo", "CartPole-v1:dreamer"])
@@ -148,3 +143,50 @@ def test_of_gymnasiums_worlds_fused_gpu_says_who_steps_them():
     engine = on_gpu(on_eager("CartPole-v1:ppo", "env_backend=gym"), engine="auto")
     assert (engine.name, engine.reason) == ("fused_gpu", f"updates only: {ON_HOST}")
     assert (engine.play.name, engine.learn.name) == ("eager", "fused_gpu")
+
+
+# --- what a graph captures, refuses and does again
+
+
+@pytest.fixture
+def as_there():
+    with as_on_a_device():
+        yield
+
+
+def test_updates_end_by_target_kl_in_replays(as_there):
+    agent = train(on_tape(*GRAPHED["target_kl"]), 2)
+    agent.metrics.flush()
+    assert 0 < train(agent, 3).metrics.flush()["train/policy/kl_stopped"] < 1
+
+
+def test_a_replay_that_meets_no_number_learns_nothing(as_there):
+    reward, terminated, truncated = random_tables(56, 4, 0)
+    reward[35, 2] = NAN  # in the fifth rollout
+    config = PPOConfig(n_envs=4, n_steps=8, hidden_dims=(8,), policy_lr=1e-2, max_timesteps=10**6, nan_guard="skip")
+    tables = reward, terminated, truncated
+    plain, other = driven(PPO(config, Scripted(*tables))), driven(PPO(config, TapedEnv(Scripted(*tables))))
+    other.engine = graphed(other, Tape)
+    for iterations, learns in ((4, True), (1, False), (2, True)):
+        before = weights(other.policy)
+        advance(plain, iterations), advance(other, iterations)
+        assert torch.equal(weights(other.policy), weights(plain.policy))
+        assert learns != torch.equal(weights(other.policy), before)
+    assert other.engine.learn._repeated._graph.replays == 5 and other.progress == plain.progress
+
+
+def test_a_tape_refuses_to_wait():
+    tape = Tape(torch.device("cpu"))
+    with pytest.raises(AssertionError, match="waits for the device"):
+        tape.capture(lambda: torch.ones(()).item())
+
+
+def test_what_cuda_refuses_to_capture_is_one_line(monkeypatch):
+    def refuse(*arguments, **options):
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing\nCompile with ..")
+
+    for name in ("Stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *arguments: None)
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    with pytest.raises(UserError, match=r"not permitted when stream is capturing\); engine: eager trains it$"):
+        CudaGraph(torch.device("cuda:0")).capture(lambda: None)

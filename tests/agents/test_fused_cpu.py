@@ -1,16 +1,47 @@
-"""Parts of the fused engine alone: shuffled rows, drawn transitions, the pace of threads, what a checkpoint holds."""
+"""Parts of the fused engine alone: gradients against float64, rows, threads, checkpoints, addresses nobody bound."""
+
+import ast
+import copy
+import math
+import random
+import re
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from driven import advance
-from fused_cases import REPLAY
-from same_as_eager import learnt, on_fused_cpu
+from driven import advance, continued
+from fused_cases import (
+    OFF_POLICY,
+    ON_POLICY,
+    REPLAY,
+    SMALL,
+    autograd_gradient,
+    collected,
+    furthest,
+    gradients_of,
+    named,
+    off_policy_words,
+    on_policy_words,
+)
+from fused_gpu_cases import held, judged, stats_of
+from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu
 
-from stride.agents.engines.fused_cpu.kernels import shuffle
-from stride.agents.engines.fused_cpu.kernels.calls import ints
-from stride.agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
-from stride.utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
+from stride.agents.engines.fused_cpu.kernels import (
+    minibatches,
+    model_tables,
+    rollout,
+    shuffle,
+)
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, ints, longs
+from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
+from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.nouns import tree_map
+from stride.envs_gym.make import make_envs
+from stride.utils import kernel_folder
+from stride.utils.counter_rng import EVALUATE, SHUFFLE, Key, counters, fill_words, permutation
 from stride.utils.kernel_cache import njit
 
 
@@ -77,3 +108,186 @@ def test_a_checkpoint_holds_tensors_of_their_own():
     for tensor in (*checkpoint["state_dict"].values(), *moments):
         assert tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     assert len(moments) == 3 * len(learnt(agent))
+
+
+# --- threads: every part is done once, awake or asleep; a failure is an error
+
+THREADS = 3
+
+
+@njit(**PIECE)
+def count(counts, thread):
+    longs(counts + 8 * LINE * thread, 1)[0] += 1
+
+
+@njit(**PIECE)
+def fail(unused, thread):
+    if thread:
+        raise ValueError("on purpose")
+
+
+def test_every_thread_does_its_part_once_whether_it_watches_or_sleeps():
+    workers, choice = Workers(THREADS), random.Random(1)
+    done, expected, work = np.zeros((THREADS, LINE), np.int64), np.zeros(THREADS, np.int64), address_of(count)
+    for turn in range(3000):
+        threads = choice.randint(1, THREADS)
+        workers.run(work, done.ctypes.data, threads)
+        expected[:threads] += 1
+        assert np.array_equal(done[:, 0], expected), turn
+        if turn % 50 == 0:
+            time.sleep(choice.choice((0.001, 0.003, 0.01, 0.05)))  # less than its patience, and more
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_part_that_fails_is_an_error_and_not_waited_for():
+    workers = Workers(2)
+    with pytest.raises(RuntimeError, match="a thread of the fused engine failed"):
+        workers.run(address_of(fail), 0, 2)
+
+
+# --- gradients against autograd in float64: the specification of their maths
+
+FAST = next(named(case) for case in ON_POLICY if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
+ON_GPU = [pytest.param(case, id=named(case), marks=[pytest.mark.slow] * (named(case) != FAST)) for case in ON_POLICY]
+
+
+def few_kinks(case):
+    """At a kink of a relu two right answers differ; few units have few kinks."""
+    return {**case, "hidden_dims": "[16]"} if case["activation"] == "relu" else case
+
+
+def first_update(agent):
+    """(gradients by kernels, by autograd) of the first minibatch of one more rollout."""
+    work = collected(agent)
+    bound = agent.engine.learn.bound
+    bound.attach(agent.optimizer)
+    bound.begin()
+    bound.prepare(bound.recipe.reward(work), bound.recipe.order())
+    bound.recipe.before_learning(bound.live)
+    bound.run(bound.frame.fields.judge, bound.frame.address, 1, 1)
+    bound.live.max_norm = math.inf
+    order = torch.from_numpy(bound.frame.held["order"][: agent.config.minibatch_size].astype(np.int64))
+    names = ("log_prob", "value", "weight", "target", "counted")
+    columns = {name: torch.from_numpy(bound.frame.held[name][: bound.recipe.rows]) for name in names}
+    exact = autograd_gradient(agent, order, columns)
+    bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
+    flat = torch.from_numpy(bound.frame.held["gradient"])
+    return gradients_of(bound.recipe, flat, agent.policy.parameters()), exact
+
+
+@pytest.mark.parametrize("case", ON_POLICY, ids=named)
+def test_fused_cpu_on_policy(case):
+    case = few_kinks(case)
+    agent = advance(on_fused_cpu(case["config"], *on_policy_words(case)), 1)
+    agent.metrics.flush()
+    assert furthest(*first_update(agent)) <= 1e-6
+
+
+@pytest.mark.parametrize("log_std", [-5.5, 2.5])
+def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
+    agent = on_fused_cpu("Pendulum-v1:ppo", *SMALL, f"policy_kwargs.log_std_init={log_std}")
+    names = [name for name, _ in agent.policy.named_parameters()]
+    (place,) = [place for place, name in enumerate(names) if name.endswith("log_std")]
+    for gradients in first_update(agent):
+        assert not gradients[place].any()
+
+
+@pytest.mark.parametrize("case", ON_GPU)
+def test_fused_gpu_on_policy(case):
+    case = few_kinks(case)
+    agent = advance(learning_on_gpu(case["config"], *on_policy_words(case)), 1)
+    updates = judged(agent)
+    batch = updates.order[0, : agent.config.minibatch_size].long()
+    exact = autograd_gradient(agent, batch, held(updates))
+    single = autograd_gradient(agent, batch, held(updates), torch.float32)
+    updates.update(0)
+    # where terms of a sum cancel, float32 itself is further away than this: 1.9e-6 for one of the cases
+    allowed = max(1e-6, furthest(single, exact))
+    assert furthest(gradients_of(updates.recipe, updates.gradient, agent.policy.parameters()), exact) <= allowed
+    assert agent.config.algo_id != "ppo" or stats_of(updates).kl == stats_of(updates).clipped == 0.0, "the ratio is 1"
+
+
+def in_double(agent, batch):
+    """Autograd of the agent's own update on this batch, everything in float64: a gradient for each parameter."""
+    for part in [m for m in agent.modules() if hasattr(m, "encoder")]:
+        part.encoder.forward = lambda obs, forward=part.encoder.forward: forward(obs).double()
+    singles = [copy.deepcopy(m) for m in agent.modules() if hasattr(m, "leaf")]
+    agent.double()
+    for module, single in zip([m for m in agent.modules() if hasattr(m, "leaf")], singles, strict=True):
+        module.leaf = single.leaf  # statistics stay as they are: what is compared begins behind them
+    double = tree_map(lambda x: x.double() if x.is_floating_point() else x, batch)
+    agent.descend = lambda optimizer, loss, max_norm: (loss.backward(), torch.zeros(1))[1]
+    noise = None if agent.config.algo_id == "dqn" else agent.update_noise(1)[0]
+    agent.update(double._replace(obs=batch.obs, next_obs=batch.next_obs), noise)
+    return [p.grad for p in learnt(agent)]
+
+
+@pytest.mark.parametrize("case", OFF_POLICY, ids=named)
+def test_fused_cpu_off_policy(case):
+    case = few_kinks(case)
+    words = off_policy_words(case)
+    fused = advance(on_fused_cpu(case["config"], *words), 4)
+    exact = continued(fused, on_eager(case["config"], *words))
+    steps = getattr(exact.config, "n_step", 1)
+    (batch,) = exact.memory.draws(1, exact.config.batch_size, steps, exact.live.gamma)
+    fused.renew_statistics = lambda: None
+    expected = in_double(exact, batch)
+    fused.engine.learn.learn(fused, 1)
+    bound = fused.engine.learn.bound
+    flat = torch.from_numpy(bound.frame.held["gradient"])
+    assert furthest(gradients_of(bound.recipe, flat, learnt(fused)), expected) <= 1e-6
+
+
+# --- an address that a kernel reads and nobody bound is an error by name
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "entry"), [("CartPole-v1:ppo", SMALL, "final_obs"), ("CartPole-v1:dqn", REPLAY, "turned")]
+)
+def test_an_entry_that_is_not_bound_is_named_before_any_kernel_runs(config, words, entry):
+    agent = advance(on_fused_cpu(config, *words), 3)
+    collector = Collector(make_envs(agent.config, 7), agent.policy, 11, EVALUATE, greedy=True)
+    agent.engine.episodes.play(agent, collector, 3, 5)
+    learn, episodes = agent.engine.learn.bound.frame, agent.engine.episodes._actors[True].frame
+    for frame, missing, work in (
+        (learn, entry, lambda: advance(agent, 1)),
+        (episodes, "parameters", lambda: episodes.check(play_episodes, ("final_obs", "draws"))),
+    ):
+        frame._complete.clear()
+        setattr(frame.fields, missing, 0)
+        with pytest.raises(RuntimeError, match=f"the frame of the fused engine has no {missing}, which"):
+            work()
+
+
+def test_what_a_kernel_reads_is_found_through_names_and_addresses():
+    frame = advance(on_fused_cpu("CartPole-v1:ppo", *SMALL), 1).engine.learn.bound.frame
+    play, learn = frame.read_by(rollout.play), frame.read_by(minibatches.learn)
+    assert {"scratch", "forward", "forward_layer", "log_softmax", "centre", "turned", "draws"} <= play
+    assert {"judge", "final_value", "moments", "second_moment", "backward_layer", "key", "mask"} <= learn
+    assert "gradient" not in play and "draws" not in learn and "noise" not in learn
+
+
+def test_an_edit_of_whatever_a_kernel_takes_from_another_file_is_noticed():
+    """Numba itself looks at a kernel's own file only."""
+    root = kernel_folder.PROJECT
+    hashed = {path for folder in kernel_folder.SOURCES for path in (root / folder).glob("*.py")}
+    hashed |= {root / file for file in kernel_folder.ALONE}
+    kernels = re.compile("^ *@(njit|intrinsic)", re.MULTILINE)
+    files = [*(root / "agents").rglob("*.py"), *(root / "utils").glob("*.py")]
+    files = [path for path in files if kernels.search(path.read_text())]
+    assert len(files) > 14 and hashed.issuperset(files)
+    for path in (path for path in files if "experience" not in path.parts):  # which have more in them than kernels
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("stride.agents."):
+                file = Path(*node.module.split(".")[1:]).with_suffix(".py")
+                assert root / file in hashed, (path.name, node.module)
+
+
+def test_arrays_that_kernels_write_are_made_and_others_must_be_given():
+    sizes = {"T": 3, "B": 16, "B/16": 1, "D": 4, "F": 6, "W": 5, "W+D": 9, "residuals": 7, "scratch": 8}
+    given = {name: torch.zeros(3, 16, 1) for name in ("prepared", "tokens", "keep")}
+    table = model_tables.ScanTable(sizes, steps=3, model=1, **given)
+    assert table["joined"].shape == (3, 16, 9) and table["residuals"].shape == (1, 3, 7, 16)
+    assert table.values.joined == table["joined"].data_ptr() and table.values.steps == 3
+    with pytest.raises(RuntimeError, match="ScanTable has no uniforms, which the kernel forward uses"):
+        table.check("forward")

@@ -14,7 +14,6 @@ from stride.agents.sockets import EagerEpisodes
 from stride.envs_gym.make import make_envs
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.utils.counter_rng import EVALUATE
-from stride.utils.user_error import NumbersError
 
 ROLLOUT = ("n_envs=8", "n_steps=64", "batch_size=256", "n_epochs=1", "normalize_obs=true")
 CASES = {
@@ -124,13 +123,3 @@ def test_an_evaluation_is_the_engines_and_its_seconds_are_counted(monkeypatch):
     monkeypatch.setattr(Collector, "play", unused)
     assert fused.test(agent.policy) == exact
     assert agent.seconds["evaluate"] > 0.0
-
-
-def test_an_evaluation_that_is_not_finite_counts_nothing():
-    agent = trained("ppo, gaussian")
-    evaluate = Evaluate(agent.config, lambda n: make_envs(agent.config, n))
-    evaluate.setup(None, agent, "fit")
-    with torch.no_grad():
-        agent.policy.head.linear.bias.fill_(math.nan)
-    with pytest.raises(NumbersError, match=r"Pendulum-v1: action: NaN of environment 0 .* in the test of 100 episodes"):
-        evaluate.test(agent.policy)

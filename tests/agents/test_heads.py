@@ -1,15 +1,25 @@
-"""Action heads against torch.distributions and their frequencies; what a mask forbids is never done."""
+"""Action heads against torch.distributions and their frequencies, and masks: what is forbidden is never done."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from goodness import ALPHA, chi_square
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from probe_envs import Probe
 from torch import distributions as dist
 from torch import nn
+from worlds import driven
 
-from stride.agents.networks.heads import Categorical, Gaussian, MultiCategorical, Normal, head_for
+from stride.agents.dqn import DQN
+from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.heads import Categorical, Gaussian, MultiCategorical, Normal
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import DQNConfig, PPOConfig, REINFORCEConfig
+from stride.envs_gym.spaces import MASK
 from stride.utils.counter_rng import ACT, Key, uniforms
 
 DRAWS = 100_000
@@ -62,18 +72,6 @@ def test_choices_equal_torchs(choices, masked, std, shape):
     assert torch.equal(head.mode(parameters).view(modes.shape), modes) and all(len(x.unique()) > 1 for x in taken)
 
 
-def test_three_actions_by_hand():
-    """Probabilities 0.5, 0.2, 0.3 without the first: 0.4 and 0.6."""
-    head, free = Categorical(1, 3), torch.tensor([[0.5, 0.2, 0.3]]).log()
-    parameters = head.restrict(free, torch.tensor([[False, True, True]]))
-    torch.testing.assert_close(parameters.exp(), torch.tensor([[0.0, 0.4, 0.6]]))
-    assert head.entropy(parameters).item() == pytest.approx(-(0.4 * math.log(0.4) + 0.6 * math.log(0.6)), abs=1e-6)
-    assert head.log_prob(parameters, torch.tensor([1])).item() == pytest.approx(math.log(0.4), abs=1e-6)
-    assert head.mode(parameters).item() == 2
-    u = torch.tensor([[0.0], [0.39], [0.41], [LARGEST]])
-    assert head.sample(parameters.expand(4, 3), u).tolist() == [1, 1, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("chances", "allowed"),
     [
@@ -114,10 +112,6 @@ def test_nothing_forbidden_is_ever_taken(choices, std, u):
 def test_the_ends_of_the_table_are_the_first_and_the_last_choice(n):
     head, even = Categorical(5, n), torch.zeros(2, n).log_softmax(-1)
     assert head.sample(even, torch.tensor([[0.0], [LARGEST]])).tolist() == [0, n - 1]
-    parameters = head_of([n])(torch.randn(2000, 5, generator=generator()))
-    for u in (0.0, LARGEST):
-        action = head.sample(parameters, torch.full((2000, 1), u))
-        assert action.min() >= 0 and action.max() < n and head.log_prob(parameters, action).isfinite().all()
     # uniform 0 is below nothing: an action of probability 0 is passed over
     assert head.sample(torch.tensor([[-math.inf, 0.0, -200.0]]), torch.zeros(1, 1)).item() == 1
 
@@ -181,13 +175,82 @@ def test_gaussian_deviation_is_bounded(init, bound):
     assert Gaussian(5, 2, init)(torch.randn(3, 5)).log_std.eq(bound).all()
 
 
+# --- masks in policies and agents
+
+SEEN = Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.uint8])
+def test_a_policy_reads_its_mask_from_the_observation_and_not_as_a_feature(dtype):
+    policy = ActorCritic(Plan(Dict({"action_mask": MultiBinary(3), "at": SEEN}), Discrete(3), (8,)))
+    assert policy.encoder.keys == ["at"] and policy.encoder.size == 2
+    mask = ((torch.arange(50)[:, None] % 7 + 1) >> torch.arange(3)) % 2 == 1
+    obs = {"at": torch.randn(50, 2), MASK: mask.to(dtype)}
+    first = torch.ones(50, dtype=torch.bool)
+    for greedy in (False, True):
+        action = policy.act(obs, (), first, uniforms(Key(1, ACT), (50, 1)), greedy).action
+        assert mask.gather(1, action[:, None]).all()
+    judged = policy.evaluate(obs, (), first, action)
+    free = ActorCritic(Plan(SEEN, Discrete(3), (8,)))
+    free.load_state_dict(policy.state_dict())
+    torch.testing.assert_close(judged.value, free.evaluate(obs["at"], (), first, action).value)
+    log_probs = free.actor(free.encoder(obs["at"])).masked_fill(~mask, -math.inf).log_softmax(-1)
+    torch.testing.assert_close(judged.log_prob, log_probs.gather(1, action[:, None])[:, 0])
+    assert torch.equal(judged.entropy == 0, mask.sum(1) == 1)
+
+
+class Forbidden(Probe):
+    """One step; action 0 pays most and is forbidden, the allowed one of 1 and 2 pays 1, the other would pay 5."""
+
+    number = 1  # of choices at once
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.action_space = Discrete(3) if self.number == 1 else MultiDiscrete([3] * self.number)
+        self.observation_space = Dict({"at": self.observation_space, "action_mask": MultiBinary(3 * self.number)})
+        self.taken = []
+
+    def sight(self):
+        left = self.coin > 0
+        part = torch.stack((torch.zeros_like(left), left, ~left), 1)
+        return {"at": super().sight(), MASK: part.repeat(1, self.number)}
+
+    def reward(self, action):
+        right = torch.where(self.coin > 0, 1, 2)[:, None]
+        action = action.view(len(right), -1)
+        self.taken.append((action.clone(), right))
+        return ((action == right) * 1.0 + (action == 0) * 10.0 + ((action != right) & (action != 0)) * 5.0).mean(1)
+
+
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize(
-    ("space", "kind", "draws"),
-    [(Discrete(4), Categorical, 1), (MultiDiscrete([2, 3]), MultiCategorical, 2), (Box(-1, 1, (2, 3)), Gaussian, 6)],
+    ("agent", "config"),
+    [
+        (PPO, PPOConfig(policy_lr=1e-2, n_envs=8, n_steps=16)),
+        (PPO, PPOConfig(policy="gru", hidden_dims=(8,), n_envs=8, n_steps=16)),
+        (REINFORCE, REINFORCEConfig(policy_lr=1e-2, n_envs=8, n_steps=16, policy_targets="advantages")),
+    ],
+    ids=["ppo", "ppo gru", "reinforce"],
 )
-def test_each_space_has_its_head(space, kind, draws):
-    head = head_for(space, 5)
-    assert type(head) is kind and head.draws == draws
-    assert head.sample(head(torch.randn(4, 5)), torch.rand(4, draws)).shape[0] == 4
-    with pytest.raises(TypeError, match="MultiBinary"):
-        head_for(MultiBinary(3), 5)
+def test_an_agent_never_does_what_is_forbidden_however_well_it_would_pay(monkeypatch, number, agent, config):
+    """So what it does is forced: it has no entropy, and nothing diverges."""
+    monkeypatch.setattr(Forbidden, "number", number)
+    envs = Forbidden(8)
+    row = driven(agent(config, envs), 8).metrics.flush()
+    assert all(torch.equal(action, right.expand(8, number)) for action, right in envs.taken)
+    assert row["train/policy/entropy"] == pytest.approx(0, abs=1e-6)
+    assert agent is REINFORCE or row["train/policy/approx_kl"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_no_future_is_worth_what_is_forbidden_there(double_q):
+    """An action is worth the best that is allowed next, whatever was allowed before it."""
+    agent = DQN(DQNConfig(n_envs=8, double_q=double_q, buffer_size=800), Forbidden(8))
+    at, one = torch.linspace(-1, 1, 6)[:, None], torch.ones(6)
+    before = {"at": at, MASK: torch.tensor([[True, False, False]]).expand(6, 3)}
+    after = {"at": at.flip(0), MASK: torch.tensor([[False, False, True], [False, True, False]]).repeat(3, 1)}
+    batch = Transitions(before, one.long(), one, 0.9 * one, after, one.long(), one)
+    with torch.no_grad():
+        q = agent.target(after)
+    allowed = torch.tensor([2, 1]).repeat(3)[:, None]
+    torch.testing.assert_close(agent.judge(batch), 1 + 0.9 * q.gather(1, allowed)[:, 0])

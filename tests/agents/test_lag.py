@@ -1,15 +1,18 @@
-"""`lag: 1`: whose actions a rollout holds, how they are corrected, and who refuses it."""
+"""`lag: 1`: whose actions a rollout holds, how they are corrected, when a GPU plays it, and who refuses it."""
 
 import pytest
 import torch
 from driven import advance, agent_for, continued
-from fused_cases import TINY
-from same_as_eager import learning_on_gpu
+from fused_cases import GPU, TINY
+from same_as_eager import learning_on_gpu, on_fused_gpu
 from worlds import weights
 
+from stride.agents.engines.fused_gpu.ahead import Beside
+from stride.agents.engines.fused_gpu.play import FusedPlay
 from stride.agents.experience.nouns import tree_map
 from stride.agents.networks.actor_critic import Lagging
-from stride.commands import train
+from stride.config.loader import load_config
+from stride.utils.user_error import UserError
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32", "n_epochs=2", "policy_lr=0.01", "hidden_dims=[16]")
 KINDS = {
@@ -86,18 +89,38 @@ def test_the_copy_is_saved_and_never_learnt():
     assert not same(numbers(other.collector.policy), numbers(other.policy))
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ("CartPole-v1:reinforce lag=1", "lag belongs to ppo"),
-        ("Pendulum-v1:sac lag=1", "lag belongs to ppo"),
-        ("CartPole-v1:pqn lag=1", "lag belongs to ppo"),
-        ("CartPole-v1:ppo lag=2", "lag"),
-        ("CartPole-v1:ppo lag=1 engine=fused_cpu", "it does not know lag; engine: auto takes eager"),
-    ],
-)
-def test_who_cannot_lag_says_so_in_one_line(words, line, capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    assert train.command([*words.split(), "-q"]) == 2
-    error = capsys.readouterr().err
-    assert line in error and len(error.splitlines()) == 1 and not list(tmp_path.iterdir()), error
+@pytest.mark.parametrize(("algorithm", "lag", "line"), [("reinforce", 1, "lag belongs to ppo"), ("ppo", 2, "lag")])
+def test_who_cannot_lag_says_so(algorithm, lag, line):
+    with pytest.raises(UserError, match=line):
+        load_config("CartPole-v1", algorithm, [f"lag={lag}"])
+
+
+# --- `engine: fused_gpu`
+
+
+def test_rollouts_are_played_beside_the_updates_but_the_first(monkeypatch):
+    """That they give the bits of rollouts before the updates is a row of test_same_as_eager.py."""
+    agent, alone = on_fused_gpu("CartPole-v1:ppo", *GPU, "lag=1", "hidden_dims=[16,16]", beside=Beside), []
+    collect = FusedPlay.collect
+    monkeypatch.setattr(FusedPlay, "collect", lambda self, *given: alone.append(given) or collect(self, *given))
+    advance(agent, 3)
+    assert len(alone) == 1
+    agent.loads += 1
+    advance(agent, 2)
+    assert len(alone) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_rollout_says_of_its_actions_what_the_updates_begin_from(lag):
+    """To the bit, so that the first ratio is 1; with a lag the ratio is that of two actors."""
+    agent = on_fused_gpu("FrozenLake-v1:ppo", *GPU, f"lag={lag}", "hidden_dims=[16]", "policy_lr=0.01")
+    for _ in range(3):
+        advance(agent, 1)
+        updates, log_prob = agent.engine.learn.updates, agent.engine.play.log_prob.flatten()
+        if lag:
+            ratio = (updates.log_prob - log_prob).exp()
+            torch.testing.assert_close(updates.played.ratio, ratio, rtol=0, atol=5e-7)
+        else:
+            assert torch.equal(updates.log_prob, log_prob)
+    assert not lag or (updates.played.ratio != 1.0).any()

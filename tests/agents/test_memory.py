@@ -1,18 +1,27 @@
-"""The replay memory: its views against brute force over a log, windows by hand, and how often each row is drawn."""
+"""The replay memory: its views against brute force over a log, and how often each row is drawn.
 
+And worlds that truncate before the time limit they declare: it makes room, says so once, and loses no bit.
+"""
+
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import gymnasium
 import pytest
 import torch
+from driven import advance, agent_for, continued
 from goodness import ALPHA, chi_square
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_log import Logged, ReplayLog, same, through_file
+from replay_log import ReplayLog, same, through_file
+from worlds import Scripted, random_tables
 
+from stride.agents.experience import storage
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Final, leaves, tree_map
+from stride.utils.user_error import UserError
 
 GAMMA = 0.9
 ENDS = st.sampled_from([(0.1, 0.15), (0.3, 0.3), (0.0, 0.9), (0.5, 0.0), (0.0, 0.0)])  # terminations, cuts
@@ -118,30 +127,6 @@ def test_slots_are_few_where_a_time_limit_is_declared():
     assert [slots_for(128, 500), slots_for(128, 64), slots_for(128, None), slots_for(1, 500)] == [2, 4, 128, 1]
 
 
-WINDOWS = {  # rewards, terminated, truncated of 3 rows; n-step return of row 0, its discount, where it leads: by pencil
-    "neither": ((1, 2, 4), (0, 0, 0), (0, 0, 0), 1 + 0.9 * 2 + 0.81 * 4, 0.729, 3),
-    "terminated": ((1, 2, 4), (0, 1, 0), (0, 0, 0), 1 + 0.9 * 2, 0.0, None),
-    "truncated": ((1, 2, 4), (0, 0, 0), (0, 1, 0), 1 + 0.9 * 2, 0.81, 101),
-    "both": ((1, 2, 4), (0, 1, 0), (0, 1, 0), 1 + 0.9 * 2, 0.0, None),
-    "at once": ((1, 2, 4), (0, 0, 0), (1, 0, 0), 1, 0.9, 100),
-    "at last": ((1, 2, 4), (0, 0, 0), (0, 0, 1), 1 + 0.9 * 2 + 0.81 * 4, 0.729, 102),
-}
-
-
-@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
-def test_a_window_of_three_by_hand(window):
-    """Row t shows the frame t; 100 + t is the one that it ends with."""
-    rewards, terminated, truncated, paid, discount, leads_to = window
-    log = ReplayLog(rows=8, n=1)
-    for t, row in enumerate(zip((*rewards, 0), (*terminated, 0), (*truncated, 0), strict=True)):
-        log.put([Logged([float(t)], t, float(row[0]), bool(row[1]), bool(row[2]), [100.0 + t])])
-    drawn = log.memory.transitions(4, 3, GAMMA)
-    assert drawn.row_id.tolist() == [0] * 4 and drawn.weight.tolist() == [1] * 4
-    assert drawn.reward.tolist() == pytest.approx([paid] * 4)
-    assert drawn.discount.tolist() == pytest.approx([discount] * 4)
-    assert leads_to is None or drawn.next_obs[:, 0].tolist() == [leads_to] * 4
-
-
 @pytest.mark.parametrize("frames", [1, 3])
 @pytest.mark.parametrize("total", [4, 40, 41, 90])
 @pytest.mark.parametrize("by_priority", [False, True], ids=["evenly", "by priority"])
@@ -219,3 +204,66 @@ def test_what_an_engine_wrote_and_cut_too_often_is_noted():
     memory.count_written(8, torch.zeros(8, 2, dtype=torch.bool))
     memory.rollout((), Final(memory.table.obs[0], ()))
     assert memory.overflowed
+
+
+# --- worlds that truncate before their time limit
+
+MOMENTS = (1, 8, 40)  # iterations after which it is interrupted
+
+
+ROLLOUT = "n_envs=2 n_steps=32 batch_size=32 n_epochs=2"
+FROM_MEMORY = "n_envs=2 train_freq=16 gradient_steps=2 batch_size=16 buffer_size=800 learning_starts=64"
+AGENTS = {
+    "ppo": f"CartPole-v1:ppo {ROLLOUT} engine=eager",
+    "ppo, fused": f"CartPole-v1:ppo {ROLLOUT} engine=fused_cpu",
+    "ppo, lstm": "CartPole-v1:ppo_lstm n_envs=2 n_steps=32 n_epochs=1 batch_size=1.0",
+    "reinforce, fused": "CartPole-v1:reinforce n_envs=2 n_steps=32 policy_targets=advantages engine=fused_cpu",
+    "dqn, prioritised": f"CartPole-v1:dqn {FROM_MEMORY} prioritised=true n_step=3 engine=eager",
+    "dqn, fused": f"CartPole-v1:dqn {FROM_MEMORY} engine=fused_cpu",
+    "sac, fused": f"Pendulum-v1:sac {FROM_MEMORY} engine=fused_cpu",
+}
+
+
+def short(config, n):
+    """Worlds that cut their episodes after about 20 steps; the limit that they declare is 500."""
+    space = gymnasium.spaces.Box(-1, 1, (1,)) if config.algo_id == "sac" else gymnasium.spaces.Discrete(2)
+    return Scripted(*random_tables(997, n, 3, 0.0, 0.05), time_limit=500, action_space=space)
+
+
+def agent_of(name, folder):
+    agent = agent_for(*AGENTS[name].split(), worlds=short)
+    agent.memory.save_in(folder)
+    return agent
+
+
+def everything(agent):
+    parts = {name: part.state_dict() for name, part in agent.parts.items()}
+    rows = agent.memory.columns_written() if agent.memory.replayed else []
+    return [agent.state_dict(), agent.optimizer.state_dict(), {**parts, "memory": []}, rows]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_what_is_interrupted_before_or_after_a_growth_goes_on_as_if_it_had_not_been(name, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "stride")
+    straight = agent_of(name, tmp_path)
+    declared, interrupted, slots = straight.memory.slots, [], []
+    for at in range(1, 46 if straight.memory.replayed else 16):
+        for agent in (straight, *interrupted):
+            advance(agent, 1)
+        slots.append(straight.memory.slots)
+        if at in MOMENTS:
+            interrupted.append(continued(straight, agent_of(name, tmp_path)))
+    assert len({declared, *slots}) > 2, "it has grown, and more than once"
+    assert not straight.memory.overflowed and straight.progress["updates"]
+    assert all(same(everything(agent), everything(straight)) for agent in interrupted)
+    line = "-v1 truncates episodes before its time limit of 500 steps: "
+    lines = [message for message in caplog.messages if line in message]
+    # by the straight one, and by those that were interrupted before the first growth
+    assert len(lines) == 1 + sum(slots[at - 1] == declared for at in MOMENTS if at <= len(slots))
+
+
+def test_room_that_is_not_there_names_the_key_to_lower(monkeypatch):
+    log = ReplayLog(rows=31, n=1, slots=2, seed=1, ends=(0.3, 0.3))
+    monkeypatch.setattr(storage, "free_bytes", lambda kind: 10)
+    with pytest.raises(UserError, match=r"buffer_size 31 takes 16 bytes, 9 bytes may be taken in memory"):
+        log.write(31)

@@ -1,4 +1,4 @@
-"""Means on the device: what comes out, and that adding never reads a number back."""
+"""Numbers of a training: means on the device, and seconds by phase. That adding never waits: test_meta_device.py."""
 
 import math
 
@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_log import through_file
-from tape import RefuseSync
 
 from stride.agents.metric_sums import Metrics
+from stride.agents.stopwatch import MOST, DeviceStopwatch, Stopwatch, stopwatch
+from stride.utils.devices import driver_version, gpu_details
 
 
 def scalar(x):
@@ -59,47 +60,12 @@ def test_a_gradient_is_not_held_by_what_is_added():
     assert metrics.flush() == {"loss": 2.0}
 
 
-def test_adding_does_not_synchronise():
-    metrics = Metrics()
-    with RefuseSync():
-        for _ in range(3):
-            metrics.add({"a": scalar(1), "b": scalar(2)})
-            metrics.set({"c": scalar(1)})
-    assert metrics.flush() == {"a": 1.0, "b": 2.0, "c": 1.0}
-
-
 def test_one_name_cannot_be_both_a_mean_and_a_last_value():
     metrics = Metrics()
     metrics.add({"a": scalar(1)})
     metrics.set({"a": 2.0})
     with pytest.raises(ValueError, match="both added and set: a"):
         metrics.flush()
-
-
-def test_sums_that_stay_are_at_the_same_addresses():
-    """What a graph does: it adds to the tensors it knows, and the host counts what it did not see."""
-    metrics, places = Metrics(), []
-    metrics.stay = True
-    assert metrics.flush() == {}
-    for _ in range(3):
-        metrics.add({"a": scalar(1), "b": scalar(2)})
-        places.append([sums.data_ptr() for sums in metrics._sums.values()])
-        metrics.flush()
-    assert places[0] == places[1] == places[2] and metrics.state_dict()["groups"] == []
-
-
-def test_what_a_graph_added_is_counted():
-    metrics = Metrics()
-    metrics.stay = True
-    before = metrics.counts
-    metrics.add({"a": scalar(3)})
-    made = metrics.counts - before
-    metrics.flush()
-    (sums,) = metrics._sums.values()
-    sums += 5.0
-    metrics.count(made)
-    assert metrics.flush() == {"a": 5.0}
-    assert metrics.flush() == {}, "nothing was added"
 
 
 def test_what_is_loaded_lies_where_samples_come_from():
@@ -125,3 +91,60 @@ def test_what_is_added_later_is_added_once_before_anybody_is_answered():
     metrics.later(add)
     assert metrics.flush() == {"a": 2.0} and len(calls) == 3
     assert metrics.flush() == {}
+
+
+# --- seconds, of the host's clock and of marks in a stream that are read late
+
+
+class Mark:
+    """An event of a stream that passes 1 ms between two marks."""
+
+    made = waits = 0
+
+    def __init__(self):
+        Mark.made += 1
+        self.at = Mark.made
+
+    def synchronize(self):
+        Mark.waits += 1
+
+    def elapsed_time(self, end):
+        return float(end.at - self.at)
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch):
+    monkeypatch.setattr(Mark, "waits", 0)
+
+
+def test_on_a_device_nothing_waits_until_somebody_asks():
+    watch = DeviceStopwatch(("collect", "learn"), Mark)
+    for _ in range(3):
+        watch.end("collect", watch.begin())
+        start = watch.begin()
+        watch.begin()
+        watch.end("learn", start)
+    assert Mark.waits == 0
+    for _ in range(2):
+        assert watch.read() == {"collect": pytest.approx(0.003), "learn": pytest.approx(0.006)} and Mark.waits == 1
+
+
+def test_spans_that_nobody_asks_for_do_not_pile_up():
+    watch = DeviceStopwatch(("learn",), Mark)
+    for _ in range(3 * MOST):
+        watch.end("learn", watch.begin())
+    assert Mark.waits == 3 and watch.read() == {"learn": pytest.approx(3 * MOST / 1000)}
+
+
+def test_on_the_cpu_it_is_the_clock():
+    watch = stopwatch(torch.device("cpu"), ("collect",))
+    assert type(watch) is Stopwatch
+    watch.end("collect", watch.begin() - 2.0)
+    watch.read()["collect"] += 1.0
+    assert watch.read()["collect"] >= 3.0
+
+
+def test_the_driver_is_read_off_its_own_words():
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95  Release Build\n"
+    assert [driver_version(text) for text in (line, "")] == ["580.95", "unknown"]
+    assert gpu_details(torch.device("cpu")) == {}

@@ -19,7 +19,7 @@ from stride.agents.planet import PlaNet
 from stride.config.schema import DreamerConfig, PlaNetConfig
 from stride.envs_gym.spaces import zeros
 
-STEPS, SEQUENCES = 7, 16
+STEPS, SEQUENCES = 7, 32  # two groups of 16, which threads share
 IMAGE, NUMBERS = gym.spaces.Box(0, 255, (6, 6), np.uint8), gym.spaces.Box(-1, 1, (5,), np.float32)
 OBSERVATIONS = {
     "numbers": NUMBERS,
@@ -33,7 +33,9 @@ ACTIONS = {
 }
 ALGORITHMS = {"dreamer": (Dreamer, DreamerConfig), "planet": (PlaNet, PlaNetConfig)}
 ODD = dict(deter=24, stoch=3, classes=5, width=20)
-RECALL = dict(batch_size=SEQUENCES, batch_length=STEPS, depth=4, bins=21, end_weight=3.0, prior_coef=0.7, **ODD)
+WIDE = dict(deter=256, stoch=8, classes=16, width=96)
+COSTS = dict(end_weight=3.0, prior_coef=0.7, observation_coef=2.0)
+RECALL = dict(batch_size=SEQUENCES, batch_length=STEPS, depth=4, bins=21, **COSTS, **ODD)
 DREAM = dict(batch_size=4, batch_length=16, horizon=6)
 
 
@@ -93,7 +95,7 @@ def batch_of(space, reward=None):
 
 def recalled(agent, batch, threads=0):
     """Loss, its parts, metrics, ends and states, then all gradients of three times the loss."""
-    u = torch.rand(STEPS, SEQUENCES, 3, generator=generator(4))
+    u = torch.rand(STEPS, SEQUENCES, agent.policy.sizes.stoch, generator=generator(4))
     if threads:
         losses = ReplayLosses(agent, pool(threads)).losses(batch, u)
     elif isinstance(agent, Dreamer):
@@ -119,7 +121,7 @@ def test_losses_and_gradients_of_sequences_are_torchs(algo_id, space):
     assert ("replay_value" in numbers) == (algo_id == "dreamer") and len(gradients) > 25
 
 
-def test_free_nats_pull_nothing_and_nets_may_be_deep(monkeypatch):
+def test_free_nats_pull_nothing_and_nets_may_be_deep_or_wide(monkeypatch):
     monkeypatch.setattr(dreamer_policy, "SIZES", {"small": ModelSizes(senses=3, prior=2, behaviour=3)})
     batch = batch_of(NUMBERS)
     numbers, gradients = recalled(agent_of("dreamer", NUMBERS, free_nats=30.0, size="small", **RECALL), batch, 1)
@@ -127,6 +129,7 @@ def test_free_nats_pull_nothing_and_nets_may_be_deep(monkeypatch):
     prior = [gradient for name, gradient in gradients.items() if "rssm.prior" in name]
     assert not any(gradient.any() for gradient in prior)
     assert_recalls_the_same(agent_of("dreamer", NUMBERS, free_nats=0.0, size="small", **RECALL), batch)
+    assert_recalls_the_same(agent_of("planet", NUMBERS, size="small", **{**RECALL, **WIDE}), batch)
 
 
 def test_rewards_may_lie_at_the_bins_or_beyond_them():

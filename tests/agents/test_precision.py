@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from stride.agents.experience.nouns import leaves
-from stride.agents.networks.precision import compute_in, networks
+from stride.agents.networks.precision import compute_in
 from stride.agents.networks.squashed import SquashedPolicy
 
 PRODUCTS = {"mm", "addmm", "bmm", "convolution", "mkldnn_convolution", "linear", "mkldnn_linear", "_linear_pointwise"}
@@ -100,16 +100,6 @@ def test_other_precisions_change_nothing_in_an_agent(precision):
     agent = agent_for("CartPole-v1:ppo", *SMALL, "engine=eager")
     compute_in(precision if precision == "tf32" else 32, agent)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in agent.modules())
-
-
-def test_every_product_lies_in_one_network():
-    """No layer is forgotten, and none lies in two."""
-    for words in KINDS.values():
-        agent = agent_for(*words, "engine=eager")
-        inside = [part for network in dict.fromkeys(networks(agent)) for part in network.modules()]
-        layers = (nn.Linear, nn.Conv2d, nn.RNNCellBase)
-        wanted = [module for module in agent.modules() if isinstance(module, layers)]
-        assert sorted(map(id, wanted)) == sorted(id(part) for part in inside if isinstance(part, layers))
 
 
 @pytest.fixture

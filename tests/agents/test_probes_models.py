@@ -11,7 +11,7 @@ from stride.agents.experience.collector import Collector
 from stride.agents.planet import PlaNet
 from stride.config.schema import DreamerConfig, PlaNetConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.slow
 soak = pytest.mark.soak
 COMMON = dict(
     n_envs=8, deter=32, width=32, stoch=4, classes=4, bins=41, batch_size=8, batch_length=16, horizon=5,
@@ -89,36 +89,3 @@ def test_what_was_seen_before_decides():
         return mean_return(agent, probes.RememberedReward) > 0.9
 
     assert any(learnt(seed) for seed in (1, 2, 3))
-
-
-class Always(probes.Probe):
-    """An episode that is always the same: rewards, observations and its end."""
-
-    length = 6
-
-    def observe(self):
-        return (self.age * 2.1).sin()
-
-    def reward(self, action):
-        return self.age - 2
-
-
-def test_one_episode_is_learnt_by_heart():
-    """The model's rewards, observations and end are those that were there."""
-    agent = dreamer(Always, 350, free_nats=0.0)
-    batch = agent.memory.sequences(8, 16)
-    model, policy = agent.policy.model, agent.policy
-    begins = batch.is_first.clone()
-    begins[0] = True
-    obs = model.senses.look(batch.obs)
-    with torch.no_grad():
-        states, _ = model.rssm.observe(
-            model.senses(obs), policy.actions(batch.action), begins, torch.full((16, 8, 4), 0.5)
-        )
-        reward, goes_on = model.expect(states.features)
-        decoded = model.senses.decode(states.features)
-    sure = batch.is_first.cumsum(0) > 0  # a stretch cut out of an episode cannot know where it begins
-    assert sure.any() and batch.terminated[sure].any()
-    assert (decoded.vector - obs.vector)[sure].abs().max() < 0.15
-    assert (reward - batch.reward)[sure].abs().max() < 0.4
-    assert (goes_on - (~batch.terminated).float())[sure].abs().max() < 0.1

@@ -4,29 +4,25 @@ And that it is worth it: what is only known from before can be acted upon.
 """
 
 from itertools import product
-from typing import NamedTuple
 
 import pytest
 import torch
 from probe_envs import RememberedReward
-from torch import Tensor, nn
-from worlds import Scripted, driven, limited_tables, random_tables, weights
+from torch import nn
+from worlds import Scripted, driven, limited_tables, random_tables
 
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.memory import Memory, slots_for
-from stride.agents.experience.minibatches import world_minibatches
-from stride.agents.experience.nouns import Final, leaves, tree_map
+from stride.agents.experience.nouns import Final, tree_map
 from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.config.schema import PPOConfig, REINFORCEConfig
-from stride.utils.counter_rng import SHUFFLE, Key, permutation
 
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
 SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 ENDS = dict(rtol=0, atol=1e-6)
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def generator(seed=0):
@@ -128,27 +124,6 @@ def test_what_a_limit_cut_off_is_valued_with_the_state_of_its_own_episode(kind, 
     assert checked > 5
 
 
-class Table(NamedTuple):
-    number: Tensor
-    is_first: Tensor
-    start: tuple
-
-
-@pytest.mark.parametrize("worlds", [1, 2, 6])
-def test_a_cut_by_worlds_keeps_sequences_and_their_start(worlds):
-    steps, n, key = 4, 6, Key(3, SHUFFLE, 0, 7)
-    number = torch.arange(steps * n).view(steps, n)
-    table = Table(number, number == 5, ((torch.arange(n)[:, None] * 10.0,),))
-    order = []
-    for batch in world_minibatches(table, worlds * steps, key):
-        assert type(batch) is Table and batch.number.shape == (steps, worlds)
-        ids = batch.number[0]
-        assert torch.equal(batch.number, number[:, ids]) and torch.equal(batch.is_first, table.is_first[:, ids])
-        assert torch.equal(batch.start[0][0], ids[:, None] * 10.0)
-        order += ids.tolist()
-    assert order == permutation(key, n).tolist() and order != sorted(order)
-
-
 COMMON = {"n_envs": 8, "n_steps": 12, "gamma": 0.9, "hidden_dims": (16,), "max_timesteps": 10**6}
 
 
@@ -179,47 +154,7 @@ def test_what_was_seen_before_decides(kind, policy, share_trunk):
 
 
 @pytest.mark.slow
-def test_without_a_memory_it_is_a_coin_toss():
-    agent = driven(ppo(RememberedReward(8), policy="mlp"), 80)
-    assert abs(agent.collector.window.summary()["ep_rew/mean"]) < 0.5
-
-
-@pytest.mark.slow
 def test_reinforce_remembers_without_a_critic():
     agent = driven(reinforce(RememberedReward(8), policy_targets="returns"), 250)
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
     assert len(agent.collector.carry) == 1, "nobody remembers for a critic that is not there"
-
-
-@pytest.mark.parametrize("batch_size", [0.25, 1.0, 12])
-@pytest.mark.parametrize("kind", [ppo, reinforce])
-@pytest.mark.parametrize(
-    "options", [{}, {"normalize_obs": "rolling", "normalize_reward": True, "share_trunk": True}], ids=["", "+"]
-)
-def test_updates_count_minibatches_of_whole_worlds(kind, batch_size, options):
-    agent = kind(scripted(8, named=True), batch_size=batch_size, n_epochs=3, **options)
-    before = weights(agent.policy)
-    driven(agent, 2)
-    per_epoch = {0.25: 4, 1.0: 1, 12: 8}[batch_size]
-    assert agent.progress["updates"] == 2 * 3 * per_epoch
-    assert not torch.equal(before, weights(agent.policy)) and weights(agent.policy).isfinite().all()
-    norms = {name for name in agent.metrics.flush() if "grad_norm" in name}
-    assert len(norms) == (4 if options else 3)
-
-
-def test_the_first_update_sees_the_probabilities_of_acting():
-    """With stale starts or mixed up worlds old and new log-probabilities would differ before anything is learnt."""
-    agent, differences = ppo(scripted(8), n_epochs=1, policy_lr=1e-12), []
-    update = agent.update
-
-    def watched(batch):
-        with torch.no_grad():
-            judged = agent.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
-        differences.append((judged.log_prob - batch.log_prob_old).abs().max().item())
-        assert all(x.shape[0] == 2 for x in leaves(batch.start)), "two worlds of eight"
-        update(batch)
-
-    agent.update = watched
-    wild(agent.policy)
-    driven(agent, 4)
-    assert len(differences) == 16 and max(differences) < 1e-6

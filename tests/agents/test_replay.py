@@ -1,4 +1,10 @@
-"""Sizes and storages of the replay memory, and which rows priorities let be drawn, on the CPU and on a device."""
+"""Around the replay memory: its size, its rows on disk, which rows priorities let be drawn, how many updates are owed.
+
+That what was saved comes back is among the properties of test_memory.py.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
@@ -10,7 +16,10 @@ from stride.agents.experience import storage
 from stride.agents.experience.memory import Memory, slots_for
 from stride.agents.experience.nouns import Row
 from stride.agents.experience.priorities import DevicePriorities, Priorities
-from stride.agents.experience.storage import check_fits, readable_size
+from stride.agents.experience.ratio import Ratio, updates_per_step
+from stride.agents.experience.segments import delete_unnamed
+from stride.agents.experience.storage import check_fits
+from stride.config.schema import DQNConfig
 from stride.utils.devices import CPU
 from stride.utils.user_error import UserError
 
@@ -48,15 +57,62 @@ def test_what_cannot_fit_is_refused_with_the_key_to_lower(monkeypatch):
     Memory(example, (), 10**3, 10, seed=1, replayed=False)
 
 
-def test_sizes_in_words():
-    assert [readable_size(size) for size in (7.1e9, 42e6, 1000, 12)] == ["7.1 GB", "42 MB", "1 kB", "12 bytes"]
-
-
 def test_a_mapped_memory_is_the_same_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     ram, mapped = (ReplayLog(seed=3, storage=kind).write(50).memory.transitions(64, 3, 0.9) for kind in KINDS)
     assert same(ram, mapped) and not list(tmp_path.rglob("*"))
     assert all(10**6 < storage.free_bytes(kind) < 10**18 for kind in KINDS)
+
+
+# --- rows on disk: written once, named by their hash
+
+
+def log_in(folder, rows=32):
+    log = ReplayLog(rows, seed=8)
+    log.memory.save_in(folder)
+    return log
+
+
+def test_a_checkpoint_writes_only_what_is_new_also_after_a_resumption(tmp_path):
+    log = log_in(tmp_path, rows=100).write(60)
+    first = log.memory.state_dict()["segments"]
+    assert log.memory.state_dict()["segments"] == first
+    second = log.write(10).memory.state_dict()["segments"]
+    assert second[0] == first[0] and (second[1]["first"], second[1]["last"]) == (60, 70)
+    other = log_in(tmp_path, rows=100)
+    other.memory.load_state_dict(log.memory.state_dict())
+    assert other.memory.state_dict()["segments"] == second and len(list(tmp_path.iterdir())) == 2
+    third = log.write(95).memory.state_dict()["segments"]
+    assert [(segment["first"], segment["last"]) for segment in third] == [(60, 70), (70, 165)]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "missing", "leads elsewhere"])
+def test_damage_and_names_that_lead_elsewhere_are_refused(tmp_path, damage):
+    folder = tmp_path / "run"
+    state = log_in(folder).write(40).memory.state_dict()
+    (path,) = folder.iterdir()
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+    path.write_bytes(data[:-1] if damage == "cut" else data)
+    if damage == "missing":
+        path.unlink()
+    if damage == "leads elsewhere":
+        path.rename(tmp_path / "elsewhere.rows")
+        state["segments"][0]["file"] = "../elsewhere.rows"
+    words = {"missing": "is missing", "leads elsewhere": "is not the name of a part of a replay memory"}
+    with pytest.raises(UserError, match=words.get(damage, "is damaged")):
+        log_in(folder).memory.load_state_dict(state)
+
+
+def test_what_nobody_names_is_deleted(tmp_path):
+    log = log_in(tmp_path).write(20)
+    old = [segment["file"] for segment in log.memory.state_dict()["segments"]]
+    named = [segment["file"] for segment in log.write(80).memory.state_dict()["segments"]]
+    (tmp_path / ".1-2-ab.rows.77-0123abcd.tmp").write_bytes(b"half")
+    (tmp_path / "epoch=01.ckpt").write_bytes(b"not a segment")
+    assert sorted(delete_unnamed(tmp_path, named)) == sorted(old)
+    assert {path.name for path in tmp_path.iterdir()} == {*named, "epoch=01.ckpt"}
 
 
 # --- priorities
@@ -118,3 +174,32 @@ def test_priorities_are_those_of_a_plain_dict_in_both_forms(rows, worlds, steps,
             for form, state in zip((near, far), states[::-1], strict=True):
                 form.load_state_dict(state)
         written += new % 3
+
+
+# --- how many updates are owed, in Stable-Baselines3's words, too
+
+
+@given(st.fractions(0, 5, max_denominator=400), st.lists(st.integers(1, 40), min_size=1), st.integers(0, 300))
+def test_whole_updates_are_paid_as_soon_as_they_are_owed_and_the_rest_is_saved(owed, steps, warmup):
+    """Nothing is owed up to the warm-up nor while no row can be drawn, and nothing of it is caught up."""
+    ratio, total, counted, paid = Ratio(owed, warmup), 0, 0, 0
+    for new in steps:
+        total, ready = total + new, new % 7 != 0
+        counted += new if total > warmup and ready else 0
+        restored = Ratio(owed, warmup)
+        restored.load_state_dict(ratio.state_dict())
+        ratio = restored
+        paid += ratio.due(new, total, ready)
+        assert paid == int(counted * owed)
+
+
+@pytest.mark.parametrize(
+    ("train_freq", "gradient_steps", "n_envs", "updates"),
+    [(256, 128, 1, 128), (4, -1, 8, 32), (3, 7, 3, 7)],
+)
+def test_an_iteration_makes_the_gradient_steps_it_was_given(train_freq, gradient_steps, n_envs, updates):
+    """train_freq counts steps of each environment; -1 is one update per env step over all of them."""
+    config = DQNConfig(env_id="CartPole-v1", train_freq=train_freq, gradient_steps=gradient_steps, n_envs=n_envs)
+    ratio, new = Ratio(updates_per_step(config), warmup=0), train_freq * n_envs
+    assert [ratio.due(new, (i + 1) * new) for i in range(50)] == [updates] * 50
+    assert updates_per_step(replace(config, updates_per_step=0.3)) == Fraction(3, 10), "one's own is no float"

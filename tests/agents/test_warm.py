@@ -24,9 +24,8 @@ from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "eval_episodes=4"]
-# processors of 2013 and of 2003, as Numba calls them
+# of a processor of 2013, as Numba calls it
 AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
-PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2")}
 LEFT_OUT = shutil.ignore_patterns(".*", "runs", "docs", "tests", "build", "__pycache__")
 COUNTED = """
 import os, sys
@@ -133,27 +132,17 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
 @pytest.mark.slow
 def test_the_kernels_are_right_with_avx2_alone(tmp_path):
     """The block of another shape: gradients, updates, rollouts and threads, as on the processor we run on."""
-    name, features = PROCESSORS["avx2"]
-    env = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2, "NUMBA_CACHE_DIR": str(tmp_path)}
     shape = "from stride.agents.engines.fused_cpu.kernels import lanes; print(lanes.ROWS, lanes.COLUMNS)"
     shown = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["6", "1"]
-    files = [f"tests/agents/test_{name}.py" for name in ("gradients", "same_as_eager", "threads")]
+    files = [f"tests/agents/test_{name}.py" for name in ("fused_cpu", "same_as_eager", "threads")]
     core = (
         "fused_cpu_on_policy and (CartPole or Pendulum) or fused_cpu and long or gym or was_learnt and fused and wide"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *files, "-m", "not slow", "-k", core]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
-
-
-@pytest.mark.slow
-def test_a_plain_processor_trains_with_eager(tmp_path):
-    name, features = PROCESSORS["plain"]
-    runs = tmp_path / "runs"
-    ended(begin(tmp_path / "cache", runs, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features))
-    facts = loaded(runs).facts
-    assert facts["engine"] == "eager" and "AVX2" in facts["engine_reason"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""An episode watched is the episode counted, the same for the same seed, and everything about it is told."""
+"""An episode watched is the episode counted, and gradients of a policy's answer are equal to finite differences."""
 
 import json
 
@@ -6,12 +6,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation
+from stride.agents.networks.actor_critic import Plan
+from stride.agents.networks.policies import POLICIES
 from stride.agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
 from stride.agents.trained.loading import load_run
-from stride.agents.trained.player import RandomPolicy, pick_allowed
+from stride.agents.trained.player import EpisodeStart, Player, RandomPolicy, pick_allowed
+from stride.agents.trained.saliency import saliency
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
@@ -124,20 +130,16 @@ def test_nothing_that_the_mask_forbids_is_done_in_any_mode(runs, mode):
     assert not masks.all(0).any() and set(episode.actions) >= {0, 1, 2, 3}, "no action was always allowed"
 
 
-# uniforms below 1/2 are the first of two that are allowed; where nothing is allowed, each option has a third
-@pytest.mark.parametrize(
-    ("mask", "u", "choice"),
-    [
-        ([1, 1, 1], [0.0, 0.32, 0.34, 0.67, 1 - 2**-24], [0, 0, 1, 2, 2]),
-        ([0, 1, 1], [0.0, 0.49, 0.51, 1 - 2**-24], [1, 1, 2, 2]),
-        ([1, 0, 1], [0.0, 0.49, 0.51, 1 - 2**-24], [0, 0, 2, 2]),
-        ([0, 1, 0], [0.0, 0.5, 1 - 2**-24], [1, 1, 1]),
-        ([0, 0, 0], [0.0, 0.34, 0.67], [0, 1, 2]),
-    ],
-)
-def test_random_choices_by_hand(mask, u, choice):
-    masks = torch.tensor(mask, dtype=torch.bool).expand(len(u), 3)
-    assert pick_allowed(masks, torch.tensor(u)).tolist() == choice
+def test_random_choices_by_hand():
+    """Uniforms below 1/2 are the first of two that are allowed; where nothing is allowed, each option has a third."""
+    u = torch.tensor([0.0, 0.32, 0.34, 0.49, 0.51, 0.67, 1 - 2**-24])
+    for mask, choice in (
+        ([1, 1, 1], [0, 0, 1, 1, 1, 2, 2]),
+        ([1, 0, 1], [0, 0, 0, 0, 2, 2, 2]),
+        ([0, 1, 0], [1] * 7),
+        ([0, 0, 0], [0, 0, 1, 1, 1, 2, 2]),
+    ):
+        assert pick_allowed(torch.tensor(mask, dtype=torch.bool).expand(7, 3), u).tolist() == choice
 
 
 def test_each_of_several_random_choices_keeps_to_its_part_of_the_mask():
@@ -162,5 +164,119 @@ def test_an_unknown_mode_is_one_line(runs):
 def test_trees_become_arrays_and_infos_plain_data():
     stacked = stack([{"a": (np.zeros(2), 1)}, {"a": (np.ones(2), 2)}])
     assert stacked["a"]["0"].shape == (2, 2) and stacked["a"]["1"].tolist() == [1, 2]
-    told = json_data({1: np.float32(0.5), "x": (np.arange(2), None, object), "t": np.bool_(True)})
-    assert told == {"1": 0.5, "x": [[0, 1], None, "<class 'object'>"], "t": True}
+    plain = json_data({1: np.float32(0.5), "x": (np.arange(2), None, object), "t": np.bool_(True)})
+    assert plain == {"1": 0.5, "x": [[0, 1], None, "<class 'object'>"], "t": True}
+
+
+# --- saliency
+
+BOX = spaces.Box(-2.0, 2.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
+CASES = {
+    "choices": (BOX, spaces.Discrete(4), "mlp"),
+    "several choices": (BOX, spaces.MultiDiscrete([2, 3]), "mlp"),
+    "numbers": (BOX, spaces.Box(-1, 1, (2,), np.float32), "mlp"),
+    "a memory": (BOX, spaces.Discrete(3), "lstm"),
+}
+
+
+def player_of(observed, acted, name, seed=1, **changes):
+    policy = POLICIES[name](Plan(observed, acted, (16,), seed=seed, **changes))
+    for parameter in policy.head.parameters():  # from a flat start to opinions
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(seed))
+    return Player(policy, observed, acted)
+
+
+def opinion_of(who, obs, chosen):
+    """(what the action's gradient is taken of, the value) at an observation, in words other than the module's."""
+    opinion = who.explain(obs)
+    if "mean" in opinion.distribution:
+        return opinion.distribution["mean"].sum(), opinion.value
+    return np.log(opinion.distribution["probability"][chosen]).sum(), opinion.value
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "random"])
+def test_gradients_are_finite_differences(case, mode):
+    who, rng = player_of(*CASES[case]), np.random.default_rng(0)
+    who.reset(EpisodeStart(3))
+    for _ in range(3):  # a few steps, so that a memory holds something
+        obs = rng.uniform(-1, 1, 3).astype(np.float32)
+        result = who.saliency(obs, mode)
+        before = who.explain(obs)
+        chosen = who.taken(who.choose(obs, mode).policy_action[None])[0].astype(int)
+        if case == "a memory":  # the carry has moved on: nothing to compare with
+            assert np.abs(result.action[""]).max() > 0 and np.abs(result.value[""]).max() > 0
+            continue
+        for place in range(3):
+            step = np.zeros(3, np.float32)
+            step[place] = 1e-2
+            high, high_value = opinion_of(who, obs + step, chosen)
+            low, low_value = opinion_of(who, obs - step, chosen)
+            assert result.action[""][place] == pytest.approx((high - low) / 2e-2, abs=5e-3)
+            assert result.value[""][place] == pytest.approx((high_value - low_value) / 2e-2, abs=5e-3)
+        assert who.explain(obs).value == before.value
+
+
+def test_asking_changes_nothing():
+    asked, plain = (player_of(*CASES["a memory"]) for _ in range(2))
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        obs = rng.uniform(-1, 1, 3).astype(np.float32)
+        asked.saliency(obs, "sampled")
+        assert asked.choose(obs, "sampled").action == plain.choose(obs, "sampled").action
+
+
+def test_of_images_the_size_counts_and_masks_and_integers_are_left_out():
+    observed = spaces.Dict(
+        {"eye": IMAGE, "speed": BOX, "place": spaces.Discrete(5), "action_mask": spaces.MultiBinary(3)}
+    )
+    who = player_of(observed, spaces.Discrete(3), "cnn")
+    rng = np.random.default_rng(0)
+    obs = {"eye": rng.integers(0, 256, (2, 36, 36), np.uint8), "speed": np.ones(3, np.float32), "place": 2}
+    result = who.saliency({**obs, "action_mask": np.array([1, 0, 1], np.int8)}, "greedy")
+    assert result.action.keys() == result.value.keys() == {"eye", "speed"}
+    assert result.action["eye"].dtype == np.uint8 and result.action["eye"].shape == (2, 36, 36)
+    assert result.action["eye"].max() == 255 and np.abs(result.value["speed"]).max() > 0
+
+
+def test_nothing_to_differentiate_is_none():
+    assert player_of(spaces.Discrete(5), spaces.Discrete(2), "mlp").saliency(3, "greedy") is None
+    assert (
+        player_of(BOX, spaces.Discrete(2), "mlp", critic=False).saliency(np.ones(3, np.float32), "greedy").value is None
+    )
+
+
+class Quadratic(Policy):
+    """Q(s, a) = a * s0^2 and the best one for sure, as a value-based policy answers."""
+
+    draws = 1
+
+    def initial(self, num_envs):
+        return ()
+
+    def act(self, obs, carry, is_first, noise, greedy):
+        return Act(torch.ones(len(obs), dtype=torch.int64))
+
+    def explain(self, obs, carry, is_first):
+        q = torch.stack([k * obs[:, 0] ** 2 for k in range(3)], -1)
+        best = torch.nn.functional.one_hot(q.argmax(-1), 3).float()
+        return Explanation(obs, {"probability": best, "q": q}, torch.zeros(len(q)), q.amax(-1))
+
+
+def test_the_value_of_the_choice_counts_where_there_is_one():
+    who = Player(Quadratic(), BOX, spaces.Discrete(3))
+    obs = np.array([3, 1, 1], np.float32)
+    opinion, result = who.explain(obs), who.saliency(obs, "greedy")
+    np.testing.assert_array_equal(opinion.distribution["q"], [0, 9, 18])
+    np.testing.assert_array_equal(result.action[""], [6, 0, 0])  # of the action taken, 1
+    np.testing.assert_array_equal(result.value[""], [12, 0, 0])
+
+
+def test_a_policy_that_does_not_look_has_no_gradient():
+    class Blind(Quadratic):
+        def explain(self, obs, carry, is_first):
+            return super().explain(torch.ones_like(obs), carry, is_first)
+
+    result = saliency(Blind(), torch.ones(1, 3), (), torch.ones(1, dtype=torch.bool), torch.tensor([0]))
+    np.testing.assert_array_equal(result.action[""], np.zeros(3))

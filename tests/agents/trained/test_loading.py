@@ -1,8 +1,13 @@
-"""A run on disk becomes a player, or one clear line; nothing but plain tensors is ever loaded."""
+"""A run on disk becomes a player, or one clear line; nothing but plain tensors is ever loaded.
+
+A network takes the memory of the weights that came for it, as every agent's own does; more is refused.
+"""
 
 import json
 import os
 import shutil
+from dataclasses import replace
+from itertools import product
 
 import gymnasium
 import numpy as np
@@ -10,11 +15,16 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
+from stride.agents.engines.choice import build_agent
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act
+from stride.agents.trained.allowance import Allowance
 from stride.agents.trained.episode import play_episodes
-from stride.agents.trained.loading import list_checkpoints, load_run, read_checkpoint
+from stride.agents.trained.loading import build_player, list_checkpoints, load_run, read_checkpoint
 from stride.agents.trained.player import EpisodeStart, Player
+from stride.commands import run_play, train
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
 from stride.envs_gym.spaces import observation_space
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
@@ -93,17 +103,6 @@ def test_a_run_in_training_is_loaded_while_it_writes(root, copied):
     assert load_run(str(copied.path), "last").facts["status"] == "running"
 
 
-WRONG = [  # (selector, checkpoint, fragment)
-    ("@best:Acrobot-v1", "best", "no evaluated run"),
-    ("20990101", "best", "no run '20990101'"),
-    ("../x", "best", "not allowed"),
-    ("hub:repo", "best", "not the name of a repository"),
-    ("@last", "epoch=99", "it has epoch=02, epoch=04"),
-    ("@last", "bset", "did you mean best"),
-    ("@last", "../best", "takes best, last or epoch=NN"),
-]
-
-
 def test_a_run_of_a_gpu_plays_without_one(copied):
     facts = json.loads(copied.config_json.read_text())
     write_json(copied.config_json, {**facts, "config": {**facts["config"], "device": "cuda:1", "engine": "auto"}})
@@ -113,11 +112,17 @@ def test_a_run_of_a_gpu_plays_without_one(copied):
     assert len(list(play_episodes(loaded, 2, max_steps=5))) == 2
 
 
-@pytest.mark.parametrize(("selector", "checkpoint", "fragment"), WRONG)
-def test_a_wrong_name_is_one_line(root, selector, checkpoint, fragment):
-    with pytest.raises(UserError, match=fragment) as caught:
-        load_run(selector, checkpoint)
-    assert "\n" not in str(caught.value)
+WRONG = {
+    "epoch=99": "it has epoch=02, epoch=04",
+    "bset": "did you mean best",
+    "../best": "takes best, last or epoch=NN",
+}
+
+
+@pytest.mark.parametrize("checkpoint", WRONG)
+def test_a_wrong_checkpoint_is_refused(root, checkpoint):
+    with pytest.raises(UserError, match=WRONG[checkpoint]):
+        load_run("@last", checkpoint)
 
 
 def test_what_does_not_fit_is_named(copied):
@@ -197,19 +202,93 @@ def test_a_carry_lives_through_an_episode_and_ends_with_it():
         player.act(0)
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_actions_are_the_environments_own(root, seed):
-    """Bounds are unscaled, a Discrete may begin anywhere, dicts are read."""
-    policy = load_run("@last").agent.policy
-    box = gymnasium.spaces.Box(-2.0, 6.0, (1,), np.float32)
-    player = Player(policy, gymnasium.spaces.Box(-1, 1, (4,), np.float32), box)
-    drawn = []
-    for _ in range(200):
-        player.reset(EpisodeStart(seed, len(drawn)))
-        drawn.append(player.choose(np.zeros(4, np.float32), "random").action)
+def test_random_actions_are_the_environments_own():
+    """Bounds are unscaled, a Discrete may begin anywhere."""
+    box, choice = gymnasium.spaces.Box(-2.0, 6.0, (1,), np.float32), gymnasium.spaces.Discrete(2, start=5)
+    drawn, chosen = [], []
+    for number in range(200):
+        for space, actions in ((box, drawn), (choice, chosen)):
+            player = Player(Counting(), gymnasium.spaces.Discrete(3), space)
+            player.reset(EpisodeStart(3, number))
+            actions.append(player.choose(1, "random").action)
     values = np.array(drawn)
     assert box.contains(drawn[0]) and values.min() < -1 and values.max() > 5 and abs(values.mean() - 2) < 1
-    space = gymnasium.spaces.Discrete(2, start=5)
-    player = Player(policy, gymnasium.spaces.Box(-1, 1, (4,), np.float32), space)
-    assert all(space.contains(player.choose(np.zeros(4, np.float32), "random").action) for _ in range(20))
-    assert observation_space(space).n == 2
+    assert {*chosen} == {5, 6} and observation_space(choice).n == 2
+
+
+# --- what may be taken
+
+EVERY = [
+    ("CartPole-v1:ppo", "n_envs=4", "share_trunk=true", "normalize_obs=true"),
+    ("CartPole-v1:ppo", "obs=pixels", "policy=cnn", "frame_stack=4", "policy_kwargs.features=64"),
+    ("CartPole-v1:ppo_lstm", "n_envs=16", "hidden_dims=[32,48]"),
+    ("CartPole-v1:reinforce",),
+    ("CartPole-v1:pqn",),
+    ("MountainCar-v0:dqn", "dueling=true", "quantiles=7", "n_step=3", "prioritised=true"),
+    ("Pendulum-v1:sac",),
+    ("FrozenLake-v1:q_learning",),
+]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_an_agents_own_weights_allow_its_network(words):
+    config = load_config(*words[0].split(":"), [*words[1:], "engine=eager"])
+    config = replace(config, env_backend="gym")
+    envs = make_envs(config, config.n_envs)
+    policy = build_agent(config, envs).policy
+    envs.close()
+    player = build_player(config, policy.state_dict(), "mine")
+    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in player.policy.state_dict().items())
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.empty(1 << 40), lambda: torch.zeros(1 << 20, 1 << 20), lambda: torch.arange(1 << 40),
+    lambda: torch.nn.Linear(1 << 20, 1 << 20), lambda: torch.nn.LSTM(1, 1 << 16),
+    lambda: torch.zeros(1).new_full((1 << 40,), 1.0), lambda: [torch.ones(1 << 20) for _ in range(1 << 10)],
+])  # fmt: skip
+def test_more_is_never_made(make):
+    with pytest.raises(UserError, match="asks for a tensor of"), Allowance({"w": torch.zeros(8)}, 32, "theirs"):
+        make()
+
+
+def test_a_view_does_not_claim_more_than_there_is():
+    endless = torch.zeros(1).expand(1 << 40)
+    assert Allowance({"w": endless}, 0, "theirs").largest < 1 << 30
+
+
+def spoilt(folder, changes):
+    """A run of somebody else, whose config says more."""
+    run = tiny_run(engine="eager")
+    theirs = folder / "theirs" / run.id
+    shutil.copytree(run.path, theirs, symlinks=True)
+    facts = json.loads((theirs / "config.json").read_text())
+    facts["config"].update(changes)
+    (theirs / "config.json").write_text(json.dumps(facts))
+    return theirs
+
+
+CHANGES = {
+    "product": (
+        {"n_envs": 1 << 16, "n_steps": 1 << 16, "frame_stack": 2, "max_timesteps": 1 << 40},
+        "a rollout takes 34,359,738,368",
+    ),
+    "rollout": ({"n_steps": 1 << 22, "max_timesteps": 1 << 40}, "n_steps of more than"),
+    "window": ({"env_kwargs": {"render_mode": "human"}}, "env_kwargs.render_mode"),
+    "memory": ({"policy": "gru", "policy_kwargs": {"hidden_size": 50_000}, "batch_size": 1.0}, "asks for a tensor of"),
+    "network": ({"hidden_dims": [50_000, 50_000]}, "asks for a tensor of"),
+}
+
+
+PLAY, RESUME = (run_play, "--headless", "--episodes", "1", "--run-id"), (train, "-q", "--accept-changes", "--resume")
+
+
+@pytest.mark.parametrize(("words", "what"), [*product([PLAY], CHANGES), *product([RESUME], [*CHANGES][:3])])
+def test_a_run_folder_from_elsewhere_gets_no_more(tmp_path, monkeypatch, capsys, words, what):
+    changes, reason = CHANGES[what]
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    theirs = spoilt(tmp_path, changes)
+    capsys.readouterr()
+    program, *flags = words
+    assert program.command([*flags, str(theirs)]) == 2
+    line = capsys.readouterr().err
+    assert reason in line and len(line.splitlines()) == 1, line
