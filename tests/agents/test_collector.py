@@ -22,6 +22,7 @@ from stride.agents.experience.memory import Memory
 from stride.agents.experience.minibatches import minibatches, world_minibatches
 from stride.agents.experience.nouns import Act, leaves
 from stride.agents.experience.reward_scale import RewardScale
+from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.commands.plain_tree import fingerprint
 from stride.utils.counter_rng import ACT, EVALUATE, SHUFFLE, Key, permutation, uniforms
 
@@ -195,6 +196,15 @@ def test_an_action_that_worlds_noted_ends_the_playing():
     collector.looks = 4
     with pytest.raises(ValueError, match="an action that there is not"):
         collector.play(5)
+
+
+def test_evaluating_changes_nothing_in_a_policy():
+    space = worlds().observation_space
+    policy = ActorCritic(Plan(space, worlds().action_space, (8,), normalize_obs="rolling", seed=3))
+    policy.encoder.learn(torch.rand(9, N, 2))
+    before = copy.deepcopy({**policy.state_dict()})
+    assert len(Collector(worlds(seed=9), policy, 5, EVALUATE).play(11).returns) == 11
+    assert same({**policy.state_dict()}, before)
 
 
 @pytest.mark.parametrize("form", ["tuple", "tensor", "dict"])

@@ -87,6 +87,21 @@ def test_reinforce_learns_nothing_from_a_rollout_without_an_end():
     assert all(torch.tensor(list(agent.metrics.flush().values())).isfinite())
 
 
+def test_the_paddle_catches_what_it_follows():
+    """From what is seen alone, wherever the dot begins."""
+    world, columns = probes.PixelCatch(), set()
+    for seed in range(30):
+        picture, _ = world.reset(seed=seed)
+        assert picture.shape == (1, 16, 16) and (picture == 255).sum() == 8
+        dot, paddle = picture[0, 0, ::2].argmax(), picture[0, -1, ::2].argmax()
+        columns.add(int(dot))
+        for step in range(7):
+            picture, reward, ended, cut, _ = world.step(1 + int(dot > paddle) - int(dot < paddle))
+            paddle = picture[0, -1, ::2].argmax() if step < 6 else paddle
+            assert ended == (step == 6) and not cut and reward == ended
+    assert len(columns) >= 7
+
+
 # --- action values, from a replay memory or not
 
 REPLAY = {**BASE, "hidden_dims": (32,), "buffer_size": 4000, "batch_size": 64, "learning_starts": 100, "train_freq": 4}

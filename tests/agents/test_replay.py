@@ -18,7 +18,7 @@ from stride.agents.experience.nouns import Row
 from stride.agents.experience.priorities import DevicePriorities, Priorities
 from stride.agents.experience.ratio import Ratio, updates_per_step
 from stride.agents.experience.segments import delete_unnamed
-from stride.agents.experience.storage import check_fits
+from stride.agents.experience.storage import check_fits, readable_size
 from stride.config.schema import DQNConfig
 from stride.utils.devices import CPU
 from stride.utils.user_error import UserError
@@ -55,6 +55,7 @@ def test_what_cannot_fit_is_refused_with_the_key_to_lower(monkeypatch):
     with pytest.raises(UserError, match="on the disk of the runs"):
         Memory(example, (), 10**3, 10, seed=1, storage="memmap")
     Memory(example, (), 10**3, 10, seed=1, replayed=False)
+    assert [readable_size(size) for size in (7.1e9, 42e6, 1000, 12)] == ["7.1 GB", "42 MB", "1 kB", "12 bytes"]
 
 
 def test_a_mapped_memory_is_the_same_and_leaves_no_file(tmp_path, monkeypatch):

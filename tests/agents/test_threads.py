@@ -32,7 +32,7 @@ TRAINED = {
     "reinforce, gru": "CartPole-v1:reinforce n_envs=4 n_steps=32 policy=gru engine=eager",
     "pqn": f"CartPole-v1:pqn {ROLLOUT}",
     "ppo, fused, wide": f"CartPole-v1:ppo {WIDE}",
-    "ppo, fused, wide, normalised": f"CartPole-v1:ppo {WIDE} normalize_obs=true normalize_reward=true target_kl=0.01",
+    "ppo, fused, normalised": f"CartPole-v1:ppo {WIDE} normalize_obs=true normalize_reward=true target_kl=0.01",
     **{
         f"{config[-3:]}, fused, wide, {size} rows": f"{config} {REPLAY} engine=fused_cpu batch_size={size}"
         for config in ("CartPole-v1:dqn", "Pendulum-v1:sac")
