@@ -58,6 +58,18 @@ def in_file(file, statements):
         database.executescript(statements)
 
 
+EDITS = (
+    "UPDATE runs SET variant = 'x'", "UPDATE runs SET seen = 5 WHERE seed = 3", "DELETE FROM runs WHERE seed = 3",
+    "DELETE FROM checksums", "INSERT INTO checksums VALUES (1)", "UPDATE details SET seen = 5",
+    "UPDATE details SET contents = replace(contents, 'policy_lr', 'gamma')",
+    "UPDATE details SET contents = '{' || contents", "DELETE FROM details WHERE id LIKE '%-s3-%'",
+)  # fmt: skip
+
+
+def edited(file, draw):
+    in_file(file, ";".join(draw.sample(EDITS, 3)))
+
+
 def flipped(file, draw):
     text = bytearray(file.read_bytes())
     for _ in range(draw.choice((1, 3, 30, 300))):
@@ -188,7 +200,7 @@ def replaced(file, draw):
     special(file, draw.choice(("fifo", "folder", "empty", "device", "zeros", "database")))
 
 
-WAYS = (flipped, cut, crossed, circle, foreign, large, typed, nested, spoken, beside, replaced, flipped)
+WAYS = (flipped, cut, crossed, circle, foreign, large, typed, nested, spoken, beside, replaced, edited)
 
 
 @pytest.mark.parametrize("number", range(COUNT))

@@ -138,20 +138,6 @@ def test_a_run_is_looked_over_at_once(run):
     assert "logs/debug.csv is a FIFO" in refusal(run_files.check_folder, run)
 
 
-def test_a_written_file_appears_whole(run):
-    with pytest.raises(ZeroDivisionError), run_files.replacing(run / "report.md") as file:
-        file.write(b"half")
-        _ = 1 / 0
-    assert os.listdir(run) and "report.md" not in os.listdir(run) and len(os.listdir(run)) == 3
-    run_files.write_text(run / "report.md", "whole")
-    assert (run / "report.md").read_text() == "whole"
-    run_files.copy(run / "report.md", run / "run.log")
-    assert run_files.read_bytes(run / "run.log") == b"whole"
-    run_files.remove(run / "run.log")
-    run_files.remove(run / "run.log")
-    assert not run_files.exists(run / "run.log")
-
-
 WRONG = [
     [], {"env_id": 5}, {"variant": "a\x1b[31m"}, {"goal": 10**400}, {"goal": "high"}, {"seed": -1}, {"resumed": 5},
     {"outcome": []}, {"outcome": {"solved": 1}}, {"outcome": {"solved": True, "test_mean": float("nan")}},

@@ -161,15 +161,6 @@ def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, number):
         check(tmp_path)
 
 
-def test_between_two_renewals_nothing_is_read(tmp_path, monkeypatch):
-    with locked(tmp_path):
-        (tmp_path / NAME).write_text("")
-        run_lock.check_now_and_then(tmp_path)
-        monkeypatch.setattr(run_lock, "_now", lambda: float("inf"))
-        with pytest.raises(LockLostError):
-            run_lock.check_now_and_then(tmp_path)
-
-
 @pytest.mark.parametrize("word", ["soon", "0", "-1", "nan", "inf"])
 def test_a_lease_is_a_number_of_seconds(tmp_path, monkeypatch, word):
     monkeypatch.setenv("STRIDE_LEASE", word)

@@ -120,15 +120,6 @@ def test_what_stops_the_group_saves_every_run_and_it_goes_on(number, program, tm
     assert "3 runs: mean 2.00" in capsys.readouterr().out
 
 
-def test_the_group_dies_with_its_parent(program, tmp_path):
-    led = group_in_a_process(program, tmp_path)
-    numbers = [read_json(run.config_json)["pid"] for run in list_runs()]
-    led.kill()
-    led.communicate()
-    until(lambda: not any(map(alive, numbers)))
-    assert statuses() == {1: "interrupted", 2: "interrupted"}
-
-
 def test_a_parent_that_is_dead_already_is_noticed(tmp_path):
     """The child is forked, its parent dies, and only then it asks to be told of its parent's death."""
     code = f"""
