@@ -54,14 +54,11 @@ def completed(monkeypatch):
 OFFERED = """
 tr > train
 train Cart > CartPole-v1:dqn CartPole-v1:ppo
-train Frozen > FrozenLake-v1: FrozenLake8x8-v1:
 train CartPole-v1:ppo_ > CartPole-v1:ppo_lstm CartPole-v1:ppo_pixels
 train CartPole-v1:ppo clip_ > clip_range= clip_range_vf=
 train CartPole-v1:dqn clip_ >
 train CartPole-v1:ppo activation= > activation=relu activation=tanh
-train CartPole-v1:ppo share_trunk= > share_trunk=false share_trunk=true
 train --re > --require-goal --resume
-train --gro > --group
 train --nurs >
 play --run-id @ > @best @last
 publish --checkpoint  > best last
@@ -70,12 +67,9 @@ completion  > bash fish zsh
 completion bash  >
 nonsense  >
 check-env Frozen > FrozenLake-v1 FrozenLake8x8-v1
-check-env CartPole-v1 --se > --seconds
-export @ > @best @last
 export @last --on > --onnx
 play --run-id=@ > --run-id=@best --run-id=@last
 play --checkpoint= > --checkpoint=best --checkpoint=last
-publish --dry-run --mes > --message
 train CartPole-v1:ppo --seed  >
 train Nope-v1:ppo gam >
 new -- > --help

@@ -63,28 +63,24 @@ TEST = "the closing test (--test plays it again)"
 FORGED = {  # what was done to a run that reached 8 iterations; words, and what is said of it
     "nothing": (lambda run: None, "", f"identical: compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
     "nothing, all": (lambda run: None, "--iterations 8 --test", "identical: compared up to iteration 8 of 8 (e"),
-    "within": (lambda run: None, "--iterations 3", "identical: compared up to iteration 2 of 8"),
     "weight": (lambda run: change(run, by=1e-3), "", "state_dict.policy.head.linear.bias differs by up to"),
     "later weight": (lambda run: change(run, "epoch=04", by=1e-3), "", LATER),
-    "later weight, all": (lambda run: change(run, "epoch=04", by=1e-3), "--iterations 8", "bias differs by up to"),
     "gamma": (changed("config", gamma=0.5), "", "0.train/loss/value is "),
     "seed": (changed("config", seed=2), "", "0.train/loss/policy is "),
     "a row": (lambda run: row(run, "train/loss/value", 7, 0), "", "0.train/loss/value is 7.0, not "),
     "solved": (changed("outcome", solved=True, test_mean=500), "", "outcome.test_mean is 500, and "),
-    "solved alone": (changed("outcome", solved=True), "", "outcome.solved is True, with test_mean "),
     "episodes": (changed("outcome", test_episodes=3), "", "outcome.test_episodes is 3, and 100.0 by metrics.csv"),
     "goal": (changed("outcome", goal=1, solved=True), "", "outcome.goal is 1, and 475.0 by config.json"),
     "both goals": (forged_goal, "", "goal is 1, and 475.0 by its config"),
     "env_steps": (changed("outcome", env_steps=9), "", "outcome.env_steps is 9, and 128 by the last checkpoint"),
     "val_best": (changed("outcome", val_best=500), "", "outcome.val_best is 500, and "),
     "score": (lambda run: change(run, score=500), "", "epoch=02.json: score is 500, and "),
-    "score of best": (lambda run: change(run, "epoch=08", score=500), "", "epoch=08.json: score is 500, and "),
     "best.json": (unlinked, "", "checkpoints/best cannot be compared"),
     "never reached": (lambda run: change(run, "epoch=08", iterations=90), "--iterations 90", "is never reached"),
     "test and its row": (forged_test, "", f"compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
     "test and its row, all": (forged_test, "--test", "test/roll/ep_rew/mean is 500.0, not "),
 }  # fmt: skip
-UNSEEN = ("nothing", "nothing, all", "within", "later weight", "test and its row")
+UNSEEN = ("nothing", "nothing, all", "later weight", "test and its row")
 
 
 @pytest.fixture(scope="module")
