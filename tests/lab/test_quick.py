@@ -35,8 +35,6 @@ def root(tmp_path):
         ("utils/low.py", {"test_low": 1, "test_high": 4, "test_wings": 4}),
         ("config/texts.yaml", {"test_high": 4, "test_wings": 4}),
         ("agents/high.py", {"test_high": 2, "test_wings": 2}),
-        ("tests/helper.py", {"test_high": 1}),
-        ("tests/test_alone.py", {"test_alone": 0}),
         ("tests/__snapshots__/test_alone.ambr", {"test_alone": 1}),
         ("tests/conftest.py", {"test_alone": 1, "test_high": 1, "test_low": 1, "test_wings": 1}),
         ("README.md", {}),

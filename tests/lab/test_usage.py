@@ -1,19 +1,21 @@
-"""Every script is run by its dotted name, from the root or from anywhere, and says how."""
+"""Every script is run by its dotted name, from the root or from anywhere, and says how; old names lead to it."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from commands import run_command
 
-from lab import same_bits, smoke_test_envs, smoke_train_envs
+from lab import same_bits, smoke_test_envs
 from lab.bench import envs, pairs, rate, train
 from lab.evidence import models, variants
 from lab.faults import __main__ as faults
 from stride.utils import entry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+RUN_LAB = '["run_lab"]'
 MAIN = 'if __name__ == "__main__":'
 WALK = """\
 import runpy, sys
@@ -32,7 +34,7 @@ def test_every_script_has_a_help_with_its_own_name(tmp_path):
     walk = tmp_path / "walk.py"
     walk.write_text(WALK)
     files = [*sorted((ROOT / "lab").rglob("*.py")), *sorted((ROOT / "scripts").rglob("*.py"))]
-    paths = [path for path in files if MAIN in (text := path.read_text()) and '["run_lab"]' not in text]
+    paths = [path for path in files if MAIN in (text := path.read_text()) and RUN_LAB not in text]
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for path in paths]
     assert {"lab.bench.train", "lab.evidence", "lab.faults", "lab.write_docs"} <= {*modules}
     done = run_command(walk, *modules, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
@@ -50,24 +52,19 @@ WRONG = [
     (same_bits, "nowhere", "nowhere is no checkout"),
     (pairs, "nowhere train.py", "nowhere is no checkout"),
     (pairs, ".", "nothing to compare"),
-    (pairs, "--pairs 0 . train.py", "nothing to compare"),
     (rate, "0", "at least 1"),
     (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
     (rate, "CartPole-v1:pppo", "did you mean ppo?"),
     (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
     (envs, "--env CartPol", "'CartPol'; did you mean CartPole-v1"),
-    (envs, "--families CartPol", "no family 'CartPol'; did you mean CartPole"),
     (train, "pog", "no work is called 'pog'; did you mean pong"),
     (models, "pendulun", "no row has 'pendulun' in its name"),
     (variants, "CartPol-v1:pp", "no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
-    (variants, "--workers 0", "--workers"),
     (variants, "CartPole --set lr=1", "lr"),
-    (variants, "--sets", "--set"),
     (variants, "--set seed=3", "seed"),
     (faults, "kil", "no fault 'kil'; did you mean kill?"),
     (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
     (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
-    (smoke_train_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
 ]
 
 
@@ -79,3 +76,28 @@ def test_what_is_wrong_is_one_line(module, words, fragment, monkeypatch, capsys)
         sys.exit(entry.ended(module.main, words.split()))
     *usage, line = capsys.readouterr().err.splitlines()
     assert left.value.code == 2 and fragment in line and (not usage or module in (same_bits, pairs, rate))
+
+
+# ---- names in scripts/ that the laboratory had before
+
+LAUNCHERS = {path.stem: path for path in sorted((ROOT / "scripts").glob("*.py")) if RUN_LAB in path.read_text()}
+MODULES = {name: re.search(r'\["run_lab"\]\("([\w.]+)"\)', path.read_text())[1] for name, path in LAUNCHERS.items()}
+NAMES = {"smoke_train_envs", "smoke_test_envs", "gpu_check", "brax_train_policy", "brax_eval_policy"}
+
+
+def test_the_old_names_are_there_are_short_and_name_a_module_that_is_there():
+    assert {*LAUNCHERS} >= NAMES
+    for name, path in LAUNCHERS.items():
+        assert len([line for line in path.read_text().splitlines() if line.strip()]) <= 5, path
+        assert (ROOT / MODULES[name].replace(".", "/")).with_suffix(".py").is_file(), name
+
+
+def test_a_launcher_becomes_its_module_in_a_clone_and_says_that_it_needs_one_elsewhere(tmp_path):
+    done = run_command(LAUNCHERS["gpu_check"], "--help", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0 and done.stdout.startswith("usage: python -m lab.gpu_check "), done.stderr
+    for file in ("scripts/gpu_check.py", "utils/clone.py"):
+        (tmp_path / file).parent.mkdir()
+        shutil.copy(ROOT / file, tmp_path / file)
+    done = run_command(tmp_path / "scripts" / "gpu_check.py", "--help", cwd=tmp_path)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr == f"this needs a clone of the project; in it, type python -m {MODULES['gpu_check']}\n"

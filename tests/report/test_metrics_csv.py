@@ -85,12 +85,3 @@ def test_a_resumed_file_keeps_the_rows_up_to_there(path: Path, before, after, re
         write(path, before)
     write(path, after, resume_at=10)
     assert read_csv(path) == remaining
-
-
-def test_reader_skips_torn_short_and_overwritten_lines(path: Path) -> None:
-    path.write_bytes(f"{STEPS},{REWARD}\n10,1\n20\n\0\0,\0\n30,nan\n40,4".encode())
-    first, second = read_csv(path)
-    assert first == {STEPS: 10, REWARD: 1}
-    assert second[STEPS] == 30 and math.isnan(second[REWARD])
-    path.write_text("")
-    assert read_csv(path) == []

@@ -18,7 +18,7 @@ from stride.report.trackers import async_tracker, registry
 from stride.report.trackers.async_tracker import AsyncTracker
 from stride.report.trackers.registry import async_trackers
 from stride.report.trackers.tensorboard_events import TensorBoardEvents
-from stride.report.trackers.tracker import Tracker, TrackerQueue
+from stride.report.trackers.tracker import Tracker
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoFile
 
@@ -111,15 +111,6 @@ def test_a_signal_is_not_made_to_wait(monkeypatch):
         sink.end(ended)
         assert notes.calls == []  # it came back before the first call
     notes.go.set()
-
-
-def test_what_is_no_row_always_fits():
-    box = TrackerQueue(most=2)
-    for number in range(5):
-        box.send({"call": "row", "step": number})
-    box.send({"call": "alert"})
-    box.send({"call": "end"})
-    assert box.dropped_rows == 3 and [box.get()["call"] for _ in range(4)] == ["row", "row", "alert", "end"]
 
 
 def test_loggers_are_named_and_their_packages_there_before_anything_begins(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Constants reach device code exactly, files once, and no name with two meanings; what is compiled is kept."""
 
-import math
-import re
 import sys
 import types
 
@@ -9,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from stride.envs_fast import cartpole, world
 from stride.envs_fast.device_code import source_of
 from stride.envs_fast.registry import WORLDS
-from stride.utils import counter_rng, provenance, simd_math
+from stride.utils import provenance
 from stride.utils.cuda_kernels import (
-    PROJECT,
     KernelError,
     compile_cuda,
     cubin_of,
@@ -24,26 +20,6 @@ from stride.utils.cuda_kernels import (
 )
 from stride.utils.places import module_of
 from stride.utils.user_error import UserError
-
-DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)
-
-
-def number(text: str) -> int | float:
-    """What a C++ compiler reads: C's hexadecimal floats are Python's."""
-    bare = text.strip("()")
-    return float.fromhex(bare.removesuffix("f")) if "0x" in bare else int(bare)
-
-
-def test_every_number_of_a_module_is_defined_exactly():
-    text = dict(DEFINE.findall(read_source(PROJECT / "envs_fast" / "cartpole.cu").text))
-    for name, value in [("THETA_LIMIT", cartpole.THETA_LIMIT), ("PULL", cartpole.PULL), ("WIDTH", 4), ("RESET", 0.05)]:
-        assert number(text[name]) == value
-    assert number(text["WORLDS_OWN"]) == world.WORLDS_OWN and number(text["WEYL_1"]) == counter_rng.WEYL_1
-    for k, coefficient in enumerate(simd_math.EXP):
-        assert number(text[f"EXP_{k}"]) == coefficient
-    for k, coefficient in enumerate(simd_math.LOG_32):
-        assert number(text[f"LOG_32_{k}"]) == float(coefficient) and text[f"LOG_32_{k}"].strip("()").endswith("f")
-    assert number(text["PI"]) == math.pi
 
 
 def test_only_numbers_in_capitals_are_defined():

@@ -3,15 +3,19 @@
 docs/reliability.md holds the full counts; `make soak` takes the larger ones here.
 """
 
+import os
 import re
 import runpy
 import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from lab.faults import record
+from lab.faults import fuzz, record
 from lab.faults.__main__ import SCENARIOS, found
+from lab.faults.fuzz import Watch
 from lab.faults.rig import start
 
 LIMIT = 900  # seconds
@@ -75,3 +79,43 @@ def test_nothing_is_lost_to_a_planted_fault(name, more, tmp_path):
     assert ended.code == 0, ended.said[-6000:]
     assert all(right in (total, "0") and total != "0" for right, total in counts), ended.said[-6000:]
     assert record.PAGE.read_bytes() == before, "it recorded what nobody asked it to"
+
+
+# ---- what the fuzzers watch
+
+
+@pytest.fixture
+def watch(tmp_path, monkeypatch):
+    for name in ("mine", "secret", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret" / "key").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    return Watch((tmp_path / "mine",), tmp_path / "secret")
+
+
+def refuse():
+    print("error: no")
+    return 2
+
+
+@pytest.mark.parametrize(("act", "wrong"), [
+    (refuse, ""),
+    (lambda: 0, ""),
+    (lambda: Path("mine/x").write_text(""), ""),
+    (lambda: print("error: no") or print("error: twice") or 2, "2 lines"),
+    (lambda: print("error: " + "x" * 300) or 2, "too long"),
+    (lambda: 3, "exit code 3"),
+    (lambda: [][0], "IndexError"),
+    (lambda: Path("elsewhere/x").write_text("x"), "write"),
+    (lambda: Path("mine/link").symlink_to("../elsewhere/x") or Path("mine/link").write_text("x"), "write"),
+    (lambda: Path("mine/link").symlink_to("../secret/key") or Path("mine/link").read_text(), "read"),
+    (lambda: os.rename("secret/key", "mine/key"), "os.rename"),
+    (lambda: os.mkdir("elsewhere/y"), "os.mkdir"),
+    (lambda: os.symlink("x", "elsewhere/y"), "os.symlink"),
+    (lambda: os.system("true"), "os.system"),
+    (lambda: time.sleep(600), "hangs"),
+])  # fmt: skip
+def test_what_should_not_be_is_seen(act, wrong, watch, monkeypatch):
+    monkeypatch.setattr(fuzz, "LIMIT", 0.3 if wrong == "hangs" else 60)
+    result = watch.call(act)
+    assert wrong in result.wrong if wrong else result.wrong == ""

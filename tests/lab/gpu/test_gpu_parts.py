@@ -16,7 +16,7 @@ from tape import Tape, taped
 from lab import gpu_check
 from lab.evidence import ways
 from lab.evidence.ways import ENGINES, Ways
-from lab.gpu import bits, driven, engines, facts, learn, speed
+from lab.gpu import bits, driven, engines, learn, speed
 from lab.gpu.parts import PARTS, Machine, load
 from lab.gpu.speed import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
 from stride.agents.engines.choice import RECIPES, build_agent
@@ -96,12 +96,6 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
     assert file["right"] is False and file["checks"]["hashes"]["wrong"] == ["draws: permutation"]
     assert file["checks"]["facts"]["figures"]["gpu"] is None and file["checks"]["halves"] is None
     assert "draws: permutation" in capsys.readouterr().out
-
-
-def test_facts_name_what_is_there():
-    assert last(facts.facts).figures["versions"]["torch"] == torch.__version__
-    [named] = facts.present(CPU)
-    assert named.line and named.wrong is None
 
 
 def test_cut_steps_are_the_same_steps_and_worlds_that_forget_between_launches_are_noticed(monkeypatch):
@@ -218,24 +212,19 @@ def test_speed_has_every_row_what_fails_says_why_and_without_time_it_is_null(mon
 
 
 def test_what_is_timed_on_a_gpu_is_what_its_engines_take():
-    """Every row is a config that passes, and that nothing of the engine's own refuses."""
+    """Every row is a config that passes, has the sizes that it says, and is refused by nothing of the engine's own."""
     machine = Machine()
-    rows = {str(row): row for row in speed.rows(machine)}
-    assert len(rows) == len(speed.rows(machine)) == 14 + 6 + 6
-    fused = [name for name in rows if name.startswith("fused_gpu")]
-    assert fused[0] == "fused_gpu, 4096 worlds" and "fused_gpu, 65536 worlds, lag 1" in fused
-    assert "fused_gpu, 4096 worlds, precision bf16" in fused and sum("one layer of" in name for name in fused) == 2
-    sizes = dict[str, tuple[int, int, int]]()
-    for name, row in rows.items():
+    rows = speed.rows(machine)
+    assert len({str(row) for row in rows}) == len(rows) == 14 + 6 + 6
+    for row in rows:
         config = row.config(machine)
-        check(config, name)
+        check(config, str(row))
         agent = build_agent(replace(config, device="cpu", engine="eager", precision=32, n_envs=2), make_envs(config, 2))
         if row.engine == "fused_gpu" and "precision" not in row.changes:
             assert PPORecipe.why_not(config, agent.policy, agent.collector.obs) is None
-        sizes[name] = config.n_envs * config.n_steps, config.minibatch_size, config.n_epochs
-    assert sizes["fused_gpu, 4096 x 64, 1 pass, minibatch 32,768, one layer of 128"] == (1 << 18, 32_768, 1)
-    assert sizes["fused_gpu, 8192 x 32, 3 passes, minibatch 8,192, one layer of 64"] == (1 << 18, 8192, 3)
-    assert sizes["graphed, 65536 worlds"] == (65536 * 128, 65536 * 32, 4)
+        if row.shape:
+            assert row.shape.startswith(f"{config.n_envs} x {config.n_steps}, {config.n_epochs} pass")
+            assert f", minibatch {config.minibatch_size:,}, " in row.shape
 
 
 def test_the_peak_is_of_the_multiply_adds_it_counts():

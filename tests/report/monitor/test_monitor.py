@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tracemalloc
 
 import pytest
 
@@ -290,15 +289,3 @@ def test_gpus_are_asked_through_nvidias_library_where_it_is(tmp_path, monkeypatc
     gpus = machine.Machine().gpus()
     assert gpus == [machine.Gpu(45, 3 << 30, 80 << 30)]
     assert run_page.machine_text(None, gpus) == "gpu 45 %, 3.0 of 80.0 GiB"
-
-
-@pytest.mark.parametrize("text", [b"", b"train/clock/env_steps,", b"train/clock/env_steps,x\n1,2\n"])
-def test_of_a_file_of_a_gigabyte_little_is_read(text):
-    run, _ = made()
-    run.metrics_csv.write_bytes(text)
-    os.truncate(run.metrics_csv, 1 << 30)
-    tracemalloc.start()
-    assert run.id in as_text(Monitor(run.path))
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 32 << 20
