@@ -1,10 +1,7 @@
-"""`runs cleanup` deletes what it has shown and nothing else: what a run is, what stays, what happens meanwhile.
-
-STRIDE_RACES=200 has so many things happen between the question and the deletion."""
+"""`runs cleanup` deletes what it has shown and nothing else: what a run is, what stays, what happens meanwhile."""
 
 import json
 import os
-import random
 import shutil
 import sqlite3
 import time
@@ -25,7 +22,6 @@ from stride.utils import entry
 from tests.pretended_run import facts, outcome
 from tests.tiny_runs import tiny_run
 
-RACES = int(os.environ.get("STRIDE_RACES", "20"))
 SOLVED, FAILED = outcome(480.0), outcome(480.0) | {"solved": False}
 UNTESTED = FAILED | {"test_mean": None}
 RUN = {**facts(1), "status": "finished"}
@@ -311,33 +307,17 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("number", range(RACES))
-def test_what_happens_while_it_is_asked_is_heeded(number, made, answered, cleaned):
-    draw = random.Random(number)
-    best = draw.choice((0, 1, 1, 2))
-    happened = {}
-
-    def happens():
-        for place in draw.sample(range(6), draw.choice((1, 1, 2))):
-            free = [name for name in EVENTS if name not in happened.values()]
-            happened[place] = draw.choice(
-                [name for name in free if not {name, *happened.values()} >= {"away", "linked"}]
-            )
-            EVENTS[happened[place]](made, place)
-
-    answered(happens)
-    code, _, err = cleaned("--keep-best", str(best))
+@pytest.mark.parametrize("name", EVENTS)
+def test_what_happens_while_it_is_asked_is_heeded(name, made, answered, cleaned):
+    """What was shown to go has changed and stays, or is away, where nothing is touched; the others go."""
+    run, moved = made.path(2), made.root.parent / "moved"
+    answered(lambda: EVENTS[name](made, 2))
+    code, _, err = cleaned()
     assert code == 0, err
-    gone = {place for place, name in happened.items() if name in ("away", "linked")}
-    ranked = [place for place in range(6) if place not in gone and happened.get(place) != "damaged"]
-    scores = {"finished": 5.5, "better": 999.0}
-    ranked.sort(key=lambda place: -scores.get(happened.get(place, ""), 10.0 * place))
-    stays = {*ranked[:best], *happened, *range(6 - best, 6)} - gone  # the last were not shown
-    assert left(made.root) == {made.ids[place] for place in stays}, (happened, best)
-    assert not gone or (made.root.parent / "moved" / "config.json").exists()
-    assert all(made.path(place).is_symlink() for place in gone if happened[place] == "linked")
+    assert left(made.root) == {made.best} | ({run.name} if not moved.exists() else set())
+    assert moved.exists() == (name in ("away", "linked")) and run.is_symlink() == (name == "linked")
     records = {path.stem for path in made.root.glob("removed/*.json")}
-    assert records == {made.ids[place] for place in {*range(6)} - stays - gone} and no_trace(made.root)
+    assert records == {*made.ids} - {made.best, run.name} and no_trace(made.root)
 
 
 def test_a_tag_in_the_last_instant_is_heeded(made, monkeypatch, cleaned):
@@ -391,9 +371,7 @@ def test_the_report_of_a_group_outlives_its_runs(made, cleaned):
 
 def test_sizes_of_what_goes_while_it_is_counted(made, monkeypatch, cleaned):
     real = os.lstat
-    monkeypatch.setattr(
-        os, "lstat", lambda path, **more: real("/nowhere" if str(path).endswith("metrics.csv") else path, **more)
-    )
+    monkeypatch.setattr(os, "lstat", lambda path: real("/nowhere" if str(path).endswith("metrics.csv") else path))
     assert cleaned("--keep-best", "1", "--dry-run")[0] == 0
 
 

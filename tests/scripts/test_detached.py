@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import sys
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from stride.runstore.run_state import state_of
 from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
 from tests.pretended_run import facts
+from tests.runstore.processes import until
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(begi
     assert os.getsid(pid) == pid != os.getsid(0), "the end of this terminal does not reach it"
     assert state_of(run.path, run.facts()) == "live"
     os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 60
-    while state_of(run.path, run.facts()) == "live" and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: state_of(run.path, run.facts()) != "live")
     assert run.facts()["status"] == "interrupted"
 
 

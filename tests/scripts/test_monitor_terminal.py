@@ -11,6 +11,7 @@ import pytest
 
 from stride.runstore.run_dir import RunDir
 from stride.utils.places import PROJECT
+from tests.runstore.processes import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,43 +25,38 @@ STILL = 2.5  # seconds in which a display that is not frozen moves: runs write a
 class Terminal:
     """A pane of a tmux server of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self._name = name
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", f"env PS1='{READY}' sh")
 
-    def tmux(self, *words: str) -> str:
+    def tmux(self, *words):
         env = {name: value for name, value in os.environ.items() if name != "TMUX"} | {"LC_ALL": "C.UTF-8"}
         line = ["tmux", "-u", "-L", self._name, *words]
         return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
 
-    def keys(self, *keys: str) -> None:
+    def keys(self, *keys):
         self.tmux("send-keys", *keys)
 
-    def monitor(self, words: str = "") -> None:
+    def monitor(self, words=""):
         self.keys(f"cd {PROJECT} && clear && echo before; {sys.executable} -m stride.commands.monitor {words}", "Enter")
 
-    def screen(self) -> str:
+    def screen(self):
         return self.tmux("capture-pane", "-p")
 
-    def until(self, *words: str, gone: str = "") -> str:
+    def until(self, *words, gone="no such text"):
         """The screen, once it shows all of them."""
         end, text = time.monotonic() + LONG, ""
-        while time.monotonic() < end:
-            text = self.screen()
-            if all(word in text for word in words) and (not gone or gone not in text):
-                return text
+        while gone in (text := self.screen()) or not all(word in text for word in words):
+            assert time.monotonic() < end, f"not seen in {LONG:g} s: {words}, or still there: {gone!r}\n{text}"
             time.sleep(0.1)
-        raise AssertionError(f"not seen in {LONG:g} s: {words}, or still there: {gone!r}\n{text}")
+        return text
 
-    def still(self) -> None:
-        """Wait until nothing moves."""
-        end, before = time.monotonic() + LONG, ""
-        while (text := self.screen()) != before:
-            assert time.monotonic() < end, f"it moves:\n{text}"
-            before = text
-            time.sleep(STILL)
+    def is_still(self):
+        before = self.screen()
+        time.sleep(STILL)
+        return self.screen() == before
 
-    def fits(self, width: int, height: int) -> bool:
+    def fits(self, width, height):
         """Nothing of another size is left, and the last line holds the keys."""
         lines = self.screen().split("\n")[:height]
         text = "\n".join(lines)
@@ -81,11 +77,10 @@ def training(root, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     children = []
 
-    def begin(seed: str) -> tuple[subprocess.Popen[str], RunDir]:
+    def begin(seed):
         command = [sys.executable, "-m", "tests.pretended_run", seed, "", "0.5"]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        children.append(child)
-        return child, RunDir(root / child.stdout.readline().strip())
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return children[-1], RunDir(root / children[-1].stdout.readline().strip())
 
     yield begin
     for child in children:
@@ -93,32 +88,23 @@ def training(root, monkeypatch):
         child.wait()
 
 
-def test_a_live_run_at_every_size_with_every_key_to_its_end(training, terminal):
+def test_a_live_run_at_every_size_with_its_keys_to_its_end(training, terminal):
     first, run = training("1")
     _, second = training("2")
     terminal.monitor(run.id)
     terminal.until("live", run.id, "Entropy", "of 2 live")
     for width, height in ((60, 20), (200, 50), (80, 24)):
         terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
-        end = time.monotonic() + LONG
-        while not terminal.fits(width, height):
-            assert time.monotonic() < end, terminal.screen()
-            time.sleep(0.2)
-        terminal.until("live", run.id, "q quit")
+        until(lambda size=(width, height): terminal.fits(*size), LONG)
     terminal.keys("Right")
     terminal.until(second.id, gone=run.id)
     terminal.keys("Left")
     terminal.until(run.id, gone=second.id)
     terminal.keys("p")
     terminal.until("frozen")
-    terminal.still()
+    until(terminal.is_still, LONG)
     terminal.keys("p")
     terminal.until("live", gone="frozen")
-    terminal.keys("s")
-    terminal.until("s sort by name")
-    terminal.keys("m")
-    terminal.until("what", "done", "\n   live ", " 1 ", " 2 ", gone=" KL ")
-    terminal.keys("m")
     first.send_signal(signal.SIGSTOP)
     terminal.until("halted", run.id)
     first.send_signal(signal.SIGCONT)
