@@ -1,4 +1,6 @@
-"""Runs of these tests are in a folder of their own."""
+"""Runs of these tests are in a folder of their own, and no tracker is configured."""
+
+import os
 
 import pytest
 
@@ -7,4 +9,6 @@ import pytest
 def root(tmp_path, monkeypatch):
     """The folder of all runs."""
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_"))]:
+        monkeypatch.delenv(name)
     return tmp_path / "runs"

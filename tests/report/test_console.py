@@ -32,9 +32,8 @@ class Screen:
 
     def __init__(self, width: int = 100, tty: bool = False, quiet: bool = False, height: int = 50) -> None:
         file = io.StringIO()
-        self.terminal = Terminal(
-            file=file, width=width, height=height, force_terminal=tty, color_system=None, _environ={}
-        )
+        look = {"width": width, "height": height, "force_terminal": tty, "color_system": None}
+        self.terminal = Terminal(file=file, **look, _environ={})
         self.now = 0.0
         self.view = Console(quiet, terminal=self.terminal, clock=lambda: self.now)
         self.view.begin(HEADER, CONFIG)
@@ -140,19 +139,10 @@ def test_beginning_and_end_name_the_facts(snapshot) -> None:
 
 def test_outcome_words(snapshot) -> None:
     interrupted, untested = replace(BARE, reason="interrupted"), replace(BARE, goal=5.0)
-    outcomes = [
-        OUTCOME,
-        replace(OUTCOME, solved=False),
-        replace(OUTCOME, solved=False, test_mean=None),
-        replace(OUTCOME, solved=False, goal=None),
-        replace(OUTCOME, tests=3),
-        replace(OUTCOME, test_episodes=5),
-        BARE,
-        untested,
-        replace(untested, test_episodes=9, test_wanted=100),
-        interrupted,
-        replace(interrupted, goal=5.0),
-    ]
+    changes = {}, {"solved": False}, {"solved": False, "test_mean": None}, {"solved": False, "goal": None}
+    outcomes = [replace(OUTCOME, **changed) for changed in (*changes, {"tests": 3}, {"test_episodes": 5})]
+    outcomes += [BARE, untested, replace(untested, test_episodes=9, test_wanted=100)]
+    outcomes += [interrupted, replace(interrupted, goal=5.0)]
     assert [f"{outcome.verdict} | {outcome.verdict_words} | {outcome.sentence()}" for outcome in outcomes] == snapshot
 
 
@@ -192,6 +182,8 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
     names = ["test/roll/x", "val/roll/x", "train/time/x", "train/loss/x", "train/roll/x", "train/other/x"]
     names.append("train/loss/y")
     metrics = arranged([STEPS, "train/time/seconds", *names])  # the clock stands above the table
+    assert not {metric.name for metric in console_metrics()} & {STEPS, "train/time/seconds"}
+    assert (metric_of("train/my/loss").title, area_of("train/my/loss")) == ("my/loss", "my") and area_of("loss") == ""
     order = ["val/roll", "test/roll", "train/roll", "train/loss", "train/loss/y", "train/time", "train/other"]
     assert [metric.name.removesuffix("/x") for metric in metrics] == order
     history = History(names)
@@ -199,13 +191,6 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
     lines = live_page(live_view("", history, 100, None, 0.0, metrics), Page(80, 4))
     assert [line.plain.split()[:1] for line in lines[-4:-1]] == [["val"], ["test"], ["roll"]]
     assert "4 more in metrics.csv" in lines[-1].plain
-
-
-def test_what_is_shown_where() -> None:
-    names = {metric.name for metric in arranged(METRICS)}
-    assert names == {name for name in METRICS if "/clock/" not in name} - {"train/time/seconds"}
-    assert {metric.name for metric in console_metrics()} == {name for name in names if METRICS[name].table}
-    assert (metric_of("train/my/loss").title, area_of("train/my/loss")) == ("my/loss", "my") and area_of("loss") == ""
 
 
 def test_history_keeps_a_tail_and_the_best_also_of_before() -> None:
@@ -229,7 +214,7 @@ def test_typography() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([9.0, 5.0, 5.0, 5.0], 3) == "▄▄▄"
     assert sparkline([0.0, float("nan"), 7.0], 8) == "▁ █"
-    assert [duration(s) for s in (27, 723, 3723, 183845)] == ["0:27", "12:03", "1:02:03", "2d 03:04:05"]
+    assert [duration(s) for s in (27, 3723, 183845)] == ["0:27", "1:02:03", "2d 03:04:05"]
     assert [number(x, 2) for x in (1234.567, 0.0003, -0.0, 5e9)] == ["1,234.57", "3.0e-04", "0.00", "5e+09"]
     assert [len("".join(bar(f, 10))) for f in (-1.0, 0.0, 0.55, 1.0, 2.0)] == [10] * 5
     assert [score(x) for x in (243.14, 0.74, -250)] == ["243.1", "0.74", "-250.0"]
@@ -264,7 +249,6 @@ def test_beats_are_fewer_the_longer_it_goes_on() -> None:
 @pytest.mark.parametrize("tty", [True, False])
 def test_why_there_is_no_return_yet_is_said_until_there_is_one(tty: bool) -> None:
     screen = Screen(tty=tty)
-    screen.feed([{STEPS: 4096, RATE: 120.0, "train/roll/episodes": 0}], seconds=10.0)
-    assert screen.written().count("no episode has ended yet") == 1
-    screen.feed([row(8192, -21.0) | {"train/roll/episodes": 1}], seconds=10.0)
-    assert screen.written().count("no episode has ended yet") == 1
+    for new in ({STEPS: 4096, RATE: 120.0, "train/roll/episodes": 0}, row(8192, -21.0) | {"train/roll/episodes": 1}):
+        screen.feed([new], seconds=10.0)
+        assert screen.written().count("no episode has ended yet") == 1

@@ -23,9 +23,7 @@ LOSS = "train/loss/policy"
 
 @pytest.fixture(autouse=True)
 def unconfigured(tmp_path, monkeypatch):
-    """Nothing that somebody who runs this has configured."""
-    for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_"))]:
-        monkeypatch.delenv(name)
+    """Nothing that somebody who runs this has configured, and all the time that a package takes."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("PATIENCE", "HURRY"):
         monkeypatch.setattr(async_tracker, name, 120)
