@@ -57,10 +57,7 @@ class Amnesiac(GymEnv):
 
 @pytest.mark.parametrize(
     ("env_id", "kinds", "steps", "broken"),
-    [
-        ("FrozenLake-v1", (Generous, GymEnv), 60, "episode_return"),
-        ("CartPole-v1", (GymEnv, Amnesiac), 10, "snapshot"),
-    ],
+    [("FrozenLake-v1", (Generous, GymEnv), 60, "episode_return"), ("CartPole-v1", (GymEnv, Amnesiac), 10, "snapshot")],
 )
 def test_a_broken_promise_is_noticed(env_id, kinds, steps, broken):
     worlds = [kind(env_id, smoke_test_envs.WORLDS) for kind in kinds]

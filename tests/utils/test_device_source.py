@@ -10,14 +10,7 @@ import torch
 from stride.envs_fast.device_code import source_of
 from stride.envs_fast.registry import WORLDS
 from stride.utils import provenance
-from stride.utils.cuda_kernels import (
-    KernelError,
-    compile_cuda,
-    cubin_of,
-    defines,
-    read_source,
-    with_sizes,
-)
+from stride.utils.cuda_kernels import KernelError, compile_cuda, cubin_of, defines, read_source, with_sizes
 from stride.utils.places import module_of
 from stride.utils.user_error import UserError
 
