@@ -1,19 +1,30 @@
-"""ONNX and torch files of every kind of policy, held against the player; and read where there is no Stride."""
+"""ONNX and torch files of every kind of policy, held against the player and read where there is no Stride; the command
+that a person calls, and docs/export.md."""
 
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from commands import run_command
+from gallery import gallery_copy
+from snapshots import shown
 from untrained_runs import untrained
 
+from stride.commands import run_arguments as words
+from stride.commands.export import command
 from stride.export import files, onnx_file, torch_file
+from stride.export.decisions import decider
 from stride.export.graph import deployed
 from stride.export.verify import DifferenceError, compare, samples
-
-pytestmark = pytest.mark.slow
+from stride.utils.user_error import UserError
 
 CASES = {
     "ppo": ("CartPole-v1:ppo", "normalize_obs=true"),
@@ -58,17 +69,20 @@ def likeness_of(module, case):
     return compare(module.runner(data, policy.face), policy.face, known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *EXOTIC])
 def test_a_torch_file_answers_as_the_player_does(case):
     assert likeness_of(torch_file, case).worst < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["images", "lstm", "dqn", "sac", "masked"])
 def test_an_onnx_file_answers_as_the_player_does(case):
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
     assert likeness_of(onnx_file, case).worst < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgetful", ["state", "is_first"])
 def test_a_memory_that_is_not_kept_or_not_emptied_is_noticed(forgetful):
     _, policy, known = policy_of("lstm")
@@ -83,6 +97,7 @@ def test_a_memory_that_is_not_kept_or_not_emptied_is_noticed(forgetful):
         compare(forgets, policy.face, known)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_noticed_and_writes_no_file(tmp_path, monkeypatch):
     """A normaliser that is a little off: nothing is written, and what was there stays."""
     monkeypatch.setattr(files, "samples", partial(samples, observations=50))
@@ -135,6 +150,7 @@ print(json.dumps([json.loads(facts), told, stride]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "script"), [(torch_file, TORCH), (onnx_file, ONNX)], ids=["torch", "onnx"])
 def test_it_is_read_without_stride_five_worlds_at_once(tmp_path, module, script):
     """The first step of five episodes, and one more from the state that came out."""
@@ -156,3 +172,102 @@ def test_it_is_read_without_stride_five_worlds_at_once(tmp_path, module, script)
         after = run(policy.face.fed(obs, policy.face.handed_on(first), False))
         for mine, here in zip((told[0][world], told[1][world]), (first, after), strict=True):
             assert mine == pytest.approx(here["probability"][0].tolist(), abs=1e-5)
+
+
+# ---- the page, typed by a machine
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.mark.slow
+def test_everything_on_the_page_works(tmp_path):
+    pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
+    blocks = BLOCK.findall((ROOT / "docs" / "export.md").read_text())
+    assert [kind for kind, _ in blocks] == ["sh", "python", "sh", "python", "python"]
+    said = [line for block in blocks for line in carried_out(tmp_path, *block)]
+    text = "\n".join(said)
+    assert text.count("verified   at most") == 3 and text.count("; all actions equal") == 3 and "torch 0." in text
+    assert "CartPole-v1 Box(" in text and '"env_id": "CartPole-v1"' in text and "torch.Size([3, 2])" in text
+    assert re.search(r"^2 \[[01]\] \[\[", text, re.M)
+
+
+def carried_out(folder, kind, text):
+    """What a block says when it is typed in this folder."""
+    if kind == "python":
+        yield from done(folder, [sys.executable, "-I", "-W", "ignore", "-c", text])
+    else:
+        for line in text.splitlines():
+            words = shlex.split(line)
+            given = {"python": words[1:], "stride": ["-m", *words]}.get(words[0])
+            yield from python(folder, given) if given else done(folder, words)
+
+
+def done(folder, words):
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, f"{words}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout.splitlines()
+
+
+def python(folder, words):
+    """A command of the project, from another folder than its own."""
+    words = [str(ROOT / words[0]), *words[1:]] if words[0] == "train.py" else words
+    env = {**os.environ, "STRIDE_RUNS": str(folder / "runs"), "PYTHONPATH": str(ROOT)}
+    ended = run_command(*words, cwd=folder, env=env, timeout=900)
+    assert ended.returncode == 0, f"{words}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout.splitlines()
+
+
+# ---- the command
+
+
+WRONG = """
+(nothing)
+@last --c --out policy.h
+--torch --tyme
+nothing --torch
+group:x --torch
+--torch --checkpoint epoch=99
+--torch --out policy.onnx
+--torch --out nowhere/policy.pt2
+"""
+
+
+def test_a_run_becomes_a_file_and_wrong_words_one_line(tmp_path, monkeypatch, capsys, snapshot):
+    run = gallery_copy("ppo", tmp_path / "runs")
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    assert command(["@last", "--torch", "--time"]) == 0
+    out = capsys.readouterr().out
+    verified = r"verified   at most \d\.\de[-+]\d\d from the policy on 1,000 observations of \d+ real episodes"
+    assert re.search(verified, out) and "; all actions equal" in out
+    assert re.search(r"a call     \d+\.\d{3} ms, torch \d+\.\d{3} ms", out)
+    stored = {"stride.json": ""}
+    torch.export.load(tmp_path / "CartPole-v1-ppo.pt2", extra_files=stored)
+    facts = json.loads(stored["stride.json"])
+    assert (facts["run"], facts["env_id"]) == (run.id, "CartPole-v1") and "observation_space" in facts
+    lines = {}
+    for line in WRONG.strip().splitlines():
+        assert command(line.replace("(nothing)", "").split()) == 2
+        lines[line] = shown(capsys.readouterr().err)
+        assert "\n" not in lines[line]
+    assert lines == snapshot
+
+
+def test_a_package_that_is_not_there_is_named_with_its_cure(monkeypatch):
+    monkeypatch.setattr(words, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--onnx needs onnx: pip install 'stride-rl\[export\]'"):
+        words.parse_export(["--onnx"])
+    assert words.parse_export(["--torch"]).kind == "torch"
+
+
+def test_policies_that_cannot_be_exported_are_refused():
+    with pytest.raises(UserError, match=r"plans by a search at every step, .* PPO, .* can be exported"):
+        decider(untrained("CartPole-v1:planet").agent.policy)
+    policy = untrained("CartPole-v1:ppo").agent.policy
+    policy.__class__ = type("Bold", (type(policy),), {"act": lambda *given: None})
+    with pytest.raises(UserError, match="Bold chooses in a way of its own"):
+        decider(policy)
+    with pytest.raises(UserError, match="precision: bf16 and plays in it"):
+        deployed(untrained("CartPole-v1:ppo", "precision=bf16"))

@@ -1,4 +1,5 @@
-"""How commands end: exit codes, one line, and a person's Ctrl-C, told apart from one that code raises by itself."""
+"""How commands end: exit codes, one line with nothing in it that a terminal obeys, and a person's Ctrl-C, told apart
+from one that code raises by itself."""
 
 import errno
 import os
@@ -6,10 +7,12 @@ import signal
 import threading
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from stride.utils.entry import ended
 from stride.utils.interrupted import CtrlC, Noted, by_signal, ctrl_c
-from stride.utils.user_error import NumbersError, UserError
+from stride.utils.user_error import MOST, NumbersError, UserError, describe_error, nearest, one_line, shortened
 
 
 class BrokenError(Exception):
@@ -79,3 +82,64 @@ def test_a_thread_and_other_listeners_are_left_alone():
         os.kill(os.getpid(), signal.SIGTERM)
     assert handlers == [signal.default_int_handler] and noted.number == signal.SIGINT
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+# ---- lines of errors
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def noted():
+    error = ValueError("one")
+    error.add_note("two\x1b[2J")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one\n\ttwo\r\n three"), "ValueError: one two three"),
+        (ValueError("\x1b[31mred\x1b[0m\x07\x00"), r"ValueError: \x1b[31mred\x1b[0m\x07\x00"),
+        (ValueError("\x9b31m \u202egnp\u2028x \ud800"), r"ValueError: \x9b31m \u202egnp x \ud800"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyError("a: b"), "KeyError: 'a: b'"),
+        (MuteError(), "MuteError: <exception str() failed>"),
+        (noted(), r"ValueError: one two\x1b[2J"),
+        (SyntaxError("never closed", ("torn.py", 3, 1, "x = (")), "SyntaxError: never closed (torn.py, line 3)"),
+        (ValueError("é ± 漢字"), "ValueError: é ± 漢字"),
+    ],
+)
+def test_an_error_is_told_in_a_line(error, line):
+    assert describe_error(error) == line
+
+
+@given(st.text())
+@example("x" * 10**6)
+@example("\x00" * 10**6)
+@example("a " * 10**6)
+def test_no_text_is_more_than_a_short_printable_line(text):
+    line = one_line(text)
+    assert len(line) <= MOST and line.isprintable() and ("…" in line) >= (len(text) > 10**5)
+
+
+def test_a_line_is_a_line():
+    assert one_line("a\nb\t c\x1b[31m\ud800\u202e") == "a b c\\x1b[31m\\ud800\\u202e"
+    assert one_line("x" * 200) == "x" * 200
+    long = one_line(f"--seed {'9' * 5000}: seeds are whole numbers; did you mean this?")
+    assert long.startswith("--seed 999") and long.endswith("9: seeds are whole numbers; did you mean this?")
+    assert shortened("abcdefgh", 5) == "ab…gh" and shortened("abcdefgh", 4) == "ab…h"
+    assert str(UserError(f"{UserError('y' * 400)}: x")).endswith("y: x") and isinstance(UserError(""), ValueError)
+
+
+def test_nearest():
+    options = ["n_steps", "n_epochs", "policy_lr", "CartPole-v1"]
+    assert nearest("n_step", options) == "; did you mean n_steps?"
+    assert nearest("n_epos", options) == "; did you mean n_epochs, n_steps?"  # best first
+    assert nearest("n_epos", options, n=1) == "; did you mean n_epochs?"
+    assert nearest("cartpole-V1", options) == "; did you mean CartPole-v1?"  # case does not matter
+    assert nearest("lr", options) == "; did you mean policy_lr?"  # a part of the word
+    assert nearest("zzz", options) == nearest("", options) == nearest("x", []) == ""

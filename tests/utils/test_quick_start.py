@@ -1,4 +1,5 @@
-"""A command loads what it needs and leaves at once; what was registered for its end is done all the same."""
+"""A command loads what it needs, torch's compiler only where something compiles, and leaves at once; what was
+registered for its end is done all the same."""
 
 import os
 import signal
@@ -42,11 +43,11 @@ print("not reached")
 """
 
 
-def run(program, **environment):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=env, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def run(program, *path, **environment):
+    """This program in a process of its own, in which `path` goes before the project."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **environment}
+    words = [sys.executable, "-W", "ignore", "-c", program]
+    return subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_a_training_imports_no_more_than_it_needs(tmp_path):
@@ -166,3 +167,110 @@ def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_tra
     quick_start.loaded()
     quick_start.loaded()
     assert told[2:] == [signal.default_int_handler, (("\r    ",), "\r")]
+
+
+# ---- torch's compiler and SciPy
+
+
+COMPILED = """
+import sys
+import stride.utils.late_dynamo
+import lightning as L
+import torch
+from lightning.fabric.wrappers import OptimizedModule, _unwrap_compiled
+from torch.optim import Adam, Optimizer
+
+def loaded():
+    return "torch._dynamo" in sys.modules
+
+model = torch.nn.Linear(2, 2)
+assert not loaded() and "sympy" not in sys.modules and not isinstance(model, OptimizedModule)
+optimizer = Adam(model.parameters())
+optimizer.state_dict()
+assert not loaded()
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+assert loaded()  # the step of torch's own optimizer asks for it
+torch.compile(Adam(model.parameters()).step, backend="eager")()
+import torch._dynamo
+assert torch._dynamo.__file__ and torch._dynamo.config and torch._dynamo.is_compiling() is False
+assert not any("StandIn" in type(module).__name__ for module in [*sys.modules.values()])
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+assert torch.equal(compiled(torch.ones(1, 2)), model(torch.ones(1, 2)))
+assert isinstance(compiled, OptimizedModule) and not isinstance(model, OptimizedModule)
+assert _unwrap_compiled(compiled)[0] is model
+done = Optimizer.add_param_group.__wrapped__.__dict__["__dynamo_disable"]
+assert done is not Optimizer.add_param_group.__wrapped__ and torch._dynamo.eval_frame.innermost_fn(done)
+
+class Fitted(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+    def training_step(self, batch, number):
+        loss = self.layer(batch).square().mean()
+        return loss
+    def configure_optimizers(self):
+        return Adam(self.parameters())
+
+settings = dict(max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
+                enable_model_summary=False)
+trainer = L.Trainer(**settings)
+trainer.fit(torch.compile(Fitted(), backend="eager"), torch.utils.data.DataLoader(torch.ones(4, 2)))
+assert trainer.global_step == 8
+print("whole")
+"""
+WANTS_MORE = """
+import sys
+import stride.utils.late_dynamo
+import torch
+import lightning.pytorch
+assert "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].__file__
+assert isinstance(torch.compile(torch.nn.Identity()), lightning.pytorch.seen)
+print("whole")
+"""
+SCIPY = """
+import sys
+{before}
+import stride.utils.late_dynamo
+import lightning.pytorch, torchmetrics
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "scipy")
+from scipy.signal import lfilter
+import scipy.stats
+assert sys.modules["scipy"].signal.lfilter is lfilter and scipy.stats.norm.cdf(0) == 0.5
+print("loaded:", *loaded)
+"""
+
+
+def printed(program, *path):
+    done = run(program, *path, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def lightning_of(folder, code):
+    """A Lightning that is only this."""
+    (folder / "lightning" / "pytorch").mkdir(parents=True)
+    (folder / "lightning" / "__init__.py").touch()
+    (folder / "lightning" / "pytorch" / "__init__.py").write_text(code)
+    return folder
+
+
+@pytest.mark.slow
+def test_who_compiles_gets_all_of_it():
+    assert printed(COMPILED).endswith("whole\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["from torch._dynamo import explain", "import torch._dynamo.config"])
+def test_a_lightning_that_wants_more_of_it_gets_it(tmp_path, wanted):
+    code = f"{wanted}\nfrom torch._dynamo import OptimizedModule as seen"
+    assert printed(WANTS_MORE, lightning_of(tmp_path, code)) == "whole\n"
+
+
+@pytest.mark.slow
+def test_lightning_loads_no_scipy_and_whoever_wants_it_gets_it(tmp_path):
+    pytest.importorskip("scipy")
+    assert printed(SCIPY.format(before="")) == "loaded:\n"
+    assert "scipy.signal" in printed(SCIPY.format(before="import scipy.special")), "who had it first keeps it as it was"
+    wants = lightning_of(tmp_path, "from scipy.signal import lfilter\nfrom torch._dynamo import OptimizedModule")
+    assert "scipy.signal" in printed(SCIPY.format(before="").replace(", torchmetrics", ""), wants)
