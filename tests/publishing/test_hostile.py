@@ -88,12 +88,6 @@ def checkpoint():
     return stream.getvalue()
 
 
-def torchscript():
-    stream = io.BytesIO()
-    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), stream)
-    return stream.getvalue()
-
-
 def name_of(files):
     return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
 
@@ -106,22 +100,16 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "pickle beside": (lambda f: {**f, "model.pkl": pickle.dumps(Evil())}, "'model.pkl'"),
     "pickle as weights": (lambda f: {**f, "model.safetensors": checkpoint()}, "no safetensors file"),
     "pickle as config": (lambda f: {**f, "config.json": pickle.dumps(Evil())}, "not valid JSON"),
-    "torchscript": (lambda f: {**f, "policy.pt": torchscript()}, "'policy.pt'"),
-    "torchscript as weights": (lambda f: {**f, "model.safetensors": torchscript()}, "no safetensors file"),
     "_target_": (lambda f: config(f, policy_kwargs={"_target_": "os.mkdir", "path": "executed"}), "_target_"),
-    "_target_ on top": (lambda f: config(f, _target_="os.mkdir"), "_target_"),
     "module in env_id": (lambda f: config(f, env_id="evil_module:Env-v0"), "names a module"),
     "module in env_kwargs": (lambda f: config(f, env_kwargs={"entry_point": "evil_module:main"}), "names a module"),
     "file in env_kwargs": (lambda f: config(f, env_id="Ant-v5", env_kwargs={"xml_file": "evil.xml"}), "file or a mod"),
     "wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module.Wrapper"}]), "not registered"),
-    "module in a wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module:W"}]), "env_wrappers names a module"),
     "module in policy": (lambda f: config(f, policy="evil_module:Net"), "policy names a module, 'evil_module'"),
     "module in algo_id": (lambda f: config(f, algo_id="evil_module:Agent"), "algo_id names a module, 'evil_module'"),
     "module in callbacks": (lambda f: config(f, callbacks=[{"id": "evil_module:C"}]), "callbacks names a module"),
     "unknown environment": (lambda f: config(f, env_id="Evil-v0"), "unknown environment 'Evil-v0'"),
     "unknown policy": (lambda f: config(f, policy="evil_module.Net"), "polic"),
-    "unknown algorithm": (lambda f: config(f, algo_id="evil_module"), "algo"),
-    "unknown key": (lambda f: config(f, callbacks=["evil_module"]), "callbacks"),
     "escape in a key": (lambda f: config(f, **{"a\x1b[2J\nb": 1}), "control characters"),
     "escape in variant": (lambda f: config(f, variant="x\x1b[31m"), "control characters"),
     "escape in checkpoint": (lambda f: config(f, (), checkpoint="epoch=1\nok"), "checkpoint is not a name"),
@@ -131,27 +119,17 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "large rollout": (lambda f: config(f, n_steps=1 << 22, max_timesteps=10**15), "n_steps of more than"),
     "huge memory": (lambda f: memory(f, hidden_size=10**6), "policy_kwargs.hidden_size must be at least 1 and at most"),
     "large memory": (lambda f: memory(f, hidden_size=60_000), "asks for a tensor of"),
-    "huge features": (lambda f: pictures(f, features=10**9), "policy_kwargs.features must be at least 1 and at most"),
-    "large features": (lambda f: pictures(f, features=1 << 20), "asks for a tensor of"),
     "huge stack": (lambda f: config(f, frame_stack=10**8), "frame_stack must be at most"),
     "large stack": (lambda f: config(f, frame_stack=10**6), "asks for a tensor of"),
-    "huge stack of pixels": (lambda f: config(f, obs="pixels", policy="cnn", frame_stack=10**6), "an observation of"),
-    "stacks of stacks": (lambda f: config(f, env_wrappers=[STACK] * 9), "an observation of"),
     "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
-    "large pictures": (lambda f: pictures(f, (16000, 16000)), "an observation of"),
     "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "asks for a tensor of"),
     "huge selection": (lambda f: config(f, env_wrappers=[SELECTION, STACK]), "an observation of"),
-    "huge batch": (lambda f: config(f, batch_size=10**9), "batch_size must be at most"),
     "many layers": (lambda f: config(f, hidden_dims=[1] * 5000), "hidden_dims"),
     "seed of 401 digits": (lambda f: config(f, seed=10**400), "a number of 401 digits"),
-    "gamma of 401 digits": (lambda f: config(f, gamma=10**400), "a number of 401 digits"),
-    "budget of 401 digits": (lambda f: config(f, max_timesteps=10**400), "a number of 401 digits"),
     "goal of 401 digits": (lambda f: config(f, (), goal=10**400), "a number of 401 digits"),
-    "clock of 401 digits": (lambda f: config(f, (), progress={"env_steps": 10**400}), "a number of 401 digits"),
     "window": (lambda f: config(f, env_kwargs={"render_mode": "human"}), "env_kwargs.render_mode"),
     "huge argument": (lambda f: config(f, env_kwargs={"width": 10**9}), "a whole number of more than"),
     "list as dtype": (lambda f: header(f, lambda t: first(t).update(dtype=["F32"])), "does not fit"),
-    "mapping as dtype": (lambda f: header(f, lambda t: first(t).update(dtype={})), "does not fit"),
     "deep JSON": (lambda f: {**f, "config.json": DEEP}, "JSON|nested"),
     "not a number": (lambda f: config(f, policy_lr=float("inf")), "not finite"),
     "list as config": (lambda f: {**f, "config.json": b"[]"}, "holds no config"),
@@ -169,10 +147,8 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "missing tensor": (lambda f: weights(f, lambda t: t.pop(name_of(f))), "there is no tensor"),
     "NaN": (lambda f: weights(f, lambda t: t[name_of(f)].fill_(float("nan"))), "not finite"),
     "symlink": (lambda f: {**f, "model.safetensors": b"../../../../etc/passwd"}, "no safetensors file"),
-    "symlink beside": (lambda f: {**f, "checkpoints": b"/etc"}, "'checkpoints'"),
     "code beside": (lambda f: {**f, "sitecustomize.py": b"import os; os.mkdir('executed')"}, "'sitecustomize.py'"),
     "path traversal": (lambda f: {**f, "../../../executed": b"x"}, "does not write"),
-    "absolute path": (lambda f: {**f, "/tmp/executed-by-hub": b"x"}, "does not write"),
     "newline in a name": (lambda f: {**f, "a\nb\x1b[2J.txt": b"x"}, "does not write"),
     "no weights": (lambda f: {"config.json": f["config.json"]}, "has no model.safetensors"),
     "large config": (lambda f: {**f, "config.json": b" " * (2 << 20)}, "more than the"),
@@ -252,14 +228,11 @@ def tree(**changes):
 
 ODD = {  # what is wrong -> (fragment of the path, the answer, fragment of the line)
     "another commit": (FILE, with_headers(X_Repo_Commit="0" * 40), "another commit"),
-    "a commit that climbs": (FILE, with_headers(X_Repo_Commit=f"{UP}ESC2"), "another commit"),
     "another file": (FILE, says(b"{}"), "is not the file that was listed"),
     "endless file": (FILE, endless, "has more bytes than"),
     "endless listing": ("/tree/", endless, "has more bytes than"),
-    "endless revision": ("/revision/", endless, "has more bytes than"),
     "endless error": (FILE, lambda handler: endless(handler, 404), "has more bytes than"),
     "another host": (FILE, moved("http://127.0.0.2:9/x"), "sends on to 127.0.0.2:9, no host of the Hub"),
-    "another port": ("/revision/", moved("http://127.0.0.1:9/x"), "no host of the Hub"),
     "a file of this machine": (FILE, moved("file:///etc/passwd"), "no host of the Hub"),
     "round and round": (FILE, moved("/tester/CartPole-v1-ppo/resolve/x"), "sent on more than"),
     "nowhere": (FILE, moved("http://[::"), "not understood"),
@@ -267,9 +240,7 @@ ODD = {  # what is wrong -> (fragment of the path, the answer, fragment of the l
     "deep JSON": ("/tree/", says(b"[" * 100_000), "not JSON"),
     "a list": ("/revision/", says([]), "not a commit hash"),
     "a hash that climbs": ("/revision/", says({"sha": "../../x"}), "not a commit hash"),
-    "a hash in a list": ("/revision/", says({"sha": ["0" * 40]}), "not a commit hash"),
     "no list": ("/tree/", says({"a": 1}), "the list of its files"),
-    "a list of numbers": ("/tree/", says([1, 2]), "the list of its files"),
     "a size in words": ("/tree/", tree(size="10"), "the list of its files"),
     "a negative size": ("/tree/", tree(size=-1), "the list of its files"),
     "no hash": ("/tree/", tree(oid=None), "the list of its files"),
@@ -316,12 +287,10 @@ def test_a_token_stays_with_its_host(hub, published, monkeypatch):
 
 REDIRECTS = [
     ("https://huggingface.co/a", "https://cdn-lfs.huggingface.co/b", True),
-    ("https://huggingface.co/a", "https://cas-bridge.xethub.hf.co/b", True),
     ("https://hub.example.org/a", "https://cdn.hub.example.org/b", True),
     ("http://127.0.0.1:1/a", "http://127.0.0.1:1/b", True),
     ("https://huggingface.co/a", "http://huggingface.co/a", False),
     ("https://huggingface.co/a", "https://huggingface.co.evil.org/a", False),
-    ("https://huggingface.co/a", "https://evilhuggingface.co/a", False),
     ("https://huggingface.co/a", "https://huggingface.co@evil.org/a", False),
     ("https://huggingface.co/a", "http://169.254.169.254/latest", False),
 ]
@@ -332,7 +301,7 @@ def test_which_redirects_stay_with_the_hub(url, target, same):
     assert same_hub(url, target) == same
 
 
-GARBLED = {"/create": b"[]", "/preupload": b"{}", "/commit/": b"<html>", "/whoami": b"[1]", "/tree/": b"[{}]"}
+GARBLED = {"/create": b"[]", "/commit/": b"<html>", "/tree/": b"[{}]"}
 
 
 @pytest.mark.parametrize("place", GARBLED)

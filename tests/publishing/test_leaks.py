@@ -69,10 +69,8 @@ def dry_run(capsys, loaded, folder, *words):
 HOME = "/home/alice/x"
 LEAKS = {  # where a text may stand, {} for config -> the config that has it there
     "{}.description": {"description": "see /home/alice/notes"},
-    "{}.project_id": {"project_id": "alice@example.org"},
     "{}.env_kwargs": {"env_kwargs": {"sutton_barto_reward": False, "note": HOME}},
     "{}.env_wrappers": {"env_wrappers": [{"id": "TimeLimit", "max_episode_steps": 9, "note": "password=hunter2"}]},
-    "{}.spec.description": {"spec": {"description": "at 10.0.0.17"}},
     "{}.spec.rewards": {"spec": {"rewards": {"alive": "mail alice@example.org"}}},
     "a name in {}.spec.rewards": {"spec": {"rewards": {HOME: "+1"}}},
     "{}.spec.actions[1]": {"spec": {"actions": ["left", "C:\\Users\\alice"]}},

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from refusals import refusal, refusals
 from snapshots import shown
 
+from lab.faults.rig import forked
 from stride.runstore import metrics_layout as at
 from stride.runstore.metrics_reader import MetricsReader
 from stride.runstore.metrics_writer import MetricsWriter
@@ -87,26 +88,6 @@ def test_a_writer_killed_inside_a_record_leaves_the_one_before(tmp_path_factory,
     writer.end("finished", "")
 
 
-def test_a_record_is_marked_while_it_is_written(path, writer):
-    class Noting:
-        def __init__(self, words):
-            self.words, self.stored = words, []
-
-        def __setitem__(self, place, word):
-            self.words[place] = word
-            self.stored.append((place, word))
-
-    words = writer._words
-    noting = Noting(words)
-    writer.__dict__["_words"] = noting
-    sequence = MetricsReader(path).read().sequence + 2
-    writer.row(10, {"loss": 0.5})
-    writer.__dict__["_words"] = words
-    place = at.Layout(3, 4).record(sequence) // 8
-    stored = [pair for pair in noting.stored if pair[0] != at.HEARTBEAT // 8]
-    assert stored == [(place, sequence + 1), (place, sequence)] and len(noting.stored) > len(stored)
-
-
 def test_every_byte_of_a_record_is_guarded(path, writer):
     writer.row(10, {"loss": 0.5})
     sound, reader = path.read_bytes(), MetricsReader(path)
@@ -161,20 +142,10 @@ def test_what_is_damaged_is_said_in_a_line(path, writer, snapshot):
     assert "cut short" in refusal(reader.read), "an error and no crash"
 
 
-def forked(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-
-
 def test_a_dead_writer_is_taken_for_dead_and_a_forked_one_writes_nothing(path, writer):
-    forked(lambda: (writer.row(10, {"loss": 0.5}), writer.end("failed", "")))
+    os.waitpid(forked(lambda: (writer.row(10, {"loss": 0.5}), writer.end("failed", ""))), 0)
     assert MetricsReader(path).read().state == "begun"
-    forked(lambda: MetricsWriter(path, "a-run", {}).row(10, {"loss": 0.5}))
+    os.waitpid(forked(lambda: MetricsWriter(path, "a-run", {}).row(10, {"loss": 0.5})), 0)
     reader = MetricsReader(path)
     assert reader.read().state == "training" and not reader.lives()
 

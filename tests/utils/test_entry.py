@@ -104,8 +104,6 @@ def noted():
         (ValueError("one\n\ttwo\r\n three"), "ValueError: one two three"),
         (ValueError("\x1b[31mred\x1b[0m\x07\x00"), r"ValueError: \x1b[31mred\x1b[0m\x07\x00"),
         (ValueError("\x9b31m \u202egnp\u2028x \ud800"), r"ValueError: \x9b31m \u202egnp x \ud800"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
-        (SystemExit(3), "SystemExit: 3"),
         (KeyError("a: b"), "KeyError: 'a: b'"),
         (MuteError(), "MuteError: <exception str() failed>"),
         (noted(), r"ValueError: one two\x1b[2J"),
