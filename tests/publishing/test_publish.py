@@ -214,11 +214,6 @@ def test_secrets_in_a_message_are_refused_and_nothing_is_sent(hub, capsys):
     assert "--message holds" in line and TOKEN not in line and "--allow-text" in line and hub.repos == {}
 
 
-def test_the_run_can_be_any_checkpoint(hub, capsys):
-    assert publish(capsys, "--checkpoint", "epoch=02", "--repo", "tester/early")[0] == 0
-    assert json.loads(hub.repos["tester/early"].files["results.json"])["env_steps"] == 32
-
-
 # ---- played from the Hub
 
 
@@ -243,10 +238,6 @@ def same_weights(here, there):
     assert there.config == here.config and weights.keys() == others.keys()
     assert all(torch.equal(value, others[name]) for name, value in weights.items())
     return [*weights]
-
-
-def test_the_weights_and_the_config_are_the_same(published):
-    assert same_weights(load_run("@last"), load_run(f"hub:{REPO}"))
 
 
 def test_a_revision_is_kept(published):

@@ -12,14 +12,11 @@ from snapshots import shown
 
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import metrics_table
+from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
 from stride.runstore.metrics_table import (
     OF_TAIL,
     POINTS,
     SPANS,
-    STEPS,
-    TRAIN,
-    VAL,
-    VAL_BEST,
     WHOLE,
     MetricsTable,
     Point,

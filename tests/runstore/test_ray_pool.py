@@ -23,9 +23,7 @@ from tests.runstore.processes import python
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def runs_folder(root):
-    return root
+pytestmark = pytest.mark.usefixtures("root")
 
 
 WRONG = [["A-v0:x", "--on", "rya"], ["--resume", "@last", "--on", "ray"], ["A-v0:x", "--on", "ray", "--debug"],

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.faults import races
 from stride.runstore import run_dir
 from stride.runstore.run_dir import RunDir, list_runs, relink
 from stride.runstore.run_files import write_json
@@ -17,9 +18,7 @@ NAME = "20260101-000000-CartPole-v1-ppo-s1-aaaa"
 HOSTILE = st.sampled_from(["../x", "/etc", "a/../../b", "nope", "@nothing"])
 
 
-@pytest.fixture(autouse=True)
-def runs_folder(root):
-    return root
+pytestmark = pytest.mark.usefixtures("root")
 
 
 def make(name, env_id="CartPole-v1", variant="ppo", score=None):
@@ -38,6 +37,12 @@ def test_create_makes_the_folder_its_parts_and_the_link(root):
     assert os.readlink(root / "@last") == run.id  # relative: the bare name
     assert RunDir.find("@last") == run == RunDir.find(run.id)
     assert RunDir.find(run_dir.check_id(run.id)).report == run.path / "report.md"
+
+
+def test_ids_and_the_last_link_hold_while_many_write_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "ids"))
+    for line, good in (races.one_id(4, tmp_path), races.one_link(300, tmp_path)):
+        assert good, line
 
 
 def test_hostile_and_unknown_selectors_are_refused(root):

@@ -131,19 +131,6 @@ def test_best_is_that_of_the_files_themselves(root):
     assert RunDir.find("@best:CartPole-v1").id == new
 
 
-def test_values_of_keys_and_metrics_are_the_same_with_and_without_the_file(root, monkeypatch):
-    ids = make(root, RUNS, damaged=0)
-    keys = ["policy_lr", "train/policy/entropy", "nothing"]
-    direct = values_of(*keys)
-    indexed()
-    monkeypatch.setattr(run_index, "picked", None)  # nothing is read from the files of a run
-    assert values_of(*keys) == direct and [*direct] == keys
-    assert all(values.keys() == {*ids} for values in direct.values())
-    assert {*direct["policy_lr"].values()} <= {1e-3, 3e-4, 1e-4} and {*direct["nothing"].values()} == {None}
-    last = (root / ids[0] / "metrics.csv").read_text().splitlines()[-1].split(",")
-    assert direct["train/policy/entropy"][ids[0]] == float(last[4])
-
-
 def test_what_only_json_can_say_is_kept_as_it_is_without_the_file(root):
     """A number that no cell of SQLite holds, half a character, a metric that ended as NaN, what a run was before."""
     ids = make(root, RUNS, damaged=0)

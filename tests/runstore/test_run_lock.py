@@ -3,7 +3,6 @@ stands, from real processes that hold it, are halted, fall silent and are killed
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -11,28 +10,18 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from lab.faults.races import at_once
 from stride.runstore import metrics_layout, run_lock, run_state
 from stride.runstore.metrics_writer import MetricsWriter
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_fate import silent_end
 from stride.runstore.run_files import write_json
-from stride.runstore.run_lock import (
-    CLOCK,
-    LOST,
-    NAME,
-    LockLostError,
-    RunInTrainingError,
-    check,
-    identity,
-    locked,
-    owner,
-)
+from stride.runstore.run_lock import NAME, LockLostError, RunInTrainingError, check, identity, locked, owner
 from stride.runstore.run_state import state_of
 from stride.utils.user_error import UserError
 from tests.pretended_run import facts
 from tests.runstore.processes import until
 
-SPAWN = multiprocessing.get_context("spawn")
 ME = identity(os.getpid())
 STALE = {
     "dead": json.dumps({"pid": 2**22 + 1, "boot": ME["boot"], "started": 1}),
@@ -58,17 +47,6 @@ def age(path, seconds):
     os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
-def claim(folder, barrier, answers):
-    barrier.wait()
-    try:
-        with locked(folder):
-            answers.put("owner")
-            barrier.wait()
-    except RunInTrainingError:
-        answers.put("refused")
-        barrier.wait()
-
-
 def test_a_lock_is_there_for_the_length_of_the_block(tmp_path):
     with locked(tmp_path):
         assert owner(tmp_path)["pid"] == os.getpid()
@@ -86,16 +64,19 @@ def test_a_stale_claim_is_taken_over(tmp_path, lock, claim):
         assert owner(tmp_path).items() >= ME.items()
 
 
-def test_of_many_that_take_over_one_stale_lock_one_wins(tmp_path):
-    (tmp_path / NAME).write_text(STALE["dead"])
-    barrier, answers = SPAWN.Barrier(6), SPAWN.Queue()
-    processes = [SPAWN.Process(target=claim, args=(tmp_path, barrier, answers)) for _ in range(6)]
-    for process in processes:
-        process.start()
-    results = sorted(answers.get(timeout=300) for _ in processes)
-    for process in processes:
-        process.join()
-    assert results == ["owner"] + ["refused"] * 5
+def test_of_many_that_take_over_one_stale_lock_one_wins(tmp_path, lock):
+    lock.write_text(STALE["dead"])
+    answers = tmp_path / "answers"
+
+    def claim(place):
+        try:
+            with locked(tmp_path):
+                until(lambda: len([*answers.iterdir()]) == 5, 20)
+                return "owner"
+        except RunInTrainingError:
+            return "refused"
+
+    assert sorted(at_once(6, claim, answers)) == ["owner"] + ["refused"] * 5
 
 
 @pytest.mark.parametrize("claim", ELSEWHERE.values(), ids=ELSEWHERE)
@@ -110,7 +91,7 @@ def test_a_process_elsewhere_lives_until_its_lease_is_over_by_the_folders_own_cl
     where = f" on {claim.get('host', 'another machine')}; stop that one first, or wait 120 s if it is gone"
     with pytest.raises(RunInTrainingError, match=f"is being trained by process {os.getpid()}{where}"), locked(tmp_path):
         pass
-    assert lock.read_text() == json.dumps(claim) and not (tmp_path / CLOCK).exists()
+    assert lock.read_text() == json.dumps(claim) and not (tmp_path / run_lock.CLOCK).exists()
     age(lock, 130 + clock)
     with locked(tmp_path):
         assert owner(tmp_path)["boot"] == ME["boot"]
@@ -149,7 +130,7 @@ def test_a_lock_is_renewed_while_it_is_held_and_not_on_anothers_behalf(tmp_path,
             check(tmp_path)
         time.sleep(0.3)
         assert lock.stat().st_mtime_ns == stamp
-    assert lock.read_text() == other and LockLostError.exit_code == LOST == 75
+    assert lock.read_text() == other and LockLostError.exit_code == run_lock.LOST == 75
 
 
 UNREAD = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), "")

@@ -12,9 +12,9 @@ from refusals import refusal
 from stride.commands import train
 from stride.report.sinks import group_watchers
 from stride.runstore.many import group_training
-from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_dir import list_runs
 from stride.runstore.run_files import read_json
-from stride.runstore.seed_group import GroupPlan, SeedPart, find_group, members, read_plan
+from stride.runstore.seed_group import GroupPlan, SeedPart, find_group, read_plan
 from stride.utils.user_error import UserError
 from tests.runstore.processes import alive, pids, python, until
 
@@ -59,9 +59,7 @@ def resume_seeds(program, selector, changes, cores):
     return group_training.resume_seeds(program, selector, changes, cores, group_watchers())
 
 
-@pytest.fixture(autouse=True)
-def runs_folder(root):
-    return root
+pytestmark = pytest.mark.usefixtures("root")
 
 
 @pytest.fixture
@@ -80,16 +78,6 @@ def program(tmp_path):
 
 def statuses():
     return {facts["seed"]: facts["status"] for facts in (read_json(run.config_json) for run in list_runs())}
-
-
-def test_a_group_that_finishes_is_summed_up(program, capsys):
-    assert train_seeds(program, ["a", "1"], [3, 5], 2) == 0
-    out = capsys.readouterr().out
-    assert "2 runs: mean 4.00" in out and "continue:" not in out and statuses() == {3: "finished", 5: "finished"}
-    name = re.search(r"group (\S+):", out)[1]
-    assert read_plan(name) == plan_of(("a", "1"), (3, 5)) and len(members(name)) == 2
-    assert resume_seeds(program, f"group:{name}", (), 2) == 0
-    assert "every run is finished" in capsys.readouterr().out
 
 
 def group_in_a_process(program, folder):
@@ -145,12 +133,6 @@ def test_an_unknown_group_is_one_line_with_the_nearest(finished, capsys):
     for wrong in ("group:", "group:../../x", "group:" + "9" * 5000):
         refusal(find_group, wrong)
     assert train.command(["--resume", f"group:{finished}", "--checkpoint", "best"]) == 2
-
-
-def test_a_damaged_run_harms_no_group(program, finished, capsys):
-    RunDir.create("Broken-v0", "ppo", 9, {}).config_json.write_text("{")
-    assert resume_seeds(program, f"group:{finished}", (), 1) == 0
-    assert "2 runs: mean 1.50" in capsys.readouterr().out
 
 
 def test_a_group_is_given_more_to_do_and_remembers_it(program, finished, capsys):

@@ -7,7 +7,6 @@ import select
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -104,13 +103,6 @@ def test_what_is_printed_is_for_the_shell_that_was_named(capsys):
         assert main([shell]) == 0
         printed = capsys.readouterr().out
         assert "stride" in printed and ("complete --command" in printed) == (shell == "fish")
-
-
-def test_a_tab_loads_no_torch():
-    code = "import sys; from stride.commands.completion import parser_of_line; parser_of_line(['stride', 'train']); "
-    code += "print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 REAL = {  # how each is started, and how completion begins, as the top of scripts/completion.py says

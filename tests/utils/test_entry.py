@@ -58,9 +58,6 @@ def test_a_ctrl_c_is_a_keyboard_interrupt_of_its_own_kind():
         os.kill(os.getpid(), signal.SIGINT)
     assert isinstance(caught.value, KeyboardInterrupt)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_whose_it_is():
     assert by_signal(KeyboardInterrupt()) and by_signal(CtrlC()) and not by_signal(SystemExit())
     with ctrl_c():
         assert not by_signal(KeyboardInterrupt()) and by_signal(CtrlC())

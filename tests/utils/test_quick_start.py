@@ -103,6 +103,21 @@ def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
     assert "stride.utils.quick_start" in loaded.split() and not ((HEAVY | YAML) - needed) & {*loaded.split()}
 
 
+IMPORTS = {
+    "a Tab": "from stride.commands.completion import parser_of_line; parser_of_line(['stride', 'train'])",
+    "a loop of one's own": "import sys, stride; stride.MetricsFile(sys.argv[1]).close()",
+    "a monitor": "import stride.commands.monitor",
+}
+RICH = {"rich.live", "rich.table", "stride.config.schema"}  # what a monitor's first screen does without
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_what_answers_at_once_loads_nothing_heavy(tmp_path, name):
+    done = run(f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]; {IMPORTS[name]}; print(*sys.modules)")
+    assert not {"torch", *((HEAVY | RICH) if name == "a monitor" else ())} & {*done.stdout.split()}, done.stderr
+    assert "stride" in done.stdout
+
+
 OPENED = """
 import sys
 from stride.commands.train_opening import first_words

@@ -1,9 +1,9 @@
 """The evidence script: exact values by hand, a tiny measurement, what is kept, what failed, what the page says."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import gymnasium
 import numpy as np
@@ -166,9 +166,8 @@ def test_a_measurement_leaves_file_curve_and_page_and_the_next_goes_on(tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in before}, "a trial stays out of docs"
     path = tmp_path / "evidence" / "FrozenLake-v1-ppo.json"
     data = json.loads(path.read_text())
-    assert data["overrides"] == TINY and data["variant"] == "FrozenLake-v1:ppo" and data["goal"] == 0.7
+    assert data["overrides"] == TINY and data["goal"] == 0.7 and {*data["machine"]} >= {"cores", "cpu"}
     assert data["commands"][0].startswith("python -m lab.evidence FrozenLake-v1:ppo --seeds 2 --set ")
-    assert data["machine"]["cores"] and data["machine"]["cpu"]
     assert list(data["seeds"]) == ["1", "2"] and data["summary"]["finished"] == 2
     for seed, record in data["seeds"].items():
         facts = json.loads((tmp_path / record["run"] / "config.json").read_text())
@@ -180,11 +179,8 @@ def test_a_measurement_leaves_file_curve_and_page_and_the_next_goes_on(tmp_path)
     page = (tmp_path / "evidence.md").read_text()
     assert "FrozenLake-v1:ppo (**changed**)" in page
     assert "- FrozenLake-v1:ppo: not measured" in page, "a trial is no measurement of the variant"
-    svg = ElementTree.fromstring(path.with_suffix(".svg").read_text())
-    lines = [line.get("class") for line in svg.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert lines == ["seed", "seed", "mean"]
-    whole = Evidence.read(path)
-    half = Evidence.read(path)
+    assert path.with_suffix(".svg").read_text().count("<polyline") == 3, "two seeds and their mean"
+    whole, half = Evidence.read(path), Evidence.read(path)
     del half.seeds[2]  # as if the call had been interrupted after the first seed
     half.write(path)
     assert run(tmp_path).returncode == 0
@@ -210,7 +206,7 @@ def record(seed, mean, steps, solved=True):
     }  # fmt: skip
 
 
-def test_the_page_has_the_worst_and_hides_nothing():
+def test_the_page_has_the_worst_and_hides_nothing(snapshot):
     failed = {"seed": 6, "status": "failed", "code": -9, "line": "killed"}
     means = (500.0, 490.0, 480.0, 470.0, 100.0)
     records = [*(record(i, m, 1000 * i, m >= 475) for i, m in enumerate(means, 1)), failed]
@@ -219,15 +215,11 @@ def test_the_page_has_the_worst_and_hides_nothing():
         machine={"cpu": "a processor", "cores": 2}, commands=["python -m lab.evidence"],
         seeds={record["seed"]: record for record in records},
     )  # fmt: skip
-    page = markdown("results", [evidence])
-    (row,) = [line for line in page.splitlines() if line.startswith("| CartPole-v1:ppo | 1-6")]
-    assert "| 475 | 3 of 6 | 480.0 [" in row and "| 408.0 | 100.0 |" in row and "| 3,000 (5,000) | 0:30 |" in row
-    assert "CartPole-v1:ppo seed 5: 100.0 after 5,000 steps" in page
-    assert "CartPole-v1:ppo seed 6: exit code -9: killed" in page
-    assert "- CartPole-v1:reinforce: not measured" in page and "- CartPole-v1:ppo: not measured" not in page
-    assert "has changed since" not in page
+    pages = [markdown("results", [evidence])]
     evidence.config_hash = "other"
-    assert "CartPole-v1:ppo has changed since it was measured" in markdown("results", [evidence])
+    pages.append(markdown("results", [evidence]))
+    lines = [line for page in pages for line in page.splitlines()]
+    assert [line for line in lines if re.search(r"CartPole-v1:(ppo|reinforce)\b", line)] == snapshot
     alone = summary([record(1, 500.0, 10)])["final"]
     assert alone == {"iqm": 500.0, "low": None, "high": None, "mean": 500.0, "worst": 500.0}
 
@@ -248,4 +240,5 @@ def test_a_process_without_a_record_has_failed(tmp_path):
     end = variants.Finished(0, 1, "Traceback\nerror: no luck\n\n")
     failed = {"seed": 4, "status": "failed", "code": 1, "line": "error: no luck"}
     assert variants.result(job, tmp_path / "none.json", end) == failed
-    assert variants.result(job, tmp_path / "none.json", variants.Finished(0, -9, ""))["line"] == "no word"
+    killed = variants.result(job, tmp_path / "none.json", variants.Finished(0, -9, ""))
+    assert killed == {**failed, "code": -9, "line": "no word"}

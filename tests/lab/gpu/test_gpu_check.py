@@ -23,13 +23,13 @@ FACTS = {"right", "wrong", "error", "seconds", "figures"}
 NAMES = list(PARTS["hashes"])
 
 
-def check(wrong=(), between=lambda: None):
-    """A check of two results, and what happens between them."""
+def check(*wrong, between=lambda: None):
+    """A check of two results, what is wrong with both, and what happens between them."""
 
     def work(machine, seconds):
-        yield Found("half of it", {"so far": 1}, wrong)
+        yield Found("half of it", {"so far": 1}, *wrong)
         between()
-        yield Found("all of it", {"device": machine.device}, wrong)
+        yield Found("all of it", {"device": machine.device}, *wrong)
 
     return work
 
@@ -38,7 +38,7 @@ def fall():
     raise RuntimeError("the sky\nfell")
 
 
-RIGHT, MEASURED, SLOW = check(), check(None), check(between=lambda: time.sleep(600))
+RIGHT, MEASURED, SLOW = check([]), check(), check([], between=lambda: time.sleep(600))
 
 
 def run(tmp_path, checks, *words):
@@ -70,8 +70,8 @@ def test_what_was_not_run_is_null_what_was_says_how_it_went_and_only_figures_are
 @pytest.mark.parametrize(
     ("part", "right", "error"),
     [
-        (check(between=fall), None, "RuntimeError: the sky fell"),
-        (check(between=lambda: os.kill(os.getpid(), signal.SIGKILL)), None, "its process died by SIGKILL"),
+        (check([], between=fall), None, "RuntimeError: the sky fell"),
+        (check([], between=lambda: os.kill(os.getpid(), signal.SIGKILL)), None, "its process died by SIGKILL"),
         ("numba", None, "ModuleNotFoundError: No module named 'numba'"),
         (check(["the second is not the first"]), False, None),
     ],

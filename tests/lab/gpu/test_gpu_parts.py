@@ -66,13 +66,6 @@ def test_the_kernels_give_the_committed_hashes(golden, name):
     assert dict(bits.groups(CPU))[name]() == golden[name]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("draws", SOME[0]))) for name in NAMES]
-)
-def test_the_committed_hashes_are_numbas(golden, name):
-    assert dict(bits.groups(None))[name]() == golden[name]
-
-
 def test_hashes_are_of_something(golden):
     """Episodes end in every world, and are cut; no two functions give the same."""
     cut, free = (bits.bits(torch.zeros(n, bits.MANY)) for n in (bits.CUT_STEPS, bits.STEPS - 64))
