@@ -43,6 +43,18 @@ TAKES = {
     "planet": ("choice", "choices", "bounded"),
 }
 
+# the blocks of a file of settings, in English
+KINDS = {
+    "continuous": "continuous control",
+    "discrete": "small discrete tasks",
+    "tabular": "tasks with few states",
+    "images": "images",
+    "small_images": "small images",
+    "atari": "Atari games",
+    "continuous_images": "continuous control from images",
+    "continuous_small_images": "continuous control from small images",
+}
+
 
 class Task(NamedTuple):
     """The properties of an environment that decide which algorithms fit, and which settings."""
@@ -55,13 +67,14 @@ class Task(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The block of a file of settings."""
-        if self.image is not None:
-            large_images = "atari" if self.atari else "images"
-            return large_images if self.image >= PICTURE else "small_images"
-        if self.actions in ("bounded", "unbounded"):
-            return "continuous"
-        return "tabular" if self.states is not None else "discrete"
+        """The block of a file of settings: first by what is done, then by what is observed."""
+        is_continuous = self.actions in ("bounded", "unbounded")
+        if self.image is None:
+            return "continuous" if is_continuous else "tabular" if self.states is not None else "discrete"
+        if self.atari and not is_continuous:
+            return "atari"
+        images = "images" if self.image >= PICTURE else "small_images"
+        return f"continuous_{images}" if is_continuous else images
 
     def fits(self, algo_id: str) -> bool:
         if algo_id == "q_learning" and (self.states is None or self.states > LARGEST_TABLE):
@@ -178,12 +191,12 @@ def to_keep(config: Config) -> list[str]:
 def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
     """UserError where the algorithm cannot act there, or nobody has chosen settings; it names those that fit."""
     fitting = [algorithm for algorithm in TAKES if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
-    advice = f"general settings fit of {', '.join(fitting)}"
+    advice = f"only {fitting[0]} has" if len(fitting) == 1 else f"{', '.join(fitting)} have"
     if not task.fits(algo_id):
-        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {advice}")
+        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {advice} general settings for it")
     if not _has_settings(algo_id, task.kind):
-        missing_text = f"{algo_id} has no general settings for {task.kind.replace('_', ' ')} ({env_id})"
-        raise UserError(f"{missing_text}: write a variant of your own; {advice}")
+        missing_text = f"{algo_id} has no general settings for {KINDS[task.kind]} ({env_id})"
+        raise UserError(f"{missing_text}: write a variant of your own; {advice} some")
 
 
 def _has_settings(algo_id: str, kind: str) -> bool:

@@ -14,7 +14,7 @@ from snapshots import shown
 from stride.agents.engines.choice import build_agent
 from stride.commands import train
 from stride.commands.train_opening import first_words
-from stride.config.general import GENERAL, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
+from stride.config.general import GENERAL, KINDS, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
 from stride.config.listing import print_variants
 from stride.config.loader import load_file, to_plain
 from stride.config.plugins import TooEarlyError
@@ -67,7 +67,7 @@ def test_who_is_said_to_fit_can_be_built_and_nobody_else(seen, done):
         except UserError as error:
             line = str(error)
             assert not task.fits(algo_id) or "has no general settings" in line, line
-            named = re.search(r"general settings fit of (.*)$", line)
+            named = re.search(r"; (?:only )?([\w, ]+) (?:has|have) ", line)
             assert named and algo_id not in named[1].split(", ") and "ppo" in named[1].split(", ")
             continue
         assert task.fits(algo_id) and config.algo_id == config.variant == algo_id
@@ -93,7 +93,10 @@ def test_the_class_of_a_task():
 
     assert [kind(seen) for seen in SEEN] == ["discrete", "tabular", "images", "small_images"]
     assert kind("numbers", "bounded") == kind("states", "unbounded") == "continuous"
-    assert kind("image", "bounded") == "images"
+    assert (kind("image", "bounded"), kind("small image", "unbounded")) == (
+        "continuous_images",
+        "continuous_small_images",
+    )
     assert kind(spaces.Dict({"a": SEEN["image"], "b": SEEN["small image"], "c": SEEN["numbers"]})) == "small_images"
     counts = {"a": spaces.Discrete(7), "b": spaces.MultiDiscrete([2, 3]), "action_mask": spaces.MultiBinary(3)}
     assert described(spaces.Dict(counts), DONE["choice"]).states == 42
@@ -105,7 +108,7 @@ def test_every_block_says_for_what_and_on_what_it_was_chosen():
     for path in GENERAL.glob("*.yaml"):
         file = EnvironmentFile.read(path)
         assert path.stem in TAKES
-        assert {*file.variants} <= {"continuous", "discrete", "tabular", "images", "small_images", "atari"}
+        assert {*file.variants} <= {*KINDS}
         for name in file.variants:
             values = file.raw(name).values
             assert re.match(r"general settings for [\w ]+, (chosen|those)", values["description"])
