@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from stride.config.diff import differing, short
 from stride.config.extras import ENVPOOL, extra_of, missing
 from stride.config.fields import algorithms, check_algorithm
-from stride.config.foreign import atari_id
 from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
+from stride.config.nearby import advice
 from stride.config.plugins import DOTTED, TooEarlyError, is_dotted
 from stride.config.raw import EnvironmentFile, Raw, overlay
 from stride.config.schema import Config
 from stride.utils.places import TRAIN, current_project
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError
 
 GENERAL = Path(__file__).parent / "general"
 SETTINGS = "general settings"  # how the description of such a config begins
@@ -152,10 +152,9 @@ def _check_id(env_id: str, text: str) -> None:
         return  # a module, a plug-in or a project may register anything
     registered_ids = gymnasium_ids()
     if registered_ids and env_id not in registered_ids:
-        advice = nearest(env_id, [*registered_ids, *shipped_ids()])
-        advice = f": {ENVPOOL}" if env_id.startswith("envpool/") else advice
-        advice = f"; it is called {atari_id(env_id)} here" if atari_id(env_id) else advice
-        raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{advice}")
+        is_envpool = env_id.startswith("envpool/")
+        hint = f": {ENVPOOL}" if is_envpool else advice(env_id, [*registered_ids, *shipped_ids()])
+        raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{hint}")
     if registered_ids and extra and missing(env_id):
         raise UserError(extra.need(env_id))
 
@@ -191,12 +190,12 @@ def to_keep(config: Config) -> list[str]:
 def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
     """UserError where the algorithm cannot act there, or nobody has chosen settings; it names those that fit."""
     fitting = [algorithm for algorithm in TAKES if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
-    advice = f"only {fitting[0]} has" if len(fitting) == 1 else f"{', '.join(fitting)} have"
+    others = f"only {fitting[0]} has" if len(fitting) == 1 else f"{', '.join(fitting)} have"
     if not task.fits(algo_id):
-        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {advice} general settings for it")
+        raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {others} general settings for it")
     if not _has_settings(algo_id, task.kind):
         missing_text = f"{algo_id} has no general settings for {KINDS[task.kind]} ({env_id})"
-        raise UserError(f"{missing_text}: write a variant of your own; {advice} some")
+        raise UserError(f"{missing_text}: write a variant of your own; {others} some")
 
 
 def _has_settings(algo_id: str, kind: str) -> bool:

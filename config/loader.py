@@ -24,6 +24,7 @@ from typing import Any
 from stride.config.checks import check, check_version
 from stride.config.fields import algorithms, cannot_schedule, check_algorithm, check_key, convert, hints, schedulable
 from stride.config.foreign import algorithm_advice, atari_id
+from stride.config.nearby import advice
 from stride.config.plugins import NOBODY, Trust, check_names, package_folders
 from stride.config.raw import EnvironmentFile, Raw, apply_overrides, fold_schedules, overlay
 from stride.config.schedule import is_named
@@ -254,15 +255,15 @@ def _no_environment(text: str) -> UserError:
     env_id, name = text, ""
     if ":" in text and not re.search(r"-v\d+$", text):  # where a version ends it, all of it is an id
         env_id, _, name = text.rpartition(":")
+    hint = advice(env_id, shipped_ids()) or "; --list-envs shows them"
     if atari_id(env_id):
-        return UserError(f"no environment {env_id!r}: it is called {atari_id(env_id)} here")
-    advice = nearest(env_id, shipped_ids()) or "; --list-envs shows them"
+        return UserError(f"no environment {env_id!r}{hint}")
     choices = algorithms()
     if name and name not in choices:
         reason = f"{name!r} is no algorithm{algorithm_advice(name, choices) or nearest(name, choices)}"
     else:
         reason = f"any other of Gymnasium's takes an algorithm: {env_id}:ppo"
-    return UserError(f"no environment {env_id!r} among the shipped configs{advice}; {reason}")
+    return UserError(f"no environment {env_id!r} among the shipped configs{hint}; {reason}")
 
 
 def shipped_ids() -> list[str]:

@@ -18,8 +18,8 @@ from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 
 from stride.config.extras import ENVPOOL, EXTRAS, extra_of
-from stride.config.foreign import atari_id
 from stride.config.loader import shipped_ids
+from stride.config.nearby import advice
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_gym import spaces
@@ -147,9 +147,8 @@ def find_spec(env_id: str) -> EnvSpec:
         )
     if name.startswith("envpool/"):
         raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
-    advice = f"; it is called {atari_id(name)} here" if atari_id(name) else _newest(name)
-    advice = advice or nearest(name, [*gymnasium.registry, *shipped_ids()])
-    raise UnknownEnvError(f"unknown environment {env_id!r}{advice}")
+    hint = _newest(name) or advice(name, [*gymnasium.registry, *shipped_ids()])
+    raise UnknownEnvError(f"unknown environment {env_id!r}{hint}")
 
 
 def import_module(env_id: str) -> str:

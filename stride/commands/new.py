@@ -1,5 +1,12 @@
-"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys; trains at once."""
+"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys; trains at once.
 
+`stride new walker` makes a folder. `stride new --here` makes a project of the repository you stand in: its
+pyproject.toml gets a table [tool.stride] with the modules here that register environments, and the folders of configs
+and runs.
+"""
+
+import json
+import os
 import re
 import shlex
 import string
@@ -9,13 +16,15 @@ from pathlib import Path
 
 from stride.commands.schema import text as schema_text
 from stride.commands.usage import parser_of
+from stride.config.nearby import registering_modules
 from stride.utils import entry
 from stride.utils.durable_file import replacing
 from stride.utils.own_modules import is_installed
-from stride.utils.places import HOME, IS_WHEEL, program
-from stride.utils.user_error import UserError
+from stride.utils.places import FILE, HOME, IS_WHEEL, MOST_BYTES, program, read_project
+from stride.utils.user_error import UserError, read_user_file
 
 TEMPLATE = HOME / "template"
+SCHEMA = "configs/schema.json"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 FILES = {  # in the project <- in the template
     "pyproject.toml": "pyproject.toml",
@@ -32,11 +41,61 @@ FILES = {  # in the project <- in the template
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("folder", metavar="FOLDER", help="to be made; its name is the project's, such as walker")
-    folder = Path(parser.parse_args(argv).folder)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "folder", metavar="FOLDER", nargs="?", help="to be made; its name is the project's, such as walker"
+    )
+    where.add_argument("--here", action="store_true", help="make a project of the present folder; no file is replaced")
+    arguments = parser.parse_args(argv)
+    return begin_here() if arguments.here else begin(Path(arguments.folder))
+
+
+def begin(folder: Path) -> int:
+    """A folder with every file of a new project."""
     files = project_files(folder.absolute().name)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise UserError(f"{folder} is there already, and not empty; a new project wants a folder of its own")
+    write(folder, files)
+    print("\n".join([f"{folder}/", *(f"  {name}" for name in files), "", *first_steps(folder)]))
+    return 0
+
+
+def begin_here() -> int:
+    """The table [tool.stride] and the schema of configs, added to the present folder."""
+    folder = Path.cwd()
+    ids = registering_modules(folder)
+    table = table_of(sorted({*ids.values()}))
+    files = {FILE: with_table(folder / FILE, table)}
+    if not (folder / SCHEMA).exists():
+        files[SCHEMA] = schema_text() + "\n"
+    write(folder, files)
+    advice = "" if ids else "   # ENV is registered by a module of imports = [...] in pyproject.toml"
+    print(f"{table}\nThis is in {FILE} now. {SCHEMA} tells editors what a config may say. Next:\n")
+    print(f"{typed('train')} {next(iter(ids), 'ENV')}:ppo{advice}")
+    return 0
+
+
+def with_table(pyproject: Path, table: str) -> str:
+    """The text of a pyproject.toml, which need not exist yet, with the table at its end."""
+    if not os.path.lexists(pyproject):
+        return table
+    if pyproject.is_symlink():
+        raise UserError(f"{pyproject} is a link: add the table by hand\n{table}")
+    data = read_user_file(pyproject, MOST_BYTES)
+    if read_project(pyproject, data):
+        raise UserError(f"{pyproject} has a table [tool.stride] already: this folder is a project")
+    return f"{data.decode().rstrip()}\n\n{table}"
+
+
+def table_of(modules: list[str]) -> str:
+    """[tool.stride] of a project whose environments are registered by these modules."""
+    return string.Template((TEMPLATE / "table.toml.txt").read_text(encoding="utf-8")).substitute(
+        imports=json.dumps(modules)
+    )
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Texts by their paths in the folder."""
     try:
         for name, text in files.items():
             path = folder / name
@@ -45,8 +104,6 @@ def main(argv: list[str]) -> int:
                 file.write(text.encode())
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror}") from error
-    print("\n".join([f"{folder}/", *(f"  {name}" for name in files), "", *first_steps(folder)]))
-    return 0
 
 
 def project_files(name: str) -> dict[str, str]:
@@ -56,7 +113,7 @@ def project_files(name: str) -> dict[str, str]:
     for path, source in FILES.items():
         template = (TEMPLATE / f"{source}.txt").read_text(encoding="utf-8")
         files[string.Template(path).substitute(placeholders)] = string.Template(template).substitute(placeholders)
-    return files | {"configs/schema.json": schema_text() + "\n"}
+    return files | {SCHEMA: schema_text() + "\n"}
 
 
 def words_of(name: str) -> dict[str, str]:
@@ -75,6 +132,7 @@ def words_of(name: str) -> dict[str, str]:
         "train": typed("train"),
         "play": typed("run_play"),
         "inspect": typed("run_inspect"),
+        "table": table_of([module]).rstrip(),
         "schema": "stride schema > configs/schema.json",
     }
 

@@ -1,0 +1,51 @@
+"""Files of the present folder that come close to an environment that was asked for and does not exist.
+
+Nothing is imported or run here: a module is searched for `register("ID", ...)` as text.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from stride.config.foreign import atari_id
+from stride.utils.own_modules import modules_in
+from stride.utils.places import TRAIN, current_folder, current_project
+from stride.utils.user_error import UserError, nearest, read_user_file
+
+REGISTERS = re.compile(rb"""\bregister\(\s*(?:id\s*=\s*)?["']([\w./-]{1,100})["']""")
+MOST_MODULES, MOST_BYTES = 200, 1 << 20  # that are searched, of each
+
+
+def advice(env_id: str, ids: Iterable[str]) -> str:
+    """`; did you mean Ant-v5?` and the like for an unknown environment: its name here, a file nearby, a near id."""
+    if atari_id(env_id):
+        return f"; it is called {atari_id(env_id)} here"
+    return _file_advice(env_id) or nearest(env_id, ids)
+
+
+def _file_advice(env_id: str) -> str:
+    folder = current_folder()
+    if folder is None:
+        return ""
+    name = env_id.rpartition(":")[2]
+    file = Path(f"{name.replace('/', '-')}.yaml")
+    if (folder / file).is_file():
+        return f"; {file} is here: {TRAIN} --config {file}"
+    if (folder / "configs" / file).is_file() and not current_project():
+        return f"; configs/{file} is here, but this folder is no project yet: stride new --here makes it one"
+    module = registering_modules(folder).get(name)
+    return f"; the module {module} registers it: write {module}:{name}" if module and module not in env_id else ""
+
+
+def registering_modules(folder: Path) -> dict[str, str]:
+    """The ids that modules and packages of a folder register with Gymnasium, and by which of them."""
+    modules: dict[str, str] = {}
+    for name in modules_in([str(folder)])[:MOST_MODULES]:
+        file = folder / f"{name}.py"
+        try:
+            source = read_user_file(file if file.exists() else folder / name / "__init__.py", MOST_BYTES)
+        except UserError:  # a pipe, a large file: no module to advise
+            continue
+        for env_id in REGISTERS.findall(source):
+            modules.setdefault(env_id.decode(), name)
+    return modules
