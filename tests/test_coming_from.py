@@ -14,6 +14,7 @@ import yaml
 from stride import agents
 from stride.agents.networks.policies import mlp_policy
 from stride.commands import run_play, run_publish, train
+from stride.config.foreign import KEYS
 from stride.config.loader import load_config
 from stride.config.metrics import load_metrics
 from stride.config.schema import DQNConfig, PPOConfig, SACConfig
@@ -196,3 +197,14 @@ def test_what_is_typed_after_a_training_works(typed, tmp_path, capsys):
     assert "goal met (475)" in out
     assert "resuming " in out and "changed: max_timesteps" in out
     assert (tmp_path / "published" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_denies_a_key_that_is_there(page):
+    """Names that an error message translates (config/foreign.py) are not said to be missing."""
+    for row in rows(page):
+        key = KEYS.get(row.theirs)
+        assert row.ours != "none" or key is None or key in PAGES[page], row
+    for theirs, flag in (("--track", "logger=[wandb]"), ("-optimize", "stride sweep"), ("SubprocVecEnv", "workers")):
+        lines = [line for line in PAGES[page].splitlines() if line.startswith(f"| `{theirs}`")]
+        assert all(flag in line for line in lines), lines
