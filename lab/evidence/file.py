@@ -9,8 +9,10 @@ import math
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ from stride.config.loader import load_config, load_file, parse_config_id, to_pla
 from stride.config.schema import Config
 from stride.envs_gym.task import task_of
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.provenance import PROJECT
-from stride.utils.statistics import interval, iqm
+from stride.utils.provenance import CODE, PROJECT
+from stride.utils.statistics import FEWEST, interval, iqm
 from stride.utils.user_error import UserError
 
 VERSION = 1
 OWN_FILES = {"PixelCatch-v0:dreamer": PROJECT / "tests" / "config" / "PixelCatch-v0.yaml"}  # of worlds of the tests
-WORDS = ("seed", "description", "variant", "project_id", "spec")  # these change no number of a run; the goal does
+# these change no number of a run; the goal of `spec` does
+WORDS = ("seed", "description", "variant", "project_id", "spec", "threads")
 
 Record = Mapping[str, Any]
 
@@ -76,8 +79,11 @@ class Evidence:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] == "finished"]
 
     def codes(self) -> list[str]:
-        hashes = dict.fromkeys(str(record["git_hash"]) for record in self.finished())
-        return [code[:10] + ("+changes" if "+" in code else "") for code in hashes]
+        return [short_hash(code) for code in dict.fromkeys(str(record["git_hash"]) for record in self.finished())]
+
+    def engines(self) -> list[str]:
+        """The engines of its seeds; records have them since November 24, 2026."""
+        return [*dict.fromkeys(record.get("engine") or "not recorded" for record in self.finished())]
 
     @property
     def where(self) -> str:
@@ -117,8 +123,8 @@ def summary(finished: Sequence[Record]) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """One value is no sample: it has no interval."""
-    low, high = interval(values) if len(values) > 1 else (None, None)
+    """The interval of fewer than FEWEST values says nothing, and is not given."""
+    low, high = interval(values) if len(values) >= FEWEST else (None, None)
     return {"iqm": iqm(values), "low": low, "high": high, "mean": sum(values) / len(values), "worst": min(values)}
 
 
@@ -141,6 +147,27 @@ def file_stem(variant: str) -> str:
 def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
     found = [(path, Evidence.read(path)) for path in sorted(folder.glob("*.json"))]
     return sorted(found, key=lambda item: item[1].variant)
+
+
+def short_hash(code: str) -> str:
+    """Ten digits of a commit; `+changes` stays, as that code is in no repository."""
+    return code[:10] + ("+changes" if "+" in code else "")
+
+
+@cache
+def age(code: str) -> str:
+    """How a commit is related to the code of today: "same", "changed since", or "not in this repository"."""
+    commit = code.partition("+")[0]
+    known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=PROJECT, capture_output=True)
+    if known.returncode:
+        return "not in this repository"
+    changes = subprocess.run(["git", "diff", "--quiet", commit, "--", *CODE], cwd=PROJECT, capture_output=True)
+    return "changed since" if changes.returncode or "+" in code else "same"
+
+
+def this_machine() -> str:
+    """AMD EPYC, 2 cores"""
+    return f"{processor()}, {os.cpu_count()} cores"
 
 
 def machine() -> dict[str, Any]:

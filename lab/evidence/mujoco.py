@@ -20,7 +20,7 @@ import torch
 
 from lab.bench import peers
 from lab.bench.pairs import default_runs
-from lab.evidence.file import file_stem, machine, named
+from lab.evidence.file import file_stem, named, this_machine
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
 from lab.evidence.ways import band_of
@@ -37,7 +37,7 @@ from stride.utils import entry
 from stride.utils.curve import bands_svg
 from stride.utils.durable_file import read_json, write_json
 from stride.utils.provenance import git_hash
-from stride.utils.statistics import interval
+from stride.utils.statistics import FEWEST, interval
 from stride.utils.typography import score
 from stride.utils.user_error import UserError
 
@@ -60,6 +60,8 @@ class Curve(NamedTuple):
     budget: int
     points: Points
     seconds: float
+    commit: str = ""  # the code that trained it
+    machine: str = ""
 
 
 def main(argv: list[str]) -> int:
@@ -91,7 +93,7 @@ def measure(words: str, budget: int, seeds: Sequence[int], curves: list[Curve]) 
             curves.append(trained(words, who, seed, budget))
             rows = [curve._asdict() for curve in sorted(curves)]
             FOLDER.mkdir(parents=True, exist_ok=True)
-            write_json(FIGURES, {"machine": machine(), "commit": git_hash(), "rows": rows})
+            write_json(FIGURES, {"rows": rows})
 
 
 def trained(words: str, who: str, seed: int, budget: int) -> Curve:
@@ -104,7 +106,7 @@ def curve_of(words: str, who: str, seed: int, budget: int) -> Curve:
     config = load_general(words, overrides, task_of)
     began = time.perf_counter()
     reached = ours(words, overrides, config) if who == "ours" else theirs(config)
-    return Curve(words, who, seed, budget, reached, time.perf_counter() - began)
+    return Curve(words, who, seed, budget, reached, time.perf_counter() - began, git_hash(), this_machine())
 
 
 def ours(words: str, overrides: list[str], config: Config) -> Points:
@@ -170,9 +172,9 @@ def by_row(curves: Sequence[Curve]) -> Iterator[tuple[str, int, dict[str, list[C
 
 
 def spread(values: Sequence[float]) -> str:
-    """The mean, of several with its 95 % interval."""
-    if len(values) < 2:
-        return score(values[0]) if values else "-"
+    """The mean, of FEWEST or more with its 95 % interval."""
+    if len(values) < FEWEST:
+        return score(float(np.mean(values))) if values else "-"
     low, high = interval(values, np.mean)
     return f"{score(float(np.mean(values)))} [{score(low)}, {score(high)}]"
 

@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary
+from lab.evidence.file import WORDS, Evidence, age, config_hash, file_stem, is_solved, read_all, summary
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, parse_config_id, to_plain
 from stride.utils.curve import Point, seeds_svg
+from stride.utils.statistics import FEWEST
 from stride.utils.typography import duration, number, plain, score
 
 MEAN_POINTS = 200  # of the bold curve
 HEAD = (
-    "variant", "seeds", "goal", "solved", "IQM [95 %]", "mean", "worst seed", "exact value, IQM (worst)",
-    "best checkpoint, IQM", "env steps, median (max)", "wall time, median",
+    "variant", "seeds", "goal", "solved", "stopped at the goal", "IQM [95 %]", "mean", "worst seed",
+    "exact value, IQM (worst)", "best checkpoint, IQM", "env steps, median (max)", "wall time, median",
 )  # fmt: skip
+HOW = ("variant", "command", "engine", "commit", "code today", "machine", "versions")
 WHY_NOT = {  # variants whose budget nobody could wait for yet; figures with their command
     "CarRacing-v3:ppo": "77 env steps/s on one core of an AMD EPYC without any learning "
     "(`python -m lab.smoke_test_envs --filter CarRacing-v3 --steps 40`): its 4,000,000 would take 14 hours"
@@ -31,7 +33,10 @@ A run stops when an evaluation reaches the goal and 100 fresh episodes confirm i
 A seed's score is the mean raw return of 100 fresh episodes of its final weights. *Solved* means that this score reaches
 the goal, or that the exact value does where there is one: the expected return under the time limit, computed from the
 environment's transition table (Blackjack's follows from its rules; the best policy there is worth -0.0431).
-IQM is the interquartile mean over the seeds with its bootstrapped 95 % interval.
+IQM is the interquartile mean over the seeds, of {fewest} seeds or more with its bootstrapped 95 % interval.
+A seed that *stopped at the goal* was stopped by the very test that is its score, so it cannot be below the goal: its
+row says how soon the goal is reached, neither how good the variant becomes nor how bad its worst seed would be later.
+**No row is of the code as it is today unless the last table says "same"**: command, engine and commit stand there.
 The best checkpoint is the one with the highest evaluation, played on fresh episodes too."""
 CURVE = (
     "Evaluation return of each seed (thin) and their mean (bold); a seed that has stopped counts with its last value."
@@ -52,7 +57,7 @@ def write_results(folder: Path) -> Path:
 def markdown(folder: str, found: Sequence[Evidence]) -> str:
     shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
     measured = {evidence.variant for evidence in found if evidence.seeds and not evidence.overrides}
-    parts = [INTRODUCTION.format(folder=folder), table([HEAD, *(_row(evidence) for evidence in found)])]
+    parts = [INTRODUCTION.format(folder=folder, fewest=FEWEST), table([HEAD, *(_row(evidence) for evidence in found)])]
     parts += _listed("Not solved", (line for evidence in found for line in not_solved(evidence)))
     parts += _listed("Failed", (line for evidence in found for line in failures(evidence)))
     parts += _listed("To be read with care", (line for evidence in found for line in cautions(evidence, shipped)))
@@ -60,7 +65,7 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
     reasons = {name: f"; {reason}" for name, reason in WHY_NOT.items()}
     parts += _listed("Not measured", (f"{name}: not measured{reasons.get(name, '')}" for name in absent))
     if found:
-        parts += ["## Where and how", table([("variant", "command", "code", "machine", "versions"), *map(_how, found)])]
+        parts += ["## Where and how", table([HOW, *map(_how, found)])]
         parts += ["## Learning curves", CURVE]
     for evidence in found:
         image = f"![{evidence.variant}]({folder}/{file_stem(evidence.variant)}.svg)"
@@ -104,8 +109,9 @@ def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
         lines.append(f"{evidence.variant} is not shipped")
     elif has_changed(evidence):
         lines.append(f"{evidence.variant} has changed since it was measured")
-    if 0 < len(evidence.finished()) < 5:
-        lines.append(f"{evidence.variant}: {len(evidence.finished())} of 5 seeds or more; the interval means little")
+    count = len(evidence.finished())
+    if 0 < count < FEWEST:
+        lines.append(f"{evidence.variant}: {count} seed{'s' * (count > 1)} only, too few for an interval")
     codes = {record["git_hash"] for record in evidence.finished()}
     if len(codes) > 1 or any("+" in code for code in codes):
         lines.append(f"{evidence.variant} was measured at more than one state of the code, or with uncommitted changes")
@@ -138,7 +144,8 @@ def _row(evidence: Evidence) -> tuple[str, ...]:
     finished, goal = evidence.finished(), _goal(evidence)
     # of all seeds, as one that failed has solved nothing
     solved = f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
-    start = (name, _ranges(evidence.seeds), *(("", "") if goal is None else (plain(goal), solved)))
+    stopped = f"{sum(each['reason'] == 'goal reached' for each in finished)} of {len(finished)}"
+    start = (name, _ranges(evidence.seeds), *(("", "", "") if goal is None else (plain(goal), solved, stopped)))
     if not finished:
         return (*start, *["none finished"] * (len(HEAD) - len(start)))
     found = summary(finished)
@@ -160,7 +167,9 @@ def _goal(evidence: Evidence) -> float | None:
 def _how(evidence: Evidence) -> tuple[str, ...]:
     texts = {", ".join(f"{name} {v}" for name, v in record["versions"].items() if v) for record in evidence.finished()}
     versions = "; ".join(sorted(texts))
-    return evidence.variant, "<br>".join(evidence.typed()), ", ".join(evidence.codes()), evidence.where, versions
+    ages = ", ".join(dict.fromkeys(age(str(record["git_hash"])) for record in evidence.finished()))
+    code = (", ".join(evidence.engines()), ", ".join(evidence.codes()), ages)
+    return evidence.variant, "<br>".join(evidence.typed()), *code, evidence.where, versions
 
 
 def _iqm(found: Mapping[str, Any] | None) -> str:

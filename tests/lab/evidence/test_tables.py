@@ -148,7 +148,7 @@ def test_seeds_that_are_there_are_kept_and_both_begin_in_turns(tmp_path, monkeyp
     measure(words, 200, range(1, 2), kept())
     assert len(begun) == 8  # another budget is another training
     table = told(kept())
-    assert "| Hopper-v5:sac | ours | 3 | 100 | 2.00 [" in table and "| sb3 | 3 | 100 | 3.00 [" in table
+    assert "| Hopper-v5:sac | ours | 3 | 100 | 2.00 |" in table and "| sb3 | 3 | 100 | 3.00 |" in table
     draw(kept())
     assert (tmp_path / "Hopper-v5-sac.svg").read_text().startswith("<svg")
 
