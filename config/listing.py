@@ -1,5 +1,6 @@
 """The variants that can be trained, for `--list-envs [TERM]`: a line each, and all about it where few match."""
 
+import math
 import shutil
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from stride.config.loader import environment_files, load_variant
 from stride.config.raw import EnvironmentFile
 from stride.config.scenarios import installed_games
 from stride.config.spec import Spec
+from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import run_lines
 from stride.utils.user_error import UserError, nearest
 
@@ -98,7 +100,7 @@ def _rows(file_stem: str) -> list[ListedVariant]:
 
 
 def print_variants(term: str) -> int:
-    """Print the shipped variants, what they reached in docs/results.md and how the last run of each ended here."""
+    """Print the shipped variants, what they reached in docs/results.md and what they reached here."""
     game_lines = installed_games(term)  # of families that have more worlds than variants
     try:
         rows = _matching([*shipped_rows(), *general_rows()], term)
@@ -108,7 +110,7 @@ def print_variants(term: str) -> int:
         rows = []
     screen_width = max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)
     is_terminal = sys.stdout.isatty()
-    lines = _table(rows, last_runs(), screen_width if is_terminal else None) if rows else []
+    lines = _table(rows, results_here(), screen_width if is_terminal else None) if rows else []
     if len(rows) <= FEW:
         for env_name in dict.fromkeys(row.env for row in rows):
             lines += _details(env_name, rows, screen_width)
@@ -118,13 +120,20 @@ def print_variants(term: str) -> int:
     return 0
 
 
-def last_runs() -> dict[str, str]:
-    """ENV:VARIANT -> how its newest run on this machine ended, in a word or two."""
-    last_results: dict[str, str] = {}
+def results_here() -> dict[str, str]:
+    """ENV:VARIANT -> the best test of its shipped settings on this machine, else how its newest run ended."""
+    newest: dict[str, str] = {}
+    best: dict[str, tuple[float, str]] = {}  # the score and how it is shown
     for run_line in run_lines():  # the newest first
-        result = run_line.verdict if run_line.test is None else f"{run_line.test:.5g} {run_line.verdict}"
-        last_results.setdefault(run_line.variant, result if run_line.result else run_line.status)
-    return last_results
+        variant, result = run_line.variant, _result(run_line) if run_line.result else run_line.status
+        newest.setdefault(variant, f"{result}, changed" if run_line.changes else result)
+        if run_line.test is not None and not run_line.changes:
+            best[variant] = max(best.get(variant, (-math.inf, "")), (run_line.test, result))
+    return newest | {variant: result for variant, (_, result) in best.items()}
+
+
+def _result(run_line: Brief) -> str:
+    return run_line.verdict if run_line.test is None else f"{run_line.test:.5g} {run_line.verdict}"
 
 
 def evidence(row: ListedVariant) -> tuple[str, str]:
@@ -166,8 +175,8 @@ def _details(env_name: str, rows: Sequence[ListedVariant], width: int) -> list[s
         "task": spec.description,
         "reward": "; ".join(spec.rewards.values()),
         "return": ", ".join(return_texts),
-        "actions": ", ".join(action if isinstance(action, str) else action.name for action in spec.actions),
-        "observes": ", ".join(quantity.name for quantity in spec.observations),
+        "actions": spec.action_text(),
+        "observes": spec.observation_text(),
     }
     for row in variants:
         entries[row.variant] = f"{row.description}; {row.budget:,} env steps at most"

@@ -16,6 +16,12 @@ class Quantity:
     high: float | None = None
     """Largest value; null where unbounded."""
 
+    def __str__(self) -> str:
+        """`speed (-2 to 2)`, `height (0 or more)`"""
+        if self.low is None:
+            return self.name if self.high is None else f"{self.name} ({self.high:g} or less)"
+        return f"{self.name} ({self.low:g} {'or more' if self.high is None else f'to {self.high:g}'})"
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -39,3 +45,15 @@ class Spec:
     """The only discrete actions that make sense; null = all."""
     max_episode_steps: int | None = None
     """Time limit of the environment as published (the config's own max_episode_steps changes it)."""
+
+    def action_text(self) -> str:
+        """Names and bounds of the actions, and which of them are valid; "" where the spec has none."""
+        text = ", ".join(map(str, self.actions))
+        if self.valid_actions is None:
+            return text
+        names = [str(self.actions[index]) if self.actions else str(index) for index in self.valid_actions]
+        return f"{text}{'; ' if text else ''}valid: {', '.join(names)}"
+
+    def observation_text(self) -> str:
+        """Names and bounds of the numbers observed; "" where the spec has none."""
+        return ", ".join(map(str, self.observations))

@@ -4,10 +4,11 @@ import pytest
 from tiny_runs import tiny_run
 
 from stride.commands import runs, train
+from stride.config import listing
 from stride.inspector.overview import configured
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
-from stride.runstore.run_brief import head_of
+from stride.runstore.run_brief import Brief, head_of
 
 CHANGES = ["n_envs=2", "n_steps=8", "gamma=0.9"]
 
@@ -53,3 +54,14 @@ def test_a_resumed_run_adds_what_was_changed_then(run):
     assert train.command(["--resume", run.id, "-q", "max_timesteps=96"]) == 0
     assert "max_timesteps=96" in run.facts()["changes"] and "gamma=0.9" in run.facts()["changes"]
     assert sum(text.startswith("max_timesteps=") for text in run.facts()["changes"]) == 1
+
+
+def test_the_listing_shows_the_best_of_the_shipped_settings(monkeypatch):
+    """A run with other settings says nothing of the variant, however new or good it is."""
+    run_line = Brief("a", variant="CartPole-v1:ppo", result="not solved", status="finished", episodes=100)
+    tests = [(499.0, "gamma=0.1"), (0.0, ""), (-3.0, "")]  # the newest first
+    runs = [run_line._replace(test=test, changes=changes) for test, changes in tests]
+    only_changed = run_line._replace(variant="CartPole-v1:dqn", test=9.5, changes="tau=1")
+    monkeypatch.setattr(listing, "run_lines", lambda: [*runs, only_changed])
+    expected = {"CartPole-v1:ppo": "0 not solved", "CartPole-v1:dqn": "9.5 not solved, changed"}
+    assert listing.results_here() == expected

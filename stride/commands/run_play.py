@@ -64,6 +64,12 @@ def main(argv: list[str]) -> int:
     window = wants_window(arguments, say)
     name = f"{loaded.config.env_id}:{loaded.config.variant}"
     say(f"{name}  {loaded.run.id}, {loaded.checkpoint}, {arguments.mode}, seed {arguments.seed}")
+    if window or watched:
+        spec = loaded.config.spec
+        texts = {"actions": spec.action_text(), "observes": spec.observation_text()}
+        for label, text in texts.items():
+            if text:
+                say(f"  {label:<10}{text}")
     played = []
     for episode in watch(loaded, arguments, window, say) if window or watched else count(loaded, arguments):
         played.append(episode)

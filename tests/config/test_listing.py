@@ -22,6 +22,7 @@ from stride.config.loader import load_config, load_file, shipped_files
 from stride.config.manual import CLASSES, field_docs, help_text, markdown
 from stride.config.metrics import declared, load_metrics
 from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
+from stride.config.spec import Quantity, Spec
 from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import UserError
 from tests.metric_checks import checked_metrics
@@ -48,7 +49,7 @@ def uninstalled(monkeypatch):
 def test_it_fits_80_columns(term, terminal, uninstalled, monkeypatch, capsys):
     terminal(80)
     names = [f"{row.env_id}:{row.variant}" for row in list_environments()]
-    monkeypatch.setattr(listing, "last_runs", lambda: {name: "-1234.5 not solved" for name in names})
+    monkeypatch.setattr(listing, "results_here", lambda: {name: "-1234.5 not solved" for name in names})
     print_variants(term)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) > 3
@@ -267,3 +268,11 @@ def test_undeclared_metric_is_refused_by_name():
 def test_wrong_declarations(tmp_path, snapshot):
     path = tmp_path / "metrics.yaml"
     assert refusals(lambda text: (path.write_text(text), checked_metrics(path)), UNSOUND) == snapshot
+
+
+def test_bounds_and_valid_actions_are_shown():
+    speeds = (Quantity("speed", -2, 2), Quantity("height", 0), Quantity("heat", high=9), Quantity("place"))
+    spec = Spec(actions=("left", "none", "right"), observations=speeds, valid_actions=(0, 2))
+    assert spec.observation_text() == "speed (-2 to 2), height (0 or more), heat (9 or less), place"
+    assert spec.action_text() == "left, none, right; valid: left, right"
+    assert Spec(valid_actions=(1,)).action_text() == "valid: 1" and Spec().action_text() == ""
