@@ -146,22 +146,24 @@ def evidence(row: ListedVariant) -> tuple[str, str]:
 
 
 def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | None) -> list[str]:
-    """Aligned lines; `*` marks what is not installed. The description is shown where the width is enough for all of
+    """Aligned lines; `*`, or `*1`, `*2`, .., marks what is not installed.
+
+    The description is shown where the width is enough for all of
     them, or where there is no width (None, a pipe).
     """
-    cells, descriptions, absent_extras = [HEAD], ["description"], []
+    cells, descriptions = [HEAD], ["description"]
+    absent = list(dict.fromkeys(extra for row in rows if (extra := missing(row.env_id))))
+    marks = {extra: f"*{number}" if len(absent) > 1 else "*" for number, extra in enumerate(absent, 1)}
     for row in rows:
         extra = missing(row.env_id)
-        if extra and extra not in absent_extras:
-            absent_extras.append(extra)
-        variant_name = f"{row.env}:{row.variant}{' *' if extra else ''}"
+        variant_name = f"{row.env}:{row.variant}{f' {marks[extra]}' if extra else ''}"
         cells.append((variant_name, row.goal, *evidence(row), last.get(f"{row.env_id}:{row.variant}", "-")))
         descriptions.append(row.description)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)) for line in cells]
     described = [f"{line}  {description}" for line, description in zip(lines, descriptions, strict=True)]
     shown_lines = described if width is None or max(map(len, described)) <= width else lines
-    needed = [f"* needs {extra.title}: {extra.cure}" for extra in absent_extras]
+    needed = [f"{mark} needs {extra.title}: {extra.cure}" for extra, mark in marks.items()]
     return [line.rstrip() for line in shown_lines] + ([""] if needed else []) + needed
 
 

@@ -22,8 +22,8 @@ keys:
   q quits, the training goes on; p freezes the display; left and right go to other runs in training, up and down
   scroll; m shows all runs, enter opens a group or goes into a run; s sorts otherwise
 states:
-  live, silent (its process lives, and writes nothing), paused (Ctrl-Z), interrupted (saved, to be continued), failed,
-  dead (its process ended without a message), finished
+  live, silent (its process lives, and writes nothing), halted (Ctrl-Z), paused (by --pause-at), interrupted (saved, to
+  be continued), failed, dead (its process ended without a message), finished
 exit codes:
   0; 2 there is no such run, or the arguments are wrong
 """
