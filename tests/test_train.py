@@ -192,7 +192,8 @@ def test_a_debugger_is_noticed_by_its_trace_function_or_its_name(monkeypatch):
         tools = {0: "debugpy"}
         monkeypatch.setattr(sys, "monitoring", types.SimpleNamespace(DEBUGGER_ID=0, get_tool=tools.get), raising=False)
         monkeypatch.setattr(sys, "version_info", (3, 12, 0))
-        assert attached and train_arguments.attached() and parse_arguments(["CartPole-v1:ppo"]).debug
+        parsed = parse_arguments(["CartPole-v1:ppo"])
+        assert attached and train_arguments.attached() and parsed.debug and not parsed.checks
         tools.clear()
         assert not train_arguments.attached()
     finally:
@@ -200,8 +201,10 @@ def test_a_debugger_is_noticed_by_its_trace_function_or_its_name(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [["--debug"], []])
-def test_under_a_debugger_evaluation_is_one_world_too(flags, monkeypatch):
+@pytest.mark.parametrize("way", ["--debug", "a debugger", ""])
+def test_under_a_debugger_evaluation_is_one_world_too(way, monkeypatch):
+    """Checks, which slow a training down, come with --debug alone."""
+    monkeypatch.setattr(train_arguments, "attached", lambda: way == "a debugger")
     made, real = [], session.make_envs
 
     def make_envs(config, number, device):
@@ -209,8 +212,9 @@ def test_under_a_debugger_evaluation_is_one_world_too(flags, monkeypatch):
         return real(config, number)
 
     monkeypatch.setattr(session, "make_envs", make_envs)
-    tiny_run("CartPole-v1:ppo", *flags, n_envs=1, batch_size=8)
-    assert ({*made} == {1}) == bool(flags), "of evaluation and of the closing test"
+    run = tiny_run("CartPole-v1:ppo", *(way.split() if way == "--debug" else ()), n_envs=1, batch_size=8)
+    assert ({*made} == {1}) == bool(way), "of evaluation and of the closing test"
+    assert (run.path / "logs" / "debug.csv").exists() == (way == "--debug")
 
 
 OWN = """

@@ -27,7 +27,11 @@ PROFILED = range(2, 5)  # iterations; the first one compiles and fills caches
 log = logging.getLogger("stride")
 
 
-class Debug(Callback):
+class OneWorld(Callback):
+    """Marks a training that a person steps through: evaluation plays one world, too."""
+
+
+class Debug(OneWorld):
     """Hooks on the policy's modules, a row per parameter, and the trace of a few iterations."""
 
     def __init__(self, run: RunDir) -> None:

@@ -26,7 +26,7 @@ from stride.runstore import checkpoint_set, run_lock
 from stride.runstore.outcome import INTERRUPTED, Header, Outcome, shares
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
-from stride.trainer_callbacks.debug import Debug
+from stride.trainer_callbacks.debug import OneWorld
 from stride.trainer_callbacks.dreams import judge_dreams
 from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
@@ -137,7 +137,7 @@ def build_callbacks(
     pause_at: int | None,
 ) -> Callbacks:
     """The callbacks of a training, connected with each other."""
-    worlds = 1 if any(isinstance(other, Debug) for other in others) else MOST_WORLDS  # a breakpoint sees one world
+    worlds = 1 if any(isinstance(other, OneWorld) for other in others) else MOST_WORLDS  # a breakpoint sees one world
     evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
     alerts = AlertWatch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
     export = ExportMetrics(evaluate, sinks, alerts, MemoryNotes(run.logs, start.env_steps))

@@ -60,7 +60,7 @@ from stride.runstore.run_files import write_json
 from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
 from stride.runstore.run_log import NOTE, open_run_log
 from stride.runstore.seed_group import claim, find_group, key_of, needs_of
-from stride.trainer_callbacks.debug import Debug
+from stride.trainer_callbacks.debug import Debug, OneWorld
 from stride.trainer_callbacks.failures import failures_reported, start_reported
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import (
@@ -161,7 +161,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
             failures_reported(run, stack, config),
             shortage_errors(config, continuation, arguments.again, lambda: agent.memory.bytes),
         ):
-            watchers = [Debug(run)] if arguments.debug else []
+            watchers = [Debug(run) if arguments.checks else OneWorld()] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
             pause_at = arguments.pause_at
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, user_callbacks, pause_at)
@@ -202,7 +202,7 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
         import_own_modules(*folder_of_yaml(arguments))
         config = arguments.load(task_of)
     if arguments.debug:
-        config = for_debugger(config, tiny=not arguments.is_budget_typed)
+        config = for_debugger(config, tiny=arguments.checks and not arguments.is_budget_typed)
     pause_at = arguments.pause_at
     check_pause(pause_at, config.max_timesteps)
     steps_done = resumption.env_steps if resumption and not arguments.claimed else -1

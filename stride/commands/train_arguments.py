@@ -103,8 +103,11 @@ class Arguments:
     quiet: bool
     json: bool
     debug: bool
+    """one world, one thread, no processes: by --debug, or as a debugger is attached"""
     require_goal: bool
     help: bool
+    checks: bool = False
+    """--debug was typed: numbers of every layer are checked, the budget is tiny"""
     trust: tuple[str, ...] = ()
     detach: bool = False
     monitor: bool = False
@@ -264,6 +267,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
             "seeds": seeds,
             "quiet": parsed.quiet or parsed.json or os.environ.get("STRIDE_QUIET") == "1",
             "debug": parsed.debug or attached(),
+            "checks": parsed.debug,
             "trust": trusted(parsed.trust),
             "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
             "sweep": sweep,

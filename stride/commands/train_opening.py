@@ -120,7 +120,8 @@ def checked(arguments: Arguments) -> Config | None:
         if extra and config.env_id.replace("/", "-") in shipped_files():  # else it may be anybody's
             raise UserError(extra.need(config.env_id))
     check_policy(config)
-    return for_debugger(config, tiny=not arguments.is_budget_typed) if arguments.debug else config
+    tiny = arguments.checks and not arguments.is_budget_typed
+    return for_debugger(config, tiny) if arguments.debug else config
 
 
 def check_policy(config: Config) -> None:
