@@ -30,6 +30,7 @@ from stride.agents.laprop import LaProp
 from stride.agents.metric_sums import Metrics
 from stride.agents.sockets import Engine, eager
 from stride.agents.stopwatch import stopwatch
+from stride.config.metrics import check_logged
 from stride.config.schema import Config, RolloutConfig
 from stride.envs_fast.vec_env import CPU, VecEnv, wrong_action
 from stride.utils.counter_rng import Key
@@ -83,7 +84,7 @@ class Agent(L.LightningModule):
         carry = () if replayed else self.collector.carry  # a replay's final observations are not valued by a policy
         self.memory = Memory(example, carry, rows, slots, config.seed, rank, keep_terminal, replayed, storage, frames)
         self.engine: Engine = eager()
-        self.metrics = Metrics(example.reward.device)
+        self.metrics = Metrics(example.reward.device, check_logged)
         self.parts: dict[str, Stateful] = {"collector": self.collector, "memory": self.memory, "metrics": self.metrics}
         # the clock, and at which env step the last row of metrics was exported
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}

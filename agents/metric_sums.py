@@ -22,9 +22,10 @@ class Metrics:
     names it brings, and a NaN spoils its own name only.
     """
 
-    def __init__(self, device: torch.device = CPU) -> None:
-        """`device`: where samples come from."""
+    def __init__(self, device: torch.device = CPU, check: Callable[[str], None] = lambda name: None) -> None:
+        """`device`: where samples come from. `check` raises for a name that must not be logged."""
         self.device = device
+        self._check = check
         self.stay = False
         """sums keep their addresses from flush to flush, for a graph that adds to them"""
         self._sums: dict[tuple[str, ...], Tensor] = {}  # names added together -> their sums, float64
@@ -46,7 +47,7 @@ class Metrics:
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Add one sample of each name; the tensors are scalars on one device.
 
-        Nothing waits, and nothing is checked: names are looked up when a row is written, a NaN stays in its own mean.
+        Nothing waits. A name is checked when it first comes between two rows; a NaN stays in its own mean.
         """
         if not values:
             return
@@ -68,7 +69,9 @@ class Metrics:
     def _add(self, names: tuple[str, ...], sums: Tensor, count: int) -> None:
         if names in self._sums:
             self._sums[names] += sums
-        else:
+        else:  # once between two rows
+            for name in names:
+                self._check(name)
             self._sums[names] = sums.to(torch.float64, copy=True)
         self._counts[names] += count
 
@@ -84,6 +87,8 @@ class Metrics:
     def set(self, values: Mapping[str, Tensor | float]) -> None:
         """Report these values as they are now; a later `set` of the same name replaces them."""
         for name, value in values.items():
+            if name not in self._last:
+                self._check(name)
             self._last[name] = value.detach().clone() if isinstance(value, Tensor) else float(value)
 
     def flush(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from stride.config.extras import ENVPOOL, extra_of, missing
 from stride.config.fields import algorithms, check_algorithm
 from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
 from stride.config.nearby import advice
-from stride.config.plugins import DOTTED, TooEarlyError, is_dotted
+from stride.config.plugins import DOTTED, TooEarlyError, check_module, is_dotted
 from stride.config.raw import EnvironmentFile, Raw, overlay
 from stride.config.schema import Config
 from stride.utils.places import TRAIN, current_project
@@ -118,6 +118,8 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
     """
     env_id, algo_id = split(text)
     if look is None:
+        check_module(env_id, env_id)
+        check_module(algo_id, text)
         _check_id(env_id, text)
         raise TooEarlyError(text)
     algo_id = check_algorithm(algo_id, text)

@@ -17,6 +17,8 @@ PATH = Path(__file__).parent / "metrics.yaml"
 KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
 AREAS = ("val", "test", "roll", "loss", "policy", "value", "time")  # of a table, in this order
 ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
+OWN = "train/mine/"  # metrics of an algorithm of one's own need no declaration
+OWN_NAME = re.compile(rf"{OWN}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
 
 
 @dataclass(frozen=True)
@@ -137,18 +139,36 @@ def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
 
 
 def declared(name: str) -> Metric:
-    """The metric, or a UserError that names the nearest declared ones."""
+    """The metric, one of train/mine/ included, or a UserError that names the nearest declared ones."""
     metrics = load_metrics()
-    if name not in metrics:
-        raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
-    return metrics[name]
+    if name in metrics or OWN_NAME.fullmatch(name):
+        return metric_of(name)
+    if name.startswith(OWN):
+        raise UserError(f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN}, such as {OWN}target")
+    raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
+
+
+def check_logged(name: str) -> None:
+    """UserError where a run may not log a metric of this name; it says what one of one's own is called."""
+    try:
+        declared(name)
+    except UserError as error:
+        end = re.sub(r"[^A-Za-z0-9_.+-]", "_", name.rpartition("/")[2])
+        raise error if name.startswith(OWN) else UserError(f"{error}; a metric of your own: {OWN}{end}") from None
 
 
 @cache
 def metric_of(name: str) -> Metric:
-    """The declared metric; of a name that a user's own loop logs, one with that name as its title."""
+    """The declared metric; of any other name, one with that name as its title."""
     undeclared = Metric(name, name.removeprefix("train/"), meaning="", unit="none", precision=3, table=True)
     return load_metrics().get(name, undeclared)
+
+
+def ordered(names: Iterable[str]) -> list[Metric]:
+    """The metrics of these names: declared ones in the order of the file, behind them the others by name."""
+    present = {*names}
+    declared_names = [name for name in load_metrics() if name in present]
+    return [metric_of(name) for name in (*declared_names, *sorted(present.difference(declared_names)))]
 
 
 def area_of(name: str) -> str:

@@ -108,6 +108,17 @@ def attribute(key: str, name: str) -> Any:
     return attributes[attribute_name]
 
 
+def check_module(name: str, key: str) -> None:
+    """UserError, one line that begins with `key`, where there is no module for `module:Name`; nothing is imported."""
+    module = name.rpartition(":")[0]
+    if module and not own_modules.can_import(module.partition(".")[0]):
+        raise _no_module(module, key)
+
+
+def _no_module(module: str, key: str) -> UserError:
+    return UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}")
+
+
 def import_named(module: str, key: str) -> ModuleType:
     """The module; whatever its own code raises becomes one line with the file and line number."""
     try:
@@ -116,7 +127,7 @@ def import_named(module: str, key: str) -> ModuleType:
         if isinstance(error, UserError) or by_signal(error):
             raise
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}") from error
+            raise _no_module(module, key) from error
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
         if str(error).startswith("write stride."):  # by an old name of ours, in the line before
             frames.pop()

@@ -1,7 +1,7 @@
 """One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
 
 from stride.config.diff import changed_keys, differing_rows
-from stride.config.metrics import load_metrics, metric_of
+from stride.config.metrics import OWN, load_metrics, ordered
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
@@ -76,25 +76,22 @@ def small_charts(run_facts: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
     declared = load_metrics()
     measured = run_facts.curves.curves.keys()
-    metric_names = [
-        metric_name for metric_name in declared if metric_name in measured and metric_name.startswith(SMALL_AREAS)
-    ]
-    metric_names += sorted(measured - declared.keys())
+    metrics = ordered(name for name in measured if name.startswith(SMALL_AREAS) or name not in declared)
     charts = []
     constants = []
-    for metric_name in metric_names[:MOST_CHARTS]:
-        metric = metric_of(metric_name)
+    for metric in metrics[:MOST_CHARTS]:
         title = metric.title[:MOST_TEXT]
-        points = run_facts.points(metric_name)
-        meaning = f"{metric_name[:MOST_TEXT]}: {metric.meaning or 'not declared in metrics.yaml'}"
+        points = run_facts.points(metric.name)
+        unknown = "of its algorithm" if metric.name.startswith(OWN) else "not declared in metrics.yaml"
+        meaning = f"{metric.name[:MOST_TEXT]}: {metric.meaning or unknown}"
         value = constant(points)
         if value is None:
             charts.append(chart(title, [Line(title, points, "c2")], small=True, about=meaning))
         else:
             constants.append((title, f"{value:g}", meaning))
     remarks = []
-    if len(metric_names) > MOST_CHARTS:
-        remarks.append(note(f"and {len(metric_names) - MOST_CHARTS} more"))
+    if len(metrics) > MOST_CHARTS:
+        remarks.append(note(f"and {len(metrics) - MOST_CHARTS} more"))
     if constants:
         summary = f"{len(constants)} that did not change: {', '.join(title for title, *_ in constants)}"
         constants_table = table(("metric", "value", "meaning"), constants, "pairs")

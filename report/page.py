@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stride.config.diff import BOLD, changed_keys, differing, settings_rows
 from stride.config.loader import to_plain
-from stride.config.metrics import Metric, load_metrics
+from stride.config.metrics import ordered
 from stride.config.schema import Config
 from stride.runstore import run_files
 from stride.runstore.dreams import MEANING, read_dreams
@@ -70,7 +70,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "## Alerts",
         _alerts_table(outcome.alerts),
         "## Metrics",
-        _metrics_table(rows, load_metrics()),
+        _metrics_table(rows),
         _dreams(run, outcome),
         "## Next",
         _commands(run, facts, outcome),
@@ -100,20 +100,20 @@ def _chart(rows: Sequence[Row]) -> str:
     return ""
 
 
-def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
+def _metrics_table(rows: Sequence[Row]) -> str:
     """Last and best value of every metric the run wrote, except its clock."""
     table_rows = []
-    for metric_name, metric in metrics.items():
-        values = [csv_row[metric_name] for csv_row in rows if metric_name in csv_row]
-        if not values or "/clock/" in metric_name:
+    for metric in ordered(name for csv_row in rows for name in csv_row):
+        if "/clock/" in metric.name:
             continue
+        values = [csv_row[metric.name] for csv_row in rows if metric.name in csv_row]
         finite_values = [value for value in values if math.isfinite(value)]
         best = ""
         if finite_values and metric.better is not None:
             best = number(max(finite_values) if metric.better == "up" else min(finite_values), metric.precision)
         last = number(values[-1], metric.precision)
         unit = metric.unit.replace("none", "")
-        table_rows.append((f"{metric.title} `{metric_name}`", last, best, unit, metric.meaning))
+        table_rows.append((f"{metric.title} `{metric.name}`", last, best, unit, metric.meaning))
     if not table_rows:
         return "No metric was recorded."
     return markdown_table(("metric", "last", "best", "unit", "meaning"), table_rows)

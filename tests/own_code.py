@@ -65,6 +65,17 @@ class Timid(PPO):
         super().__init__(config, envs, rank)
         self.live.clip_range = config.clip_range * config.timidity
 
+    def learn(self, rollout) -> None:
+        super().learn(rollout)
+        self.metrics.set({"train/mine/timidity": self.config.timidity})
+
+
+class Chatty(PPO):
+    config: PPOConfig
+
+    def learn(self, rollout) -> None:
+        self.metrics.set({"train/loss/polcy": 1.0})
+
 
 class Bare(PPOConfig):
     more: int = 3

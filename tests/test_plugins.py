@@ -4,6 +4,7 @@ Every module has one name, below `stride`; an old name is answered with the new 
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,14 +17,19 @@ from commands import refusal
 from tiny_runs import tiny_run
 
 from stride.agents.trained.loading import load_run
-from stride.commands import run_play, train
+from stride.commands import run_play, runs, train
 from stride.commands.plain_tree import fingerprint
 from stride.commands.train_opening import first_words
 from stride.config import plugins
 from stride.config.loader import environment_files, load_config, load_file
 from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
 from stride.config.schema import ALGORITHMS
+from stride.publishing.metrics_table import read_metrics, write_metrics
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
+from stride.utils import entry
 from stride.utils.places import IS_WHEEL, PROJECT, ROOT
 from stride.utils.provenance import code_hash
 from stride.utils.user_error import UserError
@@ -46,6 +52,11 @@ def mypkg(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
     for name in [name for name in ALGORITHMS if ":" in name or name == "timid"]:
         del ALGORITHMS[name]
+
+
+def opening(argv):
+    """The first words of a training as its process says them."""
+    return entry.ended(first_words, argv)
 
 
 def last(run):
@@ -106,6 +117,21 @@ def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
     assert "max_timesteps is missing" in refusal(capsys, train.command, "CartPole-v1:mypkg:Timid")
 
 
+def test_a_metric_of_ones_own_algorithm_is_shown_and_an_unknown_one_refused_at_once(mypkg, capsys):
+    run = tiny_run("CartPole-v1:mypkg:Timid", timidity=0.25)
+    name = "train/mine/timidity"
+    assert [row[name] for row in read_csv(run.metrics_csv) if name in row][-1] == 0.25
+    assert f"| mine/timidity `{name}` | 0.250 |" in (run.path / "report.md").read_text()
+    assert MetricsReader(run.path / NAME).read().values[name].value == 0.25, "the monitor's file"
+    assert runs.main(["show", run.id]) == 0
+    assert re.search(rf"{name} +0.250 +mine/timidity\n", capsys.readouterr().out)
+    assert write_metrics(read_metrics(run)).decode().splitlines()[0].endswith(f",{name}"), "what is published"
+    overrides = ["max_timesteps=1e5", "log_freq_epochs=1000"]  # no row within this test
+    line = refusal(capsys, train.command, "CartPole-v1:mypkg:Chatty", "-q", *overrides)
+    assert "'train/loss/polcy' is not declared in metrics.yaml; did you mean train/loss/policy" in line
+    assert "a metric of your own: train/mine/polcy" in line
+
+
 WRONG = {
     "policy=mypkg:Nett": "policy: mypkg has no 'Nett'; did you mean Net?",
     "policy=mypgk:Net": "policy: there is no Python module 'mypgk' to import; did you mean mypkg",
@@ -146,6 +172,8 @@ def test_before_torch_is_loaded_nothing_of_ones_own_is(mypkg, tmp_path, capsys):
     assert first_words(["CartPole-v1:ppo", "policy=mypkg:Net", "-q"]) is None and "mypkg" not in sys.modules
     with postponed(), pytest.raises(TooEarlyError):
         load_file(path)
+    for words in (["mypgk:World-v0:ppo"], ["CartPole-v1:mypgk:Timid"], ["CartPole-v1:ppo", "policy=mypgk:Net"]):
+        assert "there is no Python module 'mypgk' to import; did you mean mypkg" in refusal(capsys, opening, *words)
 
 
 def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):

@@ -11,7 +11,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from stride.agents.base import Agent
-from stride.config.metrics import declared
+from stride.config.metrics import check_logged
 from stride.config.schema import Config
 from stride.runstore.outcome import PHASES, PREFIX, Header, Outcome, shares
 from stride.trainer_callbacks.evaluate import Evaluate
@@ -135,7 +135,7 @@ class ExportMetrics(Callback):
     def emit(self, row: Row) -> None:
         """Every sink gets a row, and its alerts; a name that metrics.yaml does not declare is an error."""
         for name in row:
-            declared(name)
+            check_logged(name)
         with self._calling:
             self._pulse.postpone()
             for sink in self.sinks:

@@ -31,6 +31,7 @@ def begin(first: Callable[[list[str]], int | None], loading_text: str = "") -> N
 
     Else (None) they come next, and `loading_text` is shown on a live terminal until `quick_start.loaded()`.
     """
+    quick_start.paused()
     outlive_readers()
     code = ended(first, sys.argv[1:])
     if code is not None:

@@ -17,8 +17,8 @@ gc.disable()
 _to_undo: list[Callable[[], object]] = []  # what holds only while modules load
 
 
-def loading(text: str) -> None:
-    """Print that the heavy imports come now; a Ctrl-C among them has nothing to save, and ends without a traceback."""
+def loading(text: str = "") -> None:
+    """Imports come now: a Ctrl-C among them has nothing to save, and ends without a traceback. The text is printed."""
     if text and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         print(text, end="", flush=True)
         _to_undo.append(partial(print, "\r" + " " * len(text), end="\r", flush=True))
@@ -27,10 +27,15 @@ def loading(text: str) -> None:
         _to_undo.append(partial(signal.signal, signal.SIGINT, signal.default_int_handler))
 
 
-def loaded() -> None:
-    """Everything is imported: collect garbage again, but never look at what exists by now."""
+def paused() -> None:
+    """Work comes between two imports: a Ctrl-C is heard again."""
     while _to_undo:
         _to_undo.pop()()
+
+
+def loaded() -> None:
+    """Everything is imported: collect garbage again, but never look at what exists by now."""
+    paused()
     gc.freeze()
     gc.enable()
 

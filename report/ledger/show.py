@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stride.config.diff import changed_keys, differing_rows
-from stride.config.metrics import load_metrics
+from stride.config.metrics import OWN, ordered
 from stride.report.ledger.compare import curve
 from stride.report.ledger.plot import overlay
 from stride.report.ledger.table import LONGEST, aligned, data, joined_pairs
@@ -85,21 +85,13 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
 def _last_values(run: RunDir) -> list[str]:
     """The last value of every metric, those that are declared in their order and their precision."""
     values = MetricsTable(run.metrics_csv).last()
-    declared = load_metrics()
     if not values:
         return []
-    order = [entry_name for entry_name in declared if entry_name in values] + sorted(values.keys() - declared.keys())
     table_rows = []
-    for entry_name in order:
-        value = f"{values[entry_name]:.6g}"
-        unit = ""
-        title = "not declared"
-        metric = declared.get(entry_name)
-        if metric:
-            value = number(values[entry_name], metric.precision)
-            unit = metric.unit.replace("none", "")
-            title = metric.title
-        table_rows.append((f"  {one_line(entry_name, LONGEST)}", value, unit, title))
+    for metric in ordered(values):
+        value = number(values[metric.name], metric.precision)
+        title = metric.title if metric.meaning or metric.name.startswith(OWN) else "not declared"
+        table_rows.append((f"  {one_line(metric.name, LONGEST)}", value, metric.unit.replace("none", ""), title))
     head = ("last of each metric", "", " ", " ")  # the columns behind the first have none
     return ["", *aligned(head, table_rows, {"last of each metric", " "})]
 

@@ -5,6 +5,9 @@ The story of a run, top to bottom: arguments -> config -> worlds and agent -> ru
 
 from stride.utils import quick_start  # isort: skip  # before all others
 
+if __name__ == "__main__":
+    quick_start.loading()
+
 import shlex
 import sys
 import time

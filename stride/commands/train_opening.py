@@ -19,7 +19,15 @@ from stride.config.general import Look
 from stride.config.listing import print_variants
 from stride.config.loader import from_plain, shipped_files, to_plain
 from stride.config.manual import help_text
-from stride.config.plugins import TooEarlyError, check_names, is_dotted, postponed, registered, trust_in
+from stride.config.plugins import (
+    TooEarlyError,
+    check_module,
+    check_names,
+    is_dotted,
+    postponed,
+    registered,
+    trust_in,
+)
 from stride.config.schema import ALGORITHMS, Config
 from stride.report.console import opening_block, printed_labels, standard_output
 from stride.report.json_events import JsonEvents
@@ -116,6 +124,9 @@ def checked(arguments: Arguments) -> Config | None:
     else:
         config = arguments.load()
         check_room(folder, 0)
+        if not arguments.file:  # beside a file there may be modules of its own
+            check_module(config.env_id, config.env_id)
+            check_module(config.policy, "policy")
         extra = missing(config.env_id)
         if extra and config.env_id.replace("/", "-") in shipped_files():  # else it may be anybody's
             raise UserError(extra.need(config.env_id))

@@ -171,6 +171,22 @@ def test_a_policy_that_is_refused_early_is_one_that_would_be_refused_late():
     check_policy(replace(load_config("CartPole-v1", "ppo"), policy="mine", env_id="mine:World-v0"))  # it may bring it
 
 
+EARLY_SIGNAL = """
+import os, runpy, signal, sys
+class Interruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == "stride.commands.train_opening":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interruption())
+runpy.run_module("stride.commands.train", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_ctrl_c_among_the_first_imports_ends_it_without_a_traceback():
+    ended = subprocess.run([sys.executable, "-c", EARLY_SIGNAL], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_traceback(monkeypatch, capfd):
     told = []
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
