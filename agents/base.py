@@ -13,7 +13,7 @@ and `configure_optimizers()` where it learns more than its policy's parameters, 
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import lightning as L
 import torch
@@ -42,6 +42,15 @@ PHASES = ("collect", "learn", "evaluate", "save")  # the phases whose seconds ar
 SKIPS = 100  # iterations without learning, one after the other, at which a training ends
 
 log = logging.getLogger("stride")
+
+
+class Passes(NamedTuple):
+    """The passes over a rollout that is being learnt from, for whoever looks on."""
+
+    done: int
+    total: int
+    begun: float
+    """perf_counter() of the first"""
 
 
 class Stateful(Protocol):
@@ -99,6 +108,7 @@ class Agent(L.LightningModule):
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
         self.accumulated = 0  # minibatches since the last step
         self.collected = 0  # steps of this iteration
+        self.passes: Passes | None = None  # while a rollout is learnt from
 
     def iteration(self) -> None:
         """One tick: WHEN to collect and to learn. Calls `collect` and `learn_from`, never Lightning.

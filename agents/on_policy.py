@@ -1,11 +1,12 @@
 """The common parts of algorithms that learn from rollouts: playing one, scaled rewards, passes in minibatches."""
 
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import TypeVar
 
 import torch
 
-from stride.agents.base import Agent
+from stride.agents.base import Agent, Passes
 from stride.agents.experience.nouns import Final, Tree, tree_map
 from stride.agents.experience.reward_scale import RewardScale
 from stride.config.schema import RolloutConfig
@@ -32,6 +33,9 @@ def play_and_learn(agent: Agent, steps: int) -> None:
 def epochs(agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch) -> Iterator[Batch]:
     """Every minibatch of every pass over a rollout's table, each pass in an order of its own."""
     iterations = agent.progress["iterations"] if agent.counter is None else agent.counter
+    begun = perf_counter()
     for epoch in range(config.n_epochs):
+        agent.passes = Passes(epoch, config.n_epochs, begun)
         order_key = agent.key(SHUFFLE, iterations * config.n_epochs + epoch)
         yield from cut(table, config.minibatch_size, order_key)
+    agent.passes = None

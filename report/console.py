@@ -122,14 +122,14 @@ class Console(Sink):
         if now - self._draw_time >= self._interval or (VAL in row and not self._in_place):
             self._draw(now)
 
-    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+    def beat(self, clock: Mapping[str, int], doing: str) -> None:
         """The clock of the table moves; in a pipe a line, less often the longer the run has taken."""
         now = self._clock()
         silence = BEAT_SECONDS
         if not self._in_place:
             silence = max(SILENT_SECONDS, SILENT_FRACTION * (now - self._start_time))
         if not self._quiet and now - max(self._draw_time, self._start_time) >= silence:
-            self._history.tick(clock["env_steps"], now - self._row_time, playing)
+            self._history.tick(clock, now - self._row_time, doing)
             self._draw(now)
 
     def alert(self, event: Event) -> None:
@@ -337,7 +337,8 @@ def plain_line(view: RunView) -> str:
         parts.append(f"val {score(view.val.last)}{goal}")
     if math.isfinite(view.rate):
         parts.append(f"{view.rate:,.0f} steps/s")
-    parts.append(f"left {duration(view.left)}")
+    if math.isfinite(view.left):
+        parts.append(f"left {duration(view.left)}")
     if view.doing:
         parts.append(view.doing)
     return INDENT + "  ".join(parts)

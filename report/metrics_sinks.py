@@ -178,9 +178,9 @@ class MetricsMmap(Sink):
             self._writer.updates = int(row.get(UPDATES, self._writer.updates))
             self._writer.row(row.get(STEPS, self._writer.env_steps), row)
 
-    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+    def beat(self, clock: Mapping[str, int], doing: str) -> None:
         if self._writer:
-            self._writer.progress(clock["env_steps"], clock["iterations"], clock["updates"], playing)
+            self._writer.progress(clock["env_steps"], clock["iterations"], clock["updates"], doing)
 
     def alert(self, event: Event) -> None:
         if event.begins:

@@ -78,10 +78,10 @@ class Notebook(Sink):
         if self._row_time - self._draw_time >= DRAW_SECONDS:
             self._draw()
 
-    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+    def beat(self, clock: Mapping[str, int], doing: str) -> None:
         now = self._clock()
         if now - self._draw_time >= BEAT_SECONDS:
-            self._history.tick(clock["env_steps"], now - self._row_time, playing)
+            self._history.tick(clock, now - self._row_time, doing)
             self._draw()
 
     def alert(self, event: Event) -> None:

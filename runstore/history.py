@@ -18,6 +18,7 @@ from stride.runstore.metrics_table import VAL_BEST as VAL_BEST
 
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
+PACE_ROWS, PACE_SECONDS = 3, 30.0  # of the training's beginning, in which nobody can say how long it will take
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,18 @@ class History:
         self.series = {name: Series() for name in shown}
         self.env_steps = self.first_step = first_step
         self.rate = math.nan
-        self.ended, self.playing = math.nan, ""  # training episodes so far; evaluation or test, while it is under way
+        self.ended = math.nan  # training episodes so far
+        self.doing, self.more_seconds = "", 0.0  # while env steps stand still, and what that takes beside them
+        self.rows = 0
         self._told = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
         self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
 
     def add(self, row: Mapping[str, float]) -> None:
         self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
-        self.ended, self.playing = row.get(ENDED, self.ended), ""
+        self.ended = row.get(ENDED, self.ended)
+        self.doing = ""
+        self.rows += 1
         self.rate = row.get(RATE, self.rate)
         if TRAIN in row:
             self.train.add(row[TRAIN], self.env_steps, row.get(TRAIN_BEST, math.nan))
@@ -132,16 +137,16 @@ class History:
             if name in row:
                 series.values.append(row[name])
 
-    def tick(self, env_steps: int, seconds: float, playing: str) -> None:
+    def tick(self, clock: Mapping[str, int], seconds: float, doing: str) -> None:
         """How far it is without a row, so many seconds after the last one."""
-        self.env_steps, self.playing = max(self.env_steps, env_steps), playing
-        if self.env_steps > self._told and seconds > 0:
+        before, self.env_steps = self.env_steps, max(self.env_steps, clock["env_steps"])
+        self.doing, self.more_seconds = doing, clock.get("more_seconds", 0)
+        if self.env_steps > before and seconds > 0:
             self.rate = (self.env_steps - self._told) / seconds
 
     def now(self) -> str:
-        """The state in words, where numbers do not show it: no episode has ended yet; an evaluation is under way."""
-        waiting = "no episode has ended yet" if self.ended == 0 else ""
-        return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
+        """The state in words, where numbers do not show it: testing 40 of 100 episodes; no episode has ended yet."""
+        return self.doing or ("no episode has ended yet" if self.ended == 0 else "")
 
     def note(self, event: Event) -> None:
         """An alert that began, or ended."""
@@ -150,6 +155,15 @@ class History:
             self.alerts[event.alert.key] = event.alert
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
-        """At the average speed of this process so far; NaN before the first step."""
+        """At the average speed of this process so far; NaN as long as nobody can say."""
         steps_done = self.env_steps - self.first_step
-        return max(0, max_timesteps - self.env_steps) * elapsed / steps_done if steps_done > 0 else math.nan
+        if steps_done <= 0 or not has_pace(self.rows, elapsed):
+            return math.nan
+        seconds = max(0, max_timesteps - self.env_steps) * elapsed / steps_done + self.more_seconds
+        is_idle = self.env_steps >= max_timesteps and seconds < 1
+        return math.nan if is_idle else seconds
+
+
+def has_pace(rows: int, elapsed: float) -> bool:
+    """Whether the speed so far says how long a training will take: its first seconds are slower than all others."""
+    return rows >= PACE_ROWS or elapsed >= PACE_SECONDS

@@ -47,7 +47,7 @@ BEAT = """
 from stride.report.json_lines import JsonLines
 from stride.runstore.run_dir import RunDir
 
-JsonLines(RunDir.find("@last")).beat({"env_steps": 512}, "test")
+JsonLines(RunDir.find("@last")).beat({"env_steps": 512}, "testing 2 of 4 episodes")
 """
 
 
@@ -147,7 +147,10 @@ def test_a_sink_is_called_with_what_happens(page):
     # rows came faster than a beat: one is called by hand
     (page.copy / "beat.py").write_text(BEAT)
     page.run("python beat.py")
-    assert json.loads((run / "logs" / "progress.json").read_text()) == {"env_steps": 512, "playing": "test"}
+    assert json.loads((run / "logs" / "progress.json").read_text()) == {
+        "env_steps": 512,
+        "doing": "testing 2 of 4 episodes",
+    }
 
 
 PAGES = {

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from time import monotonic, perf_counter
+from typing import NamedTuple
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -16,6 +17,7 @@ from stride.agents.experience.collector import Collector, EpisodeResults, Policy
 from stride.agents.experience.finite_guard import NonFiniteError
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
+from stride.trainer_callbacks.sink import NOTHING, Doing
 from stride.utils.counter_rng import EVALUATE, TEST, Key, integers
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import NumbersError
@@ -75,6 +77,17 @@ def worlds_seed(config: Config, purpose: int, index: int) -> int:
     return integers(Key(config.seed, purpose, 0, index), 1, 1 << 32)[0]
 
 
+class Playing(NamedTuple):
+    """An evaluation or a test that is under way."""
+
+    verb: str
+    episodes: int
+    """that are wanted"""
+    collector: Collector
+    start: float
+    """perf_counter()"""
+
+
 class Evaluate(Callback):
     """Plays the live weights on its cadence and hands the numbers to the agent's metrics."""
 
@@ -86,7 +99,8 @@ class Evaluate(Callback):
         self.mean = float("nan")
         self.best = float("-inf")
         self.tests = 0
-        self.playing = ""  # evaluation or test, while one is under way
+        self.seconds_per_episode = 0.0  # of the last evaluation or test
+        self._playing: Playing | None = None  # while one is under way
         self._make_worlds = make_worlds
         self._most = most
         self._worlds: dict[int, VecEnv] = {}  # by their count; evaluation and test may want different ones
@@ -147,7 +161,7 @@ class Evaluate(Callback):
         if count not in self._worlds:
             self._worlds[count] = self._make_worlds(count)
         collector = Collector(self._worlds[count], policy, seed, purpose, greedy=config.eval_deterministic)
-        self.playing = "evaluation" if purpose == EVALUATE else "test"
+        self._playing = Playing("evaluating" if purpose == EVALUATE else "testing", episodes, collector, start)
         try:
             deadline = math.inf if config.eval_timeout_seconds is None else monotonic() + config.eval_timeout_seconds
             if agent is None:  # nobody trains
@@ -166,10 +180,24 @@ class Evaluate(Callback):
                 limit = "eval_max_steps" if monotonic() < deadline else "eval_timeout_seconds"
                 self._report_part(purpose, f"{len(played.returns)} of {episodes} episodes", limit)
         finally:
-            self.playing = ""
+            self._playing = None
+        self.seconds_per_episode = (perf_counter() - start) / episodes
         if agent is not None:
             agent.seconds["evaluate"] += perf_counter() - start
         return played
+
+    def doing(self) -> Doing:
+        """The evaluation or test that is under way; asked from another thread."""
+        playing = self._playing
+        if playing is None:
+            return NOTHING
+        verb, wanted, collector, start = playing
+        if collector.tally is None:  # compiled: nothing is seen until it is over
+            return Doing(f"{verb} {wanted} episodes")
+        done = wanted - collector.tally.missing
+        elapsed = perf_counter() - start
+        total = elapsed / done * wanted if done else self.seconds_per_episode * wanted
+        return Doing(f"{verb} {done} of {wanted} episodes", max(0.0, total - elapsed))
 
     def _report_part(self, purpose: int, part: str, limit: str) -> None:
         """Log that it does not count; of evaluations once, however many there are. `limit`: the key that ended it."""

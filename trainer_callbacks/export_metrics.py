@@ -16,7 +16,7 @@ from stride.config.schema import Config
 from stride.runstore.outcome import PHASES, PREFIX, Header, Outcome, shares
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.pulse import Pulse
-from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.sink import NOTHING, Doing, Sink
 from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
@@ -42,6 +42,7 @@ class ExportMetrics(Callback):
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._pulse = Pulse(self._beat)
         self._calling = threading.RLock()  # sinks are called one at a time
+        self._clock: dict[str, int] = {}  # of the last beat
         self._every = 0
         self._started_at = self._row_at = perf_counter()
         self._before: dict[str, float] = {"env_steps": 0, "iterations": 0}
@@ -88,8 +89,26 @@ class ExportMetrics(Callback):
         with self._calling:
             clock = {name: agent.progress[name] for name in ("iterations", "updates")}
             clock["env_steps"] = self._elsewhere + agent.memory.written * self._steps_per_row
+            playing = self.evaluate.doing()
+            doing = playing if playing.words else self._learning(clock)
+            is_test = playing.words.startswith("testing")
+            test = 0.0 if is_test else self.evaluate.seconds_per_episode * agent.config.test_episodes
+            clock["more_seconds"] = round(doing.seconds + test)
+            self._clock = clock
             for sink in self.sinks:
-                sink.beat(clock, self.evaluate.playing)
+                sink.beat(clock, doing.words)
+
+    def _learning(self, clock: Mapping[str, int]) -> Doing:
+        """The learning that is under way: of a rollout its passes, of a replay memory updates since the last beat."""
+        agent = self._agent
+        if passes := agent.passes:
+            done, total, begun = passes
+            seconds = (perf_counter() - begun) / done * (total - done) if done else 0.0
+            return Doing(f"learning {done + 1} of {total} epochs", seconds)
+        stands_still = clock["env_steps"] == self._clock.get("env_steps")
+        if agent.memory.replayed and stands_still and clock["updates"] > self._clock["updates"]:
+            return Doing(f"learning, update {clock['updates']:,}")
+        return NOTHING
 
     def media(self, video: Path) -> None:
         """Every sink gets a video."""

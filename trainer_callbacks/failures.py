@@ -18,6 +18,7 @@ from stride.envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, 
 from stride.envs_gym.step_watch import last_words
 from stride.runstore import checkpoint_set, metrics_layout, run_files
 from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import INTERRUPTED
 from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
@@ -58,7 +59,10 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
     try:
         with located(config.env_id):
             yield
-    except (Dropped, LockLostError):  # another process may own the folder
+    except LockLostError:  # another process may own the folder
+        raise
+    except Dropped:
+        report_interrupted(run)
         raise
     except BaseException as error:
         use_spare()
@@ -139,6 +143,16 @@ def report(run: RunDir, line: str) -> None:
             remove(run.path / metrics_layout.NAME)
             write_json(run.config_json, facts)
         write_failed(run, line)
+
+
+def report_interrupted(run: RunDir) -> bool:
+    """Write to config.json that a signal ended the run; whether nothing had said before how it ended."""
+    with suppress(OSError, UserError):
+        facts = read_json(run.config_json)
+        if facts.get("status") == "running":
+            write_json(run.config_json, {**facts, "status": INTERRUPTED})
+            return True
+    return False
 
 
 def write_failed(run: RunDir, line: str) -> None:

@@ -2,7 +2,7 @@
 
 The first signal is noted; whoever works looks at `number` between two iterations. After GRACE seconds, at once when
 nothing needs to be finished, or with a second signal, Dropped is raised wherever the program is. After DEADLINE the
-process ends in any case: everything on the disk is complete at any moment.
+process ends in any case: everything on the disk is complete at any moment, and `last_words` may add a line.
 
 A thread that begins with the first signal watches the time and sends that signal again. No other signal is used: an
 environment may have alarms of its own.
@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Self
@@ -21,6 +22,7 @@ from stride.utils.interrupted import Interrupted, Noted, name_of
 
 GRACE, SAVING, DEADLINE = 2.5, 3.5, 4.2  # seconds after the first signal
 AGAIN, TICK = 0.25, 0.01  # seconds between two reminders, and between two looks at the clock
+SPEAKING = 1.0  # seconds for the last words, where machine code does not let go of the work
 
 
 class Dropped(Interrupted):
@@ -33,6 +35,7 @@ class Interrupts(Noted):
     def __init__(self) -> None:
         super().__init__()
         self.patient = False  # whether an iteration is under way, which should be finished
+        self.last_words: Callable[[], None] | None = None  # called from another thread before the process ends by force
         self._first_at = 0.0  # when the first signal came
         self._due = math.inf  # when Dropped is to be raised
         self._inside = False
@@ -88,7 +91,12 @@ class Interrupts(Noted):
         while self._inside:
             now = time.monotonic()
             if now > self._first_at + DEADLINE:
-                os._exit(128 + self.number)
+                if self.last_words:
+                    speaker = threading.Thread(target=self.last_words, daemon=True)
+                    speaker.start()
+                    speaker.join(SPEAKING)
+                if self._inside:
+                    os._exit(128 + self.number)
             with self._lock:
                 if self._inside and now > self._due:
                     # again and again: what is raised inside a finalizer is swallowed

@@ -1,11 +1,12 @@
 """One training as a library: callbacks in their order, Lightning's Trainer, the closing test, the outcome."""
 
 import logging
+import os
 import sys
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +26,13 @@ from stride.envs_gym.workers import workers_of
 from stride.runstore import checkpoint_set, run_lock
 from stride.runstore.outcome import INTERRUPTED, Header, Outcome, shares
 from stride.runstore.run_dir import RunDir
+from stride.runstore.run_log import NOTE
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
 from stride.trainer_callbacks.debug import OneWorld
 from stride.trainer_callbacks.dreams import judge_dreams
 from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
+from stride.trainer_callbacks.failures import report_interrupted
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import host_facts, json_hash
 from stride.trainer_callbacks.schedule import ApplySchedules, AtPlateau
@@ -94,13 +97,15 @@ def fit(
     """Train in this run's folder until Stop ends it, test, report to every sink, close what was opened.
 
     `own`: the user's callbacks, where they are made already. `pause_at`: env steps at which it stops, to go on another
-    time. A signal ends it well, with its cost in `outcome.lost`; errors are raised again after the sinks have ended.
+    time. A signal ends it well, with its cost in `outcome.lost` and on stderr; errors are raised again after the sinks
+    have ended.
     """
     started_at = time.perf_counter()
     keep_freed_memory()
     others = [*watchers, *(user_callbacks(config) if own is None else own)]
     parts = build_callbacks(config, agent, goal, run, sinks, start, others, interrupts or Interrupts(), pause_at)
     stop, export = parts.stop, parts.export
+    stop.interrupts.last_words = lambda: say_lost(run, lost_words(stop, agent, parts.checkpoint))
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     trainer = build_trainer(parts.in_order(others), **hardware(agent.device))
     try:
@@ -114,15 +119,34 @@ def fit(
             export.finish(agent, {**stop.tested, **dreams})
         if not (lost or stop.halted):
             parts.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
-        for opened in (parts.evaluate, parts.video, agent.collector.envs):
-            opened.close()
-        back_to_caller()
+        hurried = bool(stop.interrupts.number)  # then worlds, whose processes may take long to end, are closed last
+        if not hurried:
+            close(parts, agent)
         outcome = outcome_of(parts, agent, goal, dreams, lost, time.perf_counter() - started_at)
         export.end(outcome)
     except BaseException:
         export.end(None)
         raise
+    if lost:
+        print(lost, file=sys.stderr, flush=True)
+    if hurried:
+        close(parts, agent)
     return outcome
+
+
+def close(parts: Callbacks, agent: Agent) -> None:
+    """Close the worlds and films of a training."""
+    for opened in (parts.evaluate, parts.video, agent.collector.envs):
+        opened.close()
+    back_to_caller()
+
+
+def say_lost(run: RunDir, line: str) -> None:
+    """The process is about to end by force, from another thread: the last line, unless the run's end was written."""
+    if report_interrupted(run):
+        with suppress(OSError):
+            os.write(2, f"{line}\n".encode())
+        log.log(NOTE, line)
 
 
 def build_callbacks(
@@ -166,12 +190,17 @@ def train_and_test(trainer: L.Trainer, agent: Agent, start: Path | None, stop: S
         stop.interrupts.stop_reminding()
         stop.reason = INTERRUPTED
         stop.tested = {}
-        saved = checkpoint.saved
-        since = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
-        steps = agent.progress["env_steps"] - saved["env_steps"]
-        lost = f"stopped by {stop.interrupts.name}: {steps:,} env steps since {since} are lost"
-        return f"{lost}; continue: {TRAIN} --resume {checkpoint.run.id}"
+        return lost_words(stop, agent, checkpoint)
     return ""
+
+
+def lost_words(stop: Stop, agent: Agent, checkpoint: Checkpoint) -> str:
+    """What a signal cost, and how to go on."""
+    saved = checkpoint.saved
+    since = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
+    steps = agent.progress["env_steps"] - saved["env_steps"]
+    lost = f"stopped by {stop.interrupts.name}: {steps:,} env steps since {since} are lost"
+    return f"{lost}; continue: {TRAIN} --resume {checkpoint.run.id}"
 
 
 class TrainingBegan(L.Callback):

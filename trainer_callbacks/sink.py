@@ -5,10 +5,23 @@ A sink of one's own is one file with a class derived from Sink, and one row in r
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from stride.config.schema import Config
 from stride.runstore.history import Event
 from stride.runstore.outcome import Header, Outcome
+
+
+class Doing(NamedTuple):
+    """What a training does while its env steps stand still."""
+
+    words: str = ""
+    """learning 3 of 16 epochs, evaluating 2 of 10 episodes, testing 40 of 100 episodes; "" while it collects"""
+    seconds: float = 0.0
+    """what it takes still, as far as that is known"""
+
+
+NOTHING = Doing()
 
 
 class Sink:
@@ -26,10 +39,11 @@ class Sink:
     def row(self, row: Mapping[str, float]) -> None:
         """Metrics by the names of config/metrics.yaml, about 200 times a run; the last row holds the closing test."""
 
-    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+    def beat(self, clock: Mapping[str, int], doing: str) -> None:
         """Between two rows, at least every second, also inside an iteration that takes longer; in a thread of its own.
 
-        `clock`: env_steps, iterations, updates so far. `playing`: evaluation or test while one is under way, else "".
+        `clock`: env_steps, iterations, updates so far; more_seconds, which what is done now and the closing test take
+        beside env steps. `doing`: what it does while env steps stand still, "testing 40 of 100 episodes", else "".
         """
 
     def alert(self, event: Event) -> None:

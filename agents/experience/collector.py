@@ -204,6 +204,7 @@ class Collector:
         self.counter: Tensor | None = None  # calls, int64 [] on the device, where a graph reads them
         self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
         self.window = Window(envs.device)
+        self.tally: EpisodeTally | None = None  # of the episodes that `play` was asked for last
 
     @torch.no_grad()
     def example(self) -> Row:
@@ -246,7 +247,7 @@ class Collector:
         is past the deadline, unfinished episodes are dropped, so there may be fewer than `count`.
         NonFiniteError where `guarded` and what would count is non-finite.
         """
-        episode_tally = EpisodeTally(count, self.envs.num_envs)
+        episode_tally = self.tally = EpisodeTally(count, self.envs.num_envs)
         step_limit = math.inf if max_steps is None else max_steps
         play_steps = self._play_watched if self.looks == 1 else self._play_unwatched
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum

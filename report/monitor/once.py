@@ -76,7 +76,7 @@ def _run_object(folder: Path) -> Json:
         "env_steps": view.env_steps,
         "max_timesteps": view.budget or None,
         "pid": view.pid or None,
-        "doing": view.playing or None,
+        "doing": view.doing or None,
         "says": view.message,
         "seconds": _number(view.elapsed),
         "seconds_left": _number(view.left),

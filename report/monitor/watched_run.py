@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stride.report.run_view import RunView
-from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, Alert, History, Score
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, Alert, History, Score, has_pace
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader, Snapshot
 from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
@@ -44,8 +44,6 @@ class WatchedView(RunView):
     algorithm: str = ""
     seed: int | None = None
     group: str = ""
-    playing: str = ""
-    """evaluation or test, while it is under way"""
     message: str = ""
     """how it ended, or the last line of its own"""
     pid: int = 0
@@ -107,10 +105,9 @@ class WatchedRun:
             view.elapsed = finite(mapping(facts.get("outcome")).get("seconds")) or view.elapsed
         if view.elapsed > 0:
             view.mean_rate = max(0, view.env_steps - self._first_step(view.env_steps)) / view.elapsed
-        if not view.is_over and view.budget and view.mean_rate > 0:
-            view.left = max(0, view.budget - view.env_steps) / view.mean_rate
-        if view.playing:
-            view.doing = f"{view.playing} under way"
+        has_steps_left = view.env_steps < view.budget and not view.is_over
+        if has_steps_left and view.mean_rate > 0 and has_pace(self.rows.history.rows, view.elapsed):
+            view.left = (view.budget - view.env_steps) / view.mean_rate
         view.message = self._message(facts, view.state)
         if with_alerts:
             view.alerts = self._open_alerts(view)
@@ -194,7 +191,7 @@ class WatchedRun:
         seconds = snapshot.written - origin.monotonic if view.is_over else time.time() - origin.wall
         view.env_steps = snapshot.env_steps
         view.budget = snapshot.max_timesteps or view.budget
-        view.playing = snapshot.doing
+        view.doing = snapshot.doing
         view.rate = self._rate
         view.elapsed = max(0.0, seconds)
         view.values = {metric_name: latest.value for metric_name, latest in snapshot.values.items()}

@@ -168,8 +168,6 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
             pause_at = arguments.pause_at
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, user_callbacks, pause_at)
-    if outcome.lost:
-        print(outcome.lost, file=sys.stderr)
     if interrupts.number:
         return Ended(128 + interrupts.number, run)
     missed_goal = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED

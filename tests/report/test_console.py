@@ -49,9 +49,10 @@ class Screen:
             self.now += seconds
             self.view.row(row)
 
-    def beat(self, env_steps: float, playing: str = "", seconds: float = 0.0) -> None:
+    def beat(self, env_steps: float, doing: str = "", seconds: float = 0.0, more: int = 0) -> None:
         self.now += seconds
-        self.view.beat({"env_steps": int(env_steps), "iterations": 0, "updates": 0}, playing)
+        clock = {"env_steps": int(env_steps), "iterations": 0, "updates": 0, "more_seconds": more}
+        self.view.beat(clock, doing)
 
 
 def row(steps: int, reward: float, **more: float) -> dict[str, float]:
@@ -232,10 +233,22 @@ def test_between_two_rows_the_clock_moves_and_what_is_done_is_named(tty: bool) -
     else:
         assert [line.split()[0] for line in text.splitlines()] == ["1,000", "2,000", "3,000", "4,000"]
     screen.feed([row(5000, 10.0)], seconds=10.0)
-    screen.beat(5000, "evaluation", seconds=30)
-    assert screen.written().count("evaluation under way") == 1
+    screen.beat(5000, "learning 3 of 16 epochs", seconds=30)
+    assert screen.written().count("learning 3 of 16 epochs") == 1
     screen.feed([row(6000, 10.0)], seconds=10.0)
-    assert screen.written().count("evaluation under way") == 1
+    assert screen.written().count("learning 3 of 16 epochs") == 1
+
+
+def test_the_time_left_waits_until_there_is_a_pace_and_counts_what_comes_behind_the_last_step() -> None:
+    screen = Screen(tty=False)
+    screen.feed([row(1000, 10.0), row(2000, 10.0)], seconds=8.0)
+    assert "2,000 steps" in screen.written() and "left" not in screen.written(), "two rows in 16 seconds"
+    screen.feed([row(3000, 10.0)], seconds=8.0)
+    assert "left 19:36" in screen.written().splitlines()[-1], "147,000 steps at 125 a second"
+    screen.beat(150_000, "testing 25 of 100 episodes", seconds=100.0, more=75)
+    assert screen.written().splitlines()[-1].endswith("left 1:15  testing 25 of 100 episodes")
+    screen.beat(150_000, seconds=100.0)
+    assert "left" not in screen.written().splitlines()[-1]
 
 
 def test_beats_are_fewer_the_longer_it_goes_on() -> None:

@@ -132,8 +132,8 @@ def test_it_is_drawn_at_once_then_twice_a_second_and_at_the_end(display):
     display.tell(100, 0.05)
     assert 9 <= len(display.drawn) - 1 <= 11
     display.now += 1.0
-    display.beat({"env_steps": 76_000}, "evaluation")  # the clock goes on without rows
-    assert "76,000 / 150,000" in display.last().text and "evaluation under way" in display.last().text
+    display.beat({"env_steps": 76_000}, "evaluating 2 of 10 episodes")  # the clock goes on without rows
+    assert "76,000 / 150,000" in display.last().text and "evaluating 2 of 10 episodes" in display.last().text
     display.end(OUTCOME)
     text = display.last().text
     assert "solved : goal reached" in text and "489.3 ± 21.0 over 100 episodes" in text
@@ -178,9 +178,10 @@ def test_a_run_that_goes_on_is_drawn_from_its_beginning(tmp_path):
     display.begin(HEADER, SHIPPED)
     assert len(display.last().images) == 1
     assert [point.x for point in display._train] == [1000, 2000, 3000, 4000]
-    display.now += 2.0
-    display.row({STEPS: 5000.0, TRAIN: 50.0})
-    assert "left 4:50" in display.last().text and display._train[-1] == (5000, 50)  # 2 s for each 1,000 steps
+    for step in (4400.0, 4700.0, 5000.0):
+        display.now += 1.0
+        display.row({STEPS: step, TRAIN: step / 100})
+    assert "left 7:15" in display.last().text and display._train[-1] == (5000, 50)  # 3 s for each 1,000 steps
 
 
 def test_programs_and_kernels_have_displays_of_their_own(tmp_path, monkeypatch, capsys):

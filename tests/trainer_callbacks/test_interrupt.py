@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 from tiny_runs import TINY
@@ -12,7 +13,7 @@ from stride.commands import train
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
-from stride.trainer_callbacks import interrupt
+from stride.trainer_callbacks import interrupt, session
 from stride.trainer_callbacks.checkpoint import AtomicIO
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
@@ -66,6 +67,42 @@ def test_what_lasts_is_dropped_and_the_last_checkpoint_stands(phase, number, tra
     assert f"stopped by {name}: {lost} env steps since the checkpoint at 32 are lost" in err
     assert f"continue: python train.py --resume {run.id}" in err
     assert read_json(run.config_json)["status"] == "interrupted" and not (run.path / ".lock").exists()
+    assert train.command(["--resume", run.id, "-q"]) == 0
+
+
+def test_a_process_that_ends_by_force_says_what_is_lost_and_is_interrupted(training, monkeypatch, capfd):
+    """Machine code that does not come back to Python: no signal is answered before DEADLINE."""
+    ends = []
+
+    def forced_end(code):
+        run = RunDir.find("@last")
+        ends.append((code, read_json(run.config_json)["status"], run.run_log.read_text()))
+        raise SystemExit  # of its thread
+
+    def machine_code(agent, steps):
+        os.kill(os.getpid(), signal.SIGTERM)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        while not ends:
+            time.sleep(0.01)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        collect(agent, steps)
+
+    collect = Agent.collect
+    monkeypatch.setattr(interrupt, "DEADLINE", 0.5)
+    monkeypatch.setattr(interrupt, "os", SimpleNamespace(_exit=forced_end, write=os.write))
+    monkeypatch.setattr(Agent, "collect", machine_code)
+    training(AtomicIO, "save_checkpoint", 99, [], 0, exit_code=143)
+    [(code, status, run_log)] = ends
+    line = "stopped by SIGTERM: 0 env steps since the start are lost; continue: python train.py --resume"
+    assert (code, status) == (143, "interrupted") and line in run_log
+    assert capfd.readouterr().err.count(line) == 1
+
+
+def test_a_signal_before_the_first_step_leaves_a_run_that_is_interrupted(training, capsys):
+    training(session, "header", 1, [signal.SIGINT], 60, exit_code=130)
+    run = RunDir.find("@last")
+    assert read_json(run.config_json)["status"] == "interrupted"
+    assert "before there was anything to save" in capsys.readouterr().err
     assert train.command(["--resume", run.id, "-q"]) == 0
 
 

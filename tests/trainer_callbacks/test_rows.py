@@ -2,12 +2,14 @@
 
 import threading
 import time
+from itertools import groupby
 
 import pytest
 from tiny_runs import tiny_run
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
+from stride.agents.ppo import PPO
 from stride.commands import train
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
@@ -133,11 +135,12 @@ class Notes(Sink):
     """Notes beats and rows, and that no two calls come at once."""
 
     def __init__(self):
-        self.beats, self.rows, self.threads, self.busy = [], [], set(), threading.Lock()
+        self.beats, self.clocks, self.rows, self.threads, self.busy = [], [], [], set(), threading.Lock()
 
-    def beat(self, clock, playing):
+    def beat(self, clock, doing):
         assert self.busy.acquire(blocking=False), "two calls at once"
-        self.beats.append((clock["env_steps"], playing))
+        self.beats.append((clock["env_steps"], doing))
+        self.clocks.append(dict(clock))
         self.threads.add(threading.current_thread())
         self.busy.release()
 
@@ -149,7 +152,7 @@ class Notes(Sink):
 
 
 class Failing(Sink):
-    def beat(self, clock, playing):
+    def beat(self, clock, doing):
         raise OSError("the tracker is offline")
 
 
@@ -180,9 +183,29 @@ def test_env_steps_move_inside_an_iteration_and_an_evaluation_is_named(trained):
     inside = steps[: sink.rows[0][0]]  # all of the first iteration
     assert len(set(inside)) > 1 and max(inside) <= 40
     assert steps == sorted(steps) and all(env_steps % 2 == 0 for env_steps in steps)
-    assert {playing for _, playing in sink.beats} == {"", "evaluation"}
+    words = {doing for _, doing in sink.beats}
+    assert "" in words and {"evaluating 0 of 4 episodes", "evaluating 2 of 4 episodes"} <= words
+    assert max(clock["more_seconds"] for clock in sink.clocks) >= 1, "the test to come, 100 episodes"
     assert [env_steps for _, env_steps in sink.rows] == [40, 80]
     assert threading.main_thread() not in sink.threads and not any(thread.is_alive() for thread in sink.threads)
+
+
+def test_learning_says_how_many_of_its_passes_are_done(trained, monkeypatch):
+    update = PPO.update
+
+    def slow_update(agent, batch):
+        time.sleep(0.4)
+        return update(agent, batch)
+
+    monkeypatch.setattr(PPO, "update", slow_update)
+    sink = Notes()
+    trained(sink, "engine=eager", "n_epochs=3", "max_timesteps=40", "eval_freq_epochs=null")
+    learning = [doing for env_steps, doing in sink.beats if env_steps == 40]
+    passes = [f"learning {number} of 3 epochs" for number in (1, 2, 3)]
+    assert [doing for doing, _ in groupby(filter(None, learning))] == passes
+    seconds = [clock["more_seconds"] for clock, (_, doing) in zip(sink.clocks, sink.beats, strict=True)
+               if doing == "learning 2 of 3 epochs"]  # fmt: skip
+    assert max(seconds) >= 1, "two passes of 0.4 seconds or more"
 
 
 def test_what_a_sink_raises_between_two_rows_ends_the_training(trained, monkeypatch):

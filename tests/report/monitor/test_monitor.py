@@ -47,7 +47,7 @@ def made(seed=1, rows=60, status="finished", group="", file=False, **more):
     table.end(None)
     if writer:
         writer.max_timesteps = BUDGET
-        writer.progress(31_250, 62, 620, "evaluation")
+        writer.progress(31_250, 62, 620, "evaluating 2 of 10 episodes")
     return run, writer
 
 
@@ -84,7 +84,7 @@ def test_every_screen_fits_and_tells_the_state_the_clock_and_the_keys(width, hei
     last = text.splitlines()[-1]
     assert "live" in text and "q quit" in last and last.endswith(monitor.sorts[mode][0])
     if mode == "run":
-        assert "31,250 / 100,000" in text and "31%" in text and "evaluation under way" in text and " KL " in text
+        assert "31,250 / 100,000" in text and "31%" in text and "evaluating 2 of 10 episodes" in text and " KL " in text
         assert ("evaluations" in text and "┤" in text) == (width >= run_page.VERY_WIDE)
     else:
         assert "solved" in text and (f"group {GROUP}" in text) == (width > 90)
