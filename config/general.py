@@ -184,7 +184,7 @@ def to_keep(config: Config) -> list[str]:
     if is_dotted(config.algo_id):
         settings["algo_id"] = config.algo_id
     settings_text = ", ".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
-    algorithm = config.algo_id.rpartition(":")[2]
+    algorithm = config.algo_id.rpartition(":")[2].lower()  # a class is NStep, a variant is nstep
     settings_line = f"{algorithm}: {{{settings_text}}}"
     return [f"# my.yaml, for: {TRAIN} --config my.yaml", f"env_id: {config.env_id}", settings_line]
 

@@ -91,12 +91,14 @@ class Pool:
         pipe, child_pipe = multiprocessing.Pipe()
         dump, child_dump = multiprocessing.Pipe(duplex=False)
         arguments = (self._setup, worlds, self._shared, index, child_pipe, child_dump)
-        with isolated():
-            lasting = "forkserver" in multiprocessing.get_all_start_methods()
-            context: Any = multiprocessing.get_context("forkserver" if lasting else "spawn")
-            if lasting:
-                context.set_forkserver_preload(PRELOAD)
+        has_server = "forkserver" in multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context("forkserver" if has_server else "spawn")
+        if has_server:
+            context.set_forkserver_preload(PRELOAD)
+            with isolated():
                 forkserver.ensure_running()
+        # the server's processes ignore what it ignores; it imports for seconds, in which a signal is answered here
+        with isolated(deaf=not has_server):
             process = context.Process(target=work, args=arguments, name=f"stride-worker-{index}", daemon=True)
             process.start()
         child_pipe.close()  # so that the worker's death ends the pipe
@@ -201,15 +203,16 @@ class Pool:
 
 
 @contextmanager
-def isolated() -> Iterator[None]:
-    """Start processes that run neither the program's main file nor files beside it, and ignore ENDING signals.
+def isolated(deaf: bool = True) -> Iterator[None]:
+    """Start processes that run neither the program's main file nor files beside it.
 
-    A signal to all processes, as SLURM and `timeout` send it, is for the parent: it still needs its workers.
+    `deaf`: they ignore ENDING signals, and so does this one meanwhile. A signal to all processes, as SLURM and
+    `timeout` send it, is for the parent: it still needs its workers.
     """
     main = sys.modules["__main__"]
     with nothing_from_here():
         resource_tracker.ensure_running()  # first, as it unblocks SIGINT and SIGTERM when it starts
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING if deaf else ())
     sys.modules["__main__"] = ModuleType("__main__")
     try:
         with nothing_from_here():

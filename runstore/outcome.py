@@ -1,7 +1,5 @@
 """The description of a training before it (Header) and after it (Outcome), and the sentence about its end."""
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +10,7 @@ from stride.runstore.run_facts import PAUSED as PAUSED
 from stride.runstore.run_facts import UNENDED as UNENDED
 from stride.runstore.run_facts import ending_words, part_test, verdict
 from stride.runstore.run_facts import verdict_words as words_of
-from stride.utils.places import ROOT, spelled
+from stride.utils.places import PLAY, TRAIN
 from stride.utils.typography import duration, plain, score
 
 FAILED = "failed"  # the reason of an end by an error
@@ -140,31 +138,22 @@ def _machine_word(value: object) -> str:
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:
-    """Commands that may follow, with an interpreter that has the needed packages."""
-    train_command, play_command = typed("train"), typed("run_play")
-    resume_command = f"{train_command} --resume {Path(outcome.run_path).name}"
+    """Commands that may follow."""
+    resume_command = f"{TRAIN} --resume {Path(outcome.run_path).name}"
     if outcome.reason in UNENDED:
         return [resume_command]
     more = f"{resume_command} --max-timesteps {2 * outcome.env_steps}"
     if outcome.verdict == "not solved":
         return [more]
     if outcome.verdict == "not tested":
-        return [f"{play_command} --run-id @last --headless --episodes 100", more]
-    seeds = f"{train_command} {config_id} --seed 1,2,3,4,5"
+        return [f"{PLAY} --run-id @last --headless --episodes 100", more]
+    seeds = f"{TRAIN} {config_id} --seed 1,2,3,4,5"
     return [
-        f"{play_command} --run-id @last",
+        f"{PLAY} --run-id @last",
         f"less {outcome.run_path}/report.md",
         seeds,
-        f"{train_command} --list-envs",
+        f"{TRAIN} --list-envs",
     ]
-
-
-def typed(command: str) -> str:
-    """How one may type it here: with the paths of a checkout and of an environment that one does not stand in."""
-    program, *arguments = spelled(command)
-    if not os.environ.get("VIRTUAL_ENV"):
-        program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
-    return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in arguments)])
 
 
 PHASES = ("collect", "learn", "evaluate", "save", "other")  # every second is in one of them

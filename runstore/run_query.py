@@ -39,6 +39,8 @@ LOOKED_IN += "' ' || tags)"
 WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings", "changes"}
 EXACT = {"status", "result"}
 EQUAL = (":", "=")
+OF_RETURN = {"reward", "rewards", "return", "returns", "ep_rew", "mean_reward", "episode_reward"}  # as people call it
+RETURNS = "; a return is best or last (of the evaluations) or test"
 MOST_WORDS = 500  # characters of a line in the browser
 MOST_TERMS = 400  # SQLite takes no more than a thousand
 TERM = re.compile(r"([a-z][a-z0-9_./+-]*?)(!=|:|>=|<=|=|>|<)(.+)")
@@ -191,7 +193,8 @@ def looks(
     known, where no run says anything."""
     for key in keys:
         if not KEY.fullmatch(key) or all(value is None for value in values[key].values()):
-            raise UserError(f"no run has {key[:60]!r}{nearest(key, [*FIELDS, *known_keys()])}; --help lists the fields")
+            hint = RETURNS if key in OF_RETURN else nearest(key, [*FIELDS, *known_keys()])
+            raise UserError(f"no run has {key[:60]!r}{hint}; --help lists the fields")
     return {key: lambda line, by_run=values[key]: by_run[line.id] for key in keys}  # type: ignore[misc]
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from stride.commands.usage import COMMANDS, Command
 from stride.utils import entry
-from stride.utils.places import program
+from stride.utils.places import CALLED, program
 from stride.utils.user_error import UserError, nearest
 
 TAIL = """
@@ -52,6 +52,7 @@ def become(command: Command, rest: list[str]) -> int:
     """The four that have a file at the top (train.py, ...) start a Python of their own; the others run here."""
     arguments = [*command.words, *rest]
     if command.at_top:
+        os.environ[CALLED] = "1"
         os.execv(sys.executable, [*program(command.file), *arguments])
     sys.argv = [f"stride {command.name}", *arguments]
     runpy.run_module(f"stride.commands.{command.file}", run_name="__main__", alter_sys=True)

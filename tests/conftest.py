@@ -29,6 +29,8 @@ from hypothesis import settings
 settings.register_profile("stride", derandomize=True, deadline=None, database=None)
 settings.load_profile("stride")
 
+# commands in messages begin with `python`, as a shell in this environment takes it
+os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", "")))
 os.environ.setdefault("STRIDE_CORES", "1")  # a process for each core is at work already
 PROJECT = Path(__file__).resolve().parent.parent
 DURATIONS = PROJECT / "tests" / "durations.json"

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from commands import ROOT, run_command
@@ -12,7 +14,8 @@ from snapshots import shown
 
 from stride.commands import check_env
 from stride.commands.check_env import parse_check
-from stride.envs_gym.check.finding import CATALOGUE, CheckResult, Measurements, finding
+from stride.envs_gym.check.constants import PlayedEpisode, _check_returns
+from stride.envs_gym.check.finding import CATALOGUE, PARTS, CheckResult, Measurements, finding
 from stride.envs_gym.check.screen import page, progress
 from stride.utils.user_error import UserError
 
@@ -57,6 +60,36 @@ def test_a_check_without_a_world_is_shown_too():
     result = CheckResult("walker:Walker", stopped="its module cannot be imported")
     assert "not everything was checked: its module cannot be imported" in screen(result)
     assert "loading" in progress("walker:Walker", "", 0, 9, 1.0, True).plain
+
+
+def test_one_episode_has_no_deviation(result):
+    result.measurements = replace(MEASURED, random_return_std=None)
+    assert "random 2.00 (one episode); constant actions" in screen(result)
+
+
+def test_one_random_episode_is_no_measure_of_a_constant_action():
+    def findings(returns):
+        """Of two constant actions, the better one with a return of 3."""
+        episodes = [[PlayedEpisode(b"", total, 200, False, 0.0, total)] for total in (1.0, 3.0)]
+        study = SimpleNamespace(measurements=Measurements(reward_max=5.0, reward_min=0.0))
+        random = [PlayedEpisode(b"", total, 200, False, 0.0, 5.0) for total in returns]
+        constant = dict(zip(("low", "high"), episodes, strict=True))
+        return [one.name for one in _check_returns(study, constant, random)], study.measurements.random_return_std
+
+    assert findings([2.0]) == ([], None)
+    assert findings([2.0, 2.2]) == (["constant-action-beats-random"], pytest.approx(0.1))
+
+
+def test_in_a_pipe_each_part_and_each_long_wait_is_a_line(monkeypatch, capsys):
+    def check(env, kwargs, steps, seconds, timeout, show):
+        for part, moment in (("", 0.0), ("", 3.0), ("", 11.0), (PARTS[1], 0.0), (PARTS[1], 12.0)):
+            show(part, moment)
+        return CheckResult(env)
+
+    monkeypatch.setattr(check_env, "check", check)
+    check_env.main(["walker:Walker", "--json"])
+    lines = ["loading ...", "loading ... 0:11", f"2 of 9, {PARTS[1]} ...", f"2 of 9, {PARTS[1]} ... 0:12"]
+    assert capsys.readouterr().err == "".join(f"walker:Walker: {line}\n" for line in lines)
 
 
 def test_the_page_explains_every_key_of_json(result):

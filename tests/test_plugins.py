@@ -21,6 +21,7 @@ from stride.commands import run_play, runs, train
 from stride.commands.plain_tree import fingerprint
 from stride.commands.train_opening import first_words
 from stride.config import plugins
+from stride.config.general import load_general, to_keep
 from stride.config.loader import environment_files, load_config, load_file
 from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
 from stride.config.schema import ALGORITHMS
@@ -115,6 +116,13 @@ def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
     assert (facts["env_id"], facts["variant"]) == ("CartPole-v1", "mypkg:Timid")
     assert facts["config"]["spec"]["goal"] == 475  # what is known of the environment holds for any algorithm
     assert "max_timesteps is missing" in refusal(capsys, train.command, "CartPole-v1:mypkg:Timid")
+
+
+def test_the_file_that_is_printed_for_it_names_the_variant_like_others(mypkg, tmp_path):
+    config = load_general("CartPole-v1:mypkg:Timid", ["max_timesteps=2048"], lambda config: None)
+    (tmp_path / "my.yaml").write_text("\n".join(to_keep(config)))
+    kept = load_file(tmp_path / "my.yaml")
+    assert (kept.variant, kept.algo_id, kept.max_timesteps) == ("timid", "mypkg:Timid", 2048)
 
 
 def test_a_metric_of_ones_own_algorithm_is_shown_and_an_unknown_one_refused_at_once(mypkg, capsys):

@@ -18,6 +18,7 @@ write to.
 import os
 import pwd
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -35,11 +36,20 @@ ROOT = HOME.parent  # on sys.path it makes `import stride` work
 RUN = "run_"  # run_play.py is `stride play`
 FILE, TABLE = "pyproject.toml", re.compile(rb"^\s*\[\s*tool\s*\.\s*stride\s*[\].]", re.M)
 MOST_BYTES = 1 << 20
+CALLED = "STRIDE_CALLED"  # set by `stride` for the processes that it becomes and starts
 VARIABLE = "STRIDE_PROJECT"  # what --project sets, so that every process that is started from here knows it
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFAULTS: dict[str, object] = {"imports": [], "configs": "configs", "runs": "runs"}
 UNKNOWN = 65534  # whom a user namespace does not know, such as the owner of / in a container
 _callers: list[str] = []  # folders that trainings of this process were begun in, those that have not ended
+
+
+def current_folder() -> Path | None:
+    """The present folder, None where it has been removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def program(command: str) -> list[str]:
@@ -54,10 +64,35 @@ def program(command: str) -> list[str]:
 
 
 def spelled(command: str) -> list[str]:
-    """How a person types it: python train.py, or stride train."""
-    return ["stride", command.removeprefix(RUN)] if IS_WHEEL else ["python", f"{command}.py"]
+    """How a person types it in the folder that this process was begun in, as this process was begun: `stride train`,
+    or `python train.py` of a checkout; with paths where PATH leads elsewhere, and where the checkout is another folder.
+    """
+    if IS_WHEEL or BY_STRIDE:
+        return [_on_path("stride"), command.removeprefix(RUN)]
+    return [_on_path("python"), _from_here(ROOT / f"{command}.py")]
 
 
+def _on_path(name: str) -> str:
+    """The program of this name beside our interpreter: its name where a shell would take that one, else its path."""
+    ours = Path(sys.executable).with_name(name)
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if os.access(os.path.join(folder, name), os.X_OK):
+            return name if os.path.realpath(folder) == os.path.realpath(ours.parent) else _from_here(ours)
+    return _from_here(ours)
+
+
+def _from_here(path: Path) -> str:
+    return shlex.quote(os.path.relpath(path, _began_in) if _began_in else str(path))
+
+
+def _by_stride() -> bool:
+    """Whether this process was begun as `stride WORD`, or by such a process."""
+    script = next((word for word in sys.orig_argv[1:] if not word.startswith("-")), "")
+    return CALLED in os.environ or os.path.basename(script) == "stride"
+
+
+_began_in = current_folder()
+BY_STRIDE = _by_stride()
 TRAIN, PLAY, PUBLISH = (" ".join(spelled(command)) for command in ("train", "run_play", "run_publish"))
 COMMAND = re.compile(r"python (train|run_play|run_inspect|run_publish)\.py")
 
@@ -95,14 +130,6 @@ def named_folder() -> Path | None:
     if not os.path.isdir(name):
         raise UserError(f"--project or {VARIABLE} names {name}, which is no folder")
     return Path(name).absolute()
-
-
-def current_folder() -> Path | None:
-    """The present folder, None where it has been removed."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
 
 
 @cache

@@ -122,11 +122,13 @@ def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes
     same_in_play = measurements.random_return_std in (None, 0.0)
     measurements.constant_returns = means
     measurements.random_return = mean_return
-    measurements.random_return_std = deviation
+    has_spread = len(random) > 1  # one episode has none, and is no measure of what is better
+    measurements.random_return_std = deviation if has_spread else None
     all_episodes = sum(constant.values(), random)
     best_name = max(means, key=lambda name: means[name])
     name = f"action {best_name}" if best_name.lstrip("-").isdigit() else f"the constant action {best_name!r}"
-    evidence = f"{name} returns {plain(means[best_name])}, random ones {plain(mean_return)} ± {plain(deviation)}"
+    evidence = f"{name} returns {plain(means[best_name])}, random ones {plain(mean_return)}"
+    evidence += f" ± {plain(deviation)}" if has_spread else " (one episode)"
     threshold = measurements.reward_threshold
     rewarded = measurements.reward_min or measurements.reward_max
     if not rewarded and not any(episode.min_reward or episode.max_reward for episode in all_episodes):
@@ -141,7 +143,7 @@ def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes
         yield finding("constant-action-is-best", f"{evidence}; no step ever paid more, no episode was longer")
     elif threshold is not None and means[best_name] >= threshold:
         yield finding("constant-action-is-best", f"{evidence}; {plain(threshold)} counts as solved")
-    elif means[best_name] - mean_return > CLEAR * deviation:
+    elif has_spread and means[best_name] - mean_return > CLEAR * deviation:
         yield finding("constant-action-beats-random", evidence)
 
 

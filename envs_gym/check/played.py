@@ -54,7 +54,8 @@ def _measure(study: Study, record: PlayRecord) -> None:
         measurements.length_min = min(lengths)
         measurements.length_mean = float(np.mean(lengths))
         measurements.length_max = max(lengths)
-        measurements.random_return, measurements.random_return_std = mean_and_deviation(totals)
+        measurements.random_return, deviation = mean_and_deviation(totals)
+        measurements.random_return_std = deviation if len(totals) > 1 else None
     if record.rewards:
         measurements.reward_min = min(record.rewards)
         measurements.reward_max = max(record.rewards)

@@ -67,13 +67,14 @@ def _rewards(measured: Measurements) -> str:
 
 def _returns(measured: Measurements) -> str:
     mean, deviation = measured.random_return, measured.random_return_std
-    assert mean is not None and deviation is not None  # measured with the constant ones
+    assert mean is not None  # measured with the constant ones
+    spread = " (one episode)" if deviation is None else f" ± {score(deviation)}"
     best = sorted(measured.constant_returns.items(), key=lambda item: -item[1])
     constant = ", ".join(f"{name} {score(value)}" for name, value in best[:MOST_CONSTANT])
     more = f" and {len(best) - MOST_CONSTANT} lower" if len(best) > MOST_CONSTANT else ""
     threshold = measured.reward_threshold
     solved = "" if threshold is None else f"; solved from {plain(threshold)}"
-    returns = f"random {score(mean)} ± {score(deviation)}; constant actions: {constant}{more}"
+    returns = f"random {score(mean)}{spread}; constant actions: {constant}{more}"
     return f"{returns}; at most {measured.return_steps} steps each{solved}"
 
 

@@ -98,6 +98,8 @@ class CheckWatch:
         kind, value = self._pipe.recv()
         self._moved = time.monotonic()
         if kind == "part":
+            if not self._part:  # importing torch and the environment is no part of the check
+                self._start = self._moved
             self._part = value
         elif kind == "finding":
             self._result.add(value)

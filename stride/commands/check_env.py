@@ -16,6 +16,7 @@ from stride.envs_gym.check.watched import check
 from stride.report.console import standard_output
 from stride.report.in_place import InPlace
 from stride.utils import entry
+from stride.utils.typography import duration
 from stride.utils.user_error import UserError, check_value
 
 EXAMPLES = """\
@@ -29,6 +30,7 @@ exit codes:
 """
 MOST_STEPS, MOST_SECONDS = 10_000_000, 86_400.0
 PIPE_WIDTH = 100  # columns where there is no terminal
+SILENCE = 10.0  # seconds until a part says again that it is under way, where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def build_check_parser() -> OneLineParser:
     parser.add_argument("env", metavar="ENV", help="ID, module:ID or module:Class")
     parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="arguments of its constructor")
     parser.add_argument("--steps", type=int, metavar="N", default=5000, help="of random play at most; 5,000 by default")
-    text = "of the complete check, about; 15 by default; slow environments want more"
+    text = "of the complete check, about, once all is imported; 15 by default; slow environments want more"
     parser.add_argument("--seconds", type=float, metavar="S", default=15.0, help=text)
     text = "for one call of its code: what takes longer hangs; 30 by default"
     parser.add_argument("--timeout", type=float, metavar="S", default=30.0, help=text)
@@ -103,17 +105,19 @@ def checked(arguments: CheckArguments) -> CheckResult:
     """The result of the check; meanwhile a line on the terminal, or lines on stderr, say which part is checked."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None
-    last_part = ""
+    last_part, last_seconds = "none yet", 0.0
 
     def show(part: str, seconds: float) -> None:
-        nonlocal last_part
+        nonlocal last_part, last_seconds
         if in_place is not None:
             index = PARTS.index(part) if part else 0
             ascii_only = terminal.options.ascii_only
             in_place.draw([progress(arguments.env, part, index, len(PARTS), seconds, ascii_only)])
-        elif part != last_part:
-            last_part = part
-            print(f"{arguments.env}: {part} ...", file=sys.stderr, flush=True)
+        elif part != last_part or seconds - last_seconds >= SILENCE:
+            done = f"{PARTS.index(part) + 1} of {len(PARTS)}, {part}" if part else "loading"
+            text = f"{arguments.env}: {done} ..." + (f" {duration(seconds)}" if part == last_part else "")
+            last_part, last_seconds = part, seconds
+            print(text, file=sys.stderr, flush=True)
 
     try:
         return check(arguments.env, arguments.kwargs, arguments.steps, arguments.seconds, arguments.timeout, show)

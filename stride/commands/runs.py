@@ -18,7 +18,7 @@ from stride.runstore.run_brief import Brief, Labels, check_tag, read_labels, wri
 from stride.runstore.run_index import RunIndex
 from stride.runstore.run_names import runs_root
 from stride.utils import entry
-from stride.utils.user_error import UserError, nearest, printable
+from stride.utils.user_error import UserError, nearest, printable, shortened
 
 EXAMPLES = """\
 examples:
@@ -170,10 +170,26 @@ def list_runs(arguments: argparse.Namespace) -> list[str]:
     width = _width()
     shown_lines = lines[:MOST_SHOWN] if width and not arguments.limit else lines
     output = table(shown_lines, columns or COLUMNS, fields, width)
-    output += [f"{line.id}: {line.fault or line.reason}" for line in shown_lines if line.fault or line.reason]
+    output += reasons(shown_lines, width or 2 * NARROWEST)
     if len(shown_lines) < len(lines):
         output.append(f"{len(shown_lines):,} of {len(lines):,} runs; --limit N shows more")
     return output
+
+
+def reasons(lines: Sequence[Brief], width: int) -> list[str]:
+    """Why runs failed or cannot be read: each reason once, in one line, and how to see all of it."""
+    ids: dict[str, list[str]] = {}
+    for line in lines:
+        if line.fault or line.reason:
+            ids.setdefault(line.fault or line.reason, []).append(line.id)
+    output = []
+    is_cut = False
+    for reason, run_ids in ids.items():
+        others = f" and {len(run_ids) - 1} more" if len(run_ids) > 1 else ""
+        text = f"{run_ids[0]}{others}: {printable(reason)}"
+        is_cut = is_cut or len(text) > width
+        output.append(shortened(text, width))
+    return [*output, "stride runs show ID says all of it"] if is_cut else output
 
 
 def show(arguments: argparse.Namespace) -> list[str]:

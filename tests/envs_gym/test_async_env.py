@@ -1,5 +1,6 @@
 """Worlds in worker processes: when they are chosen, failures named, nobody left behind; test_carriers compares bits."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from multiprocessing import forkserver, popen_forkserver
 from pathlib import Path
 
 import gymnasium
@@ -317,3 +319,21 @@ def test_a_fork_server_that_loads_hears_no_signal(tmp_path):
     (tmp_path / "deaf.py").write_text(DEAF)
     done = run_command(tmp_path / "deaf.py", env={**os.environ, "PYTHONPATH": str(PROJECT)})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="of fork servers")
+def test_a_signal_is_answered_while_a_training_waits_for_the_fork_server(monkeypatch):
+    """The server is begun deaf; whoever waits for it hears, as it imports for seconds."""
+    deaf = {}
+
+    def noting(name, function):
+        def noted(*arguments):
+            deaf[name] = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            return function(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(forkserver, "ensure_running", noting("server", forkserver.ensure_running))
+    monkeypatch.setattr(popen_forkserver.Popen, "_launch", noting("wait", popen_forkserver.Popen._launch))
+    AsyncEnv("CartPole-v1", 1, workers=1).close()
+    assert deaf == {"server": True, "wait": False}

@@ -15,7 +15,7 @@ from stride.config.metrics import load_metrics
 from stride.report.ledger import explain
 from stride.report.ledger.export import escaped
 from stride.report.ledger.table import COLUMNS
-from stride.runstore.run_brief import Labels, read_labels
+from stride.runstore.run_brief import Brief, Labels, read_labels
 from stride.runstore.run_dir import RunDir
 from stride.utils import entry
 
@@ -257,3 +257,18 @@ def test_diff_finds_the_first_row(ids, root, output):
 def test_the_last_run_is_shown_where_none_is_named(ids, root, output):
     (root / "@last").symlink_to(ids[4])
     assert RunDir.find("@last").id == output("show", "--json")["id"] == ids[4]
+
+
+def test_why_runs_failed_is_said_once_and_short_and_where_all_of_it_is():
+    long_reason = "a module of one's own: " + "x" * 300
+    briefs = [Brief("a", reason=long_reason), Brief("b"), Brief("c", fault="bad"), Brief("d", reason=long_reason)]
+    first, second, last = runs.reasons(briefs, 80)
+    assert first.startswith("a and 1 more: a module of one's own: x") and len(first) == 80
+    assert (second, last) == ("c: bad", "stride runs show ID says all of it")
+    assert runs.reasons([Brief("c", fault="bad"), Brief("b")], 80) == ["c: bad"]
+
+
+def test_a_filter_by_reward_says_which_returns_there_are(root, command):
+    make(root, 2)
+    code, _, line = command("list", "--filter", "reward>3")
+    assert code == 2 and "no run has 'reward'; a return is best or last (of the evaluations) or test" in line
