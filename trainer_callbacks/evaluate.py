@@ -196,7 +196,8 @@ class Evaluate(Callback):
             return Doing(f"{verb} {wanted} episodes")
         done = wanted - collector.tally.missing
         elapsed = perf_counter() - start
-        total = elapsed / done * wanted if done else self.seconds_per_episode * wanted
+        fraction = collector.tally.fraction
+        total = elapsed / fraction if fraction else self.seconds_per_episode * wanted
         return Doing(f"{verb} {done} of {wanted} episodes", max(0.0, total - elapsed))
 
     def _report_part(self, purpose: int, part: str, limit: str) -> None:

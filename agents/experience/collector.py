@@ -180,6 +180,12 @@ class EpisodeTally:
                 self.missing -= 1
             self._first_step[world] = self.steps
 
+    @property
+    def fraction(self) -> float:
+        """About how much of all steps is done, by the mean length so far; 0 until an episode has ended."""
+        lengths = [length for episodes in self._episodes for _, length in episodes]
+        return min(1.0, self.steps * len(lengths) / (sum(lengths) * max(self._wanted))) if lengths else 0.0
+
     def results(self) -> EpisodeResults:
         """All counted episodes, world by world."""
         episodes = [episode for world in self._episodes for episode in world]

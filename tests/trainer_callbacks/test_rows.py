@@ -212,3 +212,17 @@ def test_what_a_sink_raises_between_two_rows_ends_the_training(trained, monkeypa
     monkeypatch.setattr(threading, "excepthook", lambda args: None)  # run.log's
     with pytest.raises(RuntimeError, match="a sink failed between two rows"):
         trained(Failing(), "log_freq_epochs=100", "max_timesteps=400", "eval_freq_epochs=null")
+
+
+def test_the_fraction_of_a_test_counts_steps_of_episodes_that_still_run():
+    """5 episodes in 2 worlds: up to three in a world, one after the other."""
+    tally, numbers = EpisodeTally(5, 2), torch.tensor([4.0, 4.0])
+    tally.steps = 3
+    assert tally.fraction == 0, "nobody knows how long they are"
+    tally.steps = 4
+    tally.add([0, 1], numbers, numbers, None)
+    assert tally.fraction == pytest.approx(1 / 3)
+    tally.steps = 6
+    assert tally.fraction == pytest.approx(1 / 2)
+    tally.steps = 20
+    assert tally.fraction == 1
