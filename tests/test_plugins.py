@@ -26,6 +26,7 @@ from stride.config.loader import environment_files, load_config, load_file
 from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
 from stride.config.schema import ALGORITHMS
 from stride.publishing.metrics_table import read_metrics, write_metrics
+from stride.runstore import checkpoint_set
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader
 from stride.runstore.metrics_table import read_csv
@@ -134,10 +135,11 @@ def test_a_metric_of_ones_own_algorithm_is_shown_and_an_unknown_one_refused_at_o
     assert runs.main(["show", run.id]) == 0
     assert re.search(rf"{name} +0.250 +mine/timidity\n", capsys.readouterr().out)
     assert write_metrics(read_metrics(run)).decode().splitlines()[0].endswith(f",{name}"), "what is published"
-    overrides = ["max_timesteps=1e5", "log_freq_epochs=1000"]  # no row within this test
+    overrides = ["max_timesteps=8192", "log_freq_epochs=1000", "eval_freq_epochs=null"]  # no row before the end
     line = refusal(capsys, train.command, "CartPole-v1:mypkg:Chatty", "-q", *overrides)
     assert "'train/loss/polcy' is not declared in metrics.yaml; did you mean train/loss/policy" in line
     assert "a metric of your own: train/mine/polcy" in line
+    assert not checkpoint_set.names(RunDir.find("@last").checkpoints), "refused in the first iteration"
 
 
 WRONG = {

@@ -5,10 +5,12 @@ import time
 from itertools import groupby
 
 import pytest
+import torch
 from tiny_runs import tiny_run
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
+from stride.agents.experience.collector import EpisodeTally
 from stride.agents.ppo import PPO
 from stride.commands import train
 from stride.config.loader import load_config
