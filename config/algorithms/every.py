@@ -43,7 +43,7 @@ class Config:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's constructor."""
     env_wrappers: tuple[dict[str, Any], ...] = ()
-    """Wrappers, innermost first: [{id: Name, ...arguments}], of the registry or `module:Name`."""
+    """Wrappers, innermost first: [{id: Name, ...arguments}], by name (`--help wrappers`) or `module:Name`."""
     frame_skip: int = 1
     """Frames for which each action is repeated, below env_wrappers; an env step is then that many frames."""
     obs: Literal["native", "pixels"] = "native"

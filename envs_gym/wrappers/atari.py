@@ -118,11 +118,10 @@ class AtariScreen(FrameSkip, ChannelFirst):
 
 
 class LifeLoss(Wrapper):
-    """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's.
+    """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's."""
 
-    `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
-    world that is played or watched goes on.
-    """
+    # `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
+    # world that is played or watched goes on
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

@@ -22,7 +22,10 @@ MOST_SENTENCES = 100_000
 
 
 class MiniGridPlanes(ChannelFirst, ObservationWrapper):
-    """The view as a picture with a plane for each code, 0 or 255, beside the direction and the words of the mission."""
+    """MiniGrid's view as a picture with a plane for each code, 0 or 255, beside the direction and the mission's words.
+
+    `mission: false` leaves the words out.
+    """
 
     def __init__(self, env: Env, mission: bool = True) -> None:
         super().__init__(env)
@@ -45,7 +48,10 @@ class MiniGridPlanes(ChannelFirst, ObservationWrapper):
 
 
 class MiniGridFlat(MiniGridPlanes):
-    """All of it as one vector of 0 and 1."""
+    """MiniGrid's view, direction and words of the mission as one vector of 0 and 1.
+
+    `mission: false` leaves the words out.
+    """
 
     def __init__(self, env: Env, mission: bool = True) -> None:
         super().__init__(env, mission)
@@ -60,7 +66,7 @@ class MiniGridFlat(MiniGridPlanes):
 
 
 class MiniGridMask(Wrapper):
-    """Tells in `info` which actions would change anything, for `action_mask: true`.
+    """Says in `info` which actions would change anything, for `action_mask: true`.
 
     A task with rules of its own may react to an action that moves nothing: there the mask leaves out only picking up
     where nothing can be, and dropping nothing or onto something.

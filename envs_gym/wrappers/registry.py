@@ -23,6 +23,7 @@ from stride.envs_gym.wrappers.observations import DiscreteEncoder, SelectObserva
 from stride.envs_gym.wrappers.pixels import PixelObservation
 from stride.envs_gym.wrappers.shaping import (
     CartPoleShaper,
+    CountBonus,
     MountainCarCountBonus,
     MountainCarShaper,
     PotentialShaper,
@@ -42,6 +43,7 @@ WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/
     "CartPoleShaper": CartPoleShaper,
     "CarRacingPedals": CarRacingPedals,
     "ClipReward": ClipReward,
+    "CountBonus": CountBonus,
     "DiscreteEncoder": DiscreteEncoder,
     "DoomHealthShaper": None,
     "DoomKillShaper": None,
@@ -186,7 +188,8 @@ def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
     wrapper = wrapper or find("env_wrappers", "wrappers", wrapper_id)
     if wrapper is None:
         names = [*WRAPPERS, *registered("wrappers")]
-        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, names)} (known: {', '.join(names)})")
+        hint = f"{nearest(name, names)} (train.py --help wrappers shows all {len(names)})"
+        raise UserError(f"env_wrappers: {name!r} is not registered{hint}")
     if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, Env)):
         raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")
     return wrapper

@@ -3,19 +3,22 @@
 Potential-based shaping (Ng, Harada and Russell 1999): F = gamma * Phi(s') - Phi(s), with Phi(terminal) = 0.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Env, Wrapper
+from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from stride.envs_gym.answers import State
 from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, check_world, require, require_positive
 
+MOST_STATES = 1 << 24  # 128 MiB of counts in each world
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
 
@@ -78,23 +81,32 @@ class MountainCarShaper(PotentialShaper):
         return min(float((energy - enough) / (enough - lowest)), 0.0)
 
 
-class MountainCarCountBonus(MemoryWrapper):
-    """Adds scale / sqrt(visits) of the cell of positions and velocities that a step leads to, this visit included.
+class CountBonus(MemoryWrapper):
+    """Adds scale / sqrt(visits) of the state that a step leads to, this visit included.
 
-    Visits are counted over all episodes of a world, each world for itself.
+    States are discrete observations, as they are before other wrappers encode them: a number, or several in a fixed
+    order. Visits are counted over all episodes of a world, each world for itself.
     """
 
-    def __init__(self, env: Env, bins: int = 20, scale: float = 1.0) -> None:
+    def __init__(self, env: Env, scale: float = 1.0) -> None:
         super().__init__(env)
-        check_world("MountainCarCountBonus", env, MountainCar, "MountainCar")
-        world: Any = env.unwrapped
-        require_positive("MountainCarCountBonus: bins", bins)
-        self.bins = bins
         self.scale = scale
-        self._world = world
-        self._low = np.array([world.min_position, -world.max_speed])
-        self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
-        self.visits = np.zeros((bins, bins), np.int64)
+        starts, sizes = zip(*self.axes(env), strict=True)
+        number = math.prod(sizes)
+        require(number <= MOST_STATES, f"{type(self).__name__} counts at most {MOST_STATES:,} states, not {number:,}")
+        self._starts = starts
+        self.visits = np.zeros(sizes, np.int64)
+
+    def axes(self, env: Env) -> list[tuple[int, int]]:
+        """Of each number of a state its least value, and how many values it has."""
+        axes = axes_of(env.observation_space)
+        require(bool(axes), f"{type(self).__name__} needs a discrete observation, not {env.observation_space}")
+        return axes
+
+    def state(self, observation: Any) -> tuple[int, ...]:
+        """The indices into `visits` of what was observed."""
+        numbers = np.hstack(observation).tolist() if isinstance(observation, tuple) else np.ravel(observation).tolist()
+        return tuple(int(number) - start for number, start in zip(numbers, self._starts, strict=True))
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         if kwargs.get("seed") is not None:
@@ -103,10 +115,9 @@ class MountainCarCountBonus(MemoryWrapper):
 
     def step(self, action: object) -> StepAnswer:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
-        row, column = np.clip(cell, 0, self.bins - 1).tolist()
-        self.visits[row, column] += 1
-        bonus = self.scale / float(self.visits[row, column]) ** 0.5
+        state = self.state(observation)
+        self.visits[state] += 1
+        bonus = self.scale / float(self.visits[state]) ** 0.5
         return observation, float(reward) + bonus, terminated, truncated, info
 
     def state_dict(self) -> State:
@@ -114,3 +125,38 @@ class MountainCarCountBonus(MemoryWrapper):
 
     def load_state_dict(self, state: State) -> None:
         self.visits[:] = state["visits"].numpy()
+
+
+class MountainCarCountBonus(CountBonus):
+    """CountBonus for MountainCar: its states are `bins` x `bins` cells of positions and velocities."""
+
+    def __init__(self, env: Env, bins: int = 20, scale: float = 1.0) -> None:
+        check_world("MountainCarCountBonus", env, MountainCar, "MountainCar")
+        require_positive("MountainCarCountBonus: bins", bins)
+        self.bins = bins
+        super().__init__(env, scale)
+        world: Any = env.unwrapped
+        self._world = world
+        self._low = np.array([world.min_position, -world.max_speed])
+        self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
+
+    def axes(self, env: Env) -> list[tuple[int, int]]:
+        return [(0, self.bins)] * 2
+
+    def state(self, observation: object) -> tuple[int, ...]:
+        cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
+        return tuple(np.clip(cell, 0, self.bins - 1).tolist())
+
+
+def axes_of(space: Space) -> list[tuple[int, int]]:
+    """(least value, number of values) of each number of a discrete observation; empty where it is none."""
+    if isinstance(space, Discrete):
+        return [(int(space.start), int(space.n))]
+    if isinstance(space, MultiDiscrete):
+        return [*zip(np.ravel(space.start).tolist(), np.ravel(space.nvec).tolist(), strict=True)]
+    if isinstance(space, MultiBinary):
+        return [(0, 2)] * math.prod(space.shape)
+    if isinstance(space, Tuple):
+        parts = [axes_of(part) for part in space.spaces]
+        return [axis for part in parts for axis in part] if all(parts) else []
+    return []

@@ -50,6 +50,7 @@ from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import env_info, import_module, is_given, make_envs
 from stride.envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
 from stride.envs_gym.task import task_of
+from stride.envs_gym.wrappers import manual
 from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
 from stride.runstore import checkpoint_set
@@ -102,6 +103,9 @@ class Ended(NamedTuple):
 def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
     arguments = parse_arguments(argv)
+    if arguments.shows_wrappers:
+        print(manual.help_text())
+        return 0
     if arguments.help:
         import_own_modules(*folder_of_yaml(arguments))
         return print_help(arguments, task_of)

@@ -49,6 +49,7 @@ examples:
                                                        scheduler that starts commands again (docs/scale.md); of
                                                        several runs those that are missing
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+  python train.py --help wrappers                      every wrapper for env_wrappers, with its arguments
 environment variables:
   STRIDE_RUNS=FOLDER    where runs are stored, for every command; else in runs/ of a project of one's own (made by
                         python -m stride new), beside this program, or in the present folder if it was installed
@@ -129,6 +130,10 @@ class Arguments:
         return len(self.seeds) > 1 or bool(self.several) or (self.on != LOCAL and not self.resume)
 
     @property
+    def shows_wrappers(self) -> bool:
+        return self.help and self.config_id == "wrappers"
+
+    @property
     def resumes_group(self) -> bool:
         return names_group(self.resume)
 
@@ -207,7 +212,12 @@ def build_parser() -> OneLineParser:
     add("--on", metavar="WHERE", default=LOCAL, help=text)
     text = "each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
     add("-m", "--multirun", action="store_true", help=f"multiply: {text}")
-    add("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
+    add(
+        "-h",
+        "--help",
+        action="store_true",
+        help="this; of ENV:VARIANT: every key of that variant; of wrappers: every wrapper",
+    )
     add("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
     text = "a YAML file of your own; modules beside it count"
     add("--config", dest="file", metavar="FILE", default="", help=text)

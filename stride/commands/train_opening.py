@@ -60,7 +60,7 @@ def first_words(argv: list[str]) -> int | None:
 
 def _first_words(argv: list[str]) -> int | None:
     arguments = parse_arguments(argv)
-    if not knows_all_algorithms():
+    if not knows_all_algorithms() or arguments.shows_wrappers:  # wrappers import torch
         return None
     try:
         with postponed():

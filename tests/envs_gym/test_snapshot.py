@@ -34,6 +34,7 @@ WRAPPED = {  # name: (environment, wrapper, other keys)
     "count bonus over episodes": (
         "MountainCar-v0", {"id": "MountainCarCountBonus", "bins": 6}, {"max_episode_steps": 20},
     ),
+    "count bonus of states": ("FrozenLake-v1", {"id": "CountBonus"}, {}),
     "encoder": ("FrozenLake-v1", {"id": "DiscreteEncoder", "encoding": "binary"}, {}),
     "hidden velocities": ("CartPole-v1", {"id": "SelectObservation", "indices": [0, 2]}, {}),
     "remapper": ("FrozenLake-v1", {"id": "ActionRemapper", "actions": [2, 1]}, {}),

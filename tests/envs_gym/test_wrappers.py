@@ -6,15 +6,19 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete, Tuple
 from hypothesis import given
 from hypothesis import strategies as st
 from playing import OTHERS, refused
 from snapshots import shown
 
+from stride.commands import train
 from stride.config.schema import Config
 from stride.envs_gym.gym_env import EnvError, GymEnv
 from stride.envs_gym.make import env_info, make_envs
+from stride.envs_gym.wrappers import manual
 from stride.envs_gym.wrappers.registry import WRAPPERS, wrap, wrappers_of
+from stride.utils.user_error import UserError
 
 COUNTING = "stride-test/Counting-v0"
 FIRST = torch.zeros(1, dtype=torch.int64)
@@ -37,6 +41,7 @@ def worlds(env_id, wrapper, number=1, **keys):
 WRONG = {  # environment: wrappers that do not fit it
     "CartPole-v1": [
         {"id": "StickyAction"},
+        {"id": "zzz"},
         {"id": "StickyActions", "probabilty": 0.5},
         {"id": "StickyActions", "probability": 1},
         {"id": "StickyActions", "probability": "x"},
@@ -44,6 +49,7 @@ WRONG = {  # environment: wrappers that do not fit it
         {"id": "FrameSkip", "skip": 0},
         {"id": "MountainCarShaper"},
         {"id": "MountainCarCountBonus"},
+        {"id": "CountBonus"},
         {"id": "DiscreteEncoder"},
         {"id": "SelectObservation", "indices": [0, 4]},
         {"id": "ActionRemapper", "actions": [0, 2]},
@@ -84,6 +90,19 @@ def test_a_wrapper_of_ones_own_is_one_line(tmp_path, monkeypatch):
         assert (step.reward.item(), step.episode_return.item()) == (3.0, 1.0)
         assert "accepted: times" in refused(env_id, env_wrappers=({"id": wrapper, "tims": 3},))
     del WRAPPERS["Double"]
+
+
+def test_the_manual_has_every_wrapper_with_every_argument(capsys):
+    entries = {entry.name: entry for entry in manual.entries()}
+    assert entries.keys() == WRAPPERS.keys()
+    assert train.command(["--help", "wrappers"]) == 0
+    text = capsys.readouterr().out
+    for name, entry in entries.items():
+        assert len(entry.doc) > 20 and f"\n{name}\n" in text, name
+    arguments = [argument for entry in entries.values() for argument in entry.arguments]
+    assert all(f"  {argument}\n" in text for argument in arguments)
+    assert entries["FrameSkip"].arguments == ("skip: a whole number", "max_last_two=false: true or false")
+    assert entries["PongShaper"].arguments == ("gamma=the run's own: a number", "scale=0.1: a number")
 
 
 # Rewards
@@ -145,6 +164,41 @@ def test_count_bonus_by_hand():
     assert env.visits.sum() == 5
     env.reset(seed=0)
     assert env.visits.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("space", "observed", "cells"),
+    [
+        (Discrete(3, start=5), [6, 6, 5, 6], {(1,): 3, (0,): 1}),
+        (MultiDiscrete([2, 4]), [np.array([1, 3]), np.array([0, 3]), np.array([1, 3])], {(1, 3): 2, (0, 3): 1}),
+        (MultiBinary(2), [np.array([1, 0], np.int8)] * 2, {(1, 0): 2}),
+        (Tuple((Discrete(32), Discrete(11), Discrete(2))), [(20, 10, 1), (20, 10, 1)], {(20, 10, 1): 2}),
+    ],
+)
+def test_a_count_bonus_for_any_discrete_state_by_hand(space, observed, cells):
+    env = gymnasium.Env()
+    env.observation_space = space
+    answers = iter(observed)
+    env.step = lambda action: (next(answers), 1.0, False, False, {})
+    env.reset = lambda **kwargs: (observed[0], {})
+    counted = wrap(env, [{"id": "CountBonus", "scale": 2.0}]).env
+    bonuses, seen = [], []
+    for observation in observed:
+        bonuses.append(counted.step(0)[1] - 1.0)
+        seen.append(str(observation))
+    assert bonuses == pytest.approx([2 / math.sqrt(seen[: i + 1].count(text)) for i, text in enumerate(seen)])
+    assert {tuple(map(int, cell)): int(counted.visits[tuple(cell)]) for cell in np.argwhere(counted.visits)} == cells
+    counted.reset()
+    assert counted.visits.sum() == len(observed)
+    counted.reset(seed=1)
+    assert counted.visits.sum() == 0
+
+
+def test_a_count_bonus_refuses_more_states_than_it_can_count():
+    env = gymnasium.Env()
+    env.observation_space = MultiBinary(25)
+    with pytest.raises(UserError, match="CountBonus counts at most 16,777,216 states, not 33,554,432"):
+        wrap(env, [{"id": "CountBonus"}])
 
 
 # Observations
