@@ -5,6 +5,7 @@ numba_env.py (the CPU) and cuda_env.py (a GPU). A snapshot says nothing of where
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -57,6 +58,7 @@ class CompiledEnv(Generic[Arrays]):
 
     def trajectory(self, steps: int) -> Trajectory[Arrays]:
         """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
+        demand_counts(self.env_id, steps=steps)
         return self._trajectory(buffers.step_buffers(self.observation_space, steps, self.num_envs, self.device))
 
     def _trajectory(self, results: list[Tensor]) -> Trajectory[Arrays]:
@@ -76,9 +78,10 @@ class CompiledEnv(Generic[Arrays]):
 
     def reset(self, seed: int) -> Obs:
         """Start every world at its episode 0; world i plays the same whatever the number of worlds."""
-        if not 0 <= seed < 1 << 63:
-            raise UserError(f"{self.env_id}: the seed must be in [0, 2**63), got {seed}")
-        self.seed = seed
+        whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+        if not whole or not 0 <= seed < 1 << 63:
+            raise UserError(f"{self.env_id}: the seed must be a whole number in [0, 2**63), got {seed!r}")
+        self.seed = int(seed)
         self._renew()
         self._snapshot["episodes"].zero_()
         self._begin(torch.ones(self.num_envs, dtype=torch.bool))
@@ -87,6 +90,7 @@ class CompiledEnv(Generic[Arrays]):
     def restart(self, mask: np.ndarray) -> Obs:
         """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
         self._demand_reset()
+        mask = np.asarray(mask)
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
         chosen = torch.tensor(mask)
@@ -111,6 +115,8 @@ class CompiledEnv(Generic[Arrays]):
 
     def _room_for(self, actions: Tensor, out: Trajectory[Arrays] | None) -> Trajectory[Arrays]:
         """Buffers for what actions [T, N, ...] lead to: `out` where there is one, and it and they fit."""
+        if not isinstance(actions, Tensor):
+            raise ValueError(self._expected(("T", *self._action_shape), actions))
         steps = actions.shape[0] if actions.ndim else 0
         shape = torch.Size((steps, *self._action_shape))
         fits = actions.dtype == self._action_dtype and actions.device == self.device
@@ -122,8 +128,11 @@ class CompiledEnv(Generic[Arrays]):
             raise ValueError(f"{self.env_id}: out holds {tuple(result.reward.shape)} steps, not {shape[:2]}")
         return result
 
-    def _expected(self, shape: tuple[object, ...], action: Tensor) -> str:
+    def _expected(self, shape: tuple[object, ...], action: object) -> str:
         expected = f"{self._action_dtype}[{', '.join(map(str, shape))}]"
+        if not isinstance(action, Tensor):
+            kind = type(action).__name__
+            return f"{self.env_id} takes actions {expected}, got {kind}; torch.as_tensor makes a tensor of numbers"
         received = f"{action.dtype}[{', '.join(map(str, action.shape))}]"
         if action.device != self.device:
             expected += f" on {self.device}"
@@ -138,6 +147,9 @@ class CompiledEnv(Generic[Arrays]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every episode where `state_dict` was taken."""
+        names = {"env_id", "num_envs", "seed", *self._rules(), *self._snapshot}
+        if not isinstance(state, Mapping) or not names <= state.keys():
+            raise UserError(f"{self.env_id}: load_state_dict takes what state_dict() gave")
         saved = state["num_envs"], state["env_id"]
         current = self.num_envs, self.env_id
         if saved != current:

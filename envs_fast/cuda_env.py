@@ -68,7 +68,12 @@ class CudaEnv(CompiledEnv[Arrays]):
 
     def step(self, action: Tensor) -> Step:
         """Advance every world by one action; the tensors returned are overwritten by the next step."""
-        if action.shape != self._action_shape or action.dtype != self._action_dtype or action.device != self.device:
+        try:
+            fits = action.shape == self._action_shape and action.dtype == self._action_dtype
+            fits = fits and action.device == self.device
+        except AttributeError:  # a list, say; where a tensor comes, this costs nothing
+            fits = False
+        if not fits:
             raise ValueError(self._expected(self._action_shape, action))
         self._demand_reset()
         self._play(1, action, self.last)

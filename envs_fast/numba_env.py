@@ -55,7 +55,11 @@ class NumbaEnv(CompiledEnv[Told]):
 
     def step(self, action: Tensor) -> Step:
         """Advance every world by one action; the tensors returned are overwritten by the next step."""
-        if action.shape != self._action_shape or action.dtype != self._action_dtype:
+        try:
+            fits = action.shape == self._action_shape and action.dtype == self._action_dtype
+        except AttributeError:  # a list, say; where a tensor comes, this costs nothing
+            fits = False
+        if not fits:
             raise ValueError(self._expected(self._action_shape, action))
         self.play(action.contiguous().numpy()[None], self.last.arrays)
         return self._step

@@ -22,6 +22,7 @@ from stride.envs_fast import (
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.world import WORLDS
+from stride.utils.devices import CPU, training_device
 from stride.utils.user_error import UserError, nearest
 
 WORLDS.update(
@@ -53,22 +54,23 @@ def make(
 @overload
 def make(
     env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
-    *, device: torch.device, **env_kwargs: object,
+    *, device: str | torch.device, **env_kwargs: object,
 ) -> NumbaEnv | CudaEnv: ...  # fmt: skip
 
 
 def make(
     env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
-    device: torch.device | None = None, **env_kwargs: Any,
+    device: str | torch.device | None = None, **env_kwargs: Any,
 ) -> NumbaEnv | CudaEnv:  # fmt: skip
     """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
     if env_id not in WORLDS:
-        raise UserError(f"no fast environment {env_id!r}{nearest(env_id, WORLDS)}; known: {', '.join(WORLDS)}")
+        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), WORLDS)}; known: {', '.join(WORLDS)}")
     env: NumbaEnv | CudaEnv
-    if device and device.type == "cuda":
-        if workers != 1:
-            raise UserError(f"{env_id}: workers are threads of the CPU; worlds on {device} take 1, got {workers!r}")
-        env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, device, **env_kwargs)
+    if str(device).startswith("cuda") and workers != 1:
+        raise UserError(f"{env_id}: workers are threads of the CPU; worlds on {device} take 1, got {workers!r}")
+    place = CPU if device is None else training_device(str(device))
+    if place.type == "cuda":
+        env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, place, **env_kwargs)
     else:
         env = NumbaEnv(WORLDS[env_id], num_envs, max_episode_steps, workers, **env_kwargs)
     if seed is not None:

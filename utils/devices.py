@@ -22,9 +22,15 @@ def training_device(name: str) -> torch.device:
     """
     if name in ("auto", "cpu"):
         return CPU
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = CPU
+    if device.type != "cuda":
+        raise UserError(f"device: there are cpu, cuda and cuda:N, not {name!r}")
     if torch.version.cuda is None or not torch.cuda.is_available():
         raise UserError(f"device: {name}: torch finds no CUDA device ({why_no_cuda()}); device: cpu trains here")
-    device_index = int(name.partition(":")[2] or 0)
+    device_index = device.index or 0
     device_count = torch.cuda.device_count()
     if device_index >= device_count:
         raise UserError(f"device: {name}: there {_counted(device_count)}")

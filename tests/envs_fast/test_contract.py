@@ -224,6 +224,30 @@ def test_actions_of_the_wrong_shape_or_type(make, action):
         env.advance(torch.zeros(4, 6, dtype=torch.int64), env.trajectory(3))
 
 
+def test_what_is_no_tensor_no_seed_no_state_and_no_device_is_one_clear_line(make):
+    env = make("CartPole-v1", 2, seed=0)
+    calls = {
+        r"takes actions torch.int64\[2\], got list; torch.as_tensor makes": lambda: env.step([0, 1]),
+        r"takes actions torch.int64\[2\], got ndarray": lambda: env.step(np.zeros(2, np.int64)),
+        r"takes actions torch.int64\[T, 2\], got NoneType": lambda: env.advance(None),
+        r"the mask must be bool\[2\], got int64\(1,\)": lambda: env.restart([1]),
+        "the seed must be a whole number in .*, got None": lambda: env.reset(None),
+        "the seed must be a whole number in .*, got 1.5": lambda: env.reset(1.5),
+        "load_state_dict takes what state_dict": lambda: env.load_state_dict({"env_id": "CartPole-v1"}),
+        "steps must be a whole number of at least 1, got 'ten'": lambda: env.trajectory("ten"),
+        "no fast environment 3": lambda: registry.make(3),
+        "device: there are cpu, cuda and cuda:N, not 'gpu'": lambda: registry.make("CartPole-v1", device="gpu"),
+        "device: there are .*, not 'mps'": lambda: registry.make("CartPole-v1", device=torch.device("mps")),
+        "device: cuda: torch finds no CUDA device": lambda: registry.make("CartPole-v1", device="cuda"),
+    }
+    before = torch.as_tensor(env.state).clone()
+    for line, call in calls.items():
+        with pytest.raises(ValueError, match=line):
+            call()
+    assert torch.equal(torch.as_tensor(env.state), before) and env.seed == 0
+    assert registry.make("CartPole-v1", device="cpu").device == torch.device("cpu")
+
+
 def test_nothing_moves_before_reset(make):
     env, zeros = make("CartPole-v1", 6), torch.zeros(3, 6, dtype=torch.int64)
     for move in (lambda: env.step(zeros[0]), lambda: env.advance(zeros), env.state_dict):
