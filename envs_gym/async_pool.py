@@ -44,6 +44,7 @@ class WorkerProcess:
     dump: Connection  # into which it writes the line that it hangs in
     deadline: float = 0.0  # for its next sign of life
     begun: int = 0  # steps that it had begun when the deadline was set
+    asked: int = 0  # tasks of `send` that it has not answered
 
     def __str__(self) -> str:
         return f"worker {self.index} (pid {self.process.pid}, worlds {self.worlds[0]} to {self.worlds[-1]})"
@@ -107,8 +108,7 @@ class Pool:
 
     def run(self, tasks: Mapping[int, WorkerTask]) -> dict[int, WorkerReply]:
         """Have workers carry out a task each; their replies. EnvError where one failed, died or hangs."""
-        if not self._end.alive:
-            raise EnvError(f"the workers of {self.env_id} are gone: {self._failure or 'the environment was closed'}")
+        self._check_open()
         replies = {}
         for index, task in tasks.items():
             try:
@@ -117,6 +117,32 @@ class Pool:
                 replies[index] = self._replace_dead(self._workers[index])
         return replies | self._wait(tasks.keys() - replies.keys())
 
+    def send(self, index: int, task: WorkerTask) -> None:
+        """Ask a worker and return at once; it answers in the order in which it was asked: `receive`."""
+        self._check_open()
+        worker = self._workers[index]
+        if not worker.asked:
+            self._renew(worker)
+        worker.asked += 1
+        with suppress(BrokenPipeError, ConnectionResetError):  # `receive` names what it died of
+            worker.pipe.send(task)
+
+    def receive(self) -> list[int]:
+        """Wait for those that were sent a task; which have answered one, at least one. EnvError where one failed."""
+        self._check_open()
+        waiting = [worker for worker in self._workers if worker.asked]
+        replies: dict[int, WorkerReply] = {}
+        while not replies:
+            replies = self._look(waiting)
+        for index in replies:
+            self._workers[index].asked -= 1
+            self._renew(self._workers[index])
+        return [*replies]
+
+    def _check_open(self) -> None:
+        if not self._end.alive:
+            raise EnvError(f"the workers of {self.env_id} are gone: {self._failure or 'the environment was closed'}")
+
     def _wait(self, indices: Collection[int]) -> dict[int, WorkerReply]:
         """One reply of each of these workers."""
         replies: dict[int, WorkerReply] = {}
@@ -124,20 +150,26 @@ class Pool:
         for worker in waiting:
             self._renew(worker)
         while waiting:
-            seconds = min(worker.deadline for worker in waiting) - time.monotonic()
-            ready = connection.wait([worker.pipe for worker in waiting], max(0.0, seconds))
-            now = time.monotonic()
-            for worker in waiting:
-                if worker.pipe in ready:
-                    replies[worker.index] = self._read(worker)
-                elif not ready and worker.deadline <= now:
-                    # the limit is for one world's step: a worker that has begun another one since gets a new limit
-                    if self._begun(worker) == worker.begun:
-                        line = line_of_process(worker.process.pid or 0, worker.dump)
-                        problem = f"no answer for {self._timeout:g} seconds{self._in_world(worker)}{line}"
-                        replies[worker.index] = self._replace(worker, f"{self.env_id}, {worker}: {problem}")
-                    self._renew(worker)
+            replies |= self._look(waiting)
             waiting = [worker for worker in waiting if worker.index not in replies]
+        return replies
+
+    def _look(self, waiting: Sequence[WorkerProcess]) -> dict[int, WorkerReply]:
+        """The replies that are ready, after a wait for the first; none where a deadline passed meanwhile."""
+        replies: dict[int, WorkerReply] = {}
+        seconds = min(worker.deadline for worker in waiting) - time.monotonic()
+        ready = connection.wait([worker.pipe for worker in waiting], max(0.0, seconds))
+        now = time.monotonic()
+        for worker in waiting:
+            if worker.pipe in ready:
+                replies[worker.index] = self._read(worker)
+            elif not ready and worker.deadline <= now:
+                # the limit is for one world's step: a worker that has begun another one since gets a new limit
+                if self._begun(worker) == worker.begun:
+                    line = line_of_process(worker.process.pid or 0, worker.dump)
+                    problem = f"no answer for {self._timeout:g} seconds{self._in_world(worker)}{line}"
+                    replies[worker.index] = self._replace(worker, f"{self.env_id}, {worker}: {problem}")
+                self._renew(worker)
         return replies
 
     def _renew(self, worker: WorkerProcess) -> None:

@@ -60,6 +60,7 @@ class WorkerTask(NamedTuple):
 
     name: str  # reset | step | state | load
     payload: Any = None  # reset: the seed; load: a state of each world
+    only: int | None = None  # the one world that it is about; None: all of the worker
 
 
 class WorkerReply(NamedTuple):
@@ -133,6 +134,8 @@ class Worker:
         """Carry out a task world by world; the payload of the reply."""
         payload: list[Any] = []
         for position, (world, env) in enumerate(self.worlds.items()):
+            if task.only is not None and world != task.only:
+                continue
             self._begin(world)
             if task.name == "step":
                 self._write(world, step_tensors(env.step(self._actions[world : world + 1])))

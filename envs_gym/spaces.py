@@ -250,7 +250,9 @@ def _box(space: Box) -> ActionConverter:
 
 
 def check_action(name: str, action: Tensor, shape: Sequence[int], dtype: torch.dtype) -> None:
-    """ValueError for an action of another shape or type."""
+    """ValueError for an action of another shape or type, or of no tensor."""
+    if not isinstance(action, Tensor):
+        raise ValueError(f"{name} takes actions {dtype}{list(shape)}, got {type(action).__name__}")
     if action.shape != torch.Size(shape) or action.dtype != dtype:
         raise ValueError(f"{name} takes actions {dtype}{list(shape)}, got {action.dtype}{list(action.shape)}")
 

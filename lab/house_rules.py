@@ -51,7 +51,12 @@ WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is th
     "Brax": ("envs_gym/brax_worlds.py",),
     "MiniGrid": ("envs_gym/wrappers/minigrid.py",),
     "tensor worlds": ("envs_gym/tensor_env.py", "envs_gym/batches.py", "envs_gym/backend_torch.py"),
-    "worker processes": ("envs_gym/async_env.py", "envs_gym/async_pool.py", "envs_gym/async_worker.py"),
+    "worker processes": (
+        "envs_gym/async_env.py",
+        "envs_gym/async_pool.py",
+        "envs_gym/async_worker.py",
+        "envs_gym/async_ready.py",
+    ),
     "check-env": ("envs_gym/check/",),
     "playing": ("agents/playing/",),
     "many runs": ("runstore/many/",),

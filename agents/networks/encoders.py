@@ -38,11 +38,19 @@ class RunningNorm(nn.Module):
     def learn(self, x: Tensor) -> None:
         """x [..., size]: merge the moments of these rows."""
         x = x.reshape(-1, x.shape[-1]).double()
+        self._merge(x.mean(0), x.var(0, unbiased=False), len(x))
+
+    @torch.no_grad()
+    def merge(self, other: "RunningNorm") -> None:
+        """Learn what another one has learnt, of another process, say; as if its rows had come here."""
+        if other.count:
+            self._merge(other.mean.double(), other.var.double(), other.count)
+
+    def _merge(self, mean: Tensor, var: Tensor, n: int | Tensor) -> None:
         # M2 = M2_a + M2_b + delta^2 n_a n_b / (n_a + n_b), Chan, Golub and LeVeque 1979; M2 is var times count
-        n = len(x)
         total_count = self.count + n
-        mean_shift = x.mean(0) - self.mean
-        m2 = self.var * self.count + x.var(0, unbiased=False) * n + mean_shift.square() * self.count * n / total_count
+        mean_shift = mean - self.mean
+        m2 = self.var * self.count + var * n + mean_shift.square() * self.count * n / total_count
         is_finite = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
         self.mean += torch.where(is_finite, mean_shift * n / total_count, 0)
         self.var.copy_(torch.where(is_finite, m2 / total_count, self.var))

@@ -1,0 +1,83 @@
+"""Worlds in worker processes, each stepped when it is sent an action and received when it is ready: for slow worlds."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym import spaces
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.async_worker import WorkerTask
+from stride.utils.user_error import UserError
+
+
+class Ready(NamedTuple):
+    """Worlds that have finished their step; row k is of world ids[k]."""
+
+    ids: Tensor  # int64 [B]
+    step: Step  # copies, [B, ...]
+
+
+class AsyncPool(AsyncEnv):
+    """AsyncEnv whose worlds need not wait for each other: `send` actions to some, `recv` those that are ready first.
+
+    A worker steps its worlds one after the other, so `workers=num_envs` lets each go its own way. `step`, `reset` and
+    the rest are for all worlds together, when none is under way.
+    """
+
+    def __init__(self, *arguments: Any, **keys: Any) -> None:
+        super().__init__(*arguments, **keys)
+        self._worker_of = {world: index for index, group in enumerate(self._groups) for world in group}
+        self._sent: list[deque[int]] = [deque() for _ in self._groups]  # of each worker: worlds in the order of `send`
+        self._done: deque[int] = deque()  # worlds with a result that nobody has received
+
+    @property
+    def under_way(self) -> list[int]:
+        """The worlds that were sent an action and are not received yet."""
+        return sorted([*self._done, *(world for sent in self._sent for world in sent)])
+
+    def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
+        """Begin a step of these worlds (default: all) and return at once; row k of `action` is for world ids[k]."""
+        if not self._started:
+            raise UserError(f"{self.env_id}: reset before the first step")
+        worlds = list(range(self.num_envs)) if ids is None else [int(world) for world in ids]
+        if len(set(worlds)) < len(worlds) or not all(0 <= world < self.num_envs for world in worlds):
+            raise UserError(f"{self.env_id}: ids are different worlds from 0 to {self.num_envs - 1}, not {worlds}")
+        busy = sorted({*worlds} & {*self.under_way})
+        if busy:
+            raise UserError(f"{self.env_id}: worlds {busy} were sent an action; receive them first")
+        spaces.check_action(self.env_id, action, (len(worlds), *self._action.shape[1:]), self._action.dtype)
+        self._action[worlds] = action
+        for world in worlds:
+            index = self._worker_of[world]
+            self._sent[index].append(world)
+            self._pool.send(index, WorkerTask("step", only=world))
+
+    def recv(self, batch_size: int | None = None) -> Ready:
+        """The first `batch_size` worlds (default: all that were sent) to finish their step, in that order."""
+        count = len(self.under_way) if batch_size is None else batch_size
+        if not 0 < count <= len(self.under_way):
+            raise UserError(f"{self.env_id}: cannot receive {count} worlds, {len(self.under_way)} were sent an action")
+        while len(self._done) < count:
+            self._receive()
+        ids = torch.tensor([self._done.popleft() for _ in range(count)])
+        step = Step(*(spaces.map_obs(field, lambda tensor: tensor[ids]) for field in self._step))
+        return Ready(ids, step)
+
+    def reset(self, seed: int) -> Obs:
+        """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
+        while any(self._sent):
+            self._receive()
+        self._done.clear()
+        return super().reset(seed)
+
+    def _receive(self) -> None:
+        self._done.extend(self._sent[index].popleft() for index in self._pool.receive())
+
+    def _ask_all(self, name: str, payload: object = None, states: Sequence[Any] = ()) -> dict[int, Any]:
+        if self.under_way:
+            raise UserError(f"{self.env_id}: receive worlds {self.under_way} first, which were sent an action")
+        return super()._ask_all(name, payload, states)
