@@ -364,10 +364,11 @@ def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | 
     `lr` may be a number [] beside the parameters, to be overwritten: a CUDA graph reads it anew in each replay.
     """
     capturable = parameters[0].device.type != "cpu"  # then the counters are there, too: nothing is copied in a step
-    common: dict[str, Any] = {"lr": lr, "weight_decay": config.weight_decay}
+    first = {name: schedule.at(0, config.max_timesteps) for name, schedule in config.schedules().items()}
+    common: dict[str, Any] = {"lr": lr, "weight_decay": first.get("weight_decay", config.weight_decay)}
     if config.optimizer == "sgd":
         return torch.optim.SGD(parameters, **common, fused=True)
-    common["eps"] = config.optimizer_eps
+    common["eps"] = first.get("optimizer_eps", config.optimizer_eps)
     match config.optimizer:
         case "adamw":
             return torch.optim.AdamW(parameters, **common, fused=True, capturable=capturable)

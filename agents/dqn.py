@@ -65,7 +65,7 @@ class DQN(Agent):
     def follow(self, times: int) -> None:
         """Move the target network towards the network, `times` times at once."""
         if times:
-            move_towards(self.target, self.policy.network, 1 - (1 - self.config.tau) ** times)
+            move_towards(self.target, self.policy.network, 1 - (1 - self.live.tau) ** times)
 
     def learn(self, updates: int) -> None:
         config, live = self.config, self.live
@@ -84,7 +84,7 @@ class DQN(Agent):
         """One step on a batch; `target` [B] or [B, K], None where it must be computed first. -> the loss"""
         target = self.judge(batch) if target is None else target
         q = pick(self.policy.network(batch.obs), batch.action)
-        limit = self.config.huber
+        limit = self.live.huber
         if self.config.quantiles:  # priorities need one error for each row: that of the means
             losses = quantile_loss(q, target, limit)
             error = (target.mean(-1) - q.mean(-1)).detach()

@@ -119,7 +119,7 @@ class Dreamer(Agent):
         behaviour, imagined = losses.behaviour_loss(start, alive, draws.guess, draws.action)
         loss = recalled.loss + behaviour["policy"] + behaviour["critic"]
         gradient_norms = self.descend(losses.optimizer, loss, self.live.max_grad_norm)
-        move_towards(self.slow, self.policy.critic, config.tau)
+        move_towards(self.slow, self.policy.critic, self.live.tau)
         self.metrics.set({**self.ends.learn(recalled.ends, batch.terminated), "train/return/range": self.range.value})
         return {
             **{f"train/loss/{name}": value for name, value in (recalled.parts | behaviour).items()},
@@ -154,7 +154,7 @@ class Dreamer(Agent):
             last, slow = two_hot.mean(policy.critic(features[-1:])), two_hot.mean(self.slow(acted_on))
             value = torch.cat((two_hot.mean(logits), last))
             discount = live.gamma * goes_on
-            returns = arrival_returns(reward, discount, value[1:], config.return_lambda)
+            returns = arrival_returns(reward, discount, value[1:], live.return_lambda)
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
@@ -187,7 +187,7 @@ class Dreamer(Agent):
             is_last = batch.is_first[1:]  # such an instant has no successor in the batch: its return is its value
             discount = self.live.gamma * (~(is_last | batch.terminated[1:])).float()
             reward = torch.where(is_last, value[:-1], batch.reward[1:])
-            target = arrival_returns(reward, discount, value[1:], config.return_lambda)
+            target = arrival_returns(reward, discount, value[1:], self.live.return_lambda)
             weight = (~is_last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
         logits = logits[:-1]

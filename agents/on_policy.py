@@ -18,7 +18,7 @@ Cut = Callable[[Batch, int, Key], Iterator[Batch]]
 
 def scaled_rewards(agent: Agent, config: RolloutConfig) -> RewardScale:
     """The scale of an agent's rewards, whose statistics a checkpoint holds."""
-    reward_scale = RewardScale(config.normalize_reward, config.gamma, agent.memory.table.reward[0])
+    reward_scale = RewardScale(config.normalize_reward, agent.live, agent.memory.table.reward[0])
     agent.parts["reward_scale"] = reward_scale
     return reward_scale
 

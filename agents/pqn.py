@@ -55,7 +55,7 @@ class PQN(Agent):
         v_final = None if known_uncut(rollout) else self.policy.value(rollout.final.obs)
         v_tp1 = next_values(v_t, v_next, v_final, row.truncated, row.slot)
         target = lambda_returns(
-            row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.config.return_lambda
+            row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.live.return_lambda
         )
         return PQNBatch(row.obs, row.action, target)
 

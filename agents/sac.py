@@ -97,7 +97,7 @@ class SAC(Agent):
         if learns_alpha:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
-        move_towards(self.target, self.critics, self.config.tau)
+        move_towards(self.target, self.critics, self.live.tau)
         return {
             "train/loss/policy": policy_loss,
             "train/loss/q": q_loss,

@@ -17,7 +17,7 @@ from stride.config.extras import ENVPOOL
 from stride.config.foreign import key_advice
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered
-from stride.config.schedule import SCHEDULE_PARTS, Schedule, parse_schedule_key, schedule_in, schedule_key
+from stride.config.schedule import SCHEDULE_PARTS, Schedule, is_schedule, parse_schedule_key, schedule_in, schedule_key
 from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
@@ -108,7 +108,16 @@ def check_key(key: object, algo_id: str, where: str) -> None:
 
 
 def cannot_schedule(field_name: str, algo_id: str) -> str:
-    return f"{field_name} cannot follow a schedule; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
+    reason = _why_fixed(hints(ALGORITHMS[algo_id])[field_name])
+    return f"{field_name} cannot follow a schedule: {reason}; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
+
+
+def _why_fixed(hint: object) -> str:
+    """Why a field without schedules has none."""
+    options = members(hint)
+    if int in options:
+        return "whole numbers size memory or count, and are read once"
+    return "it stays as it is through a run" if float in options else "it is no number"
 
 
 def keys_of_this_alone(algo_id: str) -> list[str]:
@@ -151,6 +160,8 @@ def convert(field_name: str, hint: object, value: object) -> Any:
             return result
     if (field_name, value) == ("env_backend", "envpool"):
         raise UserError(ENVPOOL)
+    if is_schedule(value) and {int, float} & {*members(hint)} and not isinstance(value, Mapping):
+        raise UserError(f"{field_name} takes {takes(hint)}; it cannot follow a schedule: {_why_fixed(hint)}")
     raise UserError(f"{field_name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
 
 

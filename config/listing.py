@@ -140,7 +140,7 @@ def evidence(row: ListedVariant) -> tuple[str, str]:
     """The score that the shipped variant reached (IQM of 100 fresh episodes a seed), and how many seeds solved it."""
     measured = of_variant(row.env, row.variant)
     if measured is None or measured.reached is None:
-        return "not measured", ""
+        return "unmeasured", ""
     solved = f"{measured.seeds} seeds" if row.goal == "none" else f"{measured.solved}/{measured.seeds}"
     return f"{measured.reached:.4g}", solved
 

@@ -4,9 +4,11 @@ VIZDOOM_SCENARIOS_DIR names folders of one's own (joined as in PATH); their scen
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from stride.utils.user_error import UserError
 
 DOOM, RETRO = "VizDoom/", "Retro/"
 FOLDERS = "VIZDOOM_SCENARIOS_DIR"
@@ -16,6 +18,9 @@ FEW = 20  # names shown at most
 def doom_scenarios() -> dict[str, Path]:
     """Name -> its .cfg: `basic` of basic.cfg."""
     folders = [Path(folder) for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{FOLDERS}: there is no folder {folder}")
     scenarios: dict[str, Path] = {}
     for folder in (*folders, *_in_package("vizdoom", "scenarios")):
         for path in sorted(folder.glob("*.cfg")):
@@ -41,10 +46,12 @@ def retro_starts(game: str) -> list[str]:
 def installed_games(term: str) -> list[str]:
     """Lines for --list-envs TERM: the games of a family, where the term names it."""
     folded, lines = term.casefold(), []
-    for prefix, names in ((DOOM, [*doom_scenarios()]), (RETRO, retro_games())) if term else ():
+    families: tuple[tuple[str, Callable[[], Iterable[str]]], ...] = ((DOOM, doom_scenarios), (RETRO, retro_games))
+    for prefix, find in families:
         family = prefix.casefold()
-        if names and (folded in family or folded.startswith(family)):
-            lines.append(f"{prefix}NAME:ALGORITHM here: {some(names)}")
+        if term and (folded in family or folded.startswith(family)):
+            names = [*find()]
+            lines += [f"{prefix}NAME:ALGORITHM here: {some(names)}"] if names else []
     return lines
 
 

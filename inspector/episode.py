@@ -17,6 +17,7 @@ from stride.agents.trained.episode import Episode, record, start_of
 from stride.agents.trained.loading import LoadedRun
 from stride.agents.trained.player import Mode, check_mode
 from stride.agents.trained.saliency import Leaves
+from stride.config.schedule import Schedule
 from stride.config.spec import Quantity
 from stride.envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from stride.envs_gym.spaces import MASK
@@ -115,8 +116,9 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
     _, normalized = observed_numbers(episode.encoded)
     # the input of the first layer is shown beside the observation only where normalising changed it
     differs = normalized.shape == observed.shape and not np.allclose(normalized, observed, atol=1e-4)
-    gae_lambda = loaded.facts["config"].get("gae_lambda")
-    judgements = judged(episode, config.gamma, float(gae_lambda) if isinstance(gae_lambda, int | float) else 1.0)
+    gamma = present(config.gamma, loaded)
+    gae_lambda = present(vars(config).get("gae_lambda", 1.0), loaded)
+    judgements = judged(episode, gamma, gae_lambda)
     mask = leaves(episode.observations).get(MASK)
     pictures = images(episode.observations)
     return {
@@ -149,9 +151,16 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "spread": short_lists(np.nan_to_num(observed).std(0)),
         "dreams": episode.states is not None,
         "scaled": bool(config.normalize_reward),
-        "gamma": config.gamma,
+        "gamma": gamma,
         **{array_name: short_lists(values) for array_name, values in judgements.items()},
     }
+
+
+def present(value: float | Schedule, loaded: LoadedRun) -> float:
+    """A setting as it was at the checkpoint that plays."""
+    if isinstance(value, Schedule):
+        return value.at(loaded.progress["env_steps"], loaded.config.max_timesteps)
+    return value
 
 
 def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from stride.config.metrics import declared
 from stride.config.plateau import EVALUATED, Plateau
 from stride.config.schedule import Schedule
 
+OPTIONS = {"weight_decay": "weight_decay", "optimizer_eps": "eps"}  # of an optimizer, beside its rate
 ROLLING = "train/roll/"  # means over the last WINDOW episodes
 
 log = logging.getLogger("stride")
@@ -106,7 +107,7 @@ class AtPlateau(Callback):
 
 
 class ApplySchedules(Callback):
-    """Writes the present values where the agent reads them; the optimizer's learning rate follows policy_lr."""
+    """Writes the present values where the agent reads them; the optimizer's rate, decay and eps follow."""
 
     def __init__(self, plateau: AtPlateau | None = None) -> None:
         """`plateau`: values are multiplied by its factors."""
@@ -134,3 +135,6 @@ class ApplySchedules(Callback):
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = agent.live.policy_lr
+                for name, option in OPTIONS.items():
+                    if name in values and option in group:
+                        group[option] = live[name]

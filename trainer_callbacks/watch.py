@@ -103,7 +103,9 @@ class _History:
     def __init__(self, config: Config, goal: float | None) -> None:
         self.goal = goal
         self.budget = config.max_timesteps
-        self._horizon = max(1e-3, 1 - config.gamma)  # 1 / the sum of all discounts
+        gamma = config.gamma
+        largest = max(gamma.start_value, gamma.end_value) if isinstance(gamma, Schedule) else gamma
+        self._horizon = max(1e-3, 1 - largest)  # 1 / the sum of all discounts
         self._epsilon: float | Schedule = getattr(config, "epsilon", 0.0)
         self.values: dict[str, _Values] = {}
         self.row: Row = {}

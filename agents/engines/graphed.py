@@ -71,6 +71,9 @@ class CudaGraph:
 MakeGraph = Callable[[torch.device], Graph]
 
 
+FIXED = ("gamma", "gae_lambda", "return_lambda", "weight_decay", "optimizer_eps")  # arguments of torch's own operations
+
+
 class Repeated:
     """Work of a learner: rehearsed, then captured, then replayed, as long as it is the same and nothing was loaded."""
 
@@ -161,6 +164,9 @@ def why_not_graphed(config: Config, agent: Agent) -> str | None:
         return "the host counts what a replay memory holds"
     if type(agent) not in KNOWN:
         return f"it does not know {config.algo_id}"
+    for name in FIXED:
+        if name in config.driven():
+            return f"a captured graph has one {name}"
     if not isinstance(agent.collector.envs, CudaEnv):
         return "Gymnasium's worlds step on the host"
     return None

@@ -1,16 +1,24 @@
 """Rewards divided by the running deviation of the discounted return; raw rewards stay in memory and in reports."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
+
+
+class Discount(Protocol):
+    """Has the discount of the present iteration."""
+
+    gamma: float
 
 
 class RewardScale:
     """Owns the discounted return so far of every world and the moments of all returns so far."""
 
-    def __init__(self, enabled: bool, gamma: float, like: Tensor) -> None:
-        """`like` [N]: a reward, for its size and device."""
+    def __init__(self, enabled: bool, live: Discount, like: Tensor) -> None:
+        """`live`: the agent's, with the present gamma. `like` [N]: a reward, for its size and device."""
         self.enabled = enabled
-        self.gamma = gamma
+        self.live = live
         self.running = torch.zeros_like(like)
         self.moments = torch.zeros(3, dtype=torch.float64, device=like.device)  # count, sum, sum of squares
 
@@ -22,7 +30,7 @@ class RewardScale:
         returns = torch.empty_like(reward)
         previous_returns = self.running.clone()
         for t in range(len(reward)):
-            torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
+            torch.add(reward[t], self.running, alpha=self.live.gamma, out=returns[t])
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
         moments = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait

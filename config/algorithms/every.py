@@ -82,9 +82,9 @@ class Config:
     """How gradients become steps."""
     policy_lr: float | Schedule = 3e-4
     """Learning rate of the whole policy, critic included."""
-    optimizer_eps: float = 1e-5
+    optimizer_eps: float | Schedule = 1e-5
     """Added to the denominator of adamw, adam, rmsprop and laprop."""
-    weight_decay: float = 0.0
+    weight_decay: float | Schedule = 0.0
     """Shrinks weights at each step, decoupled from the gradient with adamw and laprop."""
     max_grad_norm: float | Schedule | None = 0.5
     """Gradients are scaled down to this norm; null = never."""
@@ -94,7 +94,7 @@ class Config:
     """With laprop: updates over which the learning rate rises from 0."""
 
     # Run
-    gamma: float = 0.99
+    gamma: float | Schedule = 0.99
     """Discount per environment step."""
     max_timesteps: int = 0
     """Budget in env steps over all environments; there is no default."""

@@ -18,7 +18,7 @@ class WorldModelConfig(ReplayConfig):
     """How gradients become steps."""
     policy_lr: float | Schedule = 4e-4
     """Learning rate of everything that is learnt."""
-    optimizer_eps: float = 1e-20
+    optimizer_eps: float | Schedule = 1e-20
     """Added to the denominator of adamw, adam, rmsprop and laprop."""
     max_grad_norm: float | Schedule | None = None
     """Gradients are scaled down to this norm; null = never."""
@@ -69,17 +69,17 @@ class DreamerConfig(WorldModelConfig):
     """Dreamer, third version (Hafner et al. 2023)."""
 
     # Dreamer
-    gamma: float = 0.997
+    gamma: float | Schedule = 0.997
     """Discount per environment step."""
     imagined_starts: int = 128
     """States per update from which to imagine, of the batch_size * batch_length there are."""
-    return_lambda: float = 0.95
+    return_lambda: float | Schedule = 0.95
     """Targets: 0 = one step and the value after it, 1 = everything imagined."""
     return_rate: float = 0.01
     """How fast the range of returns follows those imagined; above 1, advantages are divided by it."""
     ent_coef: float | Schedule = 3e-4
     """Weight of the entropy bonus."""
-    tau: float = 0.02
+    tau: float | Schedule = 0.02
     """How far the slow critic moves towards the critic with each update; 1 = a copy."""
     slow_coef: float = 1.0
     """Weight of the critic's staying near the slow one."""

@@ -19,7 +19,7 @@ class ReplayConfig(Config):
     """Nonlinearity after each hidden layer."""
     optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adam"
     """How gradients become steps."""
-    optimizer_eps: float = 1e-8
+    optimizer_eps: float | Schedule = 1e-8
     """Added to the denominator of adamw, adam, rmsprop and laprop."""
     epoch_iterations: int = 1000
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
@@ -62,7 +62,7 @@ class DQNConfig(ReplayConfig):
     """Share of the actions that are random while training; 1 until learning starts."""
     target_freq: int = 10_000
     """Env steps between two updates of the target network."""
-    tau: float = 1.0
+    tau: float | Schedule = 1.0
     """How far the target network moves towards the network at each of them; 1 = a copy."""
     double_q: bool = True
     """The network chooses the next action and the target network values it (van Hasselt et al. 2016)."""
@@ -72,7 +72,7 @@ class DQNConfig(ReplayConfig):
     """Rewards that are added up before the value of what follows counts."""
     quantiles: int | None = None
     """Quantiles of the return learnt for each action (QR-DQN, Dabney et al. 2018); null = its mean."""
-    huber: float | None = 1.0
+    huber: float | Schedule | None = 1.0
     """Error from which on the loss is linear; null = squared everywhere."""
     prioritised: bool = False
     """Steps with a larger error are drawn more often (Schaul et al. 2016)."""
@@ -89,7 +89,7 @@ class SACConfig(ReplayConfig):
     # SAC
     max_grad_norm: float | Schedule | None = None
     """Gradients are scaled down to this norm; null = never."""
-    tau: float = 0.005
+    tau: float | Schedule = 0.005
     """How far the target critics move towards the critics with each update; 1 = a copy."""
     ent_coef: float | Schedule | None = None
     """Weight of the entropy; null = learnt, so that the entropy stays at its target."""

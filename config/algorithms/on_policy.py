@@ -54,7 +54,7 @@ class PPOConfig(PolicyGradientConfig):
     """Proximal policy optimization (Schulman et al. 2017)."""
 
     # PPO
-    gae_lambda: float = 0.95
+    gae_lambda: float | Schedule = 0.95
     """Generalized advantage estimation: 0 = one-step, 1 = Monte Carlo."""
     clip_range: float | Schedule = 0.2
     """How far the probability ratio may leave 1 before its gradient stops."""
@@ -98,5 +98,5 @@ class PQNConfig(RolloutConfig):
     """Gradients are scaled down to this norm; null = never."""
     epsilon: float | Schedule = 0.05
     """Share of the actions that are random while training."""
-    return_lambda: float = 0.65
+    return_lambda: float | Schedule = 0.65
     """Targets: 0 = one step and the value after it, 1 = the rewards of the whole rollout."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gymnasium import Env
 
 from stride.config.plugins import find, import_named, is_dotted, registered
+from stride.config.schedule import Schedule
 from stride.config.schema import Config
 from stride.envs_gym.blame import REFUSALS
 from stride.envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
@@ -32,6 +33,7 @@ from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
 BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
+OBSERVED = ("rgb", "grayscale", "ram", "objects")  # values of an Atari game's obs_type
 WrapperConfig = dict[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
 WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/wings.py
@@ -120,8 +122,16 @@ def world_kwargs(config: Config) -> dict[str, Any]:
 
 
 def shows_objects(config: Config) -> bool:
-    """Whether a game is to be seen as `obs_type: objects`, which is ours and not ale-py's."""
-    return is_atari(config.env_id) and config.env_kwargs.get("obs_type") == "objects"
+    """Whether a game is to be seen as `obs_type: objects`, which is ours and not ale-py's.
+
+    UserError for another obs_type than there is.
+    """
+    if not is_atari(config.env_id):
+        return False
+    obs_type = config.env_kwargs.get("obs_type", "rgb")
+    hint = f"{nearest(str(obs_type), OBSERVED)} (it takes {', '.join(OBSERVED)})"
+    require(obs_type in OBSERVED, f"{config.env_id} has no env_kwargs.obs_type {obs_type!r}{hint}")
+    return obs_type == "objects"
 
 
 def is_atari(env_id: str) -> bool:
@@ -195,7 +205,7 @@ def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
     return wrapper
 
 
-def _with_gamma(wrapper: WrapperConfig, gamma: float) -> WrapperConfig:
+def _with_gamma(wrapper: WrapperConfig, gamma: float | Schedule) -> WrapperConfig:
     """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
     name = str(wrapper["id"])
     _, *parameters = inspect.signature(find_wrapper(name)).parameters.values()  # the first is the world
@@ -205,6 +215,8 @@ def _with_gamma(wrapper: WrapperConfig, gamma: float) -> WrapperConfig:
     for argument in wrapper:
         if argument != "id" and argument not in accepted and not open_ended:
             raise UserError(f"env_wrappers: {name} has no {argument!r}{nearest(argument, accepted)}; {hint}")
+    if "gamma" in accepted and "gamma" not in wrapper:
+        require(not isinstance(gamma, Schedule), f"env_wrappers: {name} takes one gamma, and the run's has a schedule")
     if "gamma" in accepted:
         wrapper = {"gamma": gamma, **wrapper}
     for argument, required in accepted.items():

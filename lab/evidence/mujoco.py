@@ -136,7 +136,8 @@ def theirs(config: Config) -> Points:
     worlds = env.DummyVecEnv([lambda: monitor(gymnasium.make(config.env_id))] * config.n_envs)
     judge = env.DummyVecEnv([lambda: monitor(gymnasium.make(config.env_id))])
     if isinstance(config, PPOConfig):
-        worlds = env.VecNormalize(worlds, gamma=float(config.gamma), norm_reward=config.normalize_reward)
+        assert isinstance(config.gamma, float)
+        worlds = env.VecNormalize(worlds, gamma=config.gamma, norm_reward=config.normalize_reward)
         judge = env.VecNormalize(judge, training=False, norm_reward=False)
         judge.obs_rms = worlds.obs_rms
     judge.seed(config.seed + 1000)

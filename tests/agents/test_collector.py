@@ -5,6 +5,7 @@ Then what a rollout goes through before it is learnt: its rewards are scaled, it
 
 import copy
 from collections import deque
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -227,6 +228,7 @@ def test_state_continues_in_mid_episode(form, named):
 # --- rewards over the deviation of the discounted return, against NumPy
 
 STEPS, WORLDS, GAMMA = 16, 3, 0.9
+LIVE = SimpleNamespace(gamma=GAMMA)
 
 
 def rollouts(count):
@@ -239,7 +241,7 @@ def rollouts(count):
 
 
 def test_the_deviation_is_that_of_all_returns_so_far_also_after_a_resumption():
-    scaler = RewardScale(True, GAMMA, torch.zeros(WORLDS))
+    scaler = RewardScale(True, LIVE, torch.zeros(WORLDS))
     running, returns = np.zeros(WORLDS), []
     for reward, ended in rollouts(5):
         for t in range(STEPS):
@@ -248,7 +250,7 @@ def test_the_deviation_is_that_of_all_returns_so_far_also_after_a_resumption():
             running[ended[t].numpy()] = 0  # a new episode starts at nothing
         expected = (reward.double() / np.std(returns)).clamp(-10, 10)
         before, state = reward.clone(), scaler.state_dict()
-        saved, restored = through_file(state), RewardScale(True, GAMMA, torch.zeros(WORLDS))
+        saved, restored = through_file(state), RewardScale(True, LIVE, torch.zeros(WORLDS))
         restored.load_state_dict(saved)
         scaled = scaler(reward, ended)
         assert scaled.dtype == torch.float32 and torch.equal(reward, before), "the raw reward is left alone"
@@ -258,7 +260,7 @@ def test_the_deviation_is_that_of_all_returns_so_far_also_after_a_resumption():
 
 
 def test_what_stands_out_is_clipped():
-    scaler = RewardScale(True, 0.0, torch.zeros(1))
+    scaler = RewardScale(True, SimpleNamespace(gamma=0.0), torch.zeros(1))
     reward = torch.zeros(1000, 1)
     reward[10], reward[20] = 1.0, -1.0
     scaled = scaler(reward, torch.zeros(1000, 1, dtype=torch.bool))  # deviation 0.045, so +-22
@@ -268,7 +270,7 @@ def test_what_stands_out_is_clipped():
 @pytest.mark.parametrize("value", [0.0, -200.3, 1e6 / 3])
 def test_constant_rewards_stay_finite(value):
     """Episodes of one step that always pay the same: there is no deviation to divide by."""
-    scaler = RewardScale(True, GAMMA, torch.zeros(WORLDS))
+    scaler = RewardScale(True, LIVE, torch.zeros(WORLDS))
     for _ in range(50):
         scaled = scaler(torch.full((STEPS, WORLDS), value), torch.ones(STEPS, WORLDS, dtype=torch.bool))
         assert scaled.isfinite().all()

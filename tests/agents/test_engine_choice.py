@@ -40,7 +40,10 @@ REFUSED = {
         "CartPole-v1:ppo hidden_dims=[512,512]", "CartPole-v1:ppo policy=gru", "Blackjack-v1:ppo", "CartPole-v1:dqn",
         "CartPole-v1:ppo precision=bf16 hidden_dims=[64]",
     ),
-    "graphed": ("CartPole-v1:ppo_lstm", "CartPole-v1:dqn", "FrozenLake-v1:q_learning"),
+    "graphed": (
+        "CartPole-v1:ppo_lstm", "CartPole-v1:dqn", "CartPole-v1:ppo policy=gru gamma=lin_0.99",
+        "FrozenLake-v1:q_learning",
+    ),
 }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """NaN and infinities: found where they began, named by every engine, kept out of weights and statistics."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from driven import advance, agent_for
@@ -95,7 +97,8 @@ def test_weights_that_are_none_stop_in_any_case(mode):
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_running_statistics_leave_rows_out_that_are_none(bad):
-    norm, scale, ended = RunningNorm(3), RewardScale(True, 0.9, torch.zeros(3)), torch.zeros(10, 3, dtype=torch.bool)
+    norm, ended = RunningNorm(3), torch.zeros(10, 3, dtype=torch.bool)
+    scale = RewardScale(True, SimpleNamespace(gamma=0.9), torch.zeros(3))
     clean = torch.rand(10, 3)
     norm.learn(clean), scale(clean, ended)
     before = through_file([{**norm.state_dict()}, scale.state_dict()])

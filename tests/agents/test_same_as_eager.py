@@ -12,6 +12,7 @@ from fused_cases import (
     OFF_POLICY,
     ON_POLICY,
     REPLAY,
+    ROLLOUT,
     SMALL,
     TINY,
     named,
@@ -33,6 +34,20 @@ QUANTILES = (*HALF_REPLAY, "dueling=true", "quantiles=5", "double_q=true")
 MODEL = ("n_envs=4", "deter=16", "width=16", "batch_length=5", "learning_starts=40", "train_ratio=4", "lr_warmup=1")
 MODEL += ("buffer_size=400", "train_freq=16", "horizon=3")
 BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
+
+
+def moving(**values):
+    """Words by which these numbers fall to a tenth within 600 env steps, a few iterations."""
+    for key, value in values.items():
+        yield from (f"{key}={value}", f"{key}_schedule=linear", f"{key}_schedule_end_value={value / 10}")
+        yield f"{key}_schedule_end=600"
+
+
+MOVING = (*moving(gamma=0.99, weight_decay=0.1, optimizer_eps=0.01),)
+MOVING_PPO = (*MOVING, *moving(gae_lambda=0.95), "normalize_reward=true")
+MOVING_DQN = (*REPLAY, *MOVING, *moving(tau=0.9, huber=1.0), "n_step=3", "target_freq=8")
+MOVING_SAC = (*REPLAY, *MOVING, *moving(tau=0.5))
+MOVING_MODEL = (*MODEL, "imagined_starts=8", *moving(return_lambda=0.95, tau=0.5))
 
 CASES = {
     **{
@@ -75,6 +90,17 @@ CASES = {
     "graph, lag": Case(FROZEN, "fused_gpu in a graph", (*PLACES, "lag=1"), 0.0, ((0, 4),), "fused_gpu"),
     "beside": Case(CARTPOLE, "fused_gpu beside", BESIDE, 0.0, ((0, 2), (0, 2)), "fused_gpu", (2, 2)),
     "beside, late": Case(CARTPOLE, "fused_gpu beside, late", BESIDE, 0.0, ((0, 2), (0, 2)), "fused_gpu", (2, 2)),
+    # every number that an iteration reads follows its schedule
+    "fused_cpu, moving, ppo": Case(CARTPOLE, "fused_cpu", (*SMALL, *MOVING_PPO), rounds=THRICE, resumes=(3, 3)),
+    "fused_cpu, moving, dqn": Case("CartPole-v1:dqn", "fused_cpu", MOVING_DQN, 1e-5, ((2, 1),) * 3, resumes=(4, 3)),
+    "fused_cpu, moving, sac": Case("Pendulum-v1:sac", "fused_cpu", MOVING_SAC, 1e-5, ((2, 1),) * 3, resumes=(4, 3)),
+    "fused_gpu, moving, learns": Case(
+        CARTPOLE, "fused_gpu learns", (*SMALL, *MOVING_PPO), rounds=THRICE, resumes=(2, 2)
+    ),
+    "fused_gpu, moving, in a graph": Case(
+        CARTPOLE, "fused_gpu in a graph", (*GPU, *MOVING_PPO), 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)
+    ),
+    "fused_cpu, moving, dreamer": Case("CartPole-v1:dreamer", "fused_cpu", MOVING_MODEL, 3e-4, ((0, 3),)),
     # world models: sums over sequences in another order
     "dreamer": Case("CartPole-v1:dreamer", "fused_cpu", (*MODEL, "imagined_starts=8"), 1e-4, ((0, 3),)),
     "planet": Case("CartPole-v1:planet", "fused_cpu", (*MODEL, "elites=4"), 1e-4, ((0, 3),)),
@@ -90,6 +116,9 @@ RESUMED = {
     "bf16, lstm": Case(CARTPOLE, "eager", (*HALF, "policy=lstm"), resumes=(2, 2)),
     "bf16, dqn": Case("CartPole-v1:dqn", "eager", QUANTILES, resumes=(2, 2)),
     "bf16, sac": Case("Pendulum-v1:sac", "eager", HALF_REPLAY, resumes=(2, 2)),
+    "moving, ppo": Case(CARTPOLE, "eager", (*SMALL, *MOVING_PPO), resumes=(3, 2)),
+    "moving, pqn": Case("CartPole-v1:pqn", "eager", (*moving(gamma=0.99, return_lambda=0.9), *ROLLOUT), resumes=(3, 2)),
+    "moving, dreamer": Case("CartPole-v1:dreamer", "eager", (*MOVING_MODEL, *moving(gamma=0.99)), resumes=(3, 2)),
     "fused_gpu": Case(CARTPOLE, "fused_gpu learns", TINY, resumes=(2, 2)),
     "fused_gpu, tf32": Case(CARTPOLE, "fused_gpu learns in tf32", LOWERED, resumes=(2, 1)),
     "fused_gpu, bf16": Case(CARTPOLE, "fused_gpu learns in bf16", LOWERED, resumes=(2, 1)),

@@ -21,7 +21,7 @@ from stride.config.listing import BODIES, evidence, general_rows, list_environme
 from stride.config.loader import load_config, load_file, shipped_files
 from stride.config.manual import CLASSES, field_docs, help_text, markdown
 from stride.config.metrics import declared, load_metrics
-from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
+from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config
 from stride.config.spec import Quantity, Spec
 from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import UserError
@@ -93,9 +93,9 @@ def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
     (row,) = list_environments("CartPole-v1:pqn")
     assert evidence(row) == ("488.9", "5/5")
     (changed,) = list_environments("Hopper-v5:sac")
-    assert evidence(changed)[0] == "not measured"
+    assert evidence(changed)[0] == "unmeasured"
     monkeypatch.setattr(bands, "measured", dict)
-    assert evidence(row) == ("not measured", "")
+    assert evidence(row) == ("unmeasured", "")
 
 
 def test_few_are_told_whole(capsys):
@@ -206,10 +206,10 @@ def test_every_key_has_its_meaning():
     made = schema()
     assert made == WRITTEN  # all of it survives JSON
     assert all(entry["description"] for entry in made["definitions"]["keys"].values())
-    assert made["definitions"]["keys"]["gamma"] | {"description": ""} == {
-        "description": "", "default": 0.99,
+    assert made["definitions"]["keys"]["priority_alpha"] | {"description": ""} == {
+        "description": "", "default": 0.6,
         "anyOf": [{"type": "number", "minimum": 0, "maximum": 1},
-                  {"type": "string", "pattern": made["definitions"]["keys"]["gamma"]["anyOf"][1]["pattern"]}],
+                  {"type": "string", "pattern": made["definitions"]["keys"]["priority_alpha"]["anyOf"][1]["pattern"]}],
     }  # fmt: skip
     assert {*ALGORITHMS} <= made["definitions"].keys()
 
@@ -230,7 +230,6 @@ UNSOUND = [
     RULE.format(SOUND, "of: value"), RULE.format(SOUND, "above: 1, config: {learn: 1}"),
     f"{SOUND}, alerts: [{{above: 1}}]}}",
 ]  # fmt: skip
-SCHEDULED = ("policy_lr", "clip_range", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
 
 
 def test_what_is_read_unchecked_is_what_the_checks_read():
@@ -256,8 +255,9 @@ def test_what_the_console_and_the_csv_rely_on():
 
 
 def test_every_scheduled_hyperparameter_can_be_reported():
-    assert {f"train/hyper/{name}" for name in SCHEDULED} <= set(load_metrics())
-    assert set(SCHEDULED) == set(schedulable(PPOConfig))
+    names = {name for config_class in ALGORITHMS.values() for name in schedulable(config_class)}
+    assert {f"train/hyper/{name}" for name in names} <= set(load_metrics())
+    assert {"gamma", "gae_lambda", "return_lambda", "tau", "weight_decay", "optimizer_eps", "huber"} <= names
 
 
 def test_undeclared_metric_is_refused_by_name():

@@ -28,7 +28,7 @@ TOPS = [  # on top of a file that is right without
     "spec: {actions: [{name: x, low: 1, high: 0}]}", "spec: {actions: [a, b], valid_actions: [2]}",
     "spec: {valid_actions: [1, 1]}", "spec: {rewards: {alive: 1}}", "policy_lr: {kind: linear, strat_value: 1}",
     "policy_lr_schedule_end: 0.5", "policy_lr: 1\npolicy_lr_schedule: linear\npolicy_lr_schedule_start_value: 2",
-    "target_kl_schedule: linear", "gamma_schedule: linear",
+    "target_kl_schedule: linear", "n_envs_schedule: linear",
 ]  # fmt: skip
 FILES = [
     "max_timesteps: 1e5\nppo: {clip_rnge: 0.2}", "max_timesteps: 1e5\nppo: {gamma: 1, seed: 2, gamma: 0.9}",
@@ -44,7 +44,7 @@ OVERRIDES = [  # of CartPole-v1:ppo; a list where a word holds a blank
     "polcy_lr=1e-3", "gamma", "=5", "+gamma=1", "++gamma=1", "~gamma", ["gamma=1\nseed=2"], ["gamma =1"], "seed=1,2",
     "seed=range(0,5)", "gamma=0.9,0.99", "gamma=[1", "gamma@x=1", "gamma.x=1", "spec.=1", "spec.gaol=1",
     "spec.goal.x=1", "hydra.run.dir=x", "variant=other", "seed=-1", "seed=9223372036854775808", "n_envs=0",
-    "n_envs=1.5", "n_envs=many", "n_envs=", "n_envs=null", "n_envs=true", "gamma=1.01", "gamma=inf", "gamma=lin_0.9",
+    "n_envs=1.5", "n_envs=many", "n_envs=", "n_envs=null", "n_envs=true", "gamma=1.01", "gamma=inf", "n_epochs=lin_4",
     "clip_range=0", "clip_range=lin_0", "policy_lr=lin_-1", "policy_lr=lin_fast", "policy_lr=linn_0.1",
     "policy_lr=exp_0", "policy_lr_schedule=linaer", "policy_lr_schedule_end=-1",
     "policy_lr_schedule_start=149000 policy_lr_schedule_end=0.5", "policy_lr_schedul=linear",

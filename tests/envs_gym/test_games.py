@@ -1,5 +1,6 @@
 """VizDoom's, stable-retro's and Brax's worlds: what is there, what is refused, and (slow) the games themselves."""
 
+import os
 import sys
 
 import numpy as np
@@ -50,6 +51,15 @@ def test_scenarios_are_found_by_their_files_and_ones_own_win(packages, capsys):
     print_variants("Taxi")
     assert "VizDoom" not in capsys.readouterr().out
     assert "no scenario 'mase' of VizDoom; did you mean maze?" in refused("VizDoom/mase")
+
+
+def test_a_folder_of_scenarios_that_is_not_there_is_one_line(packages, monkeypatch, capsys):
+    monkeypatch.setenv("VIZDOOM_SCENARIOS_DIR", f"{packages / 'mine'}{os.pathsep}/nope")
+    assert "VIZDOOM_SCENARIOS_DIR: there is no folder /nope" in refused("VizDoom/maze")
+    with pytest.raises(UserError, match="there is no folder /nope"):
+        print_variants("vizdoom")
+    print_variants("Taxi")  # which asks for no scenario
+    assert "Taxi" in capsys.readouterr().out
 
 
 def test_games_are_those_whose_rom_is_here(packages):

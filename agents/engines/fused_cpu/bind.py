@@ -245,7 +245,7 @@ class RolloutBound(Bound):
         """Before learning from a rollout: its scaled reward, and the counters of the key of its orders."""
         self.follow_finals()
         self._key[:] = key
-        self.live.learning_rate = self.parameters.group["lr"]
+        self.parameters.follow()
         self.frame.fill(reward=reward)
         self.clear_stats()
 
@@ -272,7 +272,7 @@ class ReplayBound(Bound):
         """Before learning: statistics, the rate, and where final observations are stored."""
         self.follow_finals()
         self.scaling.refresh()
-        self.live.learning_rate = self.parameters.group["lr"]
+        self.parameters.follow()
 
     def draws(self, updates: int, gamma: float) -> Iterator[int]:
         """Draw the transitions of so many updates, in the pieces that the memory draws; yields the updates of each."""

@@ -141,7 +141,7 @@ class ReplayLosses:
         if isinstance(agent, Dreamer):
             table.fill(
                 slow=self._following["slow"].table(rows), gamma=agent.live.gamma, slow_coef=agent.config.slow_coef,
-                return_lambda=agent.config.return_lambda,
+                return_lambda=agent.live.return_lambda,
                 replay_weight=agent.config.replay_value_coef / (rows - sequences),
             )  # fmt: skip
             pool.run(model_recall.value, table)
@@ -267,7 +267,7 @@ class DreamLosses:
         table = DreamTable(
             sizes, model=model_table(model.rssm), actor=actor.table(), critic=critic.table(),
             bin_values=model.two_hot.bins, steps=steps, starts=count, threads=pool.threads, gamma=live.gamma,
-            return_lambda=config.return_lambda, slow_coef=config.slow_coef, ent_coef=live.ent_coef,
+            return_lambda=live.return_lambda, slow_coef=config.slow_coef, ent_coef=live.ent_coef,
             weight=1 / (steps * starts), features=features,
             actions=torch.empty(action_draws.shape, dtype=torch.int64 if choices else torch.float32),
             prior_uniforms=filled(start.prior_uniforms, count, 1).contiguous(),

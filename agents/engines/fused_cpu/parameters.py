@@ -56,12 +56,16 @@ class AttachedParameters:
         first = state[parameters[0]]
         live.step = float(first["step"]) if first else 0.0
         live.beta_1, live.beta_2 = self.group["betas"]
-        live.epsilon, live.decay = self.group["eps"], self.group["weight_decay"]
         self._connect(state)
         self._steps = torch.full((len(parameters),), live.step)  # equal numbers, so one memory for all of them
         for parameter, step in zip(parameters, self._steps, strict=True):
             state[parameter]["step"] = step
         self._state, self._addresses = state, self._present_addresses()
+
+    def follow(self) -> None:
+        """Take the optimizer's settings that a schedule may have changed since the last iteration."""
+        live, group = self._live, self.group
+        live.learning_rate, live.epsilon, live.decay = group["lr"], group["eps"], group["weight_decay"]
 
     def _present_addresses(self) -> list[int]:
         return [tensor.parameter.data_ptr() for tensor in self._layout.tensors]

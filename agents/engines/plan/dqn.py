@@ -65,7 +65,7 @@ class DQNRecipe(ReplayRecipe):
     def before_learning(self, live: Live) -> None:
         live.max_norm = or_infinite(self.agent.live.max_grad_norm)
         live.entropy = 0.0
-        live.huber = or_infinite(self.agent.config.huber)
+        live.huber = or_infinite(self.agent.live.huber)
 
     def report(self, stats: Stat, updates: int) -> None:
         self.add_sums({"train/loss/q": stats.every_loss / updates}, 1)

@@ -64,7 +64,7 @@ class SACRecipe(ReplayRecipe):
         settings = self.agent.live
         live.max_norm = or_infinite(settings.max_grad_norm)
         live.entropy = 0.0 if settings.ent_coef is None else settings.ent_coef
-        live.tau = self.agent.config.tau
+        live.tau = settings.tau
         live.target_entropy = self.agent.target_entropy
 
     def noise(self, updates: int) -> Tensor | None:
