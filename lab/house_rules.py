@@ -44,7 +44,12 @@ WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is th
         "envs_gym/backend_fast.py",
         "envs_gym/bandits.py",
     ),
-    "Atari": ("envs_gym/ale_env.py", "envs_gym/backend_ale.py", "envs_gym/wrappers/atari_objects.py"),
+    "Atari": (
+        "envs_gym/ale_env.py",
+        "envs_gym/backend_ale.py",
+        "envs_gym/wrappers/atari_objects.py",
+        "envs_gym/wrappers/ocatari_objects.py",
+    ),
     "VizDoom": ("envs_gym/doom.py", "envs_gym/wrappers/doom.py"),
     "stable-retro": ("envs_gym/retro.py", "envs_gym/retro_emulator.py"),
     "dm_control": ("envs_gym/dmc.py",),

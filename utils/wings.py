@@ -22,6 +22,7 @@ WINGS = {
     # wrappers (envs_gym/wrappers/registry.py)
     "AtariObjects": "stride.envs_gym.wrappers.atari_objects",
     "BreakoutFeatures": "stride.envs_gym.wrappers.atari_objects",
+    "OCAtariObjects": "stride.envs_gym.wrappers.ocatari_objects",
     "PongFeatures": "stride.envs_gym.wrappers.atari_objects",
     "PongShaper": "stride.envs_gym.wrappers.atari_objects",
     "DoomHealthShaper": "stride.envs_gym.wrappers.doom",

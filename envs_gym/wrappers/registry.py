@@ -33,6 +33,7 @@ from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
 BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
+OWN_OBJECTS = ("ALE/Pong-v5", "ALE/Breakout-v5")  # games whose memory we read ourselves
 OBSERVED = ("rgb", "grayscale", "ram", "objects")  # values of an Atari game's obs_type
 WrapperConfig = dict[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
@@ -58,6 +59,7 @@ WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/
     "MiniGridPlanes": None,
     "MountainCarCountBonus": MountainCarCountBonus,
     "MountainCarShaper": MountainCarShaper,
+    "OCAtariObjects": None,
     "PixelObservation": PixelObservation,
     "PongFeatures": None,
     "PongShaper": None,
@@ -99,7 +101,7 @@ def wrappers_of(config: Config) -> tuple[WrapperConfig, ...]:
     if screen is not None:
         wrappers.append(screen)
     if shows_objects(config):
-        wrappers.append({"id": "AtariObjects"})
+        wrappers.append({"id": "AtariObjects" if config.env_id in OWN_OBJECTS else "OCAtariObjects"})
     if config.frame_skip > 1:
         wrappers.append({"id": "FrameSkip", "skip": config.frame_skip})
     wrappers += map(dict, config.env_wrappers)
@@ -198,7 +200,7 @@ def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
     wrapper = wrapper or find("env_wrappers", "wrappers", wrapper_id)
     if wrapper is None:
         names = [*WRAPPERS, *registered("wrappers")]
-        hint = f"{nearest(name, names)} (train.py --help wrappers shows all {len(names)})"
+        hint = f"{nearest(name, names)} (train.py --help wrappers shows all)"
         raise UserError(f"env_wrappers: {name!r} is not registered{hint}")
     if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, Env)):
         raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")

@@ -1,0 +1,81 @@
+"""Where things are in an Atari game, read from the console's memory by OCAtari (Delfosse et al. 2024), its RAM mode.
+
+Only OCAtari's reading of the 128 bytes is used, not its environments; it is a package that one installs oneself.
+"""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, ObservationWrapper
+from gymnasium.spaces import Box
+
+from stride.envs_gym.wrappers.atari import game_of
+from stride.envs_gym.wrappers.base import ResetAnswer, require
+from stride.utils.user_error import UserError, describe_error, nearest
+
+WIDTH, HEIGHT = 160, 210  # of the screen
+NUMBERS = 5  # of each thing: whether it is there, the middle across and down, width and height
+READER = "ocatari.ram.extract_ram_info"
+
+
+class OCAtariObjects(ObservationWrapper):
+    """Where the things of a game are, by OCAtari: of each, whether it is there (1 or 0), its middle across and down in
+    [-1, 1], its width and height as fractions of the screen; 0 where it is not there. Scores and lives are left out.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._game = game_of(env, "OCAtariObjects")
+        self._name = str(env.unwrapped.spec.id if env.unwrapped.spec else "").removeprefix("ALE/").partition("-")[0]
+        self._reader: Any = reader_of(self._name)
+        self._game._obs_type = "ram"  # nobody sees the screen, so none is made
+        self._objects: list[Any] = self._reader.init_objects(self._name, False)
+        self.observation_space = Box(-1, 1, (NUMBERS * len(self._objects),), np.float32)
+
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        self._objects = self._reader.init_objects(self._name, False)  # what it saw of the episode before is forgotten
+        return super().reset(**kwargs)
+
+    def observation(self, observation: object) -> np.ndarray:
+        memory = self._game.ale.getRAM().astype(np.int64)  # OCAtari adds to bytes, which would overflow
+        self._reader.detect_objects_ram(self._objects, memory, self._name, False)
+        numbers = np.zeros((len(self._objects), NUMBERS), np.float32)
+        for row, thing in zip(numbers, self._objects, strict=True):
+            if thing:  # its own word for what is not on the screen is false
+                x, y, width, height = thing.xywh
+                row[:] = (
+                    1,
+                    2 * (x + width / 2) / WIDTH - 1,
+                    2 * (y + height / 2) / HEIGHT - 1,
+                    width / WIDTH,
+                    height / HEIGHT,
+                )
+        return numbers.reshape(-1).clip(-1, 1)
+
+
+def reader_of(game: str) -> ModuleType:
+    """OCAtari's module; UserError where it is not installed, does not know the game, or mixes worlds."""
+    if importlib.util.find_spec("ocatari") is None:
+        raise UserError(
+            f"obs_type objects of {game} needs OCAtari: pip install ocatari; Pong and Breakout need no package, and "
+            "every game has obs_type ram"
+        )
+    try:
+        reader = importlib.import_module(READER)
+    except ImportError as error:
+        raise UserError(f"OCAtari cannot be imported: {describe_error(error)}") from error
+    package = READER.rpartition(".")[0]
+    module = sys.modules.get(f"{package}.{game.lower()}")
+    if module is None:
+        games = [name.rpartition(".")[2] for name in sys.modules if name.startswith(f"{package}.")]
+        raise UserError(f"OCAtari does not know where things are in {game}{nearest(game.lower(), games)}")
+    mixes = any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(inspect.getsource(module))))
+    problem = f"OCAtari shares what it saw of {game} among all worlds, so no run could repeat; take obs_type ram"
+    require(not mixes, problem)
+    return reader
