@@ -40,6 +40,7 @@ def test_for_a_gpu_compiled_worlds_are_computed_there_and_gymnasiums_are_copied(
         return SimpleNamespace(device=device)
 
     monkeypatch.setattr(registry, "CudaEnv", there)
+    monkeypatch.setattr(registry, "training_device", torch.device)  # as if there were two
     make_envs(Config(env_id="FrozenLake-v1", env_kwargs={"is_slippery": False}, max_episode_steps=7), 3, device)
     assert made == [("FrozenLake-v1", 3, 7, device, {"is_slippery": False})]
     monkeypatch.setattr("stride.envs_gym.make.OnDevice", lambda envs, device: (envs, device))
