@@ -16,6 +16,7 @@ from stride.utils.user_error import UserError, nearest
 PATH = Path(__file__).parent / "metrics.yaml"
 KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
 AREAS = ("val", "test", "roll", "loss", "policy", "value", "time")  # of a table, in this order
+PLAIN_UNITS = ("none", "return", "fraction", "episodes", "iterations", "epochs", "updates", "action")
 ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
 OWN = "train/mine/"  # metrics of an algorithm of one's own need no declaration
 OWN_NAME = re.compile(rf"{OWN}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
@@ -109,6 +110,11 @@ class Metric:
     """NaN is a legitimate value."""
     alerts: tuple[Rule, ...] = ()
     """When it is alarming."""
+
+    @property
+    def unit_text(self) -> str:
+        """The unit where it says more than the title: `nats`, `steps/s`; "" of returns, counts and fractions."""
+        return "" if self.unit in PLAIN_UNITS else self.unit
 
     @property
     def may_steer(self) -> bool:

@@ -39,7 +39,7 @@ def write_card(
         replay_html if REPLAY in files else "",
         "## Results",
         _table(("what", "value"), results(finite(facts["goal"]), result)),
-        f"![Episode reward over env steps]({CURVE})" if CURVE in files else "",
+        f"![Return and evaluation over env steps]({CURVE})" if CURVE in files else "",
         "## Use it",
         no_use(refused) if refused else usage(repo),
         "## Train it again",
@@ -78,7 +78,7 @@ def results(goal: float | None, result: TestResult) -> list[tuple[str, str]]:
     verdict = "" if goal is None else f"{goal:g}, {goal_result}"
     episodes = f"{result.n_eval_episodes}, seed {result.seed}, most likely action"
     rows = [
-        ("mean reward", f"**{mean_reward:.2f} +/- {result.std_reward:.2f}**"),
+        ("return", f"**{mean_reward:.2f} +/- {result.std_reward:.2f}**"),
         ("interquartile mean", f"{iqm(result.returns):.2f}"),
         ("lowest, highest", f"{min(result.returns):.2f}, {max(result.returns):.2f}"),
         ("episodes", episodes),

@@ -34,8 +34,8 @@ def _one_group(group: Group, how: str, width: int) -> list[str]:
             str(seed_result.seed), seed_result.verdict_words, plus_minus(seed_result), env_steps, best, seconds,
             seed_result.run.id if seed_result.run else "",
         ))  # fmt: skip
-    head = ("seed", "verdict", "return", "env steps", "best val", "time", RUN)
-    table = aligned(head, table_rows, LEFT_ALIGNED, width, ("time", "best val", "env steps", RUN))
+    head = ("seed", "verdict", "return", "env steps", "best evaluation", "time", RUN)
+    table = aligned(head, table_rows, LEFT_ALIGNED, width, ("time", "best evaluation", "env steps", RUN))
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
     text_lines = [f"group {group.name}: {group.title}{goal}", f"returns: {how}", "", *table, ""]
     text_lines += [f"seed {seed_result.seed}: {seed_result.why}" for seed_result in group.seeds if seed_result.why]

@@ -42,6 +42,7 @@ OTHER_LINES = 15  # beside the table: the header, which stays in sight, bars and
 LEAST_ROWS = 5
 LEAST_METRICS = 4  # lines of the table, however many alerts stand below it
 SILENT_SECONDS, SILENT_FRACTION = 10.0, 0.02  # a plain line without rows: after so long, and this fraction of the run
+PIPE_WIDTH = 100  # columns of an alert in a pipe
 MOST_PRINTED = 3  # times that one alert is printed; then it is only counted
 MOST_RECALLED = 8  # alerts that the end describes
 TEST_EPISODES = "test/roll/episodes"  # in the row of the closing test
@@ -139,9 +140,11 @@ class Console(Sink):
         self._alerts[alert.key] = alert
         if self._quiet or self._in_place or alert.times > MOST_PRINTED:
             return
-        self._print(Text(f"  {event.sentence()} at {event.env_steps:,} steps"))
+        lines = [(INDENT, f"{event.sentence()} at {event.env_steps:,} steps", "")]
         if event.begins and alert.times == 1:
-            self._print(Text(f"      {alert.means} {alert.tip}"))
+            lines.append((3 * INDENT, f"{alert.means} {alert.tip}", ""))
+        for text in wrapped(lines, PIPE_WIDTH):
+            self._print(text)
 
     def end(self, outcome: Outcome | None) -> None:
         """The last state of the table, then the result and what to type next; the cursor is given back."""
@@ -166,7 +169,7 @@ class Console(Sink):
             self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
             if outcome.alerts:
                 self._print()
-            width = self._terminal.width if self._in_place else None
+            width = self._terminal.width if self._in_place else PIPE_WIDTH
             for line in recalled_alerts(outcome.alerts, f"{outcome.run_path}/report.md", width):
                 self._print(line)
             self._print()
@@ -220,8 +223,8 @@ def live_head(view: RunView, page: Page) -> list[Text]:
     return lines
 
 
-def recalled_alerts(alerts: Sequence[Alert], report: str, width: int | None = None) -> list[Text]:
-    """At the end: how many there were, then each of them and what to try; folded where there is a width."""
+def recalled_alerts(alerts: Sequence[Alert], report: str, width: int) -> list[Text]:
+    """At the end: how many there were, then each of them and what to try."""
     if not alerts:
         return []
     lines = [(INDENT, counted(alerts), "bold yellow")]
@@ -230,10 +233,14 @@ def recalled_alerts(alerts: Sequence[Alert], report: str, width: int | None = No
         lines.append((3 * INDENT, f"{alert.means} {alert.tip}", "dim"))
     if len(alerts) > MOST_RECALLED:
         lines.append((2 * INDENT, f"and {len(alerts) - MOST_RECALLED} more in {report}", ""))
+    return wrapped(lines, width)
+
+
+def wrapped(lines: Sequence[tuple[str, str, str]], width: int) -> list[Text]:
+    """Lines of at most `width` columns from (indent, text, style) each."""
     texts = []
     for indent, line, style in lines:
-        line_parts = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
-        texts += [Text(f"{indent}{part}", style) for part in line_parts]
+        texts += [Text(f"{indent}{part}", style) for part in wrap(line, max(20, width - len(indent) - 1))]
     return texts
 
 
@@ -294,7 +301,7 @@ def closing_facts(outcome: Outcome) -> Facts:
     goal = optional(outcome.goal, plain)
     best = optional(outcome.val_best, score)
     result_facts = [
-        ("val", f"best {best}{goal and f', goal {goal}'}" if best else ""),
+        ("best", f"evaluation {best}{goal and f', goal {goal}'}" if best else ""),
         ("test", outcome.test_words()),
         ("goal", "" if best else goal),
         ("dreams", dreams.words(outcome.dreams)),
@@ -331,10 +338,10 @@ def plain_line(view: RunView) -> str:
     """One line of plain ASCII for pipes and CI logs."""
     parts = [f"{view.env_steps:>{len(f'{view.budget:,}')},} steps", f"{view.percent:>4}"]
     if math.isfinite(view.train.last):
-        parts.append(f"ep_rew {score(view.train.last)} (best {score(view.train.best)})")
+        parts.append(f"return {score(view.train.last)} (best {score(view.train.best)})")
     if math.isfinite(view.val.last):
         goal = "" if view.goal is None else f" / goal {plain(view.goal)}"
-        parts.append(f"val {score(view.val.last)}{goal}")
+        parts.append(f"evaluation {score(view.val.last)}{goal}")
     if math.isfinite(view.rate):
         parts.append(f"{view.rate:,.0f} steps/s")
     if math.isfinite(view.left):

@@ -53,8 +53,10 @@ def curve_picture(group: Group) -> str:
     """SVG of the seeds and their median; of several parts the median of each, of many those of the best."""
     parts = group.parts
     if len(parts) == 1:
-        curves = [curve for curve in map(curve_of, group.seeds) if curve]
-        return group_svg(f"{group.title}, {_count(len(curves), 'seed')}", curves, band_of(curves), group.goal)
+        curves = {f"seed {seed_result.seed}": curve_of(seed_result) for seed_result in group.seeds}
+        curves = {name: curve for name, curve in curves.items() if curve}
+        title = f"{group.title}, {_count(len(curves), 'seed')}"
+        return group_svg(title, curves, band_of([*curves.values()]), group.goal)
     best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(CLASSES)]
     bands = {}
     for part in parts:
@@ -90,7 +92,7 @@ def report(group: Group) -> str:
     sections = [f"**{_verdict(group)}**", f"# {group.title}, {size}"]
     if several:
         sections += [
-            "![Episode reward over env steps: the median of each variant and its middle half](curve.svg)",
+            "![Return over env steps: the median of each variant and its middle half](curve.svg)",
             "## Variants",
             _variants(group),
             "## Runs",
@@ -99,7 +101,7 @@ def report(group: Group) -> str:
         description = (group.facts.get("config") or {}).get("description", "")
         sections += [
             one_line(str(description)),
-            "![Episode reward over env steps: each seed, their median and the middle half](curve.svg)",
+            "![Return over env steps: each seed, their median and the middle half](curve.svg)",
             "Bold: the median of the seeds, in their middle half. A seed that has ended stays at its last value.",
             _chart(group),
             "## Seeds",
@@ -144,7 +146,7 @@ def _seed_table(group: Group, several: bool) -> str:
         link = f"[{run.id}]({os.path.relpath(run.report, group.folder.resolve())})" if run else ""
         cells = (seed_result.name, seed_result.verdict_words, tested(seed_result), *measured(seed_result), link)
         table_rows.append(cells)
-    numbers = ("verdict", "test, mean ± deviation", "best validation", "env steps", "time")
+    numbers = ("verdict", "test, mean ± deviation", "best evaluation", "env steps", "time")
     return markdown_table(("run", *numbers, "folder") if several else ("seed", *numbers, "run"), table_rows)
 
 

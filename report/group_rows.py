@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from stride.report.terminal import INDENT, Page, line_of
+from stride.runstore.metrics_table import NAMES
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import few, verdict_words
@@ -18,7 +19,7 @@ from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import bar, duration, score
 
 SMOOTH = 0.3  # weight of the newest speed in the smooth one, from which the time left is computed
-STATE, KIND, LEFT = 10, 5, 8  # widths of columns
+STATE, KIND, LEFT = 10, 10, 8  # widths of columns
 LEFT_ALIGNED = ("state", "bar", "kind")  # columns whose text begins at the left, behind two blanks
 HEADS = {"state": "state", "bar": "budget", "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}
 SHORTEST_BAR, LONGEST_BAR = 4, 30
@@ -157,7 +158,7 @@ def _widths(name_width: int, state_width: int, page: Page) -> Widths:
     """Columns that there is no space for are left out."""
     widths = {"name": len(INDENT) + name_width, "state": 2 + state_width, "bar": 2, "percent": 5, "steps": 13,
               "kind": 3 + KIND, "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
-    for optional, shortest_bar in (("steps", 12), ("speed", 10)):
+    for optional, shortest_bar in (("steps", 12), ("speed", 10), ("kind", SHORTEST_BAR)):
         if page.width - sum(widths.values()) < shortest_bar:
             del widths[optional]
     widths["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(widths.values())))
@@ -199,7 +200,7 @@ def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> 
     if seed_row.env_steps:
         cells["steps"] = f"{seed_row.env_steps:,}", style
     if math.isfinite(value):
-        cells["kind"] = kind, "dim"
+        cells["kind"] = NAMES[kind], "dim"
         cells["value"] = score(value), "bold"
     if seed_row.rate and not seed_row.ended:
         cells["speed"] = f"{seed_row.rate:,.0f}", "dim"
@@ -269,13 +270,13 @@ def mean_line(rows: Rows, page: Page) -> Text:
 
 
 def plain_progress(rows: Rows, workers: int, elapsed: float) -> str:
-    """A line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, val 120.3; left 5:00`."""
+    """A line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, evaluation 120.3; left 5:00`."""
     running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
     parts = [_done(rows)]
     for seed_row in running[:MOST_NAMED]:
         kind, value = seed_row.value
         progress = f"at {100 * seed_row.fraction:.0f} %" if seed_row.budget else seed_row.state
-        result = "" if math.isnan(value) else f", {kind} {score(value)}"
+        result = "" if math.isnan(value) else f", {NAMES[kind]} {score(value)}"
         parts.append(f"{seed_row.label or 'seed'} {seed_row.seed} {progress}{result}")
     if len(running) > MOST_NAMED:
         parts.append(f"{len(running) - MOST_NAMED} more")

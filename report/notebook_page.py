@@ -58,7 +58,7 @@ def plain_text(display: Display) -> str:
     if outcome is not None:
         return f"{run.title}: {outcome.sentence()}\nrun {outcome.run_path}"
     state = "failed" if run.is_over else f"{run.env_steps:,} of {run.budget:,} env steps"
-    evaluation = "" if math.isnan(run.val.last) else f", val {score(run.val.last)}"
+    evaluation = "" if math.isnan(run.val.last) else f", evaluation {score(run.val.last)}"
     return f"{run.title}: {state}{evaluation}"
 
 
@@ -107,7 +107,7 @@ def _curve(display: Display) -> str:
     title = f"{display.run.title}, seed {display.header.seed}"
     svg = curve_svg(title, display.train, display.val, display.run.goal)
     image = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
-    return f'<img style="{CURVE}" alt="episode reward over env steps" src="{image}">'
+    return f'<img style="{CURVE}" alt="return and evaluation over env steps" src="{image}">'
 
 
 def _metric_row(metric_row: MetricRow) -> str:

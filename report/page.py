@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stride.config.diff import BOLD, changed_keys, differing, settings_rows
 from stride.config.loader import to_plain
-from stride.config.metrics import ordered
+from stride.config.metrics import Metric, arranged
 from stride.config.schema import Config
 from stride.runstore import run_files
 from stride.runstore.dreams import MEANING, read_dreams
@@ -60,17 +60,19 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     # the curve before the page that links to it: whoever sees the page sees a curve
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
     run_files.write_text(run.logs / "curve.svg", svg)
+    metrics = arranged({metric_name for csv_row in rows for metric_name in csv_row})
+    others = _metrics_table(rows, [metric for metric in metrics if not metric.table], with_meaning=False)
     sections = [
         f"**{outcome.sentence()}**",
         f"# {title}",
         _task(config),
-        "![Episode reward over env steps](logs/curve.svg)",
+        "![Return and evaluation over env steps](logs/curve.svg)",
         _chart(rows),
         f"Time: {phases_text(outcome.phases)}." if outcome.phases else "",
         "## Alerts",
         _alerts_table(outcome.alerts),
         "## Metrics",
-        _metrics_table(rows),
+        _metrics_table(rows, [metric for metric in metrics if metric.table]) or "No metric was recorded.",
         _dreams(run, outcome),
         "## Next",
         _commands(run, facts, outcome),
@@ -79,6 +81,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _config_table(config, changed_keys(facts)),
         "## Where it ran",
         markdown_table(("what", "value"), _environment(facts)),
+        f"## Other metrics\n\n{others}" if others else "",
     ]
     run_files.write_text(run.report, joined(sections))
 
@@ -92,31 +95,29 @@ def _task(config: Config) -> str:
 
 
 def _chart(rows: Sequence[Row]) -> str:
-    """The curve as text, for readers of a terminal: validation, or training where nothing was evaluated."""
-    for metric_name, title in ((VAL, "Validation"), (TRAIN, "Training")):
+    """The curve as text, for readers of a terminal: evaluations, or the return where there are none."""
+    for metric_name, title in ((VAL, "Evaluation"), (TRAIN, "Return")):
         curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
         if len(curve) > 1:
-            return f"{title} reward:\n\n{text_chart(curve)}"
+            return f"{title}:\n\n{text_chart(curve)}"
     return ""
 
 
-def _metrics_table(rows: Sequence[Row]) -> str:
-    """Last and best value of every metric the run wrote, except its clock."""
+def _metrics_table(rows: Sequence[Row], metrics: Iterable[Metric], with_meaning: bool = True) -> str:
+    """Last and best value of each of these metrics; "" where there is none."""
     table_rows = []
-    for metric in ordered(name for csv_row in rows for name in csv_row):
-        if "/clock/" in metric.name:
-            continue
+    for metric in metrics:
         values = [csv_row[metric.name] for csv_row in rows if metric.name in csv_row]
         finite_values = [value for value in values if math.isfinite(value)]
         best = ""
         if finite_values and metric.better is not None:
             best = number(max(finite_values) if metric.better == "up" else min(finite_values), metric.precision)
         last = number(values[-1], metric.precision)
-        unit = metric.unit.replace("none", "")
-        table_rows.append((f"{metric.title} `{metric.name}`", last, best, unit, metric.meaning))
-    if not table_rows:
-        return "No metric was recorded."
-    return markdown_table(("metric", "last", "best", "unit", "meaning"), table_rows)
+        last = f"{last} {metric.unit_text}".strip()
+        table_rows.append((f"{metric.title} `{metric.name}`", last, best, metric.meaning))
+    columns = 4 if with_meaning else 3
+    head = ("metric", "last", "best", "meaning")[:columns]
+    return markdown_table(head, [table_row[:columns] for table_row in table_rows]) if table_rows else ""
 
 
 def _alerts_table(alerts: Sequence[Alert]) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stride.config.metrics import Metric
 from stride.runstore.history import Alert, History, Score
+from stride.runstore.metrics_table import NAMES
 from stride.utils.typography import duration, number, plain, score
 
 NOT_A_NUMBER = "not a number"
@@ -111,14 +112,14 @@ class RunView:
             more.insert(0, f"{more[0]} at {result.best_at:,}")
         text = f"{kind} {score(result.last)}"
         if self.goal is None:
-            return Progress("return", None, text, more)
+            return Progress("last", None, text, more)
         reached = result.last >= self.goal
         return Progress("goal", result.toward(self.goal), f"{text} / {plain(self.goal)}", more, reached)
 
 
 def newest_return(val: Score, train: Score) -> tuple[str, Score]:
     """Evaluations; training where nothing was evaluated yet. Its last value is NaN where no episode has ended."""
-    return ("val", val) if math.isfinite(val.last) else ("train", train)
+    return (NAMES["val"], val) if math.isfinite(val.last) else (NAMES["train"], train)
 
 
 def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iterable[Alert]) -> MetricRow:

@@ -17,6 +17,7 @@ from rich.text import Text
 from stride.config.metrics import area_of
 from stride.report.run_view import MetricRow, Progress
 from stride.runstore.history import TAIL, Alert
+from stride.runstore.metrics_table import NAMES
 from stride.utils.typography import area_chart, bar, sparkline
 
 INDENT = "  "
@@ -116,7 +117,8 @@ def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> Lin
     area = ""
     for metric_row in rows:
         row_area = area_of(metric_row.metric.name)
-        text_lines.append(_metric_line(metric_row, "" if row_area == area else row_area, title_width, page))
+        is_named = row_area == area or row_area in NAMES  # Evaluation and Test are their own headings
+        text_lines.append(_metric_line(metric_row, "" if is_named else row_area, title_width, page))
         area = row_area
     if hidden:
         text_lines.append(line_of(f"{INDENT}{hidden}", "dim"))

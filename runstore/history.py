@@ -84,7 +84,7 @@ class Series:
 
 @dataclass
 class Score:
-    """First, last and best of a mean episode reward (higher is better), and where the best was."""
+    """First, last and best of a mean return (higher is better), and where the best was."""
 
     first: float = math.nan
     last: float = math.nan

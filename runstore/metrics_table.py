@@ -26,6 +26,7 @@ TRAIN = "train/roll/ep_rew/mean"
 TRAIN_BEST = "train/roll/ep_rew/best"
 VAL = "val/roll/ep_rew/mean"
 VAL_BEST = "val/roll/ep_rew/best"
+NAMES = {"train": "return", "val": "evaluation", "test": "test"}  # of the mean return of each stage, on every screen
 OF_TAIL = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS, RATE)
 
 MOST_HEADER = 1 << 16  # bytes of the line with the names

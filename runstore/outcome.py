@@ -125,7 +125,7 @@ class Outcome:
         if test_text:
             parts.append(test_text if self.test_mean is None else f"test {test_text}")
         if self.val_best is not None:
-            parts.append(f"best val {score(self.val_best)}")
+            parts.append(f"best evaluation {score(self.val_best)}")
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
         alert_counts = counted(self.alerts)

@@ -1,19 +1,24 @@
-"""Learning curves as hand-written SVG, readable on light and dark pages, without a plotting library: one run's training
-and validation, or the seeds of a variant and their mean."""
+"""Learning curves as hand-written SVG, readable on light and dark pages, without a plotting library: one run's return
+and evaluations, or the seeds of a variant and their mean."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from stride.runstore.metrics_table import NAMES
 from stride.runstore.metrics_table import Point as Point
 from stride.utils.typography import plain, short
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48
+MARGIN = 0.03  # of the height, below the lowest mark
+GOAL_HEIGHT = 20  # pixels that its label takes above the line
 POINTS = 600  # more cannot be seen at this width
 COLOURS = ("#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#1b7c83", "#6e7781")
+SEED_COLOURS = COLOURS[:1] + COLOURS[2:]  # the second is that of the median
 
 # The card paints its own background: a page may be dark while the reader's system is light.
 STYLE = """
@@ -22,7 +27,7 @@ STYLE = """
   .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
   .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
   .seed { stroke: #54aeff; stroke-opacity: 0.6 } .mean { stroke: #bf3989 }
-  .thin { stroke: #54aeff; stroke-opacity: 0.8 } .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
+  .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
   .first { stroke: #0969da } .firstband { fill: #54aeff; fill-opacity: 0.25 }
   .second { stroke: #bf3989 } .secondband { fill: #bf3989; fill-opacity: 0.2 }
   .third { stroke: #1a7f37 } .thirdband { fill: #1a7f37; fill-opacity: 0.15 }
@@ -33,7 +38,7 @@ STYLE = """
     .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
     text { fill: #8b949e } .title { fill: #e6edf3 }
     .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
-    .seed, .thin { stroke: #388bfd } .mean { stroke: #f778ba } .spread { fill: #f778ba }
+    .seed { stroke: #388bfd } .mean { stroke: #f778ba } .spread { fill: #f778ba }
     .first { stroke: #388bfd } .second { stroke: #f778ba } .third { stroke: #3fb950 }
     .fourth { stroke: #f0883e } .fifth { stroke: #a371f7 }
     .goaltext { fill: #3fb950 } .goaltext, .name { stroke: #0d1117 }
@@ -80,9 +85,9 @@ class Axes(NamedTuple):
 
 
 def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
-    """Episode reward over env steps: training thin, validation strong with its points, the goal dashed."""
+    """Return over env steps: that of training thin, evaluations strong with their points, the goal dashed."""
     curve_lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
-    legend = [(line.style, line.style) for line in curve_lines if line.points]
+    legend = [(line.style, NAMES[line.style]) for line in curve_lines if line.points]
     return _picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
 
 
@@ -93,12 +98,23 @@ def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point
     return _picture(title, curve_lines, goal, [("seed", "seed"), ("mean", "mean")])
 
 
-def group_svg(title: str, seeds: Sequence[Sequence[Point]], band: Band, goal: float | None) -> str:
-    """Seeds thin, their median bold in its band, the goal dashed."""
-    curve_lines = [CurveLine(_thin(seed), "thin", 1.0) for seed in seeds]
+def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal: float | None) -> str:
+    """Seeds thin, each in its colour with its name while there are few, their median bold in its band."""
+    are_named = len(seeds) <= len(SEED_COLOURS)
+    curve_lines = []
+    for points, colour in zip(seeds.values(), SEED_COLOURS if are_named else repeat(""), strict=False):
+        curve_lines.append(CurveLine(_thin(points), "several" if are_named else "seed", 1.2, colour))
+    labels = _seed_names([*seeds]) if are_named else []
     curve_lines.append(CurveLine(band.mean, "mean", 3.0))
     bands = {"spread": band} if len(seeds) > 1 else {}
-    return _picture(title, curve_lines, goal, [("thin", "seed"), ("mean", "median, middle half")], bands)
+    return _picture(title, curve_lines, goal, [("mean", "median, middle half")], bands, labels=labels)
+
+
+def _seed_names(names: Sequence[str]) -> list[str]:
+    """A row of names below the title, each in the colour of its curve."""
+    pairs = zip(names, SEED_COLOURS, strict=False)
+    texts = [f'<tspan dx="6" style="fill: {colour}">{escape(name)}</tspan>' for name, colour in pairs]
+    return [f'<text x="{LEFT - 6}" y="{TOP - 10}">{"".join(texts)}</text>']
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
@@ -134,8 +150,10 @@ def _picture(
     points += [point for band in bands.values() for band_edge in band for point in band_edge]
     y_values = [point.y for point in points] + ([] if goal is None else [goal])
     y_ticks = ticks(min(y_values, default=0.0), max(y_values, default=1.0))
-    axes = Axes(max((point.x for point in points), default=1.0) or 1.0, y_ticks[0], y_ticks[-1])
-    elements = _grid(axes, y_ticks) + _goal(axes, goal)
+    # a curve that stays at the lowest mark is drawn above the axis, not on it
+    lowest = y_ticks[0] - MARGIN * (y_ticks[-1] - y_ticks[0])
+    axes = Axes(max((point.x for point in points), default=1.0) or 1.0, lowest, y_ticks[-1])
+    elements = _grid(axes, y_ticks) + _goal(axes, goal, y_ticks)
     for line_style, band in bands.items():
         elements.append(f'<polygon class="{line_style}" points="{axes.path((*band.low, *band.high[::-1]))}"/>')
     for line in lines:
@@ -199,20 +217,22 @@ def _grid(axes: Axes, y_ticks: list[float]) -> list[str]:
     elements.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" text-anchor="middle">env steps</text>')
     middle = (TOP + bottom) / 2
     elements.append(
-        f'<text x="18" y="{middle:g}" text-anchor="middle" transform="rotate(-90 18 {middle:g})">episode reward</text>'
+        f'<text x="18" y="{middle:g}" text-anchor="middle" transform="rotate(-90 18 {middle:g})">return</text>'
     )
     return elements
 
 
-def _goal(axes: Axes, goal: float | None) -> list[str]:
-    """The dashed line, where there is a goal; its label is at the left, where a curve has not yet arrived."""
+def _goal(axes: Axes, goal: float | None, y_ticks: Sequence[float]) -> list[str]:
+    """The dashed line, where there is a goal; its label is at the left, where a curve has not yet arrived, and on the
+    side of the line on which it does not touch the label of a mark."""
     if goal is None:
         return []
     y = float(axes.y(goal))
+    is_below = any(0 < y - float(axes.y(tick)) < GOAL_HEIGHT for tick in y_ticks)
     return [
         f'<line class="goal" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" '
         'stroke-width="1.5" stroke-dasharray="6 4"/>',
-        f'<text class="goaltext" x="{LEFT + 6}" y="{y}" dy="-5">goal {plain(goal)}</text>',
+        f'<text class="goaltext" x="{LEFT + 6}" y="{y}" dy="{14 if is_below else -5}">goal {plain(goal)}</text>',
     ]
 
 

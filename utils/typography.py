@@ -22,7 +22,7 @@ def number(value: float, precision: int) -> str:
 
 
 def score(value: float) -> str:
-    """An episode reward in a headline: 243.1, 0.74."""
+    """A return in a headline: 243.1, 0.74."""
     return number(value, 1 if abs(value) >= 10 else 2)
 
 

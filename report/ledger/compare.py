@@ -51,7 +51,7 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     curves = {run.id: curve(run, metric_names) for run in runs[: len(MARKS)]}
     drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
     if drawing:
-        text_lines += ["", metric_names[0] if metric_names else "episode return", *drawing]
+        text_lines += ["", metric_names[0] if metric_names else "return", *drawing]
     return text_lines
 
 
@@ -72,9 +72,7 @@ def write_picture(runs: Runs, metrics: Names, file: str) -> None:
     metric_names = _full_names(metrics, runs)
     marked_runs = zip(letters(len(runs)), runs, strict=True)
     curves = {f"{letter} {run.id[-24:]}": curve(run, metric_names) for letter, run in marked_runs}
-    write_output(
-        file, lines_svg(metric_names[0] if metric_names else "Episode return", curves, _common_goal(runs, metrics))
-    )
+    write_output(file, lines_svg(metric_names[0] if metric_names else "return", curves, _common_goal(runs, metrics)))
 
 
 def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stride.config.diff import changed_keys, differing_rows
-from stride.config.metrics import OWN, ordered
+from stride.config.metrics import arranged
 from stride.report.ledger.compare import curve
 from stride.report.ledger.plot import overlay
 from stride.report.ledger.table import LONGEST, aligned, data, joined_pairs
@@ -83,17 +83,19 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _last_values(run: RunDir) -> list[str]:
-    """The last value of every metric, those that are declared in their order and their precision."""
+    """The last values of the metrics that a console shows, which are those of a user's own, too; and a count."""
     values = MetricsTable(run.metrics_csv).last()
     if not values:
         return []
     table_rows = []
-    for metric in ordered(values):
-        value = number(values[metric.name], metric.precision)
-        title = metric.title if metric.meaning or metric.name.startswith(OWN) else "not declared"
-        table_rows.append((f"  {one_line(metric.name, LONGEST)}", value, metric.unit.replace("none", ""), title))
+    for metric in arranged(values):
+        if metric.table:
+            value = number(values[metric.name], metric.precision)
+            title = f"  {one_line(metric.title, LONGEST)}"
+            table_rows.append((title, value, metric.unit_text, one_line(metric.name, LONGEST)))
     head = ("last of each metric", "", " ", " ")  # the columns behind the first have none
-    return ["", *aligned(head, table_rows, {"last of each metric", " "})]
+    more = f"  and {len(values) - len(table_rows)} more: --json prints all"
+    return ["", *aligned(head, table_rows, {"last of each metric", " "}), more]
 
 
 def _alerts(run: RunDir) -> list[str]:

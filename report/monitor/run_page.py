@@ -24,6 +24,7 @@ from stride.report.terminal import (
     progress_lines,
 )
 from stride.runstore.history import TAIL, TRAIN, VAL
+from stride.runstore.metrics_table import NAMES
 from stride.runstore.outcome import phases_text
 
 VERY_WIDE = 140  # columns from which there is space for curves
@@ -153,5 +154,5 @@ def curves_beside(screen: RunScreen, page: Page) -> list[Text]:
     """The curves of both returns, where there is space and something to draw."""
     if page.width < VERY_WIDE - TABLE_WIDTH - 2 or page.ascii_only:
         return []
-    curves = {"evaluations": drawable(screen.points(VAL)), "returns of training": drawable(screen.points(TRAIN))}
+    curves = {NAMES["val"]: drawable(screen.points(VAL)), NAMES["train"]: drawable(screen.points(TRAIN))}
     return curve_lines({title: points for title, points in curves.items() if points}, page)

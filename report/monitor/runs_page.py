@@ -8,11 +8,12 @@ from rich.text import Text
 from stride.report.monitor.run_list import Line, RunRow, is_training, shown_return, shown_state
 from stride.report.monitor.run_page import STYLES
 from stride.report.terminal import Page, clean, line_of
+from stride.runstore.metrics_table import NAMES
 from stride.runstore.run_brief import Brief
 from stride.utils.places import TRAIN
 from stride.utils.typography import bar, optional, score
 
-STATE, TITLE, SEED, RETURN, KIND, PERCENT, BAR = 12, 24, 5, 9, 6, 6, 12  # widths of columns
+STATE, TITLE, SEED, RETURN, KIND, PERCENT, BAR = 12, 24, 5, 9, 11, 6, 12  # widths of columns
 WIDE = 100  # columns from which there is space for bars
 
 
@@ -29,7 +30,7 @@ def _run_line(run: Brief, is_inside: bool, state_width: int, bar_width: int, asc
     return line_of("     " if is_inside else "   ").append_tokens([
         (f"{state:<{state_width}}", STYLES.get(state.partition(" (")[0], "")),
         (f"{clean(run.variant)[: TITLE - 3]:<{title_width}}{seed:>{SEED}}", ""),
-        (f"{kind if value_text else '':>{KIND}}", "dim"),
+        (f"{NAMES[kind] if value_text else '':>{KIND}}", "dim"),
         (f"{value_text:>{RETURN}}  ", "bold"),
         (done, "cyan"),
         (remaining, "dim"),

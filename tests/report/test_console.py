@@ -190,7 +190,7 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
     history = History(names)
     history.add(dict.fromkeys(names, 1.0))
     lines = live_page(live_view("", history, 100, None, 0.0, metrics), Page(80, 4))
-    assert [line.plain.split()[:1] for line in lines[-4:-1]] == [["val"], ["test"], ["roll"]]
+    assert [line.plain.split()[:1] for line in lines[-4:-1]] == [["val/roll/x"], ["test/roll/x"], ["roll"]]
     assert "4 more in metrics.csv" in lines[-1].plain
 
 
@@ -265,3 +265,12 @@ def test_why_there_is_no_return_yet_is_said_until_there_is_one(tty: bool) -> Non
     for new in ({STEPS: 4096, RATE: 120.0, "train/roll/episodes": 0}, row(8192, -21.0) | {"train/roll/episodes": 1}):
         screen.feed([new], seconds=10.0)
         assert screen.written().count("no episode has ended yet") == 1
+
+
+def test_alerts_in_a_pipe_are_wrapped_and_complete() -> None:
+    means, tip = "It is " + "very " * 40 + "large.", "Try " + "rest, " * 40 + "or sleep."
+    alert = Alert(TRAIN, "KL", "above 0.05", 10, 20, 2, 1, 0.2, "0.20", means, tip)
+    screen = Screen()
+    screen.view.alert(Event(True, replace(alert, times=1), 20, "0.20"))
+    lines = screen.written().splitlines()
+    assert max(map(len, lines)) <= 100 and " ".join(" ".join(lines).split()).endswith(f"{means} {tip}")

@@ -109,7 +109,8 @@ def test_the_folder_of_a_group_holds_what_a_person_a_program_and_a_browser_read(
     assert [row["test_mean"] for row in rows] == ["480.0", "100.0", "490.0", ""]
     svg = ElementTree.parse(group.folder / "curve.svg")
     lines = [line.get("class") for line in svg.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert lines.count("thin") == 4 and lines.count("mean") == 1
+    assert lines.count("several") == 4 and lines.count("mean") == 1
+    assert {f"seed {number}" for number in (1, 2, 3, 4)} <= {*svg.getroot().itertext()}
 
 
 def test_a_seed_that_ended_stays_in_the_band_at_its_last_value():
@@ -223,7 +224,7 @@ def test_a_pipe_hears_how_far_the_seeds_are():
     for screen.now in (1.0, 29.0, 31.0, 32.0):
         screen.console.look()
     lines = [line for line in screen.written().splitlines() if "done" in line]
-    assert lines == ["  0:31  0 of 2 done; seed 1 at 50 %, val 243.1; left -:--"]
+    assert lines == ["  0:31  0 of 2 done; seed 1 at 50 %, evaluation 243.1; left -:--"]
 
 
 # ---- comparisons

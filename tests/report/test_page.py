@@ -195,3 +195,14 @@ def test_programs_and_kernels_have_displays_of_their_own(tmp_path, monkeypatch, 
     for kernel, is_terminal in (("", True), ("7", False)):
         monkeypatch.setenv("JPY_PARENT_PID", kernel) if kernel else monkeypatch.delenv("JPY_PARENT_PID", raising=False)
         assert standard_output().is_terminal == is_terminal
+
+
+@pytest.mark.parametrize(("goal", "mark"), [(475.0, 500.0), (-110.0, -100.0), (405.0, 400.0)])
+def test_a_flat_curve_is_above_the_axis_and_the_goals_label_touches_no_marks(goal: float, mark: float) -> None:
+    lowest = mark - 100
+    tree = ElementTree.fromstring(curve_svg("x", [Point(0, lowest), Point(9, lowest)], [Point(9, mark)], goal))
+    axis = max(float(line.get("y1", 0)) for line in tree.iter(f"{SVG}line") if line.get("class") == "axis")
+    flat = next(line for line in tree.iter(f"{SVG}polyline") if line.get("class") == "train")
+    assert all(float(point.split(",")[1]) < axis - 5 for point in flat.get("points", "").split())
+    texts = {text.text: float(text.get("y", 0)) + float(text.get("dy", 0)) for text in tree.iter(f"{SVG}text")}
+    assert abs(texts[f"goal {goal:g}"] - texts[f"{mark:g}"]) > 12
