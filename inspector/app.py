@@ -1,6 +1,6 @@
 """The page: its tabs, the functions that its events call, and the server.
 
-rooms.py makes escaped HTML; here it is only passed on. Nothing here writes into a run.
+rooms.py makes escaped HTML; here it is only passed on. Only labels.py writes into a run.
 """
 
 import contextlib
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from stride.inspector.compare import choices, chosen, compare, first_choice
+from stride.inspector.compare import RETURN, choices, compare_runs, first_choice
 from stride.inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
 from stride.inspector.guard import Guard, is_any, names_of, one_a_minute
+from stride.inspector.labels import LabelDoor, new_token
 from stride.inspector.markup import safe
 from stride.inspector.rooms import COMING, MODES, WELCOME, Rooms
 from stride.inspector.runs import PAGE
 from stride.inspector.scratch import scratch
-from stride.inspector.table import filters, runs_table
+from stride.inspector.table import filters, run_label, runs_table
 from stride.runstore.checkpoint_set import LINKS
 from stride.utils.user_error import UserError
 
@@ -31,7 +32,7 @@ REFRESH = 2.0  # seconds
 MOST_STEPS = 5000
 TABS = ("Overview", "Runs", "Compare", "Episode", "Videos", "Report", "Config & Model")  # as one wants them
 LATE = ("Episode", "Videos", "Report", "Config & Model")  # rooms that are made where they are looked at
-SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "page.js")
+SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "labels.js", "trials.js", "page.js")
 ASK = "window.strideAskDream = (key, step) => trigger('input', { key, step });"
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 Event = Any
@@ -80,11 +81,11 @@ class Inspector:
     def launch(self, host: str, port: int, share: bool) -> str:
         """Serve from threads of its own; returns the address, the public one where it is shared."""
         theme = self.gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-        names = names_of(host, port)
+        names, token = names_of(host, port), new_token(host, share)
 
         @contextlib.asynccontextmanager
         async def guarded(app: Any) -> AsyncIterator[None]:
-            door = EventDoor(app.middleware_stack, self.demo, self.fields)
+            door = LabelDoor(EventDoor(app.middleware_stack, self.demo, self.fields), self.rooms.runs, token)
             app.middleware_stack = Guard(door, names, is_any(host))  # outermost: before all of Gradio
             yield
 
@@ -99,7 +100,8 @@ class Inspector:
                 num_workers=0,  # they would serve files without the guard
                 theme=theme,
                 css=_text("inspector.css"),
-                head=f"<style>{_text('page.css')}</style><script>{''.join(map(_text, SCRIPTS))}</script>",
+                head=f"<meta name='stride-token' content='{token}'><style>{_text('page.css')}</style>"
+                f"<script>{''.join(map(_text, SCRIPTS))}</script>",
                 footer_links=[],
                 enable_monitoring=False,
                 ssr_mode=False,
@@ -121,7 +123,7 @@ class Inspector:
         with gr.Blocks(title="Stride inspector", analytics_enabled=False) as demo:
             with gr.Row(elem_id="head"):
                 gr.HTML("<div id='title'><h1>Stride</h1><span>inspector</span></div>", scale=1)
-                ids = self.rooms.runs.ids()
+                ids = [*map(run_label, self.rooms.runs.ids())]
                 run = gr.Dropdown(ids, show_label=False, value=self.run_id or None, allow_custom_value=True,
                                   elem_id="run", scale=3, container=False, label="run")  # fmt: skip
             # outside of the tabs: Gradio numbers everything in them as a tab
@@ -180,19 +182,27 @@ class Inspector:
         with tab:
             several = gr.Dropdown([], show_label=False, label="groups and runs", multiselect=True, container=False,
                                   allow_custom_value=True, elem_id="several")  # fmt: skip
+            metrics = gr.Dropdown([("Return", RETURN)], value=[RETURN], show_label=False, label="metrics",
+                                  multiselect=True, container=False, elem_id="metrics")  # fmt: skip
             compared = self._html(COMING, "compared")
 
-        def offered(names: list[str] | None) -> Any:
-            chosen_before = {} if names else {"value": first_choice(runs)}
-            return gr.Dropdown(choices=choices(runs), **chosen_before)
+        def shown(names: list[str] | None, metric_names: list[str] | None) -> Any:
+            page, options = compare_runs(runs, names or (), metric_names or (RETURN,))
+            return gr.Dropdown(choices=options), page
+
+        def offered(names: list[str] | None, metric_names: list[str] | None) -> Any:
+            names = names or first_choice(runs)
+            return gr.Dropdown(choices=choices(runs), value=names), *shown(names, metric_names)
 
         def ticked(event: Event) -> Any:
             return gr.Dropdown(choices=choices(runs), value=[runs.find(str(selector)).id for selector in event.runs])
 
-        tab.select(self._as_toasts(offered), several, several, **QUIET)
+        inputs = [several, metrics]
+        tab.select(self._as_toasts(offered), inputs, [several, metrics, compared], **QUIET)
         submitted = line.submit(self._on_event(ticked, runs=is_texts), None, several, **QUIET)
         submitted.success(None, js=go_to("Compare"))
-        several.change(self._as_toasts(lambda names: compare(chosen(runs, names or ()))), several, compared, **QUIET)
+        for component in inputs:  # always_last: a late answer to an earlier choice never stands under the last one
+            component.change(self._as_toasts(shown), inputs, [metrics, compared], trigger_mode="always_last", **QUIET)
 
     def _run_tabs(self, demo: Component, tabs: Mapping[str, Component], run: Component) -> Any:
         """Build the tabs of the one run that is chosen; returns the overview."""
@@ -224,7 +234,7 @@ class Inspector:
         for trigger in (demo.load, run.change):
             trigger(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         # the page may be older than the newest run
-        run.focus(lambda: gr.Dropdown(choices=rooms.runs.ids()), None, run, **QUIET)
+        run.focus(lambda: gr.Dropdown(choices=[*map(run_label, rooms.runs.ids())]), None, run, **QUIET)
         for tab_name, room in zip(LATE, late, strict=True):
             tabs[tab_name].select(tab_functions[tab_name], run, room, **QUIET)
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server

@@ -1,6 +1,7 @@
 // Charts: what charts.py left as numbers is drawn here as SVG, and zoomed, smoothed, read and saved without the server.
 // Text is only ever put in as textContent. Settings are kept while the server redraws the page under them.
 (() => {
+  const MOST_NAMED = 8; // curves in a legend: then colours begin again
   const AXES = { steps: "env steps", time: "time", episodes: "episodes" };
   const settings = { axis: "steps", smooth: 0, log: false }, zooms = {};
   const zoomKey = (board) => `${board.dataset.name} ${settings.axis}`; // a stretch of one run means nothing in another
@@ -115,7 +116,7 @@
       const scale = settings.log ? Math.log10 : (y) => y, sound = (y) => !settings.log || y > 0;
       const ys = [...flat("y"), ...flat("raw"), ...flat("lo"), ...flat("hi"), ...(data.goal === null ? [] : [data.goal])].filter(sound).map(scale);
       const xs = flat("x"), marks = ticks(ys.reduce((a, b) => Math.min(a, b)), ys.reduce((a, b) => Math.max(a, b)), height < 200 ? 3 : 5);
-      const [x0, x1] = zoom || [0, xs.reduce((a, b) => Math.max(a, b), 0) || 1], y0 = marks[0], y1 = marks[marks.length - 1];
+      const [x0, x1] = zoom || [0, xs.reduce((a, b) => Math.max(a, b), 0) || 1], y1 = marks[marks.length - 1], y0 = marks[0] - 0.03 * (y1 - marks[0]); // what stays at the lowest mark is above the axis
       const X = (x) => edge.left + ((x - x0) / (x1 - x0 || 1)) * (width - edge.left - edge.right);
       const Y = (y) => height - edge.bottom - ((scale(y) - y0) / (y1 - y0)) * (height - edge.top - edge.bottom);
       this.plane = { X, x0, x1, edge, width, height };
@@ -154,7 +155,8 @@
 
     legend(lines) {
       const box = this.keys, names = [...new Map(lines.filter((line) => !line.thin).map((line) => [line.name, line.c]))];
-      box.replaceChildren(...names.map(([name, colour]) => make("span", `key ${colour}`, name)));
+      box.replaceChildren(...names.slice(0, MOST_NAMED).map(([name, colour]) => make("span", `key ${colour}`, name)));
+      if (names.length > MOST_NAMED) box.append(make("span", "", `and ${names.length - MOST_NAMED} more`));
       if (this.data.goal !== null) box.append(make("span", "key goalkey", `goal ${this.data.goalText}`));
     }
 
@@ -297,4 +299,5 @@
     }
   }
   new MutationObserver(look).observe(document, { childList: true, subtree: true });
+  window.strideCharts = { svgNode, make, ticks, short };
 })();

@@ -57,7 +57,7 @@ def clock(run: RunFacts) -> Clock:
 
 def board(name: str, clocks: Clocks, *charts: object) -> Markup:
     """Charts that are zoomed and smoothed together, under one row of tools."""
-    return tag("div", tag("div", class_="tools"), *charts, class_="board", data_name=name, data_clocks=_json(clocks))
+    return tag("div", tag("div", class_="tools"), *charts, class_="board", data_name=name, data_clocks=as_json(clocks))
 
 
 def chart(title: str, lines: Sequence[Line], goal: float | None = None, small: bool = False, about: str = "") -> Markup:
@@ -76,7 +76,7 @@ def chart(title: str, lines: Sequence[Line], goal: float | None = None, small: b
         "small": small,
         "lines": objects,
     }
-    return tag("figure", class_="chart small" if small else "chart", data_chart=_json(chart_object), title=about)
+    return tag("figure", class_="chart small" if small else "chart", data_chart=as_json(chart_object), title=about)
 
 
 def goal_text(value: float | None) -> str:
@@ -120,5 +120,5 @@ def _rounded(values: Numbers | np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
 
 
-def _json(value: object) -> str:
+def as_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -6,11 +6,14 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 
 from stride.config.diff import differing_rows
+from stride.config.metrics import arranged, metric_of
 from stride.inspector.charts import LARGEST, Clocks, Line, board, chart, clock, goal_text
 from stride.inspector.markup import Markup, card, join, note, table, tag
 from stride.inspector.runs import RunFacts, Runs
-from stride.inspector.table import verdict_badge
+from stride.inspector.table import run_label, verdict_badge
+from stride.inspector.trials import count_text, trials
 from stride.runstore.history import TRAIN, VAL
+from stride.runstore.run_brief import Brief
 from stride.runstore.run_facts import few
 from stride.runstore.select import GROUP_PREFIX
 from stride.utils.curve import Point
@@ -27,6 +30,10 @@ FEW = 5  # runs that are compared where nobody chose
 BAND = f"""interquartile mean, in which a run that ended sooner stays at its last value; band: its 95 % interval, of
 fewer than {SURE} runs the lowest to the highest"""
 AXES = ("steps", "time", "episodes")
+RETURN = "return"  # the metric that is shown where none was chosen
+MOST_METRICS = 12
+SHORT = 7  # characters of a number that is not rounded in the name of a group
+LONGEST = 120  # characters of a metric's name
 
 RunList = Sequence[RunFacts]
 Groups = Mapping[str, RunList]  # by name
@@ -45,48 +52,73 @@ def first_choice(runs: Runs) -> list[str]:
 def choices(runs: Runs) -> list[tuple[str, str]]:
     """(label, selector): groups first, then runs, the newest first."""
     briefs = runs.page("by:run").lines
-    sizes = Counter(run_brief.group for run_brief in briefs)
-    options: dict[str, str] = {}
+    members: dict[str, list[Brief]] = {}
     for run_brief in briefs:
         if run_brief.group:
-            label = f"{run_brief.variant}, {sizes[run_brief.group]} seeds, group {run_brief.group}"
-            options.setdefault(GROUP_PREFIX + run_brief.group, label)
-    options |= {run_brief.id: run_brief.id for run_brief in briefs}
-    return [(label, selector) for selector, label in options.items()]
+            members.setdefault(run_brief.group, []).append(run_brief)
+    options = [
+        (f"{group[0].variant}, {count_text(group)}, {group_name}", GROUP_PREFIX + group_name)
+        for group_name, group in members.items()
+    ]
+    return options + [run_label(run_brief.id) for run_brief in briefs]
 
 
-def chosen(runs: Runs, selectors: Sequence[str]) -> list[RunFacts]:
+def chosen(runs: Runs, selectors: Sequence[str]) -> list[Brief]:
     """Runs by id, and all of a group by `group:NAME`; UserError where there is none."""
-    run_ids: list[str] = []
+    briefs: dict[str, Brief] = {}
     for selector in selectors:
-        if not selector.startswith(GROUP_PREFIX):
-            run_ids.append(runs.find(selector).id)
-            continue
-        group = runs.group(selector.removeprefix(GROUP_PREFIX))
-        if not group:
-            raise UserError(f"no run belongs to {selector[:80]}")
-        run_ids += [run_brief.id for run_brief in group]
-    return [runs.look_into(run_id) for run_id in [*dict.fromkeys(run_ids)][: MOST_RUNS + 1]]
+        if selector.startswith(GROUP_PREFIX):
+            group = runs.group(selector.removeprefix(GROUP_PREFIX))
+            if not group:
+                raise UserError(f"no run belongs to {selector[:80]}")
+        else:
+            group = [runs.brief(runs.find(selector).id)]
+        briefs |= {run_brief.id: run_brief for run_brief in group}
+    return [*briefs.values()]
 
 
-def compare(all_runs: RunList) -> Markup:
-    """The complete tab."""
+def compare_runs(runs: Runs, selectors: Sequence[str], metrics: Sequence[str]) -> tuple[Markup, list[tuple[str, str]]]:
+    """The complete tab, and the metrics to choose from: (label, name)."""
+    briefs = chosen(runs, selectors)
+    looked = [runs.look_into(run_brief.id) for run_brief in briefs[: MOST_RUNS + 1]]
+    return compare(looked, metrics, briefs), metric_choices(looked)
+
+
+def compare(all_runs: RunList, metrics: Sequence[str] = (RETURN,), briefs: Sequence[Brief] = ()) -> Markup:
+    """A chart for each metric, the trials of a search among `briefs`, the results."""
     if len(all_runs) < 2:
-        return note("choose a group, or two runs or more")
-    sections = [note(f"the first {MOST_RUNS} runs of more")] if len(all_runs) > MOST_RUNS else []
+        return note("choose a group, or two runs or more" if not all_runs else "one run: choose another beside it")
+    sections = [note(f"curves and tables: the first {MOST_RUNS} runs of more")] if len(all_runs) > MOST_RUNS else []
     runs = all_runs[:MOST_RUNS]
     by_group = groups(runs)
     clocks = {run_facts.run.id: clock(run_facts) for run_facts in runs}
+    legend = [note(BAND)] if len(by_group) < len(runs) else []
+    charts = [metric_chart(metric_name, by_group, clocks) for metric_name in metrics[:MOST_METRICS]]
+    figures = [tag("section", figure, class_="card") for figure in charts]
+    sections.append(board(" ".join(by_group), clocks, *figures, *legend))
+    sections.append(trials(briefs or [run_facts.brief for run_facts in runs]))
+    return join([*sections, summary(by_group), results(by_group), config_differences(runs)])
+
+
+def metric_chart(metric_name: str, by_group: Groups, clocks: Clocks) -> Markup:
+    """One metric of all runs, over one another."""
     lines = []
     for index, (group_name, members) in enumerate(by_group.items()):
-        lines += curves(group_name, members, f"c{index % COLOURS}", clocks)
+        lines += curves(group_name, members, f"c{index % COLOURS}", clocks, metric_name)
     lines.sort(key=lambda line: not line.thin)
-    goals = {run_facts.brief.goal for run_facts in runs}
-    goal = goals.pop() if len(goals) == 1 else None
-    legend = [note(BAND)] if len(by_group) < len(runs) else []
-    figure = tag("section", chart("Episode return", lines, goal), *legend, class_="card")
-    sections.append(board(" ".join(by_group), clocks, figure))
-    return join([*sections, summary(by_group), results(by_group), config_differences(runs)])
+    goals = {run_facts.brief.goal for members in by_group.values() for run_facts in members}
+    if metric_name == RETURN:
+        return chart("Return", lines, goals.pop() if len(goals) == 1 else None)
+    metric = metric_of(metric_name[:LONGEST])
+    title = f"{metric.title}, {metric.unit_text}" if metric.unit_text else metric.title
+    return chart(title, lines, about=f"{metric.name}: {metric.meaning}")
+
+
+def metric_choices(runs: RunList) -> list[tuple[str, str]]:
+    """(label, name) of everything that one of the runs has measured."""
+    names = {metric_name for run_facts in runs[:MOST_RUNS] for metric_name in run_facts.curves.curves}
+    options = [(f"{metric.title}: {metric.name}"[:LONGEST], metric.name) for metric in arranged(names)]
+    return [("Return: evaluations, or of training where there are none", RETURN), *options]
 
 
 def groups(runs: RunList) -> dict[str, list[RunFacts]]:
@@ -102,25 +134,36 @@ def groups(runs: RunList) -> dict[str, list[RunFacts]]:
     for (variant, settings), members in by_settings.items():
         group_name = variant
         if variants[variant] > 1:
-            assigned = " ".join(f"{config_key}={value}" for config_key, value in sorted(settings - common))
-            group_name = f"{variant} {assigned[:60]}".strip()
+            assigned = " ".join(f"{config_key}={rounded(value)}" for config_key, value in sorted(settings - common))
+            group_name = f"{variant} {assigned[:80]}".strip()
         if group_name in named:
             group_name += f" ({members[0].run.id})"
         named[group_name] = members
     return named
 
 
-def curve_of(run_facts: RunFacts) -> list[Point]:
-    """Evaluation, or training where there is none."""
-    return [point for point in run_facts.points(VAL) or run_facts.points(TRAIN) if abs(point.y) < LARGEST]
+def rounded(text: str) -> str:
+    """0.01234 for 0.012338746; the text of any other setting."""
+    try:
+        return f"{float(text):.4g}" if len(text) > SHORT and "." in text else text
+    except ValueError:
+        return text
 
 
-def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks) -> list[Line]:
+def curve_of(run_facts: RunFacts, metric_name: str = RETURN) -> list[Point]:
+    """The points of a metric; of RETURN evaluations, or the return of training where there are none."""
+    points = (
+        run_facts.points(VAL) or run_facts.points(TRAIN) if metric_name == RETURN else run_facts.points(metric_name)
+    )
+    return [point for point in points if abs(point.y) < LARGEST]
+
+
+def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks, metric_name: str = RETURN) -> list[Line]:
     """Each run, and for several their middle on every axis."""
     lines = []
     unfinished = set()
     for run_facts in runs:
-        curve = curve_of(run_facts)
+        curve = curve_of(run_facts, metric_name)
         if curve:
             lines.append(Line(group_name, curve, colour, run=run_facts.run.id))
         if run_facts.brief.status in ("running", "silent", "halted"):
@@ -188,7 +231,7 @@ def summary(by_group: Groups) -> Markup:
             f"{iqm([run_brief.tail.steps for run_brief in briefs]):,.0f}",
             duration(iqm(seconds)) if seconds else "",
         ))  # fmt: skip
-    head = ("group", "runs", "solved", "test return", "best return", "env steps", "took")
+    head = ("group", "runs", "solved", "test", "best", "env steps", "took")
     return card("Groups: interquartile means", table(head, table_rows, "numbers"))
 
 

@@ -3,11 +3,13 @@
 from stride.config.diff import changed_keys, differing_rows
 from stride.config.metrics import OWN, load_metrics, ordered
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
+from stride.inspector.labels import labels
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
 from stride.inspector.table import badge, moment, verdict_badge
 from stride.runstore.dreams import MEANING, read_dreams
 from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_table import NAMES, SECONDS
 from stride.runstore.run_facts import whole
 from stride.trainer_callbacks.watch import read_alerts
 from stride.utils.typography import duration, optional, score, short
@@ -16,14 +18,18 @@ from stride.utils.user_error import UserError
 MOST_CHARTS = 100
 MOST_TEXT = 2000  # characters of a value
 SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")
+MACHINE = ("train/time/",)
 
 
 def overview(run_facts: RunFacts) -> Markup:
     """The complete tab."""
-    charts = board(run_facts.run.id, {"": clock(run_facts)}, learning(run_facts), small_charts(run_facts))
-    return join(
-        [header(run_facts), alerts(run_facts), charts, dreams(run_facts), configured(run_facts), environment(run_facts)]
+    charts = (
+        learning(run_facts),
+        small_charts(run_facts, "Learning"),
+        small_charts(run_facts, "Machine: speed, and where the time went", MACHINE),
     )
+    page = board(run_facts.run.id, {"": clock(run_facts)}, *charts)
+    return join([header(run_facts), alerts(run_facts), page, dreams(run_facts)])
 
 
 def header(run_facts: RunFacts) -> Markup:
@@ -32,12 +38,12 @@ def header(run_facts: RunFacts) -> Markup:
     config = run_facts.facts.get("config", {})
     budget = config.get("max_timesteps")
     of_budget = f" of {budget:,}" if isinstance(budget, int) and whole(budget) else ""
-    of_training = "" if tail.evaluated else " of training"
+    name = NAMES["val" if tail.evaluated else "train"]
     details = {
         "status": join([badge(brief.status), " ", verdict_badge(brief.verdict)]),
-        "test return": optional(brief.test, score),
-        f"best return{of_training}": optional(tail.best, score) or "none yet",
-        f"last return{of_training}": optional(tail.last, score) or "none yet",
+        "test": optional(brief.test, score),
+        f"best {name}": optional(tail.best, score) or "none yet",
+        f"last {name}": optional(tail.last, score) or "none yet",
         "goal": goal_text(brief.goal) or "none",
         "env steps": f"{tail.steps:,}{of_budget}",
         "took": optional(brief.took, duration),
@@ -48,35 +54,40 @@ def header(run_facts: RunFacts) -> Markup:
     description = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
     problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
     details_row = facts_row(detail for detail in details.items() if detail[1] != "")
-    return join([tag("h2", brief.variant), description, *problems, details_row])
+    changes = tag("p", "changed for this run: ", tag("b", brief.changes), class_="about") if brief.changes else ""
+    return join([tag("h2", brief.variant), description, changes, labels(run_facts), *problems, details_row])
 
 
 def learning(run_facts: RunFacts) -> Markup:
-    lines = [Line("training", run_facts.points(TRAIN), "c1"), Line("evaluation", run_facts.points(VAL), "c0")]
+    lines = [Line(NAMES["train"], run_facts.points(TRAIN), "c1"), Line(NAMES["val"], run_facts.points(VAL), "c0")]
     sampled_bytes = run_facts.curves.sampled
     remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show rows from all over it"
     remarks = [note(remark)] if sampled_bytes else []
-    return tag("section", chart("Episode return", lines, run_facts.brief.goal), *remarks, class_="card")
+    return tag("section", chart("Return", lines, run_facts.brief.goal), *remarks, class_="card")
 
 
 def alerts(run_facts: RunFacts) -> Markup:
-    """Every alert so far and what to try, also those that are over."""
+    """Every alert so far and what to try, also those that have ended."""
     try:
         all_alerts = read_alerts(run_facts.run)
     except UserError as error:
         return card("Alerts", note(str(error)))
     items = []
     for alert in all_alerts:
-        prefix = "" if alert.open else "over: "
+        prefix = "" if alert.open else "ended: "
         items.append(tag("li", f"{prefix}{alert.sentence()}. {alert.means} {alert.tip}"))
     return card("Alerts", tag("ul", *items), kind="alerts") if items else Markup("")
 
 
-def small_charts(run_facts: RunFacts) -> Markup:
-    """A small chart for each measurement of learning, declared ones first, others under their own name."""
+def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ()) -> Markup:
+    """A small chart for each metric of these areas; without areas of all others, undeclared ones last."""
     declared = load_metrics()
     measured = run_facts.curves.curves.keys()
-    metrics = ordered(name for name in measured if name.startswith(SMALL_AREAS) or name not in declared)
+    metrics = ordered(
+        name
+        for name in measured - {SECONDS}
+        if name.startswith(areas or SMALL_AREAS) or (not areas and name not in declared)
+    )
     charts = []
     constants = []
     for metric in metrics[:MOST_CHARTS]:
@@ -98,7 +109,10 @@ def small_charts(run_facts: RunFacts) -> Markup:
         remarks.append(tag("details", tag("summary", summary), constants_table))
     if not charts and not remarks:
         return Markup("")
-    return card("Learning", tag("div", *charts, class_="multiples"), *remarks)
+    grid = tag("div", *charts, class_="multiples")
+    if areas:
+        return tag("details", tag("summary", heading), grid, *remarks, class_="card")
+    return card(heading, grid, *remarks)
 
 
 def dreams(run_facts: RunFacts) -> Markup:

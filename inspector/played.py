@@ -31,7 +31,7 @@ from stride.inspector.episode import (
     short_lists,
 )
 from stride.inspector.markup import Markup, card, join, note, table, tag
-from stride.inspector.overview import configured
+from stride.inspector.overview import configured, environment
 from stride.inspector.pictures import tiles
 from stride.inspector.runs import RunFacts
 from stride.inspector.videos import RecordedEpisode
@@ -49,7 +49,7 @@ def network(run: RunFacts) -> Markup:
     try:
         return model(run, load_run(run.run.id))
     except (UserError, EnvError, RenderError) as error:
-        return join([config(run), card("Network", note(str(error)))])
+        return join([config(run), card("Network", note(str(error))), environment(run)])
 
 
 def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> RecordedEpisode:
@@ -79,7 +79,7 @@ def model(run: RunFacts, loaded: LoadedRun) -> Markup:
     remark = f", the best evaluation; the run went on to {last_step:,}" if steps < last_step else ""
     about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{remark}")
     rows = table(("module", "kind", "tensors", "parameters"), modules(network), "network")
-    return join([config(run), card("Network", about, rows)])
+    return join([config(run), card("Network", about, rows), environment(run)])
 
 
 def config(run: RunFacts) -> Markup:
@@ -105,7 +105,7 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
 
     def add(name: str, module: nn.Module, depth: int) -> None:
         parameters = [*module.named_parameters(recurse=False)]
-        children = [(name, child) for name, child in module.named_children() if [*child.parameters()]]
+        children = children_of(module)
         if not parameters and len(children) == 1 and depth:
             [(child_name, child)] = children
             return add(f"{name}.{child_name}", child, depth)
@@ -118,6 +118,17 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
 
     add("policy", network, 0)
     return table_rows
+
+
+def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Children that hold parameters; one that is a part of another child is listed there alone: a head in its actor."""
+    held = {name: {*map(id, child.parameters())} for name, child in module.named_children()}
+    children = []
+    for name, child in module.named_children():
+        is_part = any(held[name] < other for other in held.values())
+        if held[name] and not is_part:
+            children.append((name, child))
+    return children
 
 
 def dreamt(player: Player, episode: Episode, stacked: int, key: str, step: object) -> Markup:

@@ -117,6 +117,11 @@ class Runs:
             self._check_by_turns(self._index.ids())
             return self._index.select("[group] = ?", [name], "coalesce(seed, 0), id")
 
+    def brief(self, run_id: str) -> Brief:
+        with self._lock:
+            self._index.ids()  # follows a change of the root
+            return self._index.brief(run_id)
+
     def find(self, selector: str) -> RunDir:
         """RunDir.find for text that a browser sent: it cannot reach folders elsewhere on the disk."""
         selector = selector.strip()

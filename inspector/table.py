@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from stride.inspector.charts import goal_text
 from stride.inspector.markup import Markup, join, note, tag
 from stride.inspector.runs import Page, middle
+from stride.inspector.trials import count_text, is_search
 from stride.runstore.run_brief import STATUSES, VERDICTS, Brief
 from stride.runstore.run_dir import runs_root
+from stride.runstore.run_names import STAMP
 from stride.runstore.run_query import FIELDS, WORDS, Query
 from stride.utils.places import TRAIN
 from stride.utils.typography import duration, optional, score, short
@@ -91,6 +93,15 @@ def verdict_badge(verdict: str) -> Markup:
     return tag("span", verdict, class_=f"verdict {result.replace(' ', '-')}") if result in VERDICTS else Markup("")
 
 
+def run_label(run_id: str) -> tuple[str, str]:
+    """(label, id) of a run in a menu: what tells it from others comes first, where a phone does not cut it."""
+    stamp = STAMP.match(run_id)
+    if not stamp:
+        return run_id, run_id
+    day, clock = stamp[0][:8], stamp[0][9:15]
+    return f"{run_id[stamp.end() :]}, {day[:4]}-{day[4:6]}-{day[6:]} {clock[:2]}:{clock[2:4]}", run_id
+
+
 def brief_text(text: str, longest: int = LONGEST) -> str:
     """Cut to the length of a cell."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
@@ -104,7 +115,7 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
     goal = f"goal {goal_text(run_brief.goal)}" if run_brief.goal is not None else ""
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare {run_brief.id}")),
-        tag("td", _name(run_brief), why),
+        tag("td", _name(run_brief), _which(run_brief), why),
         tag("td", badge(run_brief.status)),
         tag("td", verdict_badge(run_brief.verdict), title=goal),
         _started(run_brief.started),
@@ -129,13 +140,19 @@ def _name(run_brief: Brief, changes: str | None = None) -> Markup:
     return join([tag("button", brief_text(run_brief.variant), class_="link", type="button"), below])
 
 
+def _which(run_brief: Brief) -> Markup:
+    """On a phone, where most columns are left out: what tells runs of one name apart, and the status of an open one."""
+    parts = [f"seed {run_brief.seed}" if run_brief.seed is not None else "", _short_name(run_brief.id)]
+    parts.append("" if run_brief.result else run_brief.status)
+    return tag("div", join(filter(None, parts), " · "), class_="which")
+
+
 def _group_row(members: Sequence[Brief]) -> Markup:
     """Seeds of a command as one row, with the middle of their numbers."""
     first = members[0]
     count = len(members)
     title = f"interquartile mean of {count} runs"
-    is_search = len({run_brief.changes for run_brief in members}) > 1
-    name = _name(first, "" if is_search else first.changes)
+    name = _name(first, "" if is_search(members) else first.changes)
 
     def middle_cell(column_key: str, style: Callable[[float], str]) -> Markup:
         value = middle([FIELDS[column_key](run_brief) for run_brief in members])
@@ -151,12 +168,12 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [
         tag("td", tag("input", type="checkbox", aria_label=f"compare all of {first.group}")),
-        tag("td", fold, name, f" {count} {'trials' if is_search else 'seeds'}"),
+        tag("td", fold, name, f" {count_text(members)}"),
         tag("td", *statuses),
         tag("td", *verdicts),
         _started(last_start or None),
         middle_cell("took", duration),
-        _number(_seed_range([run_brief.seed for run_brief in members if run_brief.seed is not None])),
+        _number(_seed_range(sorted({run_brief.seed for run_brief in members if run_brief.seed is not None}))),
         middle_cell("steps", "{:,.0f}".format),
         middle_cell("speed", short),
         *(middle_cell(column_key, score) for column_key in ("last", "best", "test")),

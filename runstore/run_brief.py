@@ -70,7 +70,9 @@ def read_labels(folder: Path) -> Labels:
 
 
 def write_labels(folder: Path, labels: Labels) -> None:
-    """Replace them in one instant; UserError for more than a line has room for."""
+    """Replace them in one instant; UserError for what is no tag, or more than a line has room for."""
+    for tag in labels.tags:
+        check_tag(tag)
     if len(labels.tags) > MOST_TAGS:
         raise UserError(f"a run takes at most {MOST_TAGS} tags, not {len(labels.tags)}")
     if len(labels.note) > LONGEST_NOTE or not labels.note.isprintable():

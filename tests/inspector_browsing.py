@@ -90,7 +90,7 @@ class Page:
         if not row.is_visible():
             self.all(f'#runs tr[data-fold="{row.get_attribute("data-group")}"] .fold').click()
         row.locator(".link").click()
-        self.all("#overview td", has_text=run_id).first.wait_for()
+        self.all(f'#overview [data-run="{run_id}"]').wait_for()
 
     def record_run(self, run, checkpoint="best"):
         """The numbers of an episode of this run that is recorded now."""

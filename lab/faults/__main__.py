@@ -56,6 +56,7 @@ SCENARIOS = {
     "races": Scenario("Many at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
     "signals": Scenario("SIGTERM, Ctrl-C and SIGHUP", {"trials": 50, "groups": 24}, "kill.signals"),
     "trackers": Scenario("Trackers", {"pairs": 5, "steps": 400_000}),
+    "writes": Scenario("Who writes through the inspector", {}),
 }
 
 

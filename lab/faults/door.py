@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -43,22 +44,14 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     (folder / "secret.txt").write_text(SECRET)
     (sound.path.parent / ".env").write_text(SECRET)
     (sound.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
-    scratch.mkdir()
-    # TMPDIR is where Gradio would store what is uploaded
-    environment = {**os.environ, "STRIDE_RUNS": str(sound.path.parent), "TMPDIR": str(scratch)}
-    command = [sys.executable, "run_inspect.py", "--port", "0"]
-    with subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True) as inspector:
-        try:
-            host = next(match[1] for line in inspector.stdout or () if (match := re.match(r"http://([^/\s]+)", line)))
-            before = stored(scratch)
-            for probe in (*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)):
-                tally.add(f"{probe.kind}: {probe.method} {probe.path}", answered(host, probe))
-            fine = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
-            kept = stored(scratch) - before
-            inspector.send_signal(signal.SIGTERM)
-            code = inspector.wait(20)
-        finally:
-            inspector.kill()
+    with serving(sound, scratch) as (host, inspector):
+        before = stored(scratch)
+        for probe in (*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)):
+            tally.add(f"{probe.kind}: {probe.method} {probe.path}", answered(host, probe))
+        fine = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
+        kept = stored(scratch) - before
+        inspector.send_signal(signal.SIGTERM)
+        code = inspector.wait(20)
     left = stored(scratch)
     lines = [
         f"requests to a running inspector, for files, by other names or pages, for closed routes: {tally} right",
@@ -66,6 +59,21 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         f"SIGTERM (exit code {code})",
     ]
     return lines + tally.problems[:20], tally.good and fine == 200 and not kept and not left and code == 143
+
+
+@contextmanager
+def serving(run: RunDir, scratch: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """(host and port, process) of an inspector of all runs beside this one; killed at the end of the block."""
+    scratch.mkdir()
+    # TMPDIR is where Gradio would store what is uploaded
+    environment = {**os.environ, "STRIDE_RUNS": str(run.path.parent), "TMPDIR": str(scratch)}
+    command = [sys.executable, "run_inspect.py", "--port", "0"]
+    with subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True) as inspector:
+        try:
+            host = next(match[1] for line in inspector.stdout or () if (match := re.match(r"http://([^/\s]+)", line)))
+            yield host, inspector
+        finally:
+            inspector.kill()
 
 
 def stored(scratch: Path) -> set[str]:

@@ -96,7 +96,7 @@ def test_a_damaged_run_is_a_row_with_a_reason(place, damaged, name):
     assert str(damaged.path) not in line.fault
     pages = {room: said(room, rooms, damaged) for room in LOOKS if room not in HEAVY}
     assert line.fault.removeprefix("config.json ") in pages["overview"].replace("&#x27;", "'")
-    assert all(pages.values()) and "Episode return" in rooms.overview(sound.id)
+    assert all(pages.values()) and "data-chart" in rooms.overview(sound.id)
 
 
 def test_other_damage_raises_nothing_either(place, damaged):

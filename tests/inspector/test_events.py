@@ -21,7 +21,7 @@ def indices(served):
     labels = {index: [component.label for component in function.inputs] for index, function in functions.items()}
     result = {"+".join(inspector.fields.get(function.fn, {})): index for index, function in functions.items()}
     result["record"] = next(index for index, names in labels.items() if "Seed" in names)
-    result["several"] = next(index for index, names in labels.items() if names == ["groups and runs"])
+    result["several"] = next(index for index, names in labels.items() if names == ["groups and runs", "metrics"])
     result["tick"] = next(n for n, function in functions.items() if "tick" in [name for _, name in function.targets])
     result["no backend"] = next(index for index, function in inspector.demo.fns.items() if not function.fn)
     return result
@@ -36,7 +36,7 @@ SENT = [  # (name of the event, its values, other fields, why it is refused)
     ("tick", [None, None, None, None], {}, ""),
     ("tick", [["x"], 1, {}, "a-run"], {}, ""),  # a state is the server's own, whatever is sent
     ("record", RECORD, {}, ""),
-    ("several", [["a", "b"]], {}, ""),
+    ("several", [["a", "b"], ["return"]], {}, ""),
     ("value", [], {"event_data": {"value": "Runs", "index": 3}}, ""),
     ("key+step", [], {"event_data": {"key": "k", "step": 3}}, ""),
     ("tick", [None, None, None, 7], {}, "run is one of its names"),
@@ -46,8 +46,8 @@ SENT = [  # (name of the event, its values, other fields, why it is refused)
     ("record", ["a-run", "best", 0, "rude", 10], {}, "Policy is one of its names"),
     ("record", ["a-run", "\ud800", 0, "greedy", 10], {}, "Checkpoint is one of its names"),
     ("record", ["a" * 5000, "best", 0, "greedy", 10], {}, "run is one of its names"),
-    ("several", ["a"], {}, "groups and runs is a list of names"),
-    ("several", [[1]], {}, "groups and runs is a list of names"),
+    ("several", ["a", []], {}, "groups and runs is a list of names"),
+    ("several", [[], [1]], {}, "metrics is a list of names"),
     ("words", [], {}, "event_data does not hold words"),
     ("words", [], {"event_data": {"words": 7}}, "event_data does not hold words"),
     ("runs", [], {"event_data": {"runs": "abc"}}, "event_data does not hold runs"),

@@ -11,14 +11,14 @@ import pytest
 from gallery import gallery_copies, gallery_copy
 
 from stride.inspector.app import TABS
-from stride.inspector.compare import choices, chosen, compare, first_choice
+from stride.inspector.compare import RETURN, choices, chosen, compare, compare_runs, first_choice
 from stride.inspector.runs import Runs
-from stride.runstore.history import TRAIN, VAL
+from stride.runstore.history import RATE, TRAIN, VAL
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
 pytestmark = pytest.mark.browser
-GROUP = "group:seeds"
+GROUP, KL = "group:seeds", "train/policy/approx_kl"
 ODD = ("1e300", "nan", "5e-324", "-1e90", "inf")
 
 
@@ -94,17 +94,19 @@ def test_groups_are_compared_by_name(runs):
     seeds, other, odd = runs
     found = Runs()
     assert first_choice(found) == [GROUP] and choices(found)[0][1] == GROUP
-    chosen_runs = chosen(found, [GROUP, seeds[0].id, other.id])
-    assert [each.run.id for each in chosen_runs] == [seeds[0].id, seeds[1].id, other.id]
-    assert "choose a group" in compare(chosen_runs[:1])
+    briefs = chosen(found, [GROUP, seeds[0].id, other.id])
+    assert [each.id for each in briefs] == [seeds[0].id, seeds[1].id, other.id]
+    assert "choose another" in compare_runs(found, [other.id], [])[0] and "choose a group" in compare([])
     with pytest.raises(UserError, match="no run belongs to group:nothing"):
         chosen(found, ["group:nothing"])
-    page = compare(chosen(found, [*(run.id for run in seeds), odd.id]))
+    page, options = compare_runs(found, [*(run.id for run in seeds), odd.id], [RETURN, KL, "train/nothing"])
+    assert {VAL, TRAIN, KL, RATE} <= {name for _, name in options} and page.count("data-chart") == 2
+    assert "KL, nats" in page and "nothing measured" in page
     assert "3 runs" in page and "NaN" not in page and "Infinity" not in page
 
 
 def chart(page):
-    return page.all("#overview .chart:has(svg[aria-label='Episode return'])")
+    return page.all("#overview .chart:has(svg[aria-label='Return'])")
 
 
 def test_a_chart_is_zoomed_smoothed_and_drawn_over_time(page, runs):
@@ -115,7 +117,7 @@ def test_a_chart_is_zoomed_smoothed_and_drawn_over_time(page, runs):
     smooth, mouse = page.all("#overview .smooth input"), page.page.mouse
     box = chart(page).locator("svg").bounding_box()
     mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
-    page.expect(chart(page).locator(".chart-said")).to_contain_text("training")
+    page.expect(chart(page).locator(".chart-said")).to_contain_text("return")
     mouse.down()
     mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 80, steps=4)
     mouse.up()
@@ -142,9 +144,9 @@ def test_a_chart_is_saved_as_numbers_and_as_pictures(page, runs):
     page.open_run(run.id)
     for ending in ("csv", "svg", "png"):
         name, files[ending] = page.download(partial(choice.select_option, ending))
-        assert name == f"Episode-return.{ending}"
+        assert name == f"Return.{ending}"
     table = csv.DictReader(files["csv"].read_text(encoding="utf-8").splitlines())
-    saved = [(float(row["x"]), float(row["y"])) for row in table if row["curve"] == "training"]
+    saved = [(float(row["x"]), float(row["y"])) for row in table if row["curve"] == "return"]
     points = [point for point in Runs().look_into(run.id).points(TRAIN) if point.y == point.y]
     assert saved == [pytest.approx(tuple(point), rel=1e-5) for point in points]
     picture = ElementTree.parse(files["svg"]).getroot()

@@ -14,9 +14,9 @@ from stride.inspector.charts import Line, chart, clock
 from stride.inspector.compare import compare, curves, groups
 from stride.inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from stride.inspector.markup import safe, tag
-from stride.inspector.overview import overview
+from stride.inspector.overview import environment, overview
 from stride.inspector.pictures import GAP, heat_frames, seen_frames, tiles
-from stride.inspector.played import model, modules
+from stride.inspector.played import config, model, modules
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
 from stride.inspector.videos import caption, films_of, lend, poster
@@ -55,16 +55,16 @@ def test_the_overview_shows_what_differs(runs):
     run = read_run(runs[2])
     changed = {key: value for key, value, _ in differing_rows(run.facts)}
     assert changed["gamma"] == "0.9" and "n_envs" in changed
-    page = overview(run)
-    assert page.count("data-chart") > 8 and "Different from the defaults" in page
-    assert run.facts["versions"]["torch"] in page
+    page, config_page = overview(run), config(run)
+    assert page.count("data-chart") > 12 and "Speed" in page and "Different from the defaults" in config_page
+    assert run.facts["versions"]["torch"] in environment(run)
 
 
 def test_runs_that_differ_by_seed_are_one_group(runs):
     found = [read_run(run) for run in runs]
     assert sorted(map(len, groups(found).values())) == [1, 2]
     page = compare(found)
-    assert "gamma" in page and page.count("<tr>") >= 5 and "two runs" in compare(found[:1])
+    assert "gamma" in page and page.count("<tr>") >= 5 and "choose another" in compare(found[:1])
     both = next(each for each in groups(found).values() if len(each) == 2)
     line = next(line for line in curves("x", both, "c0", {run.run.id: clock(run) for run in both}) if line.low)
     assert all(low <= p.y <= high for low, p, high in zip(line.low, line.points, line.high, strict=True))
@@ -183,6 +183,8 @@ def test_the_network_is_listed(runs):
     rows = modules(loaded.agent.policy)
     total = sum(parameter.numel() for parameter in loaded.agent.policy.parameters())
     assert rows[0][3] == f"{total:,}" and any("64×4" in row[2] for row in rows)
+    leaves = [int(row[3].replace(",", "")) for row in rows if row[2]]
+    assert sum(leaves) == total  # each parameter once, the actor's head in the actor
     assert all(int(row[3].replace(",", "")) > 0 for row in rows) and "Tanh" not in {row[1] for row in rows}
     assert "env_id: CartPole-v1" in model(read_run(runs[0]), loaded)
 

@@ -47,6 +47,7 @@ COUNTS = {  # the least with which a script shows something, and more
     "races": ("--processes 4 --lookups 500 --trainings 2", "--processes 12 --lookups 2000 --trainings 2"),
     "signals": ("--trials 1 --groups 1", "--trials 7 --groups 4"),
     "trackers": ("--pairs 1 --steps 2048", "--pairs 1 --steps 8192"),
+    "writes": ("", ""),
 }
 
 

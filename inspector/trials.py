@@ -1,0 +1,86 @@
+"""Runs that differ in settings, such as the trials of a search: return over each setting, for trials.js to draw."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stride.config.diff import IDENTITY, NEUTRAL, written
+from stride.inspector.charts import LARGEST, as_json
+from stride.inspector.markup import Markup, card, note, tag
+from stride.runstore.run_brief import Brief, facts_of
+from stride.runstore.run_dir import runs_root
+from stride.runstore.run_facts import mapping
+from stride.utils.user_error import UserError
+
+MOST_TRIALS = 500
+MOST_KEYS = 12  # settings that are drawn, in the order of a config
+FEWEST = 3  # runs of different settings that are worth a picture
+LEFT_OUT = {*IDENTITY, *NEUTRAL, "seed", "max_timesteps"}
+NUMBER = re.compile(r"(?:[a-z]+_)?(-?[0-9.]+(?:e[+-]?[0-9]+)?)")  # 0.001, and lin_0.001 for its peak
+MEANING = """a line and a dot for each run; return: of its test, else the best evaluation, else the best of training.
+Point at one to read it"""
+
+
+def is_search(briefs: Sequence[Brief]) -> bool:
+    """Whether runs of a group differ in more than their seed: trials, not seeds."""
+    return len({brief.settings for brief in briefs if brief.settings}) > 1
+
+
+def count_text(briefs: Sequence[Brief]) -> str:
+    """`3 seeds`, or `12 trials`."""
+    noun = "trial" if is_search(briefs) else "seed"
+    return f"{len(briefs)} {noun}{'' if len(briefs) == 1 else 's'}"
+
+
+def trials(briefs: Sequence[Brief]) -> Markup:
+    """Scatter and parallel coordinates; nothing where fewer than FEWEST settings were tried."""
+    rows = []
+    for brief in briefs[:MOST_TRIALS]:
+        value = return_of(brief)
+        if value is not None and abs(value) < LARGEST:
+            rows.append((brief, config_of(brief), value))
+    keys = differing_keys([config for _, config, _ in rows])[:MOST_KEYS]
+    if not keys or len({tuple(config.get(key) for key in keys) for _, config, _ in rows}) < FEWEST:
+        return Markup("")
+    data = {
+        "keys": keys,
+        "runs": [
+            {
+                "id": brief.id, "seed": brief.seed, "return": value,
+                "values": [config.get(key, "") for key in keys],
+                "numbers": [number_of(config.get(key, "")) for key in keys],
+            }
+            for brief, config, value in rows
+        ],
+    }  # fmt: skip
+    remark = f"the first {MOST_TRIALS} runs of {len(briefs):,}; " if len(briefs) > MOST_TRIALS else ""
+    return card("Trials", tag("div", class_="trials", data_trials=as_json(data)), note(remark + MEANING))
+
+
+def return_of(brief: Brief) -> float | None:
+    return brief.tail.best if brief.test is None else brief.test
+
+
+def config_of(brief: Brief) -> dict[str, str]:
+    """The settings as they are typed; {} where config.json cannot be read."""
+    try:
+        config: dict[str, Any] = mapping(facts_of(runs_root() / brief.id).get("config"))
+    except UserError:
+        return {}
+    return {key: written(value)[:60] for key, value in config.items() if key not in LEFT_OUT}
+
+
+def differing_keys(configs: Sequence[dict[str, str]]) -> list[str]:
+    """The settings that do not have one value in all configs, in their order."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if len({config.get(key) for config in configs}) > 1]
+
+
+def number_of(text: str) -> float | None:
+    """The number of a setting, the peak of a schedule; None of any other."""
+    match = NUMBER.fullmatch(text)
+    try:
+        value = float(match[1]) if match else None
+    except ValueError:
+        return None
+    return value if value is not None and abs(value) < LARGEST else None
