@@ -25,7 +25,10 @@
         for (const name of ["pointermove", "pointerdown"]) svg.addEventListener(name, (event) => this.point(svg, event));
         svg.addEventListener("pointerleave", () => this.read(null));
       }
-      const watch = new ResizeObserver(() => (this.scatter.parentNode === box ? this.draw() : watch.disconnect()));
+      const watch = new ResizeObserver(() => { // of its width: what is read below changes the height
+        if (this.scatter.parentNode !== box) watch.disconnect();
+        else if (box.clientWidth !== this.width) this.draw();
+      });
       watch.observe(box);
     }
 
@@ -52,7 +55,7 @@
     }
 
     draw() {
-      const width = Math.round(this.box.clientWidth);
+      const width = this.width = this.box.clientWidth;
       if (!width) return;
       this.spots = new Map([[this.scatter, []], [this.parallel, []]]);
       this.drawScatter(width, width < 600 ? 220 : 260);

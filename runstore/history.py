@@ -65,7 +65,7 @@ class Event(NamedTuple):
     """the metric's, in words"""
 
     def sentence(self) -> str:
-        prefix = "!" if self.begins else "over:"
+        prefix = "!" if self.begins else "ended:"
         return f"{prefix} {self.alert.title} {self.value}, {'' if self.begins else 'no longer '}{self.alert.bound}"
 
 

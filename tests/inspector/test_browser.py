@@ -212,16 +212,6 @@ def test_q_values_stand_beside_the_actions(page, runs):
     assert float(first["q push left"]) == shares["q"][0][0]
 
 
-def test_two_runs_are_compared(page, runs):
-    page.tab("Runs")
-    page.expect(page.all("#compare-ticked")).to_be_disabled()
-    for name in ("filmed", "other"):
-        page.all(f'#runs tr[data-run="{runs[name].id}"] input').check()
-    page.all("#compare-ticked").click()
-    page.expect(page.all("#compared tr:has(td:text-is('gamma'))")).to_contain_text("0.9")
-    page.expect(page.all("#compared")).to_contain_text("CartPole-v1:ppo gamma=0.9")
-
-
 def test_a_live_run_is_seen_to_advance(page, runs):
     run = runs["other"]
     facts = json.loads(run.config_json.read_text())

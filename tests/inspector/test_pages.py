@@ -73,6 +73,7 @@ def test_the_table_is_sorted_by_a_press_and_filtered_by_menus_and_words(page, ru
 def test_ticks_of_a_group_stay_while_the_table_changes_and_are_compared(page, runs):
     seeds = runs[0]
     page.tab("Runs")
+    page.expect(page.all("#compare-ticked")).to_be_disabled()
     page.all("#runs tr[data-fold] input").check()
     page.all("#filter").fill("sort:-steps by:run")
     page.all(f'#runs tr[data-run="{seeds[0].id}"]').wait_for()
@@ -88,6 +89,10 @@ def test_compare_opens_with_the_last_group_and_its_band(page, runs):
     page.expect(page.all("#compared .thin")).to_have_count(2)
     for words in ("2 runs", "lowest to the highest", *(run.id for run in runs[0])):
         page.expect(page.all("#compared")).to_contain_text(words)
+    page.all("#metrics input").fill("approx_kl")
+    page.all("#metrics input").press("Enter")
+    page.expect(page.all("#compared .chart-name")).to_have_text(["Return", "KL, nats"])
+    page.expect(page.all("#compared .chart:has-text('KL, nats') .thin")).to_have_count(2)
 
 
 def test_groups_are_compared_by_name(runs):

@@ -159,7 +159,7 @@ def test_alerts_are_counted_and_an_error_is_told(tmp_path):
     for begins, alert in ((True, kl), (True, entropy), (False, kl), (True, kl), (False, entropy)):
         sink.alert(Event(begins, alert, 10, "2"))
     now = reading(tmp_path).read()
-    assert (now.alerts_open, now.alerts, now.line) == (1, 3, "over: entropy 2, no longer above 1")
+    assert (now.alerts_open, now.alerts, now.line) == (1, 3, "ended: entropy 2, no longer above 1")
     sink.beat({"env_steps": 12, "iterations": 3, "updates": 4}, "evaluation")
     assert reading(tmp_path).read()[2:6] == (12, config.max_timesteps, 3, 4)
     sink.end(None)

@@ -191,7 +191,7 @@ def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkey
         events += alert_watch.add(row | notes.measure(row))
         csv.row(row)
     csv.end(None)
-    sentences = ["! Memory 0.90, above 0.85", "over: Memory 0.10, no longer above 0.85"]
+    sentences = ["! Memory 0.90, above 0.85", "ended: Memory 0.10, no longer above 0.85"]
     assert [event.sentence() for event in events] == sentences
     assert "lower buffer_size (now 100,000), or set replay_storage (now ram) to memmap" in alert_watch.alerts[0].tip
     memory = watch.read_memory(tmp_path / "logs")
