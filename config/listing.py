@@ -153,17 +153,17 @@ def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | 
     """
     cells, descriptions = [HEAD], ["description"]
     absent = list(dict.fromkeys(extra for row in rows if (extra := missing(row.env_id))))
-    marks = {extra: f"*{number}" if len(absent) > 1 else "*" for number, extra in enumerate(absent, 1)}
+    marks = {extra: f"*{number}" if len(absent) > 1 else " *" for number, extra in enumerate(absent, 1)}
     for row in rows:
         extra = missing(row.env_id)
-        variant_name = f"{row.env}:{row.variant}{f' {marks[extra]}' if extra else ''}"
+        variant_name = f"{row.env}:{row.variant}{marks[extra] if extra else ''}"
         cells.append((variant_name, row.goal, *evidence(row), last.get(f"{row.env_id}:{row.variant}", "-")))
         descriptions.append(row.description)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)) for line in cells]
     described = [f"{line}  {description}" for line, description in zip(lines, descriptions, strict=True)]
     shown_lines = described if width is None or max(map(len, described)) <= width else lines
-    needed = [f"{mark} needs {extra.title}: {extra.cure}" for extra, mark in marks.items()]
+    needed = [f"{mark.strip()} needs {extra.title}: {extra.cure}" for extra, mark in marks.items()]
     return [line.rstrip() for line in shown_lines] + ([""] if needed else []) + needed
 
 

@@ -63,7 +63,7 @@ PLATEAUS = [  # of plateau, where a word begins with a dot
     ".metric=test/roll/ep_rew/mean .then=stop",
     ".then=stop eval_freq_epochs=null early_stop_on_eval_threshold=false",
     ".then=stop .patience=0", ".then=halt",
-    ".then=stop .times=null .scale.policy_lr=0.5", ".scale.policy_l=0.5", ".scale.gamma=0.5", ".scale.policy_lr=1",
+    ".then=stop .times=null .scale.policy_lr=0.5", ".scale.policy_l=0.5", ".scale.n_epochs=0.5", ".scale.policy_lr=1",
     ".scale.policy_lr=half", ".scale.max_grad_norm=0.5 max_grad_norm=null", ".scale.ent_coef=0.5 ent_coef=0",
     ".scale.policy_lr=2 .times=null", ".scale.epsilon=3 .times=5",
 ]  # fmt: skip
