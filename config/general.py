@@ -111,6 +111,20 @@ def is_general_config(config: Config) -> bool:
     return config.description.startswith(SETTINGS)
 
 
+def settings_of(config: Config) -> Config:
+    """A config of general settings as its file says it, without what was changed for a run."""
+    algo_id = config.algo_id
+    settings = _raw(_task_values(config.env_id), algo_id)
+    if algo_id in TAKES:
+        file = EnvironmentFile.read(GENERAL / f"{algo_id}.yaml")
+        for kind in file.variants:
+            if file.raw(kind).values.get("description") == config.description:
+                settings = overlay(settings, file.raw(kind))
+    if "max_timesteps" not in settings.values:
+        settings.values["max_timesteps"] = config.max_timesteps
+    return compose(settings, algo_id, (), algo_id, f"general/{algo_id}.yaml")
+
+
 def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Config:
     """The config of an algorithm on any environment; `look` makes the environment of a config and describes it.
 
@@ -123,13 +137,7 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
         _check_id(env_id, text)
         raise TooEarlyError(text)
     algo_id = check_algorithm(algo_id, text)
-    file, short_id = file_of(env_id), env_id.rpartition(":")[2]
-    values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": short_id}
-    for prefix, settings in FAMILIES.items():
-        if short_id.startswith(prefix):
-            values |= settings
-    if file and "spec" in file.base:
-        values["spec"] = file.base["spec"]
+    values = _task_values(env_id)
     if algo_id not in TAKES:
         values["description"] = f"{SETTINGS}: the defaults of {algo_id}"
         return compose(_raw(values, text), algo_id, overrides, algo_id, text)
@@ -139,6 +147,18 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
     _check_fit(env_id, algo_id, task)
     raw_config = overlay(_raw(values, text), EnvironmentFile.read(GENERAL / f"{algo_id}.yaml").raw(task.kind))
     return compose(raw_config, algo_id, overrides, algo_id, f"general/{algo_id}.yaml:{task.kind}")
+
+
+def _task_values(env_id: str) -> dict[str, Any]:
+    """The values of a config that follow from its environment alone."""
+    file, short_id = file_of(env_id), env_id.rpartition(":")[2]
+    values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": short_id}
+    for prefix, settings in FAMILIES.items():
+        if short_id.startswith(prefix):
+            values |= settings
+    if file and "spec" in file.base:
+        values["spec"] = file.base["spec"]
+    return values
 
 
 def _raw(values: dict[str, Any], where: str) -> Raw:

@@ -26,10 +26,14 @@ OWN_NAME = re.compile(rf"{OWN}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){
 class Rule:
     """When a metric is alarming, what that means and what to try; trainer_callbacks/watch.py judges by it."""
 
-    of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled"] = "value"
+    of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled", "same", "opposed"] = (
+        "value"
+    )
     """What is compared: the value; the value as a multiple of the first one, of the median of the rows before (with
     `change` its difference from that), of the median of the run; as a multiple of the largest return the episodes
-    allow; the part that is left of what the return had gained; the part of the budget without a better return."""
+    allow; the part that is left of what the return had gained; the part of the budget without a better return; the part
+    in which the return never differed; how far the return has fallen below its start while this value has risen above
+    its own, the smaller of the two fractions."""
     above: float | None = None
     """Above is alarming."""
     below: float | None = None
@@ -44,6 +48,8 @@ class Rule:
     """Not in this first part of the budget."""
     while_far: bool = False
     """Only far from the goal; where there is none in the first half of the budget."""
+    while_met: bool = False
+    """Only once a return has differed from the first: before there is nothing that could be learnt."""
     without: tuple[str, ...] = ()
     """Only in a run that has none of these metrics."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -78,10 +84,17 @@ class Rule:
             "returns": f"{direction} {magnitude:g} times any return",
             "gained": f"left with less than {share} of its gain",
             "stalled": f"no better for {share} of the budget",
+            "same": f"the same for {share} of the budget",
+            "opposed": f"up by {share} while the return is down by as much",
         }[self.of]
 
 
-NOT_A_NUMBER = Rule(rows=1, above=0.0, means="What follows from it is worth nothing.", tries=("lower {policy_lr}",))
+NOT_A_NUMBER = Rule(
+    rows=1,
+    above=0.0,
+    means="What follows from it is worth nothing.",
+    tries=("lower {policy_lr}", "set {max_grad_norm} to 0.5"),
+)
 
 
 @dataclass(frozen=True)

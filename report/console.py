@@ -165,13 +165,14 @@ class Console(Sink):
             self._print(Text(printable(outcome.line())))
         elif outcome is not None:
             self._print()
-            commands = next_commands(outcome, header.config_id)
-            self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
-            if outcome.alerts:
-                self._print()
+            self._print(closing_block(outcome, not self._in_place or self._terminal.options.ascii_only))
+            self._print()
             width = self._terminal.width if self._in_place else PIPE_WIDTH
             for line in recalled_alerts(outcome.alerts, f"{outcome.run_path}/report.md", width):
                 self._print(line)
+            if outcome.alerts:
+                self._print()
+            self._print(next_block(next_commands(outcome, header)))
             self._print()
 
     def _draw(self, now: float) -> None:
@@ -312,15 +313,18 @@ def closing_facts(outcome: Outcome) -> Facts:
     return [fact for fact in result_facts if fact[1]]
 
 
-def closing_block(outcome: Outcome, commands: Sequence[str], ascii_only: bool) -> Text:
-    """The result, its cost, the run's folder and what to type next."""
+def closing_block(outcome: Outcome, ascii_only: bool) -> Text:
+    """The result, its cost and the run's folder."""
     style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
     result_facts = closing_facts(outcome)
     if ascii_only:
         result_facts = [(label, text.replace("±", "+-")) for label, text in result_facts]
-    block = _block(Text.assemble((outcome.verdict_words, style), outcome.why and f": {outcome.why}"), result_facts)
-    if commands:
-        block.append("\n\n" + INDENT + "next", "dim")
+    return _block(Text.assemble((outcome.verdict_words, style), outcome.why and f": {outcome.why}"), result_facts)
+
+
+def next_block(commands: Sequence[str]) -> Text:
+    """What to type next."""
+    block = Text(INDENT + "next", "dim")
     for command in commands:
         block.append(f"\n{INDENT}{INDENT}{command}", "cyan")
     return block

@@ -16,7 +16,7 @@ from stride.runstore import run_files
 from stride.runstore.dreams import MEANING, read_dreams
 from stride.runstore.history import TRAIN, VAL, Alert
 from stride.runstore.metrics_table import points, read_csv
-from stride.runstore.outcome import Header, Outcome, phases_text
+from stride.runstore.outcome import Header, Outcome, cure_commands, phases_text
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, mapping
 from stride.trainer_callbacks.sink import Sink
@@ -39,20 +39,21 @@ class ReportPage(Sink):
 
     def begin(self, header: Header, config: Config) -> None:
         self._config = config
+        self._task = header.task
 
     def end(self, outcome: Outcome | None) -> None:
         if outcome is None:
             return
         if not outcome.lost:
-            write_report(self._run, self._config, read_csv(self._run.metrics_csv), outcome)
+            write_report(self._run, self._config, read_csv(self._run.metrics_csv), outcome, self._task)
         status = outcome.reason if outcome.reason in UNENDED else "finished"
         fields = dataclasses.asdict(outcome)
         del fields["lost"]
         run_files.write_json(self._run.config_json, {**self._run.facts(), "status": status, "outcome": fields})
 
 
-def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome) -> None:
-    """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first."""
+def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome, task: Sequence[str] = ()) -> None:
+    """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first, `task` as in the header."""
     facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
     bold = BOLD if facts.get("changes") else ""
@@ -75,7 +76,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _metrics_table(rows, [metric for metric in metrics if metric.table]) or "No metric was recorded.",
         _dreams(run, outcome),
         "## Next",
-        _commands(run, facts, outcome),
+        _commands(run, facts, outcome, task),
         "## Config",
         f"Different from the defaults of {config.algo_id}{bold}; all keys are in config.json.",
         _config_table(config, changed_keys(facts)),
@@ -139,14 +140,16 @@ def _dreams(run: RunDir, outcome: Outcome) -> str:
     return "" if dreams is None else f"## Dreams\n\n{MEANING}\n\n{markdown_table(*dreams.table())}"
 
 
-def _commands(run: RunDir, facts: Facts, outcome: Outcome) -> str:
+def _commands(run: RunDir, facts: Facts, outcome: Outcome, task: Sequence[str]) -> str:
     """Exact lines to paste into a shell."""
     command = facts.get("command", "")
     repeat = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     if facts.get("git_hash"):
         repeat = f"git checkout {facts['git_hash']}\n{repeat}"
     budget = "" if outcome.reason in UNENDED else f" --max-timesteps {2 * outcome.env_steps}"
+    cures = cure_commands(task, outcome.cures)
     return shell_commands([
+        ("Train it with another value, likeliest first", "\n".join(cures)),
         ("Play it", f"{places.PLAY} --run-id {run.id}"),
         ("Train it further", f"{places.TRAIN} --resume {run.id}{budget}"),
         ("Repeat it", repeat),

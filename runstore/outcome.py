@@ -1,8 +1,11 @@
 """The description of a training before it (Header) and after it (Outcome), and the sentence about its end."""
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stride.runstore.history import Alert, counted
 from stride.runstore.run_facts import INTERRUPTED as INTERRUPTED
@@ -40,6 +43,7 @@ class Header:
     settings: str = ""  # where they come from, "" where they are this environment's own
     changes: str = ""  # the overrides by which the config differs from the variant's, "" where by none
     plateau: str = ""  # what a metric that gets no better does, "" where nothing
+    task: tuple[str, ...] = ()  # arguments that begin it again: ("CartPole-v1:ppo", "--seed", "1", "gamma=0.1")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Outcome:
     run_path: str
     alerts: tuple[Alert, ...] = ()
     """of the whole run"""
+    cures: tuple[str, ...] = ()
+    """Overrides that may help, likeliest first; of open alerts, and of keys far from what the variant says."""
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
     phases: dict[str, float] = field(default_factory=dict)
@@ -137,23 +143,45 @@ def _machine_word(value: object) -> str:
     return "none" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def next_commands(outcome: Outcome, config_id: str) -> list[str]:
+def next_commands(outcome: Outcome, header: Header) -> list[str]:
     """Commands that may follow."""
     resume_command = f"{TRAIN} --resume {Path(outcome.run_path).name}"
+    cures = cure_commands(header.task, outcome.cures)
     if outcome.reason in UNENDED:
-        return [resume_command]
+        return [*cures, resume_command]
     more = f"{resume_command} --max-timesteps {2 * outcome.env_steps}"
     if outcome.verdict == "not solved":
-        return [more]
+        is_alarming = any(alert.open for alert in outcome.alerts)
+        return cures if cures and is_alarming else [*cures, more]
     if outcome.verdict == "not tested":
-        return [f"{PLAY} --run-id @last --headless --episodes 100", more]
-    seeds = f"{TRAIN} {config_id} --seed 1,2,3,4,5"
+        return [*cures, f"{PLAY} --run-id @last --headless --episodes 100", more]
+    seeds = f"{TRAIN} {header.config_id} --seed 1,2,3,4,5"
     return [
+        *cures,
         f"{PLAY} --run-id @last",
         f"less {outcome.run_path}/report.md",
         seeds,
         f"{TRAIN} --list-envs",
     ]
+
+
+def cure_commands(task: Sequence[str], cures: Iterable[str]) -> list[str]:
+    """A command for each override: the same training with that key changed."""
+    commands = []
+    for cure in cures:
+        key = cure.partition("=")[0]
+        words = [word for word in task if re.split("[.=]", word)[0] != key]
+        commands.append(f"{TRAIN} {shlex.join([*words, cure])}")
+    return commands
+
+
+def task_words(config_id: str, seed: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments that begin a run's training again; `facts`: its config.json."""
+    task = [config_id]
+    command = re.search(r"--config[= ]('[^']+'|\S+)", str(facts.get("command", "")))
+    if command:
+        task = ["--config", command[1].strip("'"), config_id.rpartition(":")[2]]
+    return (*task, "--seed", str(seed), *facts.get("changes", []))
 
 
 PHASES = ("collect", "learn", "evaluate", "save", "other")  # every second is in one of them

@@ -153,9 +153,10 @@ def _wrong(facts: dict[str, object]) -> str:
     for key in ("config", "parent", "versions", "host", "outcome"):
         if key in facts and not isinstance(facts[key], dict):
             return f"{key} is not an object"
-    changes = facts.get("changes", [])
-    if not isinstance(changes, list) or not all(isinstance(item, str) and text(item) for item in changes):
-        return "changes is not a list of texts"
+    for key in ("changes", "shipped"):
+        texts = facts.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(item, str) and text(item) for item in texts):
+            return f"{key} is not a list of texts"
     resumed = facts.get("resumed", [])
     if not isinstance(resumed, list) or not all(isinstance(item, dict) for item in resumed):
         return "resumed is not a list of objects"

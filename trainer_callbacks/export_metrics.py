@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from stride.agents.base import Agent
 from stride.config.metrics import check_logged
 from stride.config.schema import Config
+from stride.envs_gym.wrappers.registry import may_change_rewards
 from stride.runstore.outcome import PHASES, PREFIX, Header, Outcome, shares
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.pulse import Pulse
@@ -21,6 +22,9 @@ from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
+
+NEWEST = 1024  # rows in memory, of all worlds, whose rewards make the learnt return
+LENGTH, LEARNT = "train/roll/ep_len/mean", "train/roll/learnt_return"
 
 Row = dict[str, float]
 
@@ -182,6 +186,7 @@ class ExportMetrics(Callback):
         self._before |= progress
         row |= self._phases(agent)
         row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
+        row |= learnt_return(agent, row)
         row |= {f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.driven())}
         return row | agent.metrics.flush()
 
@@ -191,6 +196,16 @@ class ExportMetrics(Callback):
         fractions = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
         self._spent = now
         return {f"{PREFIX}{phase}": fraction for phase, fraction in fractions.items()}
+
+
+def learnt_return(agent: Agent, row: Row) -> Row:
+    """The rewards of an episode as they are learnt from, where a wrapper may change them: {} elsewhere.
+
+    The mean reward of the newest rows in memory, times the mean length of an episode: nothing is counted in a step.
+    """
+    if LENGTH not in row or not may_change_rewards(agent.config):
+        return {}
+    return {LEARNT: agent.memory.mean_reward(NEWEST) * row[LENGTH]}
 
 
 def row_every(max_timesteps: int, steps_per_iteration: float) -> int:

@@ -9,25 +9,29 @@ import shlex
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
+from stride.config.diff import FIXED
 from stride.config.loader import to_plain
+from stride.config.metrics import NOT_A_NUMBER
 from stride.config.schema import Config
 from stride.envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
 from stride.envs_gym.step_watch import last_words
 from stride.runstore import checkpoint_set, metrics_layout, run_files
+from stride.runstore.outcome import cure_commands, task_words
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import INTERRUPTED
 from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.run_log import open_run_log
+from stride.trainer_callbacks.cures import MOST_CURES, Cures
 from stride.trainer_callbacks.interrupt import Dropped
 from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
 from stride.trainer_callbacks.shortage import ShortageError
 from stride.utils.interrupted import by_signal
-from stride.utils.places import from_caller
+from stride.utils.places import TRAIN, from_caller
 from stride.utils.streams import nowhere
 from stride.utils.user_error import NumbersError, UserError, describe_error
 
@@ -67,9 +71,10 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
     except BaseException as error:
         use_spare()
         line = line_of(error)
-        report(run, line)
+        commands = cure_of_numbers(run, config) if is_of_learning(error) else []
+        report(run, line, commands)
         if not isinstance(error, UserError):  # what a person can right says how
-            error.add_note(whereabouts(run, line))
+            error.add_note(whereabouts(run, line, commands))
         raise
 
 
@@ -126,12 +131,29 @@ def located(env_id: str) -> Iterator[None]:
         raise
 
 
+def is_of_learning(error: BaseException) -> bool:
+    """Whether a number of the learner's, not one of the environment's, was not finite."""
+    return isinstance(error, NumbersError) and str(error).startswith(("weights", "the loss", "the gradient", "action"))
+
+
+def cure_of_numbers(run: RunDir, config: Config) -> list[str]:
+    """Commands with another value, as the same value would give the same NaN: from the last checkpoint where it may
+    differ there, else from the beginning."""
+    facts = run.facts()
+    cures = Cures(to_plain(config), facts.get("shipped", ()))
+    overrides = cures.checked(cures.of(NOT_A_NUMBER), MOST_CURES)
+    if checkpoint_set.facts_of(run.checkpoints / "last.ckpt"):
+        overrides = tuple(override for override in overrides if override.partition("=")[0] not in FIXED)
+        return [f"{TRAIN} {shlex.join(['--resume', run.id, override])}" for override in overrides]
+    return cure_commands(task_words(f"{config.env_id}:{config.variant}", config.seed, facts), overrides)
+
+
 def line_of(error: BaseException) -> str:
     return str(error) if isinstance(error, ONE_LINE) else describe_error(error)
 
 
-def report(run: RunDir, line: str) -> None:
-    """Write the failure to config.json and report.md."""
+def report(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
+    """Write the failure to config.json and report.md; `commands` as of `whereabouts`."""
     with suppress(OSError, UserError):  # the terminal shows the cause, not that it cannot be written
         facts = {**read_json(run.config_json), "status": "failed", "failure": line}
         try:
@@ -142,7 +164,7 @@ def report(run: RunDir, line: str) -> None:
             # no space: delete this file of 310 kB; its numbers are in metrics.csv, too, and --resume makes it anew
             remove(run.path / metrics_layout.NAME)
             write_json(run.config_json, facts)
-        write_failed(run, line)
+        write_failed(run, line, commands)
 
 
 def report_interrupted(run: RunDir) -> bool:
@@ -155,7 +177,7 @@ def report_interrupted(run: RunDir) -> bool:
     return False
 
 
-def write_failed(run: RunDir, line: str) -> None:
+def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
     """report.md: why it failed, where the traceback is, how to go on. The end of a later training replaces it."""
     facts = run.facts()
     saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
@@ -171,17 +193,27 @@ def write_failed(run: RunDir, line: str) -> None:
         f"```text\n{line}\n```",
         status,
         "## Next",
-        f"Mend what failed, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
+        _next(commands) or f"Mend what failed, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
     ]
     if command:
         parts.append(f"Repeat it:\n\n```sh\n{command}\n```")
     run_files.write_text(run.report, "\n\n".join(parts) + "\n")
 
 
-def whereabouts(run: RunDir, line: str) -> str:
-    """Where the traceback is, and how to go on; for the end of a line."""
+def _next(commands: Sequence[str]) -> str:
+    """Commands that cure the failure, the likeliest first; "" where none is known."""
+    joined = "\n".join(commands)
+    return (
+        f"The same settings fail again. With another value, likeliest first:\n\n```sh\n{joined}\n```" if joined else ""
+    )
+
+
+def whereabouts(run: RunDir, line: str, commands: Sequence[str] = ()) -> str:
+    """Where the traceback is, and how to go on, for the end of a line; `commands`: those that cure the failure."""
     text = "no traceback was kept: STRIDE_NO_RUN_LOG is set"
     if exists(run.run_log):
         path = from_caller(run.run_log)
         text = f"traceback in {run.run_log if path.startswith('..') else path}"
+    if commands:
+        return f"{text}; with another value: {commands[0]}"
     return text if "--resume" in line else f"{text}; {continuation(run)}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from stride.config.diff import ConfigChange, changes, merged_changes, unproven
+from stride.config.diff import ConfigChange, changes, merged_changes, unproven, written
 from stride.config.loader import from_plain, to_plain
 from stride.config.plugins import check_names, trust_in
 from stride.config.schema import Config
@@ -241,7 +241,7 @@ def fork_facts(resume: Resumption, facts: Mapping[str, Any]) -> dict[str, Any]:
     parent = {"run": resume.source.id, "checkpoint": resume.checkpoint.stem, "env_steps": resume.env_steps}
     changes = merged_changes(resume.facts.get("changes", []), facts["changes"])
     changed = [list(change) for change in resume.changed]
-    return {**facts, "parent": parent, "changed": changed, "changes": changes}
+    return {**facts, "parent": parent, "changed": changed, "changes": changes, "shipped": _shipped(resume)}
 
 
 def continued_facts(resume: Resumption, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +251,14 @@ def continued_facts(resume: Resumption, facts: Mapping[str, Any]) -> dict[str, A
     resumed = [*resume.facts.get("resumed", []), entry]
     settings = {key: facts[key] for key in (*RENEWED, *SETTINGS)}
     settings["changes"] = merged_changes(resume.facts.get("changes", []), facts["changes"])
+    settings["shipped"] = _shipped(resume)
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
+
+
+def _shipped(resume: Resumption) -> list[str]:
+    """The overrides that take back all changes: of a key that was changed first for this resume, its value before."""
+    before = [f"{change.key}={written(change.before)}" for change in resume.changed]
+    return merged_changes(before, resume.facts.get("shipped", []))
 
 
 def adopt(run: RunDir, resume: Resumption) -> None:

@@ -24,7 +24,7 @@ from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.workers import workers_of
 from stride.runstore import checkpoint_set, run_lock
-from stride.runstore.outcome import INTERRUPTED, Header, Outcome, shares
+from stride.runstore.outcome import INTERRUPTED, Header, Outcome, shares, task_words
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_log import NOTE
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
@@ -163,7 +163,8 @@ def build_callbacks(
     """The callbacks of a training, connected with each other."""
     worlds = 1 if any(isinstance(other, OneWorld) for other in others) else MOST_WORLDS  # a breakpoint sees one world
     evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
-    alerts = AlertWatch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
+    past = past_rows(run, start.env_steps) if start.checkpoint else ()
+    alerts = AlertWatch(config, goal, past, run.facts().get("shipped", ()))
     export = ExportMetrics(evaluate, sinks, alerts, MemoryNotes(run.logs, start.env_steps))
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
@@ -231,8 +232,9 @@ def outcome_of(
     """How the training ended."""
     stop, evaluate, checkpoint = parts.stop, parts.evaluate, parts.checkpoint
     mean = stop.tested.get(TEST_MEAN)
+    solved = goal is not None and mean is not None and mean >= goal
     return Outcome(
-        solved=goal is not None and mean is not None and mean >= goal,
+        solved=solved,
         reason=INTERRUPTED if stop.interrupts.number else stop.reason,
         goal=goal,
         val_best=evaluate.best if evaluate.best > float("-inf") else None,
@@ -247,6 +249,7 @@ def outcome_of(
         lost=lost,
         phases=shares(parts.export.seconds(agent)),
         alerts=parts.alerts.alerts,
+        cures=() if solved else parts.alerts.cures(is_failed=mean is not None and goal is not None),
         dreams=dreams,
     )
 
@@ -288,6 +291,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir, change
         plateau=config.plateau.words() if config.plateau else "",
         settings=config.description.removeprefix("general ") if is_general_config(config) else "",
         changes=changes,
+        task=task_words(f"{config.env_id}:{config.variant}", config.seed, run.facts()),
         **choices,
         **reasons,
     )

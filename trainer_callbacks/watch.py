@@ -6,7 +6,7 @@ Nothing in a training depends on them. Wall time and memory are judged, too; the
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from stride.config.loader import from_plain, to_plain
-from stride.config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
+from stride.config.metrics import NOT_A_NUMBER, Metric, Rule, load_metrics
 from stride.config.schedule import Schedule
 from stride.config.schema import Config
 from stride.runstore import run_files
@@ -22,6 +22,7 @@ from stride.runstore.history import ENDED, STEPS, TRAIN, VAL, Alert, Event
 from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import LARGEST, finite
+from stride.trainer_callbacks.cures import MOST_CURES, Cures, advice
 from stride.utils.resources import memory_limit, memory_used
 from stride.utils.typography import number
 from stride.utils.user_error import UserError
@@ -33,6 +34,7 @@ FEWEST_GOOD = 3  # rows inside the bounds that end an alert
 BETTER = 0.02  # of the way from start to goal: less is no progress
 RANDOM = 0.1  # fraction of random actions
 FULL = 100  # episodes in a mean return that is no luck any more
+SEVERAL = 10  # episodes of which an equal return says something
 MUCH = 0.3  # of the way from start to goal: less may be luck
 FAR = 0.8  # of that way: from here on slow progress is none
 SECONDS = "train/time/seconds"
@@ -44,7 +46,8 @@ MEMORY = "train/time/memory"
 NOTED = 0.5  # fraction of the memory from which on every row is noted
 NOTES_HEAD = f"{STEPS},{MEMORY}\n"
 MOST_BYTES = 4 << 20  # of a metrics.csv that is judged again by a reader
-TRIES = 3  # things to try that an alert lists
+
+RANKS = {"same": 0, "opposed": 0, "stalled": 2}  # of open alerts, whose cures come first: 0 before 1 before 2
 
 Row = Mapping[str, float]
 
@@ -110,6 +113,8 @@ class _History:
         self.values: dict[str, _Values] = {}
         self.row: Row = {}
         self.steps = 0
+        self.warm_up = getattr(config, "learning_starts", 0)  # env steps before anything is learnt
+        self.differed = False  # whether the return was ever another one than at first
         self.improved = 0  # env steps of the last better return
         self.largest = 0.0  # return that a state may have, of the episodes so far
         self.worked = 0.0  # seconds of all processes that trained this run
@@ -126,7 +131,10 @@ class _History:
             size = abs(row[TRAIN])
             per_step = size / max(1.0, row.get(LENGTH, math.inf))
             self.largest = max(self.largest, size, per_step / self._horizon)
+        if self.warming:
+            self.improved = self.steps
         for name in (TRAIN, VAL):
+            self.differed |= name in row and name in self.values and row[name] != self.values[name].first
             if name in row and (self._is_luck(name) or self._is_better(name, row[name])):
                 self.improved = self.steps
 
@@ -152,7 +160,10 @@ class _History:
             elif self.improved == self.steps or name not in (TRAIN, VAL):  # small gains add up to one
                 values.best = max(values.best, value)
             values.before.append(value)
-            values.recent.append(self._pace(value) if name.startswith("train/time/") else value)
+            if not name.startswith("train/time/"):
+                values.recent.append(value)
+            elif not self.warming:
+                values.recent.append(self._pace(value))
 
     def _pace(self, rate: float) -> float:
         """Steps per second of collecting and learning: evaluations take longer, the better a policy is."""
@@ -171,7 +182,7 @@ class _History:
             case "change":
                 return value - values.usual()
             case "run":
-                usual = median(values.recent) if len(values.recent) >= BEFORE else 0.0
+                usual = median(values.recent) if len(values.recent) >= BEFORE and not self.warming else 0.0
                 return self._pace(value) / usual if usual > 0 else math.nan
             case "returns":
                 entropy = self.row.get("train/policy/alpha", 0.0) * self.row.get("train/policy/entropy", 0.0)
@@ -183,11 +194,32 @@ class _History:
                 gain = values.best - values.first
                 way = max(abs(values.first), abs(values.best)) if self.goal is None else self.goal - self._start
                 return (value - values.first) / gain if gain > max(0.0, MUCH * way) else math.nan
+            case "same":
+                return (self.steps - self.warm_up) / max(1, self.budget) if self._is_same else 0.0
+            case "opposed":
+                return min(-self._change(TRAIN), self._change(name))
             case "stalled":
-                if self.goal is None or self._explores or not self.is_far(best=True):
+                if self.goal is None or self._explores or self._is_same or not self.is_far(best=True):
                     return 0.0
                 return (self.steps - self.improved) / max(1, self.budget)
         raise ValueError(f"no measure is called {kind}")
+
+    @property
+    def warming(self) -> bool:
+        """Whether nothing is learnt yet."""
+        return self.steps <= self.warm_up
+
+    @property
+    def _is_same(self) -> bool:
+        """Whether all returns so far were the same, of several episodes."""
+        return not self.differed and self.row.get(ENDED, SEVERAL) >= SEVERAL
+
+    def _change(self, name: str) -> float:
+        """The difference from the first value, as a fraction of the larger one; NaN before there is one."""
+        if name not in self.values or name not in self.row:
+            return math.nan
+        first, value = self.values[name].first, self.row[name]
+        return (value - first) / max(abs(first), abs(value), 1e-8)
 
     @property
     def _explores(self) -> bool:
@@ -210,21 +242,6 @@ class _History:
         return not reached or max(reached) < self._start + FAR * (self.goal - self._start)
 
 
-def advice(rule: Rule, keys: Mapping[str, object], most: int = TRIES) -> str:
-    """What to try, with the present values of keys; without what the algorithm does not have."""
-    lines = [line for line in rule.tries if all(key in keys for key in KEY.findall(line))]
-    tries = [KEY.sub(lambda match: f"{match[1]} (now {_setting(keys[match[1]])})", line) for line in lines[:most]]
-    return f"Try to {', or '.join(tries)}." if tries else ""
-
-
-def _setting(value: object) -> str:
-    if isinstance(value, Mapping):  # a schedule
-        return f"{value.get('start_value')} to {value.get('end_value')}"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def _three_digits(value: float, metric: Metric) -> str:
     """Three digits, or as many as the metric has where that is less."""
     size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
@@ -234,10 +251,11 @@ def _three_digits(value: float, metric: Metric) -> str:
 class _Case:
     """One rule of one metric in one run: how long it has been broken, and the alert that it became."""
 
-    def __init__(self, metric: Metric, rule: Rule, tip: str) -> None:
+    def __init__(self, metric: Metric, rule: Rule, cures: Cures) -> None:
         self.metric = metric
         self.rule = rule
-        self.tip = tip
+        self.cures = cures.of(rule, blames=not metric.wall_time)
+        self.tip = advice(self.cures)
         self.alert: Alert | None = None
         self.open = False
         self._waiting: list[tuple[int, float, float]] = []  # bad rows before the alert: (env steps, measure, value)
@@ -252,7 +270,8 @@ class _Case:
         bad = not math.isfinite(value) if rule is NOT_A_NUMBER else rule.holds(measure)
         too_small = abs(value) < rule.least
         early = not self.open and history.steps < rule.after * history.budget
-        if not bad or too_small or early or (rule.while_far and not history.is_far()):
+        unmet = (rule.while_far and not history.is_far()) or (rule.while_met and not history.differed)
+        if not bad or too_small or early or unmet:
             return self._add_good(history, value)
         return self._add_bad(history, measure, value)
 
@@ -304,8 +323,11 @@ class _Case:
 class AlertWatch:
     """Judges every row of a run, in order; its alerts follow from config, goal and rows alone."""
 
-    def __init__(self, config: Config, goal: float | None, rows: Iterable[Row] = ()) -> None:
+    def __init__(
+        self, config: Config, goal: float | None, rows: Iterable[Row] = (), shipped: Sequence[str] = ()
+    ) -> None:
         keys = to_plain(config)
+        self._cures = Cures(keys, shipped)
         self._history = _History(config, goal)
         self._names: set[str] = set()  # of all metrics so far
         self._cases: dict[str, list[_Case]] = {}
@@ -313,9 +335,9 @@ class AlertWatch:
         self._alerted: list[_Case] = []
         for name, metric in load_metrics().items():
             rules = [rule for rule in metric.alerts if all(keys.get(key, 0) == rule.config[key] for key in rule.config)]
-            self._cases[name] = [_Case(metric, rule, advice(rule, keys)) for rule in rules]
+            self._cases[name] = [_Case(metric, rule, self._cures) for rule in rules]
             if not metric.nan:
-                self._numbers[name] = _Case(metric, NOT_A_NUMBER, advice(NOT_A_NUMBER, keys))
+                self._numbers[name] = _Case(metric, NOT_A_NUMBER, self._cures)
         for row in rows:
             self.add(row)
 
@@ -347,6 +369,13 @@ class AlertWatch:
         """All alerts of the run so far, in the order in which they began."""
         return tuple(case.alert for case in self._alerted if case.alert)
 
+    def cures(self, is_failed: bool) -> tuple[str, ...]:
+        """Overrides that may help, likeliest first, of the alerts that are open; of a failed run its far keys, too."""
+        cures = [*self._cures.far] if is_failed else []
+        for case in sorted((case for case in self._alerted if case.open), key=lambda case: RANKS.get(case.rule.of, 1)):
+            cures += case.cures
+        return self._cures.checked(cures, MOST_CURES)
+
 
 def past_rows(run: RunDir, up_to: float = math.inf) -> list[dict[str, float]]:
     """The rows that a run has written, with what was noted of its memory."""
@@ -373,4 +402,5 @@ def read_alerts(run: RunDir) -> tuple[Alert, ...]:
 @lru_cache(maxsize=32)
 def _judged(run: RunDir, *stamps: object) -> tuple[Alert, ...]:
     facts = run.facts()
-    return AlertWatch(from_plain(facts.get("config"), run.id), finite(facts.get("goal")), past_rows(run)).alerts
+    config, goal, shipped = from_plain(facts.get("config"), run.id), finite(facts.get("goal")), facts.get("shipped", ())
+    return AlertWatch(config, goal, past_rows(run), shipped).alerts

@@ -129,6 +129,11 @@ class Memory:
     def __len__(self) -> int:
         return self.filled * self.num_envs
 
+    def mean_reward(self, most: int) -> float:
+        """The mean reward of the newest rows, of at most so many."""
+        newest = torch.arange(max(self.oldest, self.written - most), self.written, device=self.slot.device)
+        return float(self.table.reward[newest % self.rows].mean())
+
     def __str__(self) -> str:
         return f"replay memory: {self.rows * self.num_envs:,} env steps, {readable_size(self.bytes)} in {self.storage}"
 

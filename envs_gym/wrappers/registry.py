@@ -35,6 +35,10 @@ from stride.utils.wings import load_wing
 BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
 OWN_OBJECTS = ("ALE/Pong-v5", "ALE/Breakout-v5")  # games whose memory we read ourselves
 OBSERVED = ("rgb", "grayscale", "ram", "objects")  # values of an Atari game's obs_type
+REWARDING = {  # wrappers that change rewards; one of the user's own may
+    "CartPoleShaper", "ClipReward", "DoomHealthShaper", "DoomKillShaper", "MountainCarCountBonus", "MountainCarShaper",
+    "PongShaper",
+}  # fmt: skip
 WrapperConfig = dict[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
 WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/wings.py
@@ -116,6 +120,11 @@ def wrappers_of(config: Config) -> tuple[WrapperConfig, ...]:
     if config.action_mask:
         wrappers.append({"id": "ActionMask", "valid_actions": config.spec.valid_actions})
     return tuple(_with_gamma(wrapper, config.gamma) for wrapper in wrappers)
+
+
+def may_change_rewards(config: Config) -> bool:
+    """Whether a wrapper of `env_wrappers` may hand the agent other rewards than the environment pays."""
+    return any(wrapper["id"] in REWARDING or wrapper["id"] not in WRAPPERS for wrapper in config.env_wrappers)
 
 
 def world_kwargs(config: Config) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class WatchedView(RunView):
     phases: Mapping[str, float] = field(default_factory=dict)
     """the fraction of each in the time since its rows are read"""
     config: Facts = field(default_factory=dict)
+    shipped: Sequence[str] = ()
+    """the overrides that take back what was changed of the variant"""
 
 
 class WatchedRows(MetricsTable):
@@ -182,6 +184,7 @@ class WatchedRun:
             values=self.rows.values,
             phases=shares(self.rows.phase_seconds),
             config=config,
+            shipped=facts.get("shipped", ()),
         )
 
     def _add_snapshot(self, view: WatchedView, snapshot: Snapshot) -> None:
@@ -256,6 +259,6 @@ def watch_of(view: WatchedView) -> "AlertWatch | None":
     from stride.trainer_callbacks.watch import AlertWatch
 
     try:
-        return AlertWatch(from_plain(view.config, view.id), view.goal)
+        return AlertWatch(from_plain(view.config, view.id), view.goal, shipped=view.shipped)
     except UserError:
         return None

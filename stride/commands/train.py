@@ -275,6 +275,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, arguments: Argume
     """config.json of a run that begins now."""
     info: dict[str, Any] = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed}
     info |= {"group": arguments.group, "goal": goal, "changes": arguments.changes(config)}
+    info["shipped"] = arguments.shipped(config)
     info |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
     return {**info, "settings_sha256": settings_hash(info)}
 

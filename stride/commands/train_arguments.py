@@ -24,7 +24,7 @@ from stride.config.checks import check, nearest_sizes, refuse
 from stride.config.diff import changes_between, merged_changes
 from stride.config.extras import LOCAL, check_machines
 from stride.config.foreign import flag_advice
-from stride.config.general import Look, is_general, load_general
+from stride.config.general import Look, is_general, load_general, settings_of
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.plugins import TooEarlyError, trusting
 from stride.config.schema import Config, RolloutConfig
@@ -183,6 +183,18 @@ class Arguments:
             return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
         except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
             return merged_changes([text.lstrip("-") for text in self.overrides])
+
+    def shipped(self, config: Config) -> list[str]:
+        """The overrides that take back `changes`: ["gamma=0.98"]; of a resumed run none."""
+        if not self.overrides or self.resume:
+            return []
+        try:
+            base = replace(self, overrides=())._load(None)
+        except TooEarlyError:
+            base = settings_of(config)
+        except UserError:  # complete only with overrides
+            return []
+        return changes_between(to_plain(config), to_plain(base))
 
     def again(self, override: str) -> str:
         """The command with this override changed; of a resumed run the override, as another value is another run."""

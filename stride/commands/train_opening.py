@@ -200,7 +200,7 @@ def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
     """The outcome in a config.json, whose numbers were checked when it was read."""
     values: dict[str, Any] = dict.fromkeys(("goal", "val_best", "test_mean", "test_std"))
     values |= {"test_episodes": 0, "env_steps": 0, "solved": False, "reason": "", "seconds": 0.0}
-    names = {field.name for field in fields(Outcome)} - {"alerts", "phases", "dreams", "lost"}
+    names = {field.name for field in fields(Outcome)} - {"alerts", "cures", "phases", "dreams", "lost"}
     values |= {name: value for name, value in stored.items() if name in names}
     values["run_path"] = os.path.relpath(run.path)
     alert_names = {field.name for field in fields(Alert)}

@@ -120,7 +120,10 @@ def test_an_alert_is_an_event_and_stands_wherever_a_run_is_told_also_when_it_goe
     assert [vars(alert) for alert in read_alerts(run)] == recorded
     assert len(recorded) == len(kinds) == events[-1]["alerts"] > 0
     assert {alert["title"] for alert in recorded} >= {"KL"} and "| KL above 0.1 |" in run.report.read_text()
-    assert "lower policy_lr (now 0.3)" in run.report.read_text() and "alert ! KL" in run.run_log.read_text()
+    assert (
+        "set policy_lr back to lin_0.001 (now 0.3)" in run.report.read_text()
+        and "alert ! KL" in run.run_log.read_text()
+    )
     before = run.run_log.read_text()
     assert train.command(["--resume", run.id, "-q", "max_timesteps=3072"]) == 0
     recorded = run.facts()["outcome"]["alerts"]

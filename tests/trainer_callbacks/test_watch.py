@@ -25,6 +25,7 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
 from stride.runstore.run_log import open_run_log
 from stride.trainer_callbacks import watch
+from stride.trainer_callbacks.cures import Cures, advice
 from stride.trainer_callbacks.watch import AlertWatch
 from stride.utils.resources import memory_limit, memory_used
 from stride.utils.user_error import UserError
@@ -40,7 +41,7 @@ NAMES = {
     "loss": "train/loss/policy", "value_loss": "train/loss/value", "episodes": "train/roll/episodes",
     "length": "train/roll/ep_len/mean", "std": "train/policy/std", "alpha": "train/policy/alpha",
     "critic": "train/grad_norm/critic", "rate": RATE, "collect": watch.COLLECT, "learn": watch.LEARN,
-    "seconds": watch.SECONDS,
+    "seconds": watch.SECONDS, "learnt": "train/roll/learnt_return",
 }  # fmt: skip
 
 Series = Callable[[int], float]  # of the row
@@ -62,10 +63,13 @@ def test_every_rule_says_what_to_change_in_every_algorithm_that_has_the_metric()
             assert rule.means.endswith(".") and rule.tries, metric.name
             having = [cls for cls in ALGORITHMS.values() if rule.config.keys() <= {key.name for key in fields(cls)}]
             for cls in having:
-                tip = watch.advice(rule, {key.name: 1 for key in fields(cls)})
+                tip = advice(Cures({key.name: 1 for key in fields(cls)}).of(rule))
                 assert tip and not KEY.search(tip), (metric.name, cls)
-    tips = watch.advice(Rule(tries=("lower {policy_lr}", "raise {tau}", "set {target_kl} to 0.02")), to_plain(PPO))
-    assert tips == "Try to lower policy_lr (now 0.001 to 0.0), or set target_kl (now null) to 0.02."
+    rule = Rule(tries=("lower {policy_lr}", "raise {tau}", "set {target_kl} to 0.02"))
+    assert (
+        advice(Cures(to_plain(PPO)).of(rule))
+        == "Try to lower policy_lr (now 0.001 to 0.0), or set target_kl (now null) to 0.02."
+    )
 
 
 def explorer(env_id: str, epsilon: float) -> Any:
@@ -83,6 +87,11 @@ SLOW = {"rate": lambda n: 1800.0 if 100 <= n < 130 else 9000.0, "collect": lambd
 # from the middle on nine tenths of the time is evaluation, at the same pace
 EVALUATING = {"rate": stepwise(1e4, 1e3, at=100), "collect": stepwise(0.5, 0.05, at=100)}
 EVALUATING |= {"learn": EVALUATING["collect"], "seconds": lambda n: n}
+# worlds step fast until learning begins at a tenth of the run, and then all rows take their time
+WARMING = {"rate": stepwise(3300.0, 200.0, at=20), "seconds": lambda n: 10 * n}
+WARMING |= {"collect": stepwise(0.9, 0.1, at=20), "learn": stepwise(0.0, 0.8, at=20)}
+LATE_LEARNER = replace(SAC, learning_starts=60_000, max_timesteps=90_000)
+NEVER = {"train": lambda n: -200.0, "length": lambda n: 200.0, "episodes": lambda n: 4.0 * n}
 # what a run reports, with its config and its goal where they are others
 CASES: dict[str, tuple[Any, ...]] = {
     "calm": (rows(kl=lambda n: 0.01, entropy=lambda n: 0.69 - 0.001 * n, clipped=lambda n: 0.2),),
@@ -105,7 +114,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "loss jumps": (rows(value_loss=stepwise(2.0, 1e4, at=100)),),
     "calm: loss grows with the returns": (rows(value_loss=lambda n: 1.1**n if n < 80 else 2000.0),),
     "calm: the first reward was met": (rows(critic=stepwise(1e-4, 0.05, at=91)),),
-    "explained variance lost": (rows(train=lambda n: 20.0, explained=stepwise(0.8, -0.4, at=60)),),
+    "explained variance lost": (rows(train=FLAT, explained=stepwise(0.8, -0.4, at=60)),),
     "values beyond any return": (rows(q=lambda n: 1.3**n if n < 60 else 1e6), DQN),
     "calm: values within": (rows(q=lambda n: min(99.0, n), length=lambda n: 20 + 2.5 * n), DQN),
     "temperature died": (DEAD, SAC, -250.0),
@@ -126,6 +135,21 @@ CASES: dict[str, tuple[Any, ...]] = {
     "speed drops": (rows(**SLOW, seconds=lambda n: n),),
     "calm: a third of a second is no drop": (rows(**SLOW, seconds=lambda n: n / 100),),
     "calm: it evaluates": (rows(**EVALUATING),),
+    "calm: learning begins": (rows(**WARMING), replace(SAC, learning_starts=15_000, max_timesteps=BUDGET), 475.0),
+    "the goal is never met": (rows(**NEVER), PPO, -110.0),
+    "calm: never met in a warm-up of half the run": (rows(120, 90_000, **NEVER), LATE_LEARNER, -110.0),
+    "one episode met the goal once": (rows(**NEVER | {"train": stepwise(-200.0, -199.5, at=60)})[:110], PPO, -110.0),
+    "no critic can know a goal that is never met": (
+        rows(**NEVER, explained=stepwise(0.8, -3.39, at=60)),
+        PPO,
+        -110.0,
+    ),
+    "calm: few episodes": (rows(**NEVER | {"episodes": lambda n: n // 25}), PPO, -110.0),
+    "worse than random, and rewarded": (rows(train=stepwise(22.0, 9.3, at=10), learnt=stepwise(-22.0, -9.3, at=10)),),
+    "calm: shaped": (rows(train=lambda n: 22 + n, learnt=lambda n: 30 + 2 * n),),
+    "calm: worse, but not rewarded for it": (
+        rows(train=stepwise(22.0, 12.0, at=10), learnt=stepwise(30.0, 20.0, at=10))[:60],
+    ),
 }
 
 

@@ -1,0 +1,106 @@
+"""A run that does not learn ends with a command that changes the likeliest cause; so does one that stops at a NaN."""
+
+import shlex
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_runs import tiny_run
+
+from lab.spoiled import Flipped
+from stride.agents.experience.memory import Memory
+from stride.commands import runs, train
+from stride.commands.train_arguments import parse_arguments
+from stride.config.general import Task
+from stride.report.console import next_block
+from stride.runstore.history import Alert
+from stride.runstore.metrics_table import read_csv
+from stride.runstore.outcome import Header, Outcome, next_commands, task_words
+from stride.trainer_callbacks.export_metrics import LEARNT, LENGTH
+
+FLIPPED = f"env_wrappers=[{{id:'{Flipped.__module__}:Flipped'}}]"
+HEADER = Header(
+    "CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/x",
+    task=("CartPole-v1:ppo", "--seed", "3", "gamma=0.1", "env_kwargs.gravity=5"),
+)  # fmt: skip
+KL = Alert("train/policy/approx_kl", "KL", "above 0.1", 8, 99, 1, 1, 0.2, "0.2", "It strays.", "Rest.", open=True)
+FAILED = Outcome(False, "budget spent", 475.0, 9.0, 9.0, 0.0, 100, 150_000, 31.0, "runs/x")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+
+def test_what_comes_next_is_the_same_training_with_the_cure(monkeypatch):
+    monkeypatch.setenv("VIRTUAL_ENV", "somewhere")
+    cured = Outcome(**{**vars(FAILED), "cures": ("gamma=0.98", "env_kwargs={}")})
+    first, second, _ = (shlex.split(command) for command in next_commands(cured, HEADER))
+    assert first[-5:] == ["CartPole-v1:ppo", "--seed", "3", "env_kwargs.gravity=5", "gamma=0.98"]
+    assert second[-5:] == ["CartPole-v1:ppo", "--seed", "3", "gamma=0.1", "env_kwargs={}"]
+    assert "--resume x --max-timesteps 300000" in next_commands(cured, HEADER)[2], "no alert is open: it may learn yet"
+    assert len(next_commands(Outcome(**{**vars(cured), "alerts": (KL,)}), HEADER)) == 2
+    assert "--resume x --max-timesteps 300000" in next_commands(FAILED, HEADER)[0], "without a cure it is trained on"
+    stopped = Outcome(**{**vars(cured), "reason": "interrupted"})
+    assert "--resume" not in next_commands(stopped, HEADER)[0] and "--resume" in next_commands(stopped, HEADER)[-1]
+
+
+def test_what_a_folder_says_is_quoted_in_a_command():
+    facts = {"command": "python train.py --config 'my own.yaml' fast", "changes": ["a=1; rm -rf x"]}
+    words = task_words("CartPole-v1:fast", 7, facts)
+    assert words == ("--config", "my own.yaml", "fast", "--seed", "7", "a=1; rm -rf x")
+    header = Header(**{**vars(HEADER), "task": words})
+    command = next_commands(Outcome(**{**vars(FAILED), "cures": ("gamma=0.98",)}), header)[0]
+    assert shlex.split(command)[-2:] == ["a=1; rm -rf x", "gamma=0.98"] and "gamma=0.98" in next_block([command]).plain
+
+
+def test_a_failed_run_names_its_far_keys_in_its_outcome_and_its_report():
+    run = tiny_run(gamma=0.1)
+    assert run.facts()["outcome"]["cures"] == ["max_timesteps=150000", "gamma=0.98"], "64 env steps are farther"
+    assert "gamma=0.98" in run.facts()["shipped"] and "gamma=0.1" in run.facts()["changes"]
+    next_section = run.report.read_text().partition("## Next")[2]
+    assert next_section.index("gamma=0.98\n") < next_section.index("Play it")
+    runs.main(["show", run.id])  # which reads the facts as anybody wrote them
+
+
+def test_a_resumed_run_knows_what_the_variant_says_of_each_changed_key():
+    run = tiny_run(gamma=0.9)
+    assert train.command(["--resume", run.id, "-q", "max_timesteps=96", "policy_lr=1"]) == 0
+    shipped = run.facts()["shipped"]
+    assert "gamma=0.98" in shipped and "policy_lr=lin_0.001" in shipped
+    assert "max_timesteps=150000" in shipped, "what was changed twice comes back to what the variant says"
+
+
+@pytest.mark.parametrize(
+    ("words", "shipped"),
+    [
+        (["CartPole-v1:ppo", "gamma=0.1"], ["gamma=0.98"]),
+        (["CartPole-v1:ppo"], []),
+        (["Pendulum-v1:reinforce", "gamma=0.1", "n_steps=8"], ["gamma=0.95", "n_steps=256"]),  # general settings
+    ],
+)
+def test_what_takes_changes_back_is_known_of_shipped_and_of_general_settings(words, shipped):
+    arguments = parse_arguments(words)
+    assert arguments.shipped(arguments.load(lambda config: Task("bounded", "", None, None))) == shipped
+
+
+def test_a_nan_ends_with_another_value_and_not_with_the_same_again(capsys):
+    run = tiny_run(policy_lr=1e30, max_grad_norm="null", exit_code=1)
+    error, report = capsys.readouterr().err, run.report.read_text()
+    assert "with another value: " in error and "policy_lr=lin_0.001" in error and "--resume" not in error
+    commands = report.partition("likeliest first")[2].partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert [shlex.split(command)[-1] for command in commands] == ["policy_lr=lin_0.001", "max_grad_norm=0.5"]
+
+
+def test_where_a_wrapper_changes_rewards_their_return_is_a_metric():
+    run = tiny_run("CartPole-v1:ppo", FLIPPED, max_timesteps=256)
+    rows = [row for row in read_csv(run.metrics_csv) if LEARNT in row]
+    assert rows and all(row[LEARNT] == pytest.approx(-row[LENGTH]) for row in rows), "each step pays -1"
+    plain = tiny_run(max_timesteps=64)
+    assert not any(LEARNT in row for row in read_csv(plain.metrics_csv))
+
+
+def test_the_newest_rows_of_a_ring_make_the_mean_reward():
+    ring = SimpleNamespace(rows=4, written=6, oldest=2, slot=torch.zeros(2), table=SimpleNamespace())
+    ring.table.reward = torch.tensor([[4.0, 4.0], [5.0, 5.0], [2.0, 2.0], [3.0, 3.0]])  # rows 4, 5, 2, 3
+    assert Memory.mean_reward(ring, 2) == 4.5 and Memory.mean_reward(ring, 100) == 3.5
