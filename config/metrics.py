@@ -29,11 +29,11 @@ class Rule:
     of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled", "same", "opposed"] = (
         "value"
     )
-    """What is compared: the value; the value as a multiple of the first one, of the median of the rows before (with
-    `change` its difference from that), of the median of the run; as a multiple of the largest return the episodes
-    allow; the part that is left of what the return had gained; the part of the budget without a better return; the part
-    in which the return never differed; how far the return has fallen below its start while this value has risen above
-    its own, the smaller of the two fractions."""
+    """What is compared: the value; the value as a multiple of the first one, of the median of the rows before where it
+    is above the first one, too (with `change` its difference from that median), of the median of the run; as a multiple
+    of the largest return the episodes allow; the part that is left of what the return had gained; the part of the
+    budget without a better return; the part in which the return never differed; how far the return has fallen below its
+    start while this value has risen above its own, the smaller of the two fractions."""
     above: float | None = None
     """Above is alarming."""
     below: float | None = None

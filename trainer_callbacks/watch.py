@@ -177,8 +177,8 @@ class _History:
                 return value
             case "start":  # of log 2 at least: where the first update has ruined a policy its start says nothing
                 return value / max(math.log(2), values.first)
-            case "before":
-                return value / values.usual() if values.usual() > 1e-8 else math.nan
+            case "before":  # an error that is smaller than at the start has not exploded
+                return value / values.usual() if values.usual() > 1e-8 and value > values.first else math.nan
             case "change":
                 return value - values.usual()
             case "run":

@@ -112,6 +112,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "calm: entropy lost late, no goal": (rows(entropy=LATE), PPO, None),
     "entropy lost early, no goal": (rows(entropy=EARLY), PPO, None),
     "loss jumps": (rows(value_loss=stepwise(2.0, 1e4, at=100)),),
+    "calm: loss jumps, and is smaller than at the start": (
+        rows(value_loss=lambda n: 8.2 if n < 10 else 0.05 if n < 100 else 4.8),
+    ),
     "calm: loss grows with the returns": (rows(value_loss=lambda n: 1.1**n if n < 80 else 2000.0),),
     "calm: the first reward was met": (rows(critic=stepwise(1e-4, 0.05, at=91)),),
     "explained variance lost": (rows(train=FLAT, explained=stepwise(0.8, -0.4, at=60)),),
