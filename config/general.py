@@ -121,7 +121,7 @@ def settings_of(config: Config) -> Config:
             if file.raw(kind).values.get("description") == config.description:
                 settings = overlay(settings, file.raw(kind))
     if "max_timesteps" not in settings.values:
-        settings.values["max_timesteps"] = config.max_timesteps
+        settings = overlay(settings, _raw({"max_timesteps": config.max_timesteps}, algo_id))
     return compose(settings, algo_id, (), algo_id, f"general/{algo_id}.yaml")
 
 

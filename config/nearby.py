@@ -13,6 +13,7 @@ from stride.utils.places import TRAIN, current_folder, current_project
 from stride.utils.user_error import UserError, nearest, read_user_file
 
 REGISTERS = re.compile(rb"""\bregister\(\s*(?:id\s*=\s*)?["']([\w./-]{1,100})["']""")
+LONGEST = 100  # letters of an id that is looked for
 MOST_MODULES, MOST_BYTES = 200, 1 << 20  # that are searched, of each
 
 
@@ -28,6 +29,8 @@ def _file_advice(env_id: str) -> str:
     if folder is None:
         return ""
     name = env_id.rpartition(":")[2]
+    if len(name) > LONGEST:
+        return ""
     file = Path(f"{name.replace('/', '-')}.yaml")
     if (folder / file).is_file():
         return f"; {file} is here: {TRAIN} --config {file}"

@@ -18,6 +18,7 @@ from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 
 from stride.config.extras import ENVPOOL, EXTRAS, extra_of
+from stride.config.foreign import atari_id
 from stride.config.loader import shipped_ids
 from stride.config.nearby import advice
 from stride.config.schema import Config
@@ -147,7 +148,8 @@ def find_spec(env_id: str) -> EnvSpec:
         )
     if name.startswith("envpool/"):
         raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
-    hint = _newest(name) or advice(name, [*gymnasium.registry, *shipped_ids()])
+    newest = "" if atari_id(name) else _newest(name)
+    hint = newest or advice(name, [*gymnasium.registry, *shipped_ids()])
     raise UnknownEnvError(f"unknown environment {env_id!r}{hint}")
 
 

@@ -1,11 +1,13 @@
 """A running inspector, and a browser to look at it, for tests. What a page shows is waited for, never read at once:
 Gradio may put an element in again at any time."""
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,3 +134,9 @@ class Page:
     def number(self, selector):
         """The first number that an element shows."""
         return float(self.all(selector).inner_text().split()[0].replace(",", ""))
+
+
+def apart(coroutine):
+    """The result of a coroutine, run in a thread of its own: a browser may have left a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

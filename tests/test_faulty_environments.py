@@ -296,7 +296,7 @@ def test_listing_shows_what_failed_beside_what_was_reached_before(capsys, root):
 
     assert "20/20   -" in row()
     run = gallery_copy("ppo", root / "runs")
-    assert re.search(r"20/20   [\d.]+ not solved ", row())
+    assert re.search(r"20/20   [\d.]+ not solved", row())
     other = RunDir(root / "runs" / "20990101-000000-CartPole-v1-ppo-s1-zzzz")
     other.path.mkdir()
     write_json(other.config_json, {**run.facts(), "status": "failed", "failure": "x"})

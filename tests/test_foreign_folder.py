@@ -99,7 +99,7 @@ def test_one_damaged_run_harms_no_other(run, harm, capsys, caplog):
     assert RunDir.find("@best:CartPole-v1") == run and RunDir.find(run.id) == run
     assert len(outcomes("20200101-000000-abcd")) == (2 if "best" in harm else 1)
     assert train.command(["--list-envs", "CartPole"]) == 0
-    assert " not solved " in capsys.readouterr().out
+    assert " not solved" in capsys.readouterr().out
     lines = {record.getMessage() for record in caplog.records if damaged.id in record.getMessage()}
     assert lines or "best of" in harm or "infinite" in harm, "a damaged run is named"
     assert len(lines) <= 2

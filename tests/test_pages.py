@@ -147,6 +147,7 @@ def test_a_sink_is_called_with_what_happens(page):
     # rows came faster than a beat: one is called by hand
     (page.copy / "beat.py").write_text(BEAT)
     page.run("python beat.py")
+    (page.copy / "beat.py").unlink()  # no file of the tutorial
     assert json.loads((run / "logs" / "progress.json").read_text()) == {
         "env_steps": 512,
         "doing": "testing 2 of 4 episodes",

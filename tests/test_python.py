@@ -163,7 +163,7 @@ WRONG = [
     ("", {}, "which environment"),
     ("", {"env": Lamp}, "algo='ppo'"),
     ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
-    ("", {"env": Lamp, "algo": "dqn"}, "general settings fit of ppo"),
+    ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, dreamer have general settings"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
     ("", {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
 ]

@@ -1,6 +1,5 @@
 """Who the inspector answers: its own page under its own name; and what is left when it ends: nothing."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from inspector_browsing import apart
 
 from lab.faults.door import closed, others
 from stride.commands.run_inspect import ended_by_signals
@@ -34,7 +34,7 @@ def asked(guard, path="/", method="GET", kind="http", server=("127.0.0.1", 7860)
     async def send(message):
         messages.append(message)
 
-    asyncio.run(guard(scope, None, send))
+    apart(guard(scope, None, send))
     return messages[0].get("status", messages[0]["type"])
 
 

@@ -1,12 +1,11 @@
 """Tags and notes edited in the browser: written once, by the page alone, and shown; nothing else writes."""
 
-import asyncio
 import json
 import os
 
 import pytest
 from gallery import gallery_copy
-from inspector_browsing import opened, serving
+from inspector_browsing import apart, opened, serving
 
 from lab.faults.door import Probe
 from lab.faults.writes import OWN, cases, everything, plant, request
@@ -39,7 +38,7 @@ def asked(probe: Probe, token: str = TOKEN) -> tuple[int, str]:
         answer.append(message)
 
     guard = Guard(LabelDoor(elsewhere, Runs(), token), names_of("127.0.0.1", 7860))
-    asyncio.run(guard({**scope, "query_string": b"", "server": ("127.0.0.1", 7860)}, receive, send))
+    apart(guard({**scope, "query_string": b"", "server": ("127.0.0.1", 7860)}, receive, send))
     return answer[0]["status"], answer[1]["body"].decode()
 
 

@@ -75,7 +75,8 @@ def test_when_it_is_killed_its_forks_are_asked_to_end_and_the_others_are_run_all
     waiting += "open({0!r} + ' waits', 'w').close(); time.sleep(600)"
     note = str(tmp_path / "asked")
     killing = (
-        f"while not os.path.exists({note + ' waits'!r}): time.sleep(0.02)\nos.kill(os.getppid(), 9); time.sleep(600)"
+        f"while not os.path.exists({note + ' waits'!r}): time.sleep(0.02)\n"
+        f"time.sleep(0.5); os.getppid() == {os.getpid()} or os.kill(os.getppid(), 9); time.sleep(60)"
     )
     done = pooled(program, [waiting.format(note), killing, "print(os.getppid())"])
     assert [done[0].returncode, done[1].returncode, done[2].returncode] == [LOST, LOST, 0]
