@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -120,9 +121,10 @@ def settings_of(config: Config) -> Config:
         for kind in file.variants:
             if file.raw(kind).values.get("description") == config.description:
                 settings = overlay(settings, file.raw(kind))
-    if "max_timesteps" not in settings.values:
-        settings = overlay(settings, _raw({"max_timesteps": config.max_timesteps}, algo_id))
-    return compose(settings, algo_id, (), algo_id, f"general/{algo_id}.yaml")
+    has_budget = "max_timesteps" in settings.values
+    settings = settings if has_budget else overlay(settings, _raw({"max_timesteps": 1 << 20}, algo_id))
+    general = compose(settings, algo_id, (), algo_id, f"general/{algo_id}.yaml")
+    return general if has_budget else replace(general, max_timesteps=config.max_timesteps)
 
 
 def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Config:

@@ -189,12 +189,16 @@ class Arguments:
         if not self.overrides or self.resume:
             return []
         try:
-            base = replace(self, overrides=())._load(None)
-        except TooEarlyError:
-            base = settings_of(config)
+            return changes_between(to_plain(config), to_plain(self._unchanged(config)))
         except UserError:  # complete only with overrides
             return []
-        return changes_between(to_plain(config), to_plain(base))
+
+    def _unchanged(self, config: Config) -> Config:
+        """The config without overrides."""
+        try:
+            return replace(self, overrides=())._load(None)
+        except TooEarlyError:
+            return settings_of(config)
 
     def again(self, override: str) -> str:
         """The command with this override changed; of a resumed run the override, as another value is another run."""
