@@ -133,7 +133,7 @@ def test_a_metric_of_ones_own_algorithm_is_shown_and_an_unknown_one_refused_at_o
     assert f"| mine/timidity `{name}` | 0.250 |" in (run.path / "report.md").read_text()
     assert MetricsReader(run.path / NAME).read().values[name].value == 0.25, "the monitor's file"
     assert runs.main(["show", run.id]) == 0
-    assert re.search(rf"{name} +0.250 +mine/timidity\n", capsys.readouterr().out)
+    assert re.search(rf"mine/timidity +0.250 +{name}\n", capsys.readouterr().out)
     assert write_metrics(read_metrics(run)).decode().splitlines()[0].endswith(f",{name}"), "what is published"
     overrides = ["max_timesteps=8192", "log_freq_epochs=1000", "eval_freq_epochs=null"]  # no row before the end
     line = refusal(capsys, train.command, "CartPole-v1:mypkg:Chatty", "-q", *overrides)
