@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +149,11 @@ def say_lost(run: RunDir, line: str) -> None:
         log.log(NOTE, line)
 
 
+def stored_facts(run: RunDir) -> Mapping[str, Any]:
+    """config.json of the run; a training that the laboratory times has none."""
+    return run.facts() if run.config_json.is_file() else {}
+
+
 def build_callbacks(
     config: Config,
     agent: Agent,
@@ -164,7 +169,7 @@ def build_callbacks(
     worlds = 1 if any(isinstance(other, OneWorld) for other in others) else MOST_WORLDS  # a breakpoint sees one world
     evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
     past = past_rows(run, start.env_steps) if start.checkpoint else ()
-    alerts = AlertWatch(config, goal, past, run.facts().get("shipped", ()))
+    alerts = AlertWatch(config, goal, past, stored_facts(run).get("shipped", ()))
     export = ExportMetrics(evaluate, sinks, alerts, MemoryNotes(run.logs, start.env_steps))
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
@@ -291,7 +296,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir, change
         plateau=config.plateau.words() if config.plateau else "",
         settings=config.description.removeprefix("general ") if is_general_config(config) else "",
         changes=changes,
-        task=task_words(f"{config.env_id}:{config.variant}", config.seed, run.facts()),
+        task=task_words(f"{config.env_id}:{config.variant}", config.seed, stored_facts(run)),
         **choices,
         **reasons,
     )
