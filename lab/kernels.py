@@ -92,20 +92,22 @@ def rollouts() -> list[Source]:
 
 def updates() -> list[Source]:
     """What learns, for PPO's two nets of 64 x 64: of choices, of numbers, and of those of an older actor."""
-    return [learn.source_of(sizes_for(*case)) for case in (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1))]
+    cases = (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1))
+    return [learn.source_of(sizes_for(*case, tile)) for case in cases for tile in learn.TILES]
 
 
-def sizes_for(env_id: str, lag: int) -> learn.Defines:
+def sizes_for(env_id: str, lag: int, tile: int) -> learn.Defines:
     config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
     agent = build_agent(config, make_envs(config, 1))
     assert isinstance(agent, PPO)
-    return learn.sizes_of(PPORecipe(agent))
+    return learn.sizes_of(PPORecipe(agent), tile)
 
 
 def lowered(precision: str, architectures: list[str]) -> Table:
     """Those of choices that multiply in fewer bits, under names of their own."""
-    source = learn.source_of(sizes_for("CartPole-v1", 0) | {"PRECISION": learn.BITS[precision]})
-    table = measured([source], architectures)
+    changed = {"PRECISION": learn.BITS[precision]}
+    sources = [learn.source_of(sizes_for("CartPole-v1", 0, tile) | changed) for tile in learn.TILES]
+    table = measured(sources, architectures)
     return {f"{kernel}_{precision}": table[kernel] for kernel in ("judge", "gradient")}
 
 

@@ -21,6 +21,7 @@ from torch.utils._pytree import keystr, tree_leaves_with_path, tree_map_only
 from stride.agents.base import NumbersError
 from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_cpu.episodes import FusedEpisodes
+from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.ahead import Beside
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import FusedLearn
@@ -52,6 +53,15 @@ def learning_on_gpu(config_id, *overrides, compile=compile_host):
     """An agent that plays as eager does and learns by the kernels of `engine: fused_gpu`."""
     agent = on_eager(config_id, *overrides)
     agent.engine = agent.engine._replace(learn=FusedLearn(RECIPES[type(agent)], compile))
+    return agent
+
+
+def learning_in_large_tiles(*words):
+    """By kernels with the tiles that a GPU gets for many rows, 128 samples."""
+    agent = learning_on_gpu(*words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn, "MOST_PARTS", 2)
+        assert agent.engine.learn.updates_of(agent)._tile == 128
     return agent
 
 
@@ -105,6 +115,7 @@ ENGINES: dict[str, Callable[..., Any]] = {
     "eager": on_eager,
     "fused_cpu": on_fused_cpu,
     "fused_gpu learns": learning_on_gpu,
+    "fused_gpu learns in large tiles": learning_in_large_tiles,
     "fused_gpu learns in tf32": partial(learning_lowered, "tf32"),
     "fused_gpu learns in bf16": partial(learning_lowered, "bf16"),
     "fused_gpu": on_fused_gpu,

@@ -25,6 +25,7 @@ from stride.agents.engines.fused_gpu.engine import MakeBeside, fused_gpu
 from stride.agents.engines.fused_gpu.play import FusedPlay
 from stride.agents.experience.nouns import leaves
 from stride.agents.networks.encoders import RunningNorm
+from stride.agents.ppo import PPO
 from stride.config.loader import load_config
 from stride.utils.counter_rng import EXPLORE, Key, uniforms
 from stride.utils.durable_file import read_json
@@ -142,8 +143,10 @@ def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None
 @torch.no_grad()
 def fill(agent: Agent) -> None:
     """Weights within a quarter, means within a half, variances from a half to one and a half."""
-    norms = [module for module in agent.policy.modules() if isinstance(module, RunningNorm)]
-    drawn: list[tuple[Tensor, float, float]] = [(each, 0.5, -0.25) for each in agent.policy.parameters()]
+    older = agent.lagging.policy if isinstance(agent, PPO) and agent.lagging else None
+    policies = torch.nn.ModuleList([agent.policy, *([older] if older else [])])
+    norms = [module for module in policies.modules() if isinstance(module, RunningNorm)]
+    drawn: list[tuple[Tensor, float, float]] = [(each, 0.5, -0.25) for each in policies.parameters()]
     drawn += [each for norm in norms for each in ((norm.mean, 1.0, -0.5), (norm.var, 1.0, 0.5))]
     for index, (tensor, factor, least) in enumerate(drawn):  # powers of two, so that nothing is fused or rounded
         tensor.copy_(uniforms(Key(index, EXPLORE), tuple(tensor.shape), tensor.device) * factor + least)

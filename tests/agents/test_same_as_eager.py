@@ -28,6 +28,7 @@ SCHEDULED = (*GPU, "lag=1", "policy_lr=1e-3")
 BESIDE = (*GPU, "lag=1", "hidden_dims=[16,16]", "policy_lr=0.01")
 STATIC = (*GPU, "normalize_obs=static", "hidden_dims=[16]")
 PLACES = (*GPU, "hidden_dims=[16]")
+LARGE = ("n_envs=20", "n_steps=32", "n_epochs=1", "batch_size=0.5", "hidden_dims=[16,16]")  # 320 rows: 2.5 tiles
 HALF = ("n_envs=2", "n_steps=8", "batch_size=1.0", "n_epochs=1", "hidden_dims=[16,16]", "precision=bf16")
 HALF_REPLAY = (*REPLAY, "precision=bf16")
 QUANTILES = (*HALF_REPLAY, "dueling=true", "quantiles=5", "double_q=true")
@@ -82,6 +83,7 @@ CASES = {
     "fused_gpu, lag, rolling": Case("Pendulum-v1:ppo", "fused_gpu", (*SCHEDULED, "normalize_obs=rolling")),
     "fused_gpu, lag, one trunk": Case("Acrobot-v1:ppo", "fused_gpu", (*SCHEDULED, "share_trunk=true")),
     "fused_gpu, all of it": Case(FROZEN, "fused_gpu", PLACES, 1e-5, ((1, 1), (1, 2))),
+    "fused_gpu, large tiles": Case(CARTPOLE, "fused_gpu learns in large tiles", LARGE),
     # its graphs, and a rollout beside the updates, change no bit of it
     "graph, numbers": Case(
         "MountainCarContinuous-v0:ppo", "fused_gpu in a graph", STATIC, 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)

@@ -38,7 +38,7 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     if refusal := why_not_lowered(config, agent.collector.envs.device):
         return refusal
     recipe, available = make_recipe(kind, agent), shared_of_block(agent.collector.envs.device)
-    needed = max(fitting(recipe, available).shared, learn.shared_of(learn.sizes_of(recipe)))
+    needed = max(fitting(recipe, available).shared, learn.shared_of(learn.fitting(recipe, available)))
     if needed > available:
         dims = list(config.hidden_dims)
         return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {available >> 10} KB"

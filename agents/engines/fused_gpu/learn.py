@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stride.agents.engines.fused_gpu.ahead import Beside
 from stride.agents.engines.fused_gpu.lag import PlayedPolicy
 from stride.agents.engines.fused_gpu.order import Order
 from stride.agents.engines.fused_gpu.parameters import DeviceParameters
@@ -24,12 +25,13 @@ from stride.agents.networks.encoders import OneHot, RunningNorm
 from stride.agents.ppo import PPO
 from stride.agents.sockets import Learner
 from stride.envs_gym.spaces import MASK
-from stride.utils.cuda_kernels import Compile, Source, compile_cuda, read_source, with_sizes
+from stride.utils.cuda_kernels import Compile, Source, compile_cuda, read_source, shared_of_block, with_sizes
 
 UPDATE = Path(__file__).with_name("update.cuh")
-BLOCK, TILE = 256, 64  # threads, and samples that pass through the nets together
-MOST_PARTS = 512  # partial gradients of a minibatch: four blocks for each of 128 multiprocessors
-JUDGES, COLUMNS, TOTALS = 64, 128, 5  # as update.cuh says
+BLOCK, WEIGHERS = 256, 1024  # threads
+TILES = (128, 64)  # samples that pass through the nets together
+MOST_PARTS = 256  # partial gradients of a minibatch: two blocks for each of 128 multiprocessors
+JUDGES, COLUMNS, TOTALS, WORTH = 64, 128, 5, 5  # as update.cuh says
 FIELDS = {  # the index of a number in its array, such as LIVE_STEP in the 20 of Live
     f"{prefix}_{name.upper()}": index
     for prefix, names in (
@@ -44,11 +46,19 @@ BITS: dict[str | int, int] = {32: 32, "tf32": 19, "bf16": 16}  # of an operand
 Defines = dict[str, Any]
 
 
-def sizes_of(recipe: OnPolicy) -> Defines:
+def fitting(recipe: OnPolicy, room: int) -> Defines:
+    """Sizes with the larger tile where a minibatch fills a GPU with such, and shared memory of `room` bytes holds two
+    blocks; else with the smaller one, which may still be too large."""
+    large, small = (sizes_of(recipe, tile) for tile in TILES)
+    return large if recipe.shape.batch >= MOST_PARTS * TILES[0] and 2 * shared_of(large) <= room else small
+
+
+def sizes_of(recipe: OnPolicy, tile: int) -> Defines:
     """The constants that update.cuh is compiled with; it and the files it includes explain them."""
     layout, encoder, config = recipe.shape.layout, recipe.shape.encoder, recipe.agent.config
     nets, encoding = layout.nets, encoder.leaf[0]
     return {
+        "TILE": tile,
         "FEATURES": encoder.size,
         "HIDDEN": nets["width"][0, :-1].tolist(),
         "OUTPUTS": nets["width"][:, -1].tolist(),
@@ -81,13 +91,13 @@ def source_of(sizes: Defines) -> Source:
 
 def shared_of(sizes: Defines) -> int:
     """Bytes of shared memory of a block of `judge` and `gradient`, as nets.cuh lays it out."""
-    features, hidden, one_hot = sizes["FEATURES"], sizes["HIDDEN"], sizes["ONE_HOT"]
+    tile, features, hidden, one_hot = sizes["TILE"], sizes["FEATURES"], sizes["HIDDEN"], sizes["ONE_HOT"]
     inside = sum(wide + wide * (inner + 4) for inner, wide in pairwise(hidden))
     first = hidden[0] * (1 if one_hot else 1 + features)
     heads = max(whole(outputs) + outputs * (hidden[-1] + 4) for outputs in sizes["OUTPUTS"])
-    activations = sum(TILE * (wide + 4) for wide in hidden) + (0 if one_hot else TILE * (features | 1))
-    ends = 2 * TILE * (max(sizes["OUTPUTS"]) | 1)
-    return 4 * (first + inside + heads + activations + ends + (0 if one_hot else 2 * features) + TILE * (2 + TOTALS))
+    activations = sum(tile * (wide + 4) for wide in hidden) + (0 if one_hot else tile * (features | 1))
+    ends, scaling = 2 * tile * (max(sizes["OUTPUTS"]) | 1), 0 if one_hot else 2 * features
+    return 4 * (first + inside + heads + activations + ends + scaling + tile * (2 + TOTALS + WORTH))
 
 
 class Updates:
@@ -97,14 +107,14 @@ class Updates:
         agent, layout = recipe.agent, recipe.shape.layout
         memory, device = agent.memory, agent.memory.table.reward.device
         self.recipe, self._device = recipe, device
-        sizes = sizes_of(recipe)
-        self._kernels, self._shared = compile(source_of(sizes), device), shared_of(sizes)
+        sizes = fitting(recipe, shared_of_block(device))
+        self._kernels, self._shared, self._tile = compile(source_of(sizes), device), shared_of(sizes), sizes["TILE"]
         self._rows, self._worlds, self._batch = recipe.rows, memory.num_envs, recipe.shape.batch
-        self._parts = min(MOST_PARTS, -(-self._batch // TILE))
+        self._parts = min(MOST_PARTS, -(-self._batch // self._tile))
         self._columns = -(-layout.size // COLUMNS)  # blocks that add up the gradient
         self.parameters = DeviceParameters(layout, device)
         self._scaling = scaling_of(recipe.shape.encoder, device)
-        self._order = Order(agent.config.n_epochs, self._rows, device, compile)
+        self._order, self._beside = Order(agent.config.n_epochs, self._rows, device, compile), Beside(device)
         self.host = Live(*[math.inf] * len(names_of(Live)))
         zeros: Callable[..., Tensor] = torch.zeros
         wide = {"dtype": torch.float64, "device": device}
@@ -152,6 +162,7 @@ class Updates:
         """How good each action was, and the order in which it is learnt from."""
         agent, launch = self.recipe.agent, self._kernels.launch
         memory, rows, worlds = agent.memory, self._rows, self._worlds
+        self._beside.begin(self._draw_order)
         table, value = memory.table, self.value
         final = torch.zeros(memory.slots * worlds, device=self._device)
         policy, obs, ratio = (self.parameters.values, *self._scaling), main_observation(table.obs), self.log_prob
@@ -166,7 +177,7 @@ class Updates:
                 (policy, main_observation(memory.final.obs), final, self.log_prob, memory.slots * worlds, False, True),
             ]
         for parameters, obs, values, log_prob, size, *wanted in passes:
-            blocks = min(2 * MOST_PARTS, -(-size // TILE))
+            blocks = min(2 * MOST_PARTS, -(-size // self._tile))
             launch(
                 "judge", blocks * BLOCK, *parameters, obs, table.action, self._mask, values, log_prob, np.int64(size),
                 *map(np.int32, wanted), block=BLOCK, shared=self._shared,
@@ -177,11 +188,15 @@ class Updates:
         judged = value, final, self.log_prob, ratio
         launch("worth", worlds, reward.contiguous(), *flags, *judged, self.live, *weights, *sizes)
         launch("moments", JUDGES * BLOCK, *weights, value, self._moments, np.int64(rows), block=BLOCK)
-        self.order = self._order.draw(self._key)
+        self._beside.wait()
         launch(
-            "weigh", self.recipe.updates * BLOCK, self.weight, self.counted, self.order, self._moments, self.live,
-            self._weighing, self.stats, self._state, np.int64(rows), np.int64(self._batch), block=BLOCK,
+            "weigh", self.recipe.updates * WEIGHERS, self.weight, self.counted, self.order, self._moments, self.live,
+            self._weighing, self.stats, self._state, np.int64(rows), np.int64(self._batch), block=WEIGHERS,
         )  # fmt: skip
+
+    def _draw_order(self) -> None:
+        """The order in which rows are learnt from. Only `weigh` needs it, so a GPU sorts while it judges."""
+        self.order = self._order.draw(self._key)
 
     def update(self, number: int) -> None:
         """One step, or none where a number is not finite, or target_kl was exceeded."""

@@ -1,8 +1,10 @@
-// The nets of an on-policy agent over a tile of 64 samples, forward and backward, by one block, one net at a time.
+// The nets of an on-policy agent over a tile of samples, forward and backward, by one block, one net at a time.
 //
-// Weights, and what every layer says of the tile, lie in shared memory. A product is cut into pieces of 4 x 4 results for
-// a thread; each is added up by itself, bias first, then one input after the other, as rollout.cuh does. Going back, the
-// slope of the loss at a layer takes the place of what that layer said. Sizes, of learn.py:
+// Weights, and the outputs of every layer for the tile, are in shared memory. A product is cut into pieces of 4 x 4 results
+// for a thread; each is added up by itself, bias first, then one input after the other, and the head in eight parts, as
+// rollout.cuh does. Going back, the slope of the loss at a layer takes the place of that layer's output. Small sums over
+// the tile's samples are shared out to SHARERS neighbouring threads, which join theirs by pairs. Sizes, of learn.py:
+//   TILE                             samples that pass through the nets together
 //   FEATURES, HIDDEN, OUTPUTS        widths: of the input, of the hidden layers as plan/layout.py pads them, of each head
 //   NETS, DEPTH                      how many nets there are, and hidden layers of each
 //   WEIGHTS, BIASES                  where each layer of each net lies in `parameters`
@@ -11,7 +13,7 @@
 //   PRECISION                        of what hidden layers multiply with one another: 32, else 19 is tf32, 16 is bf16
 #include "utils/tensor_cores.cuh"
 
-const int THREADS = 256, TILE = 64, QUARTER = TILE / 4;
+const int THREADS = 256, QUARTER = TILE / 4, SHARERS = 4, HEAD_PARTS = 8;
 
 struct Layer {
   int inner, width, weight, bias;
@@ -58,7 +60,7 @@ const int X_AT = said_at(DEPTH), OUT_AT = X_AT + (ONE_HOT ? 0 : TILE * X_ROW);
 const int ODDS_AT = OUT_AT + TILE * OUT_ROW;                 // of choices; of numbers, the slope of their deviation
 const int SCALE_AT = whole(ODDS_AT + TILE * OUT_ROW);        // centre, then scale
 const int ROWS_AT = SCALE_AT + (ONE_HOT ? 0 : 2 * FEATURES);  // int: the row of each sample, then which feature is 1
-const int TOLD_AT = ROWS_AT + 2 * TILE;                      // sums of what is told, [TILE, TOLD]
+const int TOLD_AT = ROWS_AT + 2 * TILE;                       // sums for the metrics, [TILE, TOLD]
 
 template <int NET, int NUMBER = 0>
 DEVICE void fetch(const float* parameters, float* shared) {
@@ -109,6 +111,13 @@ DEVICE void add(float4& sum, float x, const float4& y) {
   sum.y = fmaf(x, y.y, sum.y);
   sum.z = fmaf(x, y.z, sum.z);
   sum.w = fmaf(x, y.w, sum.w);
+}
+
+DEVICE void add_each(float4& sum, const float4& x, const float4& y) {
+  sum.x = fmaf(x.x, y.x, sum.x);
+  sum.y = fmaf(x.y, y.y, sum.y);
+  sum.z = fmaf(x.z, y.z, sum.z);
+  sum.w = fmaf(x.w, y.w, sum.w);
 }
 
 DEVICE void add_dot(float& sum, const float4& x, const float4& y) {
@@ -186,23 +195,48 @@ DEVICE void forward(const float* parameters, float* shared) {
   for (int piece = threadIdx.x; piece < TILE * layer.width; piece += THREADS) {
     int sample = piece % TILE, output = piece / TILE;
     const float *x = shared + said_at(DEPTH - 1) + sample * layer.row, *weight = shared + layer.weight_at;
-    float sum = shared[layer.bias_at + output];
-    for (int k = 0; k < layer.inner; k += 4) add_dot(sum, four(x + k), four(weight + output * layer.row + k));
+    float4 even = {shared[layer.bias_at + output], 0.0f, 0.0f, 0.0f}, odd = {};  // eight parts, as rollout.cuh has them
+#pragma unroll 2
+    for (int k = 0; k < layer.inner; k += HEAD_PARTS) {
+      add_each(even, four(x + k), four(weight + output * layer.row + k));
+      add_each(odd, four(x + k + 4), four(weight + output * layer.row + k + 4));
+    }
+    float sum = ((even.x + even.y) + (even.z + even.w)) + ((odd.x + odd.y) + (odd.z + odd.w));
     shared[OUT_AT + sample * OUT_ROW + output] = sum;
   }
   __syncthreads();
 }
 
-// Adds to a number of the gradient, or begins it.
+// What a number of the gradient has been so far.
 DEVICE float4 begun(const float* at, bool first) { return first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four(at); }
+
+DEVICE void join(float& sum) {
+#pragma unroll
+  for (int lanes = 1; lanes < SHARERS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+}
+
+DEVICE void join(float4& sum) { join(sum.x), join(sum.y), join(sum.z), join(sum.w); }
+
+// For each of `count` sums over the tile: add(number, sample, sum) for the samples of a thread, then end(number, sum) by
+// one of the threads that share it.
+template <class Sum, class Add, class End>
+DEVICE void share(int count, const Add& add, const End& end) {
+  int part = threadIdx.x % SHARERS;
+  for (int round = 0; round < count; round += THREADS / SHARERS) {
+    int number = round + threadIdx.x / SHARERS;
+    Sum sum = {};
+#pragma unroll 4
+    for (int sample = part; sample < TILE && number < count; sample += SHARERS) add(number, sample, sum);
+    join(sum);
+    if (part == 0 && number < count) end(number, sum);
+  }
+}
 
 // Adds to `mine` what the slopes [TILE, row] of a layer's units ask of its bias.
 DEVICE void add_bias(const float* slopes, int row, int width, float* mine, bool first) {
-  for (int unit = threadIdx.x; unit < width; unit += THREADS) {
-    float sum = first ? 0.0f : mine[unit];
-    for (int sample = 0; sample < TILE; sample++) sum += slopes[sample * row + unit];
-    mine[unit] = sum;
-  }
+  share<float>(
+      width, [=](int unit, int sample, float& sum) { sum += slopes[sample * row + unit]; },
+      [=](int unit, float sum) { mine[unit] = (first ? 0.0f : mine[unit]) + sum; });
 }
 
 // From the slopes at hidden layer NUMBER down: adds to `mine`, the block's part of the gradient.
@@ -279,14 +313,17 @@ DEVICE void descend_from(float* shared, float* mine, bool first) {
         gradient[index[sample] * layer.width + unit] += slope[sample * row + unit];
     }
   } else {
-    for (int piece = threadIdx.x; piece < FEATURES * layer.width / 4; piece += THREADS) {
-      int unit = 4 * (piece % (layer.width / 4)), feature = piece / (layer.width / 4);
-      float4 sum = begun(gradient + feature * layer.width + unit, first);
-#pragma unroll 4
-      for (int sample = 0; sample < TILE; sample++)
-        add(sum, shared[X_AT + sample * X_ROW + feature], four(slope + sample * row + unit));
-      *(float4*)(gradient + feature * layer.width + unit) = sum;
-    }
+    const int fours = layer.width / 4;
+    share<float4>(
+        FEATURES * fours,
+        [=](int piece, int sample, float4& sum) {
+          add(sum, shared[X_AT + sample * X_ROW + piece / fours], four(slope + sample * row + 4 * (piece % fours)));
+        },
+        [=](int piece, float4 sum) {
+          float* at = gradient + 4 * piece;
+          add(sum, 1.0f, begun(at, first));
+          *(float4*)at = sum;
+        });
   }
 }
 
@@ -298,14 +335,16 @@ DEVICE void backward(float* shared, float* mine, bool first) {
   const float* slope = shared + OUT_AT;
   float *under = shared + said_at(DEPTH - 1), *gradient = mine + layer.weight;
   add_bias(slope, OUT_ROW, layer.width, mine + layer.bias, first);
-  for (int piece = threadIdx.x; piece < layer.width * fours; piece += THREADS) {
-    int input = 4 * (piece % fours), output = piece / fours;
-    float4 sum = begun(gradient + output * layer.inner + input, first);
-#pragma unroll 4
-    for (int sample = 0; sample < TILE; sample++)
-      add(sum, slope[sample * OUT_ROW + output], four(under + sample * layer.row + input));
-    *(float4*)(gradient + output * layer.inner + input) = sum;
-  }
+  share<float4>(
+      layer.width * fours,
+      [=](int piece, int sample, float4& sum) {
+        add(sum, slope[sample * OUT_ROW + piece / fours], four(under + sample * layer.row + 4 * (piece % fours)));
+      },
+      [=](int piece, float4 sum) {
+        float* at = gradient + 4 * piece;
+        add(sum, 1.0f, begun(at, first));
+        *(float4*)at = sum;
+      });
   __syncthreads();
   for (int piece = threadIdx.x; piece < TILE * fours; piece += THREADS) {
     int input = 4 * (piece % fours), sample = piece / fours;

@@ -2,7 +2,8 @@
 //
 // A world's file, pasted below this one, gives the kernel NAME_rollout. A world is played by SPLIT threads side by side.
 // Each of them steps it by itself, to the same bits; the units of a layer and the outputs of the head are shared out.
-// Whoever adds up a unit does it alone, bias first, then one input after the other: so nothing depends on SPLIT.
+// A hidden unit is added up by one thread, bias first, then one input after the other; an output of the head in eight
+// parts, whichever threads have them (HEAD_PARTS): so nothing depends on SPLIT.
 // Weights, and what a layer says of the worlds of a block, lie in shared memory: of all worlds the first number, then of
 // all the second. Sizes, of play.py:
 //   BLOCK, SPLIT                     threads of a block, and of a world
@@ -100,14 +101,31 @@ DEVICE void think(const float* shared, const float* parameters, i64 index, const
   if constexpr (NUMBER + 1 < DEPTH) think<NUMBER + 1>(shared, parameters, index, above, (float*)below, part);
 }
 
+// The head. Input k belongs to part k % HEAD_PARTS; parts are added up by pairs, neighbours first.
+const int HEAD_PARTS = 8;
+
 DEVICE void speak(const float* shared, const float* below, float* outputs, int part) {
   constexpr Layer layer = layer_at(DEPTH);
+  const int of_thread = HEAD_PARTS / SPLIT;
   const float *bias = shared + layer.kept, *weight = bias + whole(layer.width);
-  for (int o = part; o < ACTIONS; o += SPLIT) {
-    float sum = bias[o];
-#pragma unroll 4
-    for (int i = 0; i < layer.inner; i++) sum = fmaf(below[i * WORLDS], weight[i * ACTIONS + o], sum);
-    outputs[o * WORLDS] = sum;
+  for (int o = 0; o < ACTIONS; o++) {
+    float sum[of_thread];
+#pragma unroll
+    for (int j = 0; j < of_thread; j++) sum[j] = j * SPLIT + part ? 0.0f : bias[o];
+    for (int i = part; i < layer.inner; i += HEAD_PARTS) {  // inner is a multiple of HEAD_PARTS
+#pragma unroll
+      for (int j = 0; j < of_thread; j++)
+        sum[j] = fmaf(below[(i + j * SPLIT) * WORLDS], weight[(i + j * SPLIT) * ACTIONS + o], sum[j]);
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < SPLIT; lanes *= 2)
+#pragma unroll
+      for (int j = 0; j < of_thread; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], lanes);
+#pragma unroll
+    for (int left = of_thread / 2; left > 0; left /= 2)
+#pragma unroll
+      for (int j = 0; j < left; j++) sum[j] = sum[2 * j] + sum[2 * j + 1];
+    if (o % SPLIT == part) outputs[o * WORLDS] = sum[0];
   }
   __syncwarp();
 }
@@ -116,15 +134,15 @@ DEVICE void speak(const float* shared, const float* below, float* outputs, int p
 #if GAUSSIAN
 static_assert(ACTIONS == 1, "an action of these worlds is one number");
 
-DEVICE void choose(const float* outputs, const float* draws, float log_std, float& action, float& log_prob) {
+DEVICE void choose(const float* outputs, float draw, float log_std, float& action, float& log_prob) {
   float spread = clip(log_std, (float)LOG_STD_BOUNDS_0, (float)LOG_STD_BOUNDS_1);
   float mean = outputs[0];
-  action = mean + simd_math::exp32(spread) * normal::of(draws[0]);
+  action = mean + simd_math::exp32(spread) * normal::of(draw);
   float distance = (action - mean) * simd_math::exp32(-spread);  // of the action as it was rounded
   log_prob = -0.5f * distance * distance - spread - HALF_LOG_2PI;
 }
 #else
-DEVICE void choose(const float* outputs, const float* draws, float log_std, i64& action, float& log_prob) {
+DEVICE void choose(const float* outputs, float draw, float log_std, i64& action, float& log_prob) {
   float z[ACTIONS], p[ACTIONS], most = -3e38f, total = 0.0f, sum = 0.0f, reached = 0.0f;
 #pragma unroll
   for (int k = 0; k < ACTIONS; k++) {
@@ -136,7 +154,7 @@ DEVICE void choose(const float* outputs, const float* draws, float log_std, i64&
   float share = 1.0f / total;
 #pragma unroll
   for (int k = 0; k < ACTIONS; k++) sum += p[k] *= share;
-  float level = draws[0] * sum;
+  float level = draw * sum;
   action = 0;
 #pragma unroll
   for (int k = 0; k < ACTIONS - 1; k++) action += (reached += p[k]) <= level;
@@ -219,12 +237,13 @@ DEVICE void play(const Worlds& worlds, const Parameters parameters, const Tables
   i64 slot = now.slot[i];
   for (int t = 0; t < steps; t++) {
     i64 at = (i64)t * worlds.size + i;
+    float draw = actor.draws[at];  // asked for early: it comes while the layers are computed
     i64 index = encode(seen, centre, scale, x, part);
     think<0>(shared, actor.parameters, index, x, above, part);
     speak(shared, DEPTH % 2 ? above : x, outputs, part);
     Action action;
     float log_prob;
-    choose(outputs, actor.draws + at, log_std, action, log_prob);
+    choose(outputs, draw, log_std, action, log_prob);
     bool writes = part == 0;
     if (writes) {
       rows.obs[at] = seen;

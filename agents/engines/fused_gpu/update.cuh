@@ -12,10 +12,28 @@
 //   LAGS                             an older actor played: V-trace instead of GAE
 #include "agents/engines/fused_gpu/losses.cuh"
 
-const int JUDGES = 64;         // parts of a rollout's moments
-const int COLUMNS = 128;       // floats of the gradient that a block of `reduce` adds up, four by a thread of a group
-const int GROUPS = 8;          // each of which takes every eighth part
-const int MADE = 0, HALTED = 1;
+const int JUDGES = 64;       // parts of a rollout's moments
+const int WEIGHERS = 1024;   // threads that add up the weights of a minibatch
+const int COLUMNS = 128;     // floats of the gradient that a block of `reduce` adds up, four by a thread of a group
+const int GROUPS = 8;        // each of which takes every eighth part
+const int MADE = 0, HALTED = 1, WARP = 32;
+const int WORTH_AT = TOLD_AT + TOLD * TILE;  // in shared memory: what is learnt from of each sample, [5, TILE]
+
+struct Worth {  // of each row [R]
+  const float *log_prob, *weight, *counted, *value, *target;
+};
+
+// Fetches them for the rows that are noted, beside the features, as all are scattered in memory: [5, TILE].
+DEVICE void fetch_worth(const Worth& worth, float* shared) {
+  int row = threadIdx.x < TILE ? ((const int*)shared)[ROWS_AT + threadIdx.x] : -1;
+  if (row < 0) return;
+  float* at = shared + WORTH_AT + threadIdx.x;
+  at[0] = worth.log_prob[row];
+  at[TILE] = worth.weight[row];
+  at[2 * TILE] = worth.counted[row];
+  at[3 * TILE] = worth.value[row];
+  at[4 * TILE] = worth.target[row];
+}
 
 // Notes the rows of a tile: order[first], ... or first, ... themselves.
 DEVICE void note_rows(const int* order, i64 first, i64 last, float* shared) {
@@ -98,13 +116,23 @@ extern "C" __global__ void worth(const float* reward, const u8* terminated, cons
   }
 }
 
-// The block's sums of COUNT numbers of each thread, in a fixed order: thread k answers with the one of number k.
-template <int COUNT>
-DEVICE double block_sums(const double* mine, double* room) {  // room [THREADS, COUNT] is shared
-  for (int k = 0; k < COUNT; k++) room[threadIdx.x * COUNT + k] = mine[k];
+// The sum over a warp, by pairs, neighbours first: every thread has it.
+DEVICE double warp_sum(double sum) {
+#pragma unroll
+  for (int lanes = 1; lanes < WARP; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+  return sum;
+}
+
+// The sums of COUNT numbers over WIDE threads of a block, in a fixed order: thread k has the one of number k.
+template <int COUNT, int WIDE = THREADS>
+DEVICE double block_sums(const double* mine, double* room) {  // room [WIDE / WARP, COUNT] is shared
+  for (int k = 0; k < COUNT; k++) {
+    double sum = warp_sum(mine[k]);
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP * COUNT + k] = sum;
+  }
   __syncthreads();
   double sum = 0.0;
-  for (int thread = 0; thread < THREADS && threadIdx.x < COUNT; thread++) sum += room[thread * COUNT + threadIdx.x];
+  for (int warp = 0; warp < WIDE / WARP && threadIdx.x < COUNT; warp++) sum += room[warp * COUNT + threadIdx.x];
   return sum;
 }
 
@@ -112,7 +140,7 @@ DEVICE double block_sums(const double* mine, double* room) {  // room [THREADS, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     moments(const float* weight, const float* target, const float* counted, const float* value, double* found,
             i64 rows) {
-  __shared__ double room[THREADS * MOMENTS];
+  __shared__ double room[THREADS / WARP * MOMENTS];
   i64 first = blockIdx.x * rows / JUDGES, last = (blockIdx.x + 1) * rows / JUDGES;
   double base = weight[0], aim = target[0], sums[MOMENTS] = {};
   for (i64 r = first + threadIdx.x; r < last; r += THREADS) {
@@ -133,19 +161,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // A block an update: how `weight` is shifted and scaled there, and what a row counts. weighing [Q, 3]: mean,
 // 1 / deviation, 1 / rows. The first block tells of the rollout, and begins `state`.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(WEIGHERS)
     weigh(const float* weight, const float* counted, const int* order, const double* found, const double* live,
           double* weighing, double* stats, double* state, i64 rows, i64 size) {
-  __shared__ double room[THREADS * 3], sums[3];
+  __shared__ double room[WEIGHERS / WARP * 3], sums[3];
   i64 per_epoch = rows / size, first = blockIdx.x / per_epoch * rows + blockIdx.x % per_epoch * size;
   double base = weight[order[first]], mine[3] = {};
-  for (i64 i = first + threadIdx.x; i < first + size; i += THREADS) {
+#pragma unroll 4
+  for (i64 i = first + threadIdx.x; i < first + size; i += WEIGHERS) {
     double share = counted[order[i]], w = (weight[order[i]] - base) * share;
     mine[0] += share;
     mine[1] += w;
     mine[2] += w * w;
   }
-  double sum = block_sums<3>(mine, room);
+  double sum = block_sums<3, WEIGHERS>(mine, room);
   if (threadIdx.x < 3) sums[threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.x) return;
@@ -173,10 +202,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   state[MADE] = live[LIVE_STEP], state[HALTED] = 0.0;
 }
 
-struct Worth {  // of each row [R]
-  const float *log_prob, *weight, *counted, *value, *target;
-};
-
 template <int NET>
 DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& worth, const int* order,
                         const double* live, const double* weighing, i64 size, int parts, float* told, float* mine,
@@ -188,6 +213,7 @@ DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& 
     note_rows(order, tile * TILE, size, shared);
     __syncthreads();
     encode(rows.obs, shared);
+    fetch_worth(worth, shared);
     __syncthreads();
     forward<NET>(parameters, shared);
     if (threadIdx.x < TILE) {
@@ -197,11 +223,11 @@ DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& 
         for (int k = 0; k < OUT_ROW; k++) z[k] = p[k] = 0.0f;
       } else {
         float value = NET == VALUE_NET ? z[VALUE_ROW >= 0 ? VALUE_ROW : 0] : 0.0f;
-        if constexpr (NET == 0)
-          actor_loss(rows, row, parameters, live, worth.log_prob[row], (worth.weight[row] - mean) * inverse,
-                     share * worth.counted[row], z, p, told);
+        const float* mine_worth = shared + WORTH_AT + threadIdx.x;
+        float old = mine_worth[0], weight = (mine_worth[TILE] - mean) * inverse, part = share * mine_worth[2 * TILE];
+        if constexpr (NET == 0) actor_loss(rows, row, parameters, live, old, weight, part, z, p, told);
         if constexpr (NET == VALUE_NET)
-          z[VALUE_ROW] = critic_loss(value, worth.value[row], worth.target[row], each, live, told);
+          z[VALUE_ROW] = critic_loss(value, mine_worth[3 * TILE], mine_worth[4 * TILE], each, live, told);
       }
     }
     __syncthreads();
@@ -243,14 +269,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
            double* squares, double* totals, int update, int parts, int floats) {
   if (state[2 * update + HALTED] != 0.0) return;
   __shared__ float4 room[THREADS];
+  __shared__ double sums_of_warp[COLUMNS / WARP * 3];
   int column = threadIdx.x % (COLUMNS / 4), group = threadIdx.x / (COLUMNS / 4);
   int first = blockIdx.x * COLUMNS, at = first + 4 * column;
   if (blockIdx.x == gridDim.x - 1) {
-    if (threadIdx.x < TOLD) {
-      double sum = 0.0;
-      for (int part = 0; part < parts; part++) sum += sums[part * TOLD + threadIdx.x];
-      totals[threadIdx.x] = sum;
-    }
+    int told = threadIdx.x / WARP;  // a warp each
+    double sum = 0.0;
+    for (int part = threadIdx.x % WARP; part < parts && told < TOLD; part += WARP) sum += sums[part * TOLD + told];
+    sum = warp_sum(sum);
+    if (told < TOLD && threadIdx.x % WARP == 0) totals[told] = sum;
     return;
   }
   float4 sum = {};
@@ -265,11 +292,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (at < floats) *(float4*)(gradient + at) = sum;
   }
   __syncthreads();
+  if (threadIdx.x < COLUMNS) {  // whole warps
+    bool is_one = first + threadIdx.x < floats;
+    double found = is_one ? (&room[0].x)[threadIdx.x] : 0.0;
+    int owner = is_one ? belongs[first + threadIdx.x] : 0;
+    for (int part = 0; part < 3; part++) {
+      double sum = warp_sum(owner == part ? found * found : 0.0);
+      if (threadIdx.x % WARP == 0) sums_of_warp[threadIdx.x / WARP * 3 + part] = sum;
+    }
+  }
+  __syncthreads();
   if (threadIdx.x < 3) {
     double total = 0.0;
-    const float* found = &room[0].x;
-    for (int k = 0; k < COLUMNS && first + k < floats; k++)
-      if (belongs[first + k] == threadIdx.x) total += (double)found[k] * found[k];
+    for (int warp = 0; warp < COLUMNS / WARP; warp++) total += sums_of_warp[warp * 3 + threadIdx.x];
     squares[3 * blockIdx.x + threadIdx.x] = total;
   }
 }
@@ -288,11 +323,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ double of_part[3];
   double *now = state + 2 * update, *then = now + 2, made = now[MADE];
   bool last = blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1, halted = now[HALTED] != 0.0;
-  if (threadIdx.x < 3) {
-    double sum = 0.0;
-    for (int k = 0; k < blocks && !halted; k++) sum += squares[3 * k + threadIdx.x];
-    of_part[threadIdx.x] = sum;
-  }
+  int part = threadIdx.x / WARP;  // a warp each
+  double squared = 0.0;
+  for (int k = threadIdx.x % WARP; k < blocks && part < 3 && !halted; k += WARP) squared += squares[3 * k + part];
+  squared = warp_sum(squared);
+  if (part < 3 && threadIdx.x % WARP == 0) of_part[part] = squared;
   __syncthreads();
   if (halted) {
     if (last) then[MADE] = made, then[HALTED] = 1.0;
@@ -318,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (!last) return;
   then[MADE] = made + (steps ? 1.0 : 0.0), then[HALTED] = stops;
   for (int k = 0; k < TOLD; k++) stats[k] += totals[k];
-  for (int part = 0; part < 3; part++) stats[STAT_NORM_ACTOR + part] += sqrt(of_part[part]);
+  for (int k = 0; k < 3; k++) stats[STAT_NORM_ACTOR + k] += sqrt(of_part[k]);
   stats[STAT_NORM_TOTAL] += norm;
   stats[STAT_UPDATES] += 1.0;
   stats[STAT_STOPPED] += stops, stats[STAT_HALTED] = stops;
