@@ -24,18 +24,26 @@ def _strip(
     vectors: int, kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
     other: int, other_row: int, samples: int, inner: int,
 ) -> None:  # fmt: skip
-    """`vectors` columns of vectors, all rows."""
+    """`vectors` columns of vectors, all rows: as many as fit into the registers at a time, then the rows left over.
+
+    Blocks of few rows wait for their own sums, so those of AVX2 (64 rows are 10 blocks of 6, and 4) are 4, 2 and 1.
+    """
     m = 0
     while m + ROWS <= samples:
-        at = 4 * m * out_row
-        block(ROWS, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + at, out_row,
+        block(ROWS, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
               other + 4 * m * other_row, inner)  # fmt: skip
         m += ROWS
-    while m < samples:
-        at = 4 * m * out_row
-        block(1, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + at, out_row,
+    if ROWS > 4 and m + 4 <= samples:
+        block(4, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
               other + 4 * m * other_row, inner)  # fmt: skip
-        m += 1
+        m += 4
+    if m + 2 <= samples:
+        block(2, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+              other + 4 * m * other_row, inner)  # fmt: skip
+        m += 2
+    if m < samples:
+        block(1, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+              other + 4 * m * other_row, inner)  # fmt: skip
 
 
 @njit(inline="always")
