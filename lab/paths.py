@@ -52,24 +52,27 @@ class Plant(gymnasium.Env):
 gymnasium.register("Plant-v0", Plant, max_episode_steps=20)
 """
 PLANT_YAML = "env_id: Plant-v0\nspec: {goal: -6}\nppo: {max_timesteps: 20_000, n_steps: 64}\n"
-README, RUNS, OWN = "README.md", "docs/runs.md", "docs/your_environment.md"
+README, COMMANDS, RUNS = "README.md", "docs/commands.md", "docs/runs.md"
+OWN, PUBLISH = "docs/your_environment.md", "docs/guides/publish.md"
 CARTPOLE = "train.py CartPole-v1:ppo"
 PATHS = {
     "student": (
         Step(f"python {CARTPOLE}", README, CARTPOLE),
-        Step("python run_play.py --run-id @last --headless --episodes 20", README, "run_play.py --headless --episodes"),
-        Step(f"python {CARTPOLE} --help", README, f"{CARTPOLE} --help"),
-        Step(f"python {CARTPOLE} policy_lr=lin_3e-3 hidden_dims=[128,128]", README, "policy_lr=lin_3e-3 hidden_dims"),
+        Step(
+            "python run_play.py --run-id @last --headless --episodes 20", COMMANDS, "run_play.py --headless --episodes"
+        ),
+        Step(f"python {CARTPOLE} --help", COMMANDS, f"{CARTPOLE} --help"),
+        Step(f"python {CARTPOLE} policy_lr=lin_3e-3 hidden_dims=[128,128]", COMMANDS, "policy_lr=lin_3e-3 hidden_dims"),
         Step("stride runs list", RUNS, "stride runs list"),
         Step("stride monitor --once", "docs/monitor.md", "stride monitor --once"),
-        Step("python run_publish.py --dry-run", README, "run_publish.py --dry-run"),
+        Step("python run_publish.py --dry-run", PUBLISH, "run_publish.py --dry-run"),
     ),
     "engineer": (
         Step("stride new --here", OWN, "stride new --here"),
         Step("stride check-env Plant-v0 --seconds 5", OWN, "stride check-env Plant-v0"),
         Step("stride train Plant-v0:ppo", OWN, "`Plant-v0:ppo`"),
-        Step("stride train --resume @last --max-timesteps 24000", README, "train.py --resume @last --max-timesteps"),
-        Step("stride play --headless --episodes 20", README, "run_play.py --headless --episodes"),
+        Step("stride train --resume @last --max-timesteps 24000", COMMANDS, "train.py --resume @last --max-timesteps"),
+        Step("stride play --headless --episodes 20", COMMANDS, "run_play.py --headless --episodes"),
         Step("stride export @last --torch", "docs/export.md", "stride export @last --torch"),
         Step("stride runs show @last", RUNS, "runs show @last"),
     ),
@@ -79,7 +82,7 @@ PATHS = {
             "docs/scale.md",
             "-m policy_lr=1e-3,3e-4 gamma=0.98,0.99 --seed 1-5 --group",
         ),
-        Step("stride play --run-id group:discounts", README, "run_play.py --run-id group:NAME"),
+        Step("stride play --run-id group:discounts", COMMANDS, "run_play.py --run-id group:NAME"),
         Step("stride runs export --by variant --format latex --filter group=discounts", RUNS, "--format latex"),
         Step("stride runs export --filter group=discounts", RUNS, "runs export"),
         Step("stride verify @last", RUNS, "stride verify @last"),

@@ -4,8 +4,13 @@ What a name stands for is loaded when first used: docs/python.md.
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":  # fcntl, fork and POSIX signals are missing there; every command imports this file first
+    print("error: Stride does not run on native Windows; install it inside WSL2 (wsl --install)", file=sys.stderr)
+    sys.exit(2)
 
 HOME = os.path.dirname(os.path.realpath(__file__))
 if not os.path.isdir(os.path.join(HOME, "agents")):  # a checkout: agents/, config/, ... are beside this folder

@@ -88,14 +88,14 @@ def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: fl
     """Return over env steps: that of training thin, evaluations strong with their points, the goal dashed."""
     curve_lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
     legend = [(line.style, NAMES[line.style]) for line in curve_lines if line.points]
-    return _picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
+    return picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
 
 
 def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point], goal: float | None) -> str:
     """Several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
     curve_lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
     curve_lines.append(CurveLine(_thin(mean), "mean", 3.0))
-    return _picture(title, curve_lines, goal, [("seed", "seed"), ("mean", "mean")])
+    return picture(title, curve_lines, goal, [("seed", "seed"), ("mean", "mean")])
 
 
 def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal: float | None) -> str:
@@ -107,7 +107,7 @@ def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal
     labels = _seed_names([*seeds]) if are_named else []
     curve_lines.append(CurveLine(band.mean, "mean", 3.0))
     bands = {"spread": band} if len(seeds) > 1 else {}
-    return _picture(title, curve_lines, goal, [("mean", "median, middle half")], bands, labels=labels)
+    return picture(title, curve_lines, goal, [("mean", "median, middle half")], bands, labels=labels)
 
 
 def _seed_names(names: Sequence[str]) -> list[str]:
@@ -121,7 +121,7 @@ def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
     """A line for each band, at most as many as there are CLASSES, the goal dashed."""
     legend = list(zip(CLASSES[: len(bands)], bands, strict=True))
     curve_lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
-    return _picture(title, curve_lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
+    return picture(title, curve_lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
 
 
 def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:
@@ -133,10 +133,10 @@ def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | N
         curve_lines.append(CurveLine(_thin(points), "several", 2.0, line_colour))
         position = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * line_index}" text-anchor="end"'
         labels.append(f'<text {position} style="fill: {line_colour}">{escape(curve_name)}</text>')
-    return _picture(title, curve_lines, goal, [], labels=labels)
+    return picture(title, curve_lines, goal, [], labels=labels)
 
 
-def _picture(
+def picture(
     title: str,
     lines: Sequence[CurveLine],
     goal: float | None,

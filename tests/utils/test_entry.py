@@ -4,9 +4,12 @@ from one that code raises by itself."""
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
+from commands import ROOT
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -138,3 +141,10 @@ def test_nearest():
     assert nearest("cartpole-V1", options) == "; did you mean CartPole-v1?"  # case does not matter
     assert nearest("lr", options) == "; did you mean policy_lr?"  # a part of the word
     assert nearest("zzz", options) == nearest("", options) == nearest("x", []) == ""
+
+
+@pytest.mark.parametrize("begun", ["import stride", "import runpy; runpy.run_path('train.py', run_name='__main__')"])
+def test_native_windows_is_refused_in_a_line(begun):
+    code = f"import sys; sys.platform = 'win32'; sys.argv = ['train.py', '--help']; {begun}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "WSL2" in done.stderr

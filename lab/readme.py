@@ -1,0 +1,178 @@
+"""README's figures: the measured table and the line below the picture, from files in docs/benchmarks and docs/results.
+
+    python -m lab.readme             writes both into README.md
+    python -m lab.readme --sample    also trains, and writes what the training printed
+    python -m lab.readme --check     writes nothing; exit code 1 when README is stale
+
+A figure is never typed by hand: a changed file changes README.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lab.resumed import FIGURES as RESUMED
+from lab.resumed import sentence
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.places import PROJECT
+
+README = PROJECT / "README.md"
+BENCHMARKS, RESULTS = PROJECT / "docs" / "benchmarks", PROJECT / "docs" / "results"
+OURS = "fused_cpu"
+SOLVED_FIRST = "CartPole-v1-ppo"
+
+
+class Row(NamedTuple):
+    """A line of the table: what was measured, the figure, and the file that holds it with its machine."""
+
+    what: str
+    figure: str
+    source: Path
+    machine: str
+
+    @property
+    def line(self) -> str:
+        path = self.source.relative_to(PROJECT).as_posix()
+        return f"| {self.what} | {self.figure} | [{self.source.name}]({path}): {self.machine} |"
+
+
+def main(argv: list[str]) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when README is stale")
+    parser.add_argument("--sample", action="store_true", help="train, and write what the training printed")
+    arguments = parser.parse_args(argv)
+    before = README.read_text(encoding="utf-8")
+    after = filled(before, sample() if arguments.sample else None)
+    if not arguments.check:
+        README.write_text(after, encoding="utf-8")
+    elif before != after:
+        print("README.md is stale: run python -m lab.readme", file=sys.stderr)
+        return 1
+    return 0
+
+
+def filled(text: str, printed: str | None = None) -> str:
+    """README with the blocks as the files have them, and with the text of a training where there is one."""
+    blocks = {"measured": table(), "resumed": sentence(read(RESUMED))}
+    if printed is not None:
+        blocks["sample"] = f"```\n{printed}\n```"
+    for name, block in blocks.items():
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        end = rest[rest.index(f"<!-- /{name} -->") :]
+        text = f"{before}{mark}{block}\n{end}"
+    return text
+
+
+def sample() -> str:
+    """What the first training of README prints in a pipe, without the commands that it proposes at its end."""
+    with tempfile.TemporaryDirectory(prefix="readme-") as folder:
+        environment = {**os.environ, "STRIDE_RUNS": folder}
+        command = [sys.executable, "train.py", "CartPole-v1:ppo"]
+        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    return shown(done.stdout)
+
+
+def shown(text: str) -> str:
+    """The part of a training's text that README shows; runs are in `runs/`."""
+    printed = text.partition("\n  next\n")[0].strip("\n")
+    return re.sub(r"(?m)^(  run +)\S*/(\S+)$", r"\1runs/\2", printed)
+
+
+def table() -> str:
+    rows = [start_to_solved(), seeds(), *trainings(), *off_policy(), environments(), exported()]
+    return "\n".join(["| what | measured | file and machine |", "|---|---|---|", *(row.line for row in rows)])
+
+
+def read(file: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return data
+
+
+def machine_of(data: dict[str, Any]) -> str:
+    """The processor and its cores."""
+    machine = data["machine"]
+    if isinstance(machine, dict):
+        return f"{machine['cpu']}, {machine['cores']} cores"
+    return ", ".join(machine.splitlines()[0].split(", ")[:2])
+
+
+def start_to_solved() -> Row:
+    file = BENCHMARKS / "train.json"
+    data = read(file)
+    solve = data["solve"]
+    figure = f"{solve['median_seconds']:.1f} s, median of {len(solve['seeds'])} seeds, {solve['solved']} solved"
+    return Row("CartPole-v1:ppo, from the shell to solved and tested", figure, file, machine_of(data))
+
+
+def seeds() -> Row:
+    """The shipped variants that were solved on each of their seeds."""
+    files = sorted(RESULTS.glob("*.json"))
+    summaries = [read(file)["summary"] for file in files]
+    solved = sum(summary["solved"] == summary["finished"] for summary in summaries)
+    first = RESULTS / f"{SOLVED_FIRST}.json"
+    figure = f"{solved} of {len(files)}; [all, with those that failed](docs/results.md)"
+    return Row("Shipped variants solved on every seed tried (1 to 20 seeds)", figure, first, machine_of(read(first)))
+
+
+def trainings() -> list[Row]:
+    """Whole trainings by PPO beside Stable-Baselines3 and the best of the others."""
+    file = BENCHMARKS / "train.json"
+    data = read(file)
+    rows = []
+    for envs in (8, 2048):
+        rates = {name: rate["median"] for name, rate in data["tables"][f"CartPole-v1, {envs} x 128"].items()}
+        others = {name: rate for name, rate in rates.items() if name not in (OURS, "eager")}
+        best = max(others, key=lambda name: others[name])
+        figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {LABELS[best]} {thousands(others[best])}"
+        rows.append(Row(f"PPO, {envs} environments: env steps per second", figure, file, machine_of(data)))
+    return rows
+
+
+LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
+
+
+def thousands(rate: float) -> str:
+    return f"{round(rate / 1000) * 1000:,}"
+
+
+def off_policy() -> list[Row]:
+    file = BENCHMARKS / "offpolicy.json"
+    data = read(file)
+    tasks = {"dqn": "DQN on CartPole", "sac": "SAC on Pendulum"}
+    figure = ", ".join(f"{task} {data[name]['ratio']['median']:.1f}" for name, task in tasks.items())
+    return [Row("Whole trainings, as fast as SB3's", figure, file, machine_of(data))]
+
+
+def environments() -> Row:
+    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed."""
+    file = BENCHMARKS / "envs.json"
+    data = read(file)
+    ratios = []
+    for sizes in data["steps_per_second"].values():
+        both = [rates for rates in sizes.values() if "gymnasium sync" in rates]
+        ratios.append(both[-1]["ours, Gymnasium"] / both[-1]["gymnasium sync"])
+    figure = f"{min(ratios):,.0f} to {max(ratios):,.0f}, median {statistics.median(ratios):,.0f}"
+    what = f"{len(ratios)} compiled environments: speed as a multiple of Gymnasium's SyncVectorEnv"
+    return Row(what, figure, file, machine_of(data))
+
+
+def exported() -> Row:
+    file = BENCHMARKS / "export.json"
+    data = read(file)
+    rows = data["rows"]
+    worst = max(row["worst"] for row in rows)
+    first = rows[0]
+    speed = f"MLP {first['ms']['onnx']:.3f} ms a call, torch {first['torch_ms']:.3f} ms"
+    figure = f"at most {worst:.1e} from the original; {speed}"
+    return Row(f"{len(rows)} policies exported to ONNX and torch", figure, file, machine_of(data))
+
+
+if __name__ == "__main__":
+    entry.run(main)
