@@ -29,16 +29,16 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = {
-    "audience": Scenario("A training that is watched", {"windows": 12}, "monitor.audience"),
+    "audience": Scenario("A training with monitors", {"windows": 12}, "monitor.audience"),
     "circumstances": Scenario(
         "Other circumstances",
         {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45},
     ),
     "damage": Scenario("Damaged files", {"flips": 500, "cuts": 200}, "hostile.damage"),
     "disk": Scenario("Full and read-only disks", {"levels": 20}),
-    "door": Scenario("Who asks the inspector", {}),
+    "door": Scenario("Requests to the inspector", {}),
     "endurance": Scenario("A long training", {"seconds": 180}, "monitor.endurance"),
-    "environments": Scenario("Worlds that go wrong", {"faults": 58}),
+    "environments": Scenario("Environments that fail", {"faults": 58}),
     "folder": Scenario("Hostile run folders", {"cases": 1000, "each": 7}),
     "fuzz": Scenario("Wrong configs, hostile run ids", {"commands": 200, "ids": 60, "words": 20_000}),
     "hostile": Scenario("Hostile checkpoints", {"files": 100}),
@@ -47,16 +47,16 @@ SCENARIOS = {
     "kill": Scenario("Killed and resumed", {"trials": 200, "groups": 10}),
     "leaks": Scenario("Secrets in what is published", {"fills": 20}),
     "monitor": Scenario(
-        "Files of metrics, read while they are written",
+        "metrics.mmap, read while it is written",
         {"reads": 1_000_000, "kills": 200, "replacements": 100, "steps": 1_000_000},
     ),
-    "nan": Scenario("Numbers that are none", {"runs": 333}),
+    "nan": Scenario("Non-finite numbers", {"runs": 333}),
     "nodes": Scenario("Nodes of a cluster", {"kills": 20}, "pauses.nodes"),
     "pauses": Scenario("Pauses", {"trials": 200}),
-    "races": Scenario("Many at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
+    "races": Scenario("Many processes at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
     "signals": Scenario("SIGTERM, Ctrl-C and SIGHUP", {"trials": 50, "groups": 24}, "kill.signals"),
     "trackers": Scenario("Trackers", {"pairs": 5, "steps": 400_000}),
-    "writes": Scenario("Who writes through the inspector", {}),
+    "writes": Scenario("Writes through the inspector", {}),
 }
 
 

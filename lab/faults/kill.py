@@ -122,7 +122,7 @@ def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.
         tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
         shutil.rmtree(root, ignore_errors=True)
     ended = f"times all its trainings ended within {WITHIN:g} s; the group was resumed to the bits of one never stopped"
-    who = f"who leads a group of {len(SEEDS)} seeds gets"
+    who = f"the leader of a group of {len(SEEDS)} seeds gets"
     lines = [f"{who} {number.name}: {tally} {ended}" for number, tally in tallies.items()]
     return lines, all(tally.good for tally in tallies.values())
 

@@ -65,7 +65,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 def differing(ended: dict[str, object], wanted: dict[str, object]) -> str:
     other = [key for key in ended if ended[key] != wanted[key]]
-    return f"{', '.join(other)} differ from the run that nobody disturbed" if other else ""
+    return f"{', '.join(other)} differ from an undisturbed run" if other else ""
 
 
 def whole(words: tuple[str, ...], root: Path) -> dict[str, object]:
@@ -139,7 +139,7 @@ def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             tally.add(f"kill {number}", problem)
     lines = [
         f"nodes killed while they trained, every other one inside a save: {tally} runs finished once, with weights, "
-        "optimizer, worlds, counters and rows of the run that nobody disturbed",
+        "optimizer, worlds, counters and rows of an undisturbed run",
         f"another process had the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
         f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were left after {LEFT_AFTER:.0f} s",
     ]

@@ -168,7 +168,7 @@ def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         f"{counts['races']} times two machines wanted one abandoned run at once: **{two}** times both had it, {left} "
         "locks left behind",
         f"trainings halted beyond their lease while another machine went on: {tally} wrote nothing more, ended with "
-        f"{LOST} and left the other's run whole, in the bits of the run that nobody disturbed",
+        f"{LOST} and left the other's run whole, in the bits of an undisturbed run",
     ]
     return lines + tally.problems, not two and not left and tally.good
 
