@@ -120,7 +120,7 @@ def test_metrics_and_files_that_are_named_are_there(page):
     right = "\n".join(cells[1] for section, cells in tables(page) if section == "Logging")
     named = re.findall(r"`((?:train|val|test)/[\w/]+)`", right or PAGES[page])
     assert len(named) > 5 and set(named) <= set(load_metrics())
-    paths = [cells[0].strip("`") for section, cells in tables(page) if section == "Where the algorithm lies"]
+    paths = [cells[0].strip("`") for section, cells in tables(page) if section == "Where the algorithm is"]
     assert all((PACKAGES / path).is_file() for path in paths if path not in COMMANDS)  # imported above
 
 
