@@ -1,10 +1,10 @@
 """README's figures: the measured table and the line below the picture, from files in docs/benchmarks and docs/results.
 
-    python -m lab.readme             writes both into README.md
+    python -m lab.readme             writes both into README.md, and the tables of lab/page_tables.py into their pages
     python -m lab.readme --sample    also trains, and writes what the training printed
-    python -m lab.readme --check     writes nothing; exit code 1 when README is stale
+    python -m lab.readme --check     writes nothing; exit code 1 when a page is stale
 
-A figure is never typed by hand: a changed file changes README.
+A figure is never typed by hand: a changed file changes the pages.
 """
 
 import json
@@ -14,9 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lab import page_tables
 from lab.resumed import FIGURES as RESUMED
 from lab.resumed import sentence
 from stride.commands.usage import parser_of
@@ -48,25 +50,31 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when README is stale")
     parser.add_argument("--sample", action="store_true", help="train, and write what the training printed")
     arguments = parser.parse_args(argv)
-    before = README.read_text(encoding="utf-8")
-    after = filled(before, sample() if arguments.sample else None)
-    if not arguments.check:
-        README.write_text(after, encoding="utf-8")
-    elif before != after:
-        print("README.md is stale: run python -m lab.readme", file=sys.stderr)
-        return 1
-    return 0
+    blocks = {README: readme_blocks(sample() if arguments.sample else ""), **page_tables.BLOCKS}
+    code = 0
+    for page, makers in blocks.items():
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, makers)
+        if not arguments.check:
+            page.write_text(after, encoding="utf-8")
+        elif before != after:
+            print(f"{page.name} is stale: run python -m lab.readme", file=sys.stderr)
+            code = 1
+    return code
 
 
-def filled(text: str, printed: str | None = None) -> str:
-    """README with the blocks as the files have them, and with the text of a training where there is one."""
-    blocks = {"measured": table(), "resumed": sentence(read(RESUMED))}
-    if printed is not None:
-        blocks["sample"] = f"```\n{printed}\n```"
-    for name, block in blocks.items():
+def readme_blocks(printed: str) -> dict[str, Callable[[], str]]:
+    """The blocks of README; `printed` is the text of a training, "" for the one that is there."""
+    blocks = {"measured": table, "resumed": lambda: sentence(read(RESUMED))}
+    return {**blocks, "sample": lambda: f"```\n{printed}\n```"} if printed else blocks
+
+
+def filled(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """A page with its blocks as the files have them."""
+    for name, make in blocks.items():
         before, mark, rest = text.partition(f"<!-- {name} -->\n")
         end = rest[rest.index(f"<!-- /{name} -->") :]
-        text = f"{before}{mark}{block}\n{end}"
+        text = f"{before}{mark}{make()}\n{end}"
     return text
 
 
@@ -147,7 +155,7 @@ def off_policy() -> list[Row]:
     data = read(file)
     tasks = {"dqn": "DQN on CartPole", "sac": "SAC on Pendulum"}
     figure = ", ".join(f"{task} {data[name]['ratio']['median']:.1f}" for name, task in tasks.items())
-    return [Row("Whole trainings, as fast as SB3's", figure, file, machine_of(data))]
+    return [Row("Whole trainings: times as fast as SB3", figure, file, machine_of(data))]
 
 
 def environments() -> Row:
@@ -159,7 +167,7 @@ def environments() -> Row:
         both = [rates for rates in sizes.values() if "gymnasium sync" in rates]
         ratios.append(both[-1]["ours, Gymnasium"] / both[-1]["gymnasium sync"])
     figure = f"{min(ratios):,.0f} to {max(ratios):,.0f}, median {statistics.median(ratios):,.0f}"
-    what = f"{len(ratios)} compiled environments: speed as a multiple of Gymnasium's SyncVectorEnv"
+    what = f"{len(ratios)} compiled environments: times as fast as Gymnasium's SyncVectorEnv"
     return Row(what, figure, file, machine_of(data))
 
 

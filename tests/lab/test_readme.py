@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from lab import readme, resumed
+from lab import page_tables, readme, resumed
 from lab.resumed import FIGURES, IMAGE, drawn, measure
 from stride.commands import train
 
@@ -28,6 +28,7 @@ def test_its_figures_are_those_of_the_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(readme, "PROJECT", tmp_path.parent)
     monkeypatch.setattr(readme, "RESULTS", tmp_path.parent / "none")
     monkeypatch.setattr(readme, "seeds", lambda: readme.start_to_solved())
+    monkeypatch.setattr(page_tables, "BENCHMARKS", tmp_path)
     assert readme.main(["--check"]) == 1
     assert capsys.readouterr().err == "README.md is stale: run python -m lab.readme\n"
 
