@@ -84,7 +84,9 @@ def share(words: tuple[str, ...], seconds: float) -> str:
     lasted, steps = spans["ticks"][-1].ended - spans["ticks"][0].began, run.facts()["outcome"]["env_steps"]
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
     spent, saves = sum(span.seconds for span in spans["all"]), [span.seconds for span in spans["saves"]]
-    each = f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"
+    each = (
+        f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of the time"
+    )
     return f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of {each}"
 
 

@@ -178,10 +178,11 @@ def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     notes = load_run(str(run.path), "last").notes  # the whole way once: what play, inspect and publish do
     again = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")
     resumed = again.code == 0 and f"taking {before}" in again.said and bool(notes)
+    word = "continued" if resumed else "DID NOT continue"
     lines = [
         f"{tally} damaged files ({flips} with one bit flipped, {cuts} cut) refused unread; the checkpoint before was "
         "taken, and that was said",
-        f"train.py --resume and load_run (play, inspect, publish) {'did' if resumed else 'DID NOT'} go on from there",
+        f"train.py --resume and load_run (play, inspect, publish) {word} from there",
     ]
     return lines, tally.good and resumed
 

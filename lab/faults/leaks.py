@@ -111,8 +111,12 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         through = [text for _, texts in results for text in texts]
         parts.append((f"texts passed: {len(forms)} forms of {name}", sum(number for number, _ in results), through))
     parts += [
-        (f"values of variables passed: the first {TOLD_VARIABLES} told", len(VARIABLES), passed_variables(VARIABLES)),
-        (f"spellings passed the last door: {', '.join(DOORS)}", len(DOORS) * len(VALUES), list(passed_doors())),
+        (
+            f"values of variables passed: the first {TOLD_VARIABLES} of the attack",
+            len(VARIABLES),
+            passed_variables(VARIABLES),
+        ),
+        (f"spellings passed the last check: {', '.join(DOORS)}", len(DOORS) * len(VALUES), list(passed_doors())),
         # to refuse what is harmless is a fault, too
         ("shipped variants were refused", *refused_variants()),
         ("harmless descriptions, written before the scanner, were refused", *refused_harmless()),
