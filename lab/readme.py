@@ -94,7 +94,7 @@ def shown(text: str) -> str:
 
 
 def table() -> str:
-    rows = [start_to_solved(), seeds(), *trainings(), *off_policy(), environments(), exported()]
+    rows = [start_to_solved(), seeds(), *trainings(), *on_a_gpu(), *off_policy(), environments(), exported()]
     return "\n".join(["| what | measured | file and machine |", "|---|---|---|", *(row.line for row in rows)])
 
 
@@ -140,6 +140,17 @@ def trainings() -> list[Row]:
         best = max(others, key=lambda name: others[name])
         figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {LABELS[best]} {thousands(others[best])}"
         rows.append(Row(f"PPO, {envs} environments: env steps per second", figure, file, machine_of(data)))
+    return rows
+
+
+def on_a_gpu() -> list[Row]:
+    """PPO at the number of environments that others publish."""
+    rows = []
+    for file in sorted(BENCHMARKS.glob("gpu-*-speed.json")):
+        data = read(file)
+        rate = data["checks"]["speed"]["figures"]["ppo"]["fused_gpu, 4096 worlds"]["env_steps_per_second"]
+        figure = f"{thousands(rate)}; [bits, kernels, what is missing](docs/gpu.md#measured)"
+        rows.append(Row("PPO on a GPU, 4096 environments: env steps per second", figure, file, data["gpu"]))
     return rows
 
 
