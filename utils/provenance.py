@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -74,6 +75,13 @@ def provenance() -> dict[str, Any]:
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
     }
+
+
+def processor() -> str:
+    """Its name as Linux tells it, else as Python does."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.M) if cpuinfo.is_file() else []
+    return names[0] if names else platform.processor()
 
 
 def versions() -> dict[str, str]:

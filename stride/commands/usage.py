@@ -38,6 +38,7 @@ COMMANDS = (
     Command("check-env", "check_env", "what is wrong with an environment, and how to cure it"),
     Command("export", "export", "a trained policy for programs without this one"),
     Command("setup-wandb-dashboard", "setup_wandb_dashboard", "a page of W&B for the runs of a project"),
+    Command("info", "info", "what a report of a problem needs: versions, processor, a run's config; no secrets"),
     Command("schema", "schema", "the JSON Schema of a YAML file, for editors"),
     Command("completion", "completion", "what bash, zsh or fish needs to complete these words"),
 )
