@@ -4,7 +4,6 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import pairwise
@@ -13,7 +12,6 @@ from typing import NamedTuple
 from stride.config.checks import RANGES
 from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
-from stride.config.metrics import Metric, load_metrics
 from stride.config.plateau import Plateau
 from stride.config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
 from stride.config.schema import (
@@ -42,7 +40,7 @@ TITLES: dict[type, str] = {
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\
-Generated from config/algorithms/ and config/metrics.yaml by `python -m lab.write_docs`; edit those.
+Generated from config/algorithms/ by `python -m lab.write_docs`; edit those.
 
 A config is a block of `config/environments/<env>.yaml` with the fields above it: `python train.py CartPole-v1:ppo`.
 Any key changes on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.
@@ -56,7 +54,8 @@ A file of one's own: `python train.py --config my.yaml`.
 PLATEAUS = """\
 `plateau: {metric: val/roll/ep_rew/mean, patience: 5, scale: {policy_lr: 0.5}, then: stop}` halves the learning rate
 when five evaluations in a row bring no better return, and stops at the next five. Which way is better is said by the
-metric (below); one without a better way, or of wall time, is refused. A resumed run goes on counting."""
+metric ([*up* or *down*](reference/metrics.md)); one without a better way, or of wall time, is refused. A resumed run
+goes on counting."""
 SCHEDULES = f"""\
 A field marked *schedulable* may change with the clock. Over the run `lin_0.001` falls from 0.001 to 0 in a straight
 line, `cos_0.001` along half a cosine, and `exp_0.001` by a constant factor to {EXPONENTIAL_FALL:.0%} of it;
@@ -127,11 +126,15 @@ def markdown() -> str:
         for section_title in dict.fromkeys(row.section for row in rows):
             if section_title != TITLES[cls]:
                 blocks.append(f"### {section_title}")
-            blocks.append(_table([row for row in rows if row.section == section_title]))
-    blocks += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
-    blocks += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
-    blocks += ["## The plateau block", PLATEAUS, _table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
-    blocks.append(_metrics_table(load_metrics().values()))
+            blocks.append(key_table([row for row in rows if row.section == section_title]))
+    blocks += [
+        "## The spec block",
+        "Describes the environment for listing, play and inspector.",
+        key_table(entries(Spec)),
+    ]
+    blocks += ["`observations` and continuous `actions` hold one of these per number:", key_table(entries(Quantity))]
+    blocks += ["## The plateau block", PLATEAUS, key_table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
+    blocks.append("Every metric, its meaning and its alerts: [reference/metrics.md](reference/metrics.md).")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -166,15 +169,6 @@ def _default(item: Field[object]) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def _table(rows: list[FieldText]) -> str:
+def key_table(rows: list[FieldText]) -> str:
     lines = ["| key | default | takes | meaning |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| `{row.name}` | {row.default} | {row.takes} | {row.doc} |" for row in rows])
-
-
-def _metrics_table(metrics: Iterable[Metric]) -> str:
-    lines = ["| metric | unit | better | alert | meaning |", "|---|---|---|---|---|"]
-    for metric in metrics:
-        bounds = "; ".join(alert.words() for alert in metric.alerts)
-        wall = " Differs between runs." if metric.wall_time else ""
-        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {bounds} | {metric.meaning}{wall} |")
-    return "\n".join(lines)

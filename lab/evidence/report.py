@@ -57,7 +57,7 @@ def write_results(folder: Path) -> Path:
 def markdown(folder: str, found: Sequence[Evidence]) -> str:
     shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
     measured = {evidence.variant for evidence in found if evidence.seeds and not evidence.overrides}
-    parts = [INTRODUCTION.format(folder=folder, fewest=FEWEST), table([HEAD, *(_row(evidence) for evidence in found)])]
+    parts = [INTRODUCTION.format(folder=folder, fewest=FEWEST), table([HEAD, *map(row_of, found)])]
     parts += _listed("Not solved", (line for evidence in found for line in not_solved(evidence)))
     parts += _listed("Failed", (line for evidence in found for line in failures(evidence)))
     parts += _listed("To be read with care", (line for evidence in found for line in cautions(evidence, shipped)))
@@ -139,7 +139,7 @@ def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
     return [Point(float(x), float(y)) for x, y in zip(grid, np.mean(heights, 0), strict=True)]
 
 
-def _row(evidence: Evidence) -> tuple[str, ...]:
+def row_of(evidence: Evidence) -> tuple[str, ...]:
     name = evidence.variant + (" (**changed**)" if evidence.overrides else "")
     finished, goal = evidence.finished(), _goal(evidence)
     # of all seeds, as one that failed has solved nothing

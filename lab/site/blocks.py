@@ -1,0 +1,46 @@
+"""Generated parts of hand-written pages: between `<!-- MAKER arguments -->` and `<!-- end -->` stands what MAKER says.
+
+<!-- keys PPOConfig -->
+(the table of its keys)
+<!-- end -->
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.site import learners, symptoms
+from stride.utils.user_error import UserError
+
+BLOCK = re.compile(r"^<!-- generated: (\w+)((?: [^\n]*)?) -->\n(?:.*?\n)??<!-- end -->$", re.M | re.S)
+MAKERS: dict[str, Callable[..., str]] = {
+    "alerts": symptoms.alerts,
+    "code": learners.code,
+    "cures": symptoms.cures,
+    "curves": learners.curves,
+    "environments": learners.environments,
+    "keys": learners.keys,
+    "learners": learners.overview,
+    "public": learners.public,
+    "reached": learners.reached,
+    "refused": symptoms.refused,
+    "speed": learners.speed,
+}
+
+
+def filled(text: str) -> str:
+    """The text of a page with each of its blocks made anew."""
+    return BLOCK.sub(_made, text)
+
+
+def pages(folder: Path) -> list[Path]:
+    """The pages that have generated parts."""
+    return [path for path in sorted(folder.rglob("*.md")) if BLOCK.search(path.read_text(encoding="utf-8"))]
+
+
+def _made(match: re.Match[str]) -> str:
+    name, arguments = match[1], match[2]
+    if name not in MAKERS:
+        raise UserError(f"<!-- generated: {name} -->: no such maker; there are {', '.join(MAKERS)}")
+    return f"<!-- generated: {name}{arguments} -->\n\n{MAKERS[name](*shlex.split(arguments))}\n\n<!-- end -->"
