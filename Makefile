@@ -4,6 +4,7 @@
 # make check   what a commit must pass: style, types, docs and the same tests
 # make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
 # make lab     the tests of lab/, which measures and proves the product, quick and slow ones
+# make docs    build the documentation site into build/site; `make docs-serve` shows it at http://127.0.0.1:8000
 # make soak    by hand, hours: more of what `make slow` and `make lab` show with little; CONTRIBUTING.md says what
 PYTHON ?= python3
 BASE ?= HEAD
@@ -16,7 +17,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --
 FAST = @$(PYTEST) --ignore tests/lab -m "not slow" && \
 	echo "make slow adds long trainings, kernels for other processors and GPUs, MuJoCo, Atari; make lab planted faults: 20 minutes or so"
 
-.PHONY: train test quick check slow lab soak format clean
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+.PHONY: train test quick check slow lab docs docs-serve soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
@@ -40,6 +43,12 @@ slow: .venv/ready-ci
 
 lab: .venv/ready-ci
 	$(PYTEST) tests/lab -m "not soak"
+
+docs: .venv/ready-docs
+	@$(MKDOCS) build --strict
+
+docs-serve: .venv/ready-docs
+	@$(MKDOCS) serve --livereload --dev-addr 127.0.0.1:8000
 
 soak: .venv/ready-ci
 	$(PYTEST) -m soak --timeout 0
@@ -68,4 +77,10 @@ clean:
 .venv/ready-ci: .venv/ready-dev
 	@echo "installing what only slow tests want into .venv (once, a minute) ..."
 	@$(INSTALL) ".[ci]"
+	@touch $@
+
+.venv/ready-docs: pyproject.toml constraints.txt
+	@echo "installing what builds the site into .venv (once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(INSTALL) ".[docs]"
 	@touch $@

@@ -22,7 +22,7 @@ from stride.utils.places import ROOT
 FILE = ROOT / "lab" / "weight.toml"
 ROOMS: tuple[str, ...] = ("agents/engines", "agents/experience", "agents/networks", "agents/playing", "agents/trained")
 ROOMS += ("envs_gym/check", "envs_gym/wrappers", "report/ledger", "report/monitor", "report/trackers", "runstore/many")
-ROOMS += ("lab/bench", "lab/evidence", "lab/faults", "lab/gpu")
+ROOMS += ("lab/bench", "lab/evidence", "lab/faults", "lab/gpu", "lab/site")
 STEPS = (50, 500)  # of lines, of nodes
 HEAD = """\
 # What each room may weigh at most: lines, syntax nodes, and the row of the mission that the last raise was for.

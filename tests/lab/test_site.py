@@ -1,0 +1,121 @@
+"""The documentation site builds without a warning, has all pages, loads nothing from elsewhere and finds answers."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from inspector_browsing import chromium
+
+from lab.site import learners, pictures
+from lab.site.blocks import filled
+from lab.site.commands import parser_of_command
+from stride.commands.completion import actions_of
+from stride.commands.train_arguments import parse_arguments
+from stride.commands.usage import COMMANDS
+from stride.config.general import is_general
+from stride.config.loader import load_config
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError
+
+NAMES = {command.name: command for command in COMMANDS}
+SHELL, INLINE = re.compile(r"^```sh\n(.*?)^```", re.M | re.S), re.compile(r"`(stride [^`\n]+)`")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a broken link or anchor is a warning, which --strict makes an error."""
+    pytest.importorskip("material", reason="needs MkDocs: pip install 'stride-rl[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_every_page_is_there_for_people_and_for_programs(site):
+    sources = [path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*.md")]
+    listed = (site / "llms.txt").read_text()
+    for source in sources:
+        assert (site / source).is_file() and (site / source.with_suffix(".html")).is_file()
+        assert f"]({source})" in listed, source
+    assert "<!-- " not in (site / "learners" / "ppo.md").read_text()
+    assert "<math" in (site / "learners" / "ppo.html").read_text()
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded_from_elsewhere(site):
+    loaded = r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^>]*>"""
+    for path in site.rglob("*.html"):
+        tags = [tag for tag in re.findall(loaded, path.read_text()) if 'rel="canonical"' not in tag]
+        assert tags == [], path
+
+
+@pytest.mark.parametrize(
+    ("tag", "elsewhere"),
+    [
+        ('<script src="https://a.b/c.js">', True), ("<link rel=stylesheet href='//a.b/c.css'>", True),
+        ("<img alt=x src=https://a.b/c.png>", True), ('<link rel="canonical" href="http://a.b">', False),
+        ('<a href="https://a.b">', False), ('<script src="assets/a.js">', False),
+    ],
+)  # fmt: skip
+def test_a_build_refuses_what_is_loaded_from_elsewhere(tag, elsewhere):
+    hooks = pytest.importorskip("lab.site.hooks", reason="needs MkDocs", exc_type=ImportError)
+    assert bool(hooks.LOADED.search(tag)) == elsewhere
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_search_finds_answers_without_a_server(site, monkeypatch):
+    monkeypatch.setattr(pictures, "SITE", site)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        results = dict(pictures.ranks(page))
+        assert {url.partition(":")[0] for url in asked} <= {"file", "blob", "data"}
+    assert {question: rank for question, rank in results.items() if not 0 < rank <= pictures.FIRST} == {}
+
+
+def test_a_page_follows_its_evidence_and_its_code(tmp_path, monkeypatch):
+    """Another result, a missing one, another line of code: each changes what the page says."""
+    row, code = "<!-- generated: reached pqn -->\n<!-- end -->", "<!-- generated: code a.py f -->\n<!-- end -->"
+    assert "5 of 5" in filled(row)
+    monkeypatch.setattr(learners, "RESULTS", tmp_path)
+    assert "not measured" in filled(row)
+    text = (PROJECT / "docs" / "results" / "CartPole-v1-pqn.json").read_text()
+    (tmp_path / "CartPole-v1-pqn.json").write_text(text.replace('"goal": 475.0', '"goal": 499.0'))
+    assert "| 499 | " in filled(row)
+    monkeypatch.setattr(learners, "PROJECT", tmp_path)
+    (tmp_path / "a.py").write_text('def f():\n    """Doc."""\n    return 1\n')
+    assert "def f():\n    return 1\n```" in filled(code)
+    with pytest.raises(UserError, match=r"a\.py has no g"):
+        filled(code.replace(" f ", " g "))
+    with pytest.raises(UserError, match="no such maker"):
+        filled(row.replace("reached", "reacht"))
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_stride_commands_of_a_page_exist(path):
+    text = path.read_text()
+    lines = [line for block in SHELL.findall(text) for line in block.splitlines()]
+    for line in [*lines, *INLINE.findall(text)]:
+        name, *words = re.split(r"  +| #", line.removeprefix("stride "))[0].split()
+        if not line.startswith("stride ") or not re.fullmatch(r"[a-z][a-z-]+", name):
+            continue
+        assert name in NAMES, line
+        actions = actions_of(parser_of_command(NAMES[name]))
+        flags = {flag for action in actions for flag in action.option_strings}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags, line
+
+
+@pytest.mark.parametrize("name", ["index", "troubleshooting", "families/index", "learners/index"])
+def test_trainings_within_the_sentences_of_a_page_are_understood(name):
+    text = (PROJECT / "docs" / f"{name}.md").read_text()
+    for line in re.findall(r"`python train\.py ([^`]+)`", text):
+        arguments = parse_arguments(shlex.split(line))
+        for config_id, overrides in arguments.several or [(arguments.config_id, arguments.overrides)]:
+            if config_id and not is_general(config_id):
+                assert load_config(*config_id.split(":"), [*overrides])
