@@ -74,13 +74,18 @@ def test_threads_that_do_not_pay_are_left_idle():
     assert blocks[0][-rest:] == [1] * rest and blocks[3][-rest:] == [2] * rest
 
 
+@pytest.mark.parametrize("moving", [False, True])
 @pytest.mark.parametrize(("steps", "worlds", "rows"), [(1, 1, 120), (1, 3, 300), (3, 2, 220), (5, 4, 420)])
-def test_drawn_transitions_are_the_memorys(steps, worlds, rows):
+def test_drawn_transitions_are_the_memorys(steps, worlds, rows, moving):
     words = (f"n_step={steps}", f"n_envs={worlds}", f"buffer_size={rows}", "train_freq=9", "max_episode_steps=7")
-    agent = on_fused_cpu("CartPole-v1:dqn", *words, "learning_starts=9e5", "batch_size=40")
+    agent = on_fused_cpu("CartPole-v1:dqn", *words, "learning_starts=9e5", "batch_size=40", *["gamma=lin_0.9"] * moving)
     memory, count, compared = agent.memory, 30 * 40, 0
-    for _ in range(12):
+    for index in range(12):
+        agent.live.gamma = index / 12 if moving else 0.9
         advance(agent, 2)
+        if moving:  # 18 rows of two iterations have the gamma that was in force while they were played
+            newest = torch.arange(memory.written - 18, memory.written) % memory.rows
+            assert torch.equal(memory.gammas[newest], torch.full((18,), index / 12))
         if not memory.ready(steps + 1):
             continue
         before, bound = memory.drawn, agent.engine.learn.bound
@@ -92,7 +97,7 @@ def test_drawn_transitions_are_the_memorys(steps, worlds, rows):
         obs, final = memory.table.obs.flatten(0, 1), memory.final.obs.flatten(0, 1)
         next_obs = torch.where((following < 0)[:, None], final[(~following).clamp(min=0)], obs[following.clamp(min=0)])
         assert torch.equal(obs[place], exact.obs) and torch.equal(next_obs, exact.next_obs)
-        assert torch.equal(discount, exact.discount)
+        torch.testing.assert_close(discount, exact.discount, rtol=5e-7 if moving else 0, atol=0)
         torch.testing.assert_close(reward, exact.reward, rtol=1e-6, atol=0)
         assert torch.equal(memory.table.action.flatten()[place], exact.action)
         compared += 1

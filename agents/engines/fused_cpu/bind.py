@@ -255,14 +255,19 @@ class ReplayBound(Bound):
 
     recipe: ReplayRecipe
     parameters: ViewedParameters
-    unread = ("log_prob",)  # players pass its address on
+    unread: tuple[str, ...] = ("log_prob",)  # players pass its address on
 
     def __init__(self, recipe: ReplayRecipe, threads: int) -> None:
         parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # so that two threads can share 64 rows
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
         self.recipe, self._drawn = recipe, 0
         self.parameters = ViewedParameters(self.frame, self.live, recipe.shape.layout)
-        self.frame.fill(ring_reward=self._memory.table.reward, poisoned=recipe.agent.poisoned)
+        memory = self._memory
+        self.frame.fill(ring_reward=memory.table.reward, poisoned=recipe.agent.poisoned)
+        if memory.gammas is None:
+            self.unread = (*self.unread, "gammas")
+        else:
+            self.frame.fill(own_gamma=1, gammas=memory.gammas)
 
     def begin(self) -> None:
         self.frame.fields.threads = min(self.workers.threads, self._memory.num_envs)
@@ -283,7 +288,7 @@ class ReplayBound(Bound):
             transitions = count * fields.minibatch
             self._make_room(transitions)
             self.frame.fill(uniforms=memory.next_uniforms(transitions))
-            self.frame.check(replay.draw)
+            self.frame.check(replay.draw, self.unread)
             replay.draw(self.frame.address, memory.written, memory.rows)
             yield count
 
