@@ -104,6 +104,29 @@ def test_drawn_transitions_are_the_memorys(steps, worlds, rows, moving):
     assert compared
 
 
+@pytest.mark.parametrize(("config", "words", "expected"), [
+    ("CartPole-v1:ppo", SMALL, [(0, 0), (0, 0), (1, 0), (None, 6)]),  # (epochs, updates); 2 epochs of 3 updates
+    ("CartPole-v1:dqn", REPLAY, [(None, 0), (None, 2), (None, 4)]),
+])  # fmt: skip
+def test_learning_that_takes_several_calls_is_counted_while_it_lasts(config, words, expected):
+    agent = advance(on_fused_cpu(config, *words), 4)
+    bound, before, counts = agent.engine.learn.bound, agent.progress["updates"], []
+    bound.updates_per_call, run = 2, bound.workers.run
+
+    def count():
+        counts.append((agent.passes and agent.passes.done, agent.progress["updates"] - before))
+
+    def counted(work, arguments, threads):
+        if work == bound.frame.fields.learn:
+            count()
+        run(work, arguments, threads)
+
+    bound.workers.run = counted
+    advance(agent, 1)
+    count()
+    assert counts == expected
+
+
 def test_a_checkpoint_holds_tensors_of_their_own():
     agent = advance(on_fused_cpu("Pendulum-v1:sac", *REPLAY), 4)
     checkpoint = {"state_dict": agent.state_dict(), "optimizer_states": [agent.optimizer.state_dict()]}

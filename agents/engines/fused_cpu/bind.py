@@ -82,6 +82,9 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
 }
 
 
+Count = Callable[[int], None]
+
+
 class Bound:
     """A frame filled for one agent, and the threads that work on it."""
 
@@ -174,18 +177,27 @@ class Bound:
         self.stats = Stat()
         self.frame.fill(stats=self.stats)
 
-    def run(self, work: int, arguments: int, count: int, most: int) -> None:
-        """The kernel at `work` on this iteration's threads, for `count` steps or updates, `most` in a call."""
+    def run(self, work: int, arguments: int, count: int, most: int, before: Count | None = None) -> None:
+        """The kernel at `work` on this iteration's threads, for `count` steps or updates, `most` in a call.
+
+        `before` each call is given how many are done.
+        """
         fields = self.frame.fields
         for begin in range(0, count, most):
+            if before:
+                before(begin)
             fields.begin, fields.end = begin, min(begin + most, count)
             self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
             self.workers.run(work, arguments, fields.threads)
 
-    def learn(self, updates: int) -> None:
-        """Make so many updates; of a rollout also what precedes the first of them."""
+    def learn(self, updates: int, before: Count | None = None) -> None:
+        """Make so many updates; of a rollout also what precedes the first of them.
+
+        `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
+        """
         self.frame.check(self.frame.held["learn"], self.unread)
-        self.run(self.frame.fields.learn, self.frame.address, updates, self.updates_per_call)
+        most = self.updates_per_call
+        self.run(self.frame.fields.learn, self.frame.address, updates, most, before if updates > most else None)
 
 
 class RolloutBound(Bound):
