@@ -75,6 +75,7 @@ class _History:
         self.warm_up = getattr(config, "learning_starts", 0)  # env steps before anything is learnt
         self.differed = False  # whether the return was ever another one than at first
         self.improved = 0  # env steps of the last better return
+        self.rising = False  # whether a return of the present row is better than all before
         self.largest = 0.0  # return that a state may have, of the episodes so far
         self.worked = 0.0  # seconds of all processes that trained this run
         self._seconds = 0.0  # of this process
@@ -92,9 +93,14 @@ class _History:
             self.largest = max(self.largest, size, per_step / self._horizon)
         if self.warming:
             self.improved = self.steps
+        self.rising = False
         for name in (TRAIN, VAL):
-            self.differed |= name in row and name in self.values and row[name] != self.values[name].first
-            if name in row and (self._is_luck(name) or self._is_better(name, row[name])):
+            if name not in row:
+                continue
+            self.differed |= name in self.values and row[name] != self.values[name].first
+            is_better = self._is_better(name, row[name])
+            self.rising |= is_better
+            if is_better or self._is_luck(name):
                 self.improved = self.steps
 
     def _is_luck(self, name: str) -> bool:
@@ -136,8 +142,10 @@ class _History:
                 return value
             case "start":  # of log 2 at least: where the first update has ruined a policy its start says nothing
                 return value / max(math.log(2), values.first)
-            case "before":  # an error that is smaller than at the start has not exploded
-                return value / values.usual() if values.usual() > 1e-8 and value > values.first else math.nan
+            case "before":  # an error that is smaller than at the start, or comes with a better return, is no explosion
+                if value <= values.first or values.usual() <= 1e-8 or self.rising:
+                    return math.nan
+                return value / values.usual()
             case "change":
                 return value - values.usual()
             case "run":

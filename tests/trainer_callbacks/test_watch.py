@@ -208,6 +208,21 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
         watch.read_alerts(RunDir(tmp_path))
 
 
+def test_an_error_that_multiplies_with_a_better_return_is_no_explosion() -> None:
+    """The first reward that counts: MountainCarContinuous, whose goal is worth 100 where a step costs a thousandth."""
+    q_loss = "train/loss/q"
+
+    def titles(returns: Series) -> list[str]:
+        numbers = rows(40, budget=SAC.max_timesteps, train=returns)
+        watch = AlertWatch(SAC, -150.0)
+        for n, row in enumerate(numbers):
+            watch.add(row | {q_loss: 5.0 if n >= 20 else 0.01})
+        return [alert.title for alert in watch.alerts]
+
+    assert "Q loss" in titles(lambda n: -1000.0) and "Q loss" in titles(lambda n: -1000.0 - n)
+    assert "Q loss" not in titles(lambda n: -1000.0 + 20 * max(0, n - 19))
+
+
 def test_memory_is_in_each_row_and_held_against_the_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 << 20 < memory_used() < memory_limit()
     alert_watch, csv, events = AlertWatch(DQN, 475.0), MetricsCsv(tmp_path / "metrics.csv"), []
