@@ -51,6 +51,8 @@ class DQN(Agent):
         super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
         if config.prioritised:
             self.memory.prioritise(config.priority_alpha, config.n_step)
+        if "gamma" in config.driven():
+            self.memory.keep_gammas(self.live.gamma)
         self.target: QNetwork = deepcopy(policy.network).requires_grad_(False)
         self.ratio = updates_due(self, config)
 
@@ -58,6 +60,8 @@ class DQN(Agent):
         before = self.progress["env_steps"]
         self.policy.epsilon = 1.0 if before < self.config.learning_starts else self.live.epsilon
         self.collect(self.config.train_freq)
+        if self.memory.gammas is not None:
+            self.memory.set_gamma(self.config.train_freq, self.live.gamma)
         now = self.progress["env_steps"]
         self.follow(now // self.config.target_freq - before // self.config.target_freq)
         self.learn_from(self.ratio.due(now - before, now, self.memory.ready(self.config.n_step + 1)))

@@ -41,18 +41,17 @@ class ReturnRange(nn.Module):
 
     value: Tensor
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.rate = rate
         self.register_buffer("value", torch.zeros(()))
 
     @torch.no_grad()
-    def learn(self, returns: Tensor) -> Tensor:
+    def learn(self, returns: Tensor, rate: float) -> Tensor:
         """Average these returns in, unless one is not finite; -> the number by which advantages are divided."""
         ordered = returns.flatten().sort().values
         low_return, high_return = (ordered[round(quantile * (len(ordered) - 1))] for quantile in (LOW, HIGH))
         all_finite = returns.isfinite().all()
-        self.value.lerp_(torch.where(all_finite, high_return - low_return, self.value), self.rate)
+        self.value.lerp_(torch.where(all_finite, high_return - low_return, self.value), rate)
         return self.value.clamp(min=1.0)
 
 
@@ -80,7 +79,7 @@ class Dreamer(Agent):
         size = replay_size(config, envs, keep_terminal=True)
         super().__init__(config, envs, policy, *size, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.slow = deepcopy(policy.critic).requires_grad_(False)
-        self.range = ReturnRange(config.return_rate).to(envs.device)
+        self.range = ReturnRange().to(envs.device)
         self.ends = Ends().to(envs.device)
         self.ratio = updates_due(self, config)
 
@@ -130,9 +129,9 @@ class Dreamer(Agent):
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
         """Losses of a batch of remembered sequences: the model's, and the critic's."""
-        recalled = model_loss(self.policy, batch, u, self.config)
+        recalled = model_loss(self.policy, batch, u, self.live)
         replayed, reached = self.replay_loss(batch, recalled.states)
-        replayed = self.config.replay_value_coef * replayed
+        replayed = self.live.replay_value_coef * replayed
         parts = recalled.parts | {"replay_value": replayed}
         metrics = recalled.metrics | {"train/return/reached": reached}
         return recalled._replace(loss=recalled.loss + replayed, parts=parts, metrics=metrics)
@@ -145,7 +144,7 @@ class Dreamer(Agent):
         An action is weighted by the chance that the episode still goes on where it is chosen: by `alive` for the
         start, by the model's answer for the states between; never by the consequences of the action itself.
         """
-        config, policy, live, two_hot = self.config, self.policy, self.live, self.policy.model.two_hot
+        policy, live, two_hot = self.policy, self.live, self.policy.model.two_hot
         features, actions = self.imagine(start, of_guess, of_action)
         acted_on = features[:-1]
         logits = policy.critic(acted_on)
@@ -155,13 +154,13 @@ class Dreamer(Agent):
             value = torch.cat((two_hot.mean(logits), last))
             discount = live.gamma * goes_on
             returns = arrival_returns(reward, discount, value[1:], live.return_lambda)
-            advantage = (returns - value[:-1]) / self.range.learn(returns)
+            advantage = (returns - value[:-1]) / self.range.learn(returns, live.return_rate)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
         p = policy.choices(acted_on)
         entropy = policy.head.entropy(p)
         weighted_gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
-        error = two_hot.loss(logits, returns) + config.slow_coef * two_hot.loss(logits, slow)
+        error = two_hot.loss(logits, returns) + live.slow_coef * two_hot.loss(logits, slow)
         losses = {"policy": -(weight * weighted_gain).mean(), "critic": (weight * error).mean()}
         return losses, {"train/return/imagined": mean, "train/policy/entropy": entropy.mean()}
 
@@ -179,19 +178,19 @@ class Dreamer(Agent):
 
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
         """The critic's loss on remembered sequences, whose gradients reach the model, too, and the mean return."""
-        config, two_hot, features = self.config, self.policy.model.two_hot, states.features
+        live, two_hot, features = self.live, self.policy.model.two_hot, states.features
         logits = self.policy.critic(features)
         with torch.no_grad():
             value = two_hot.mean(logits)
             slow = two_hot.mean(self.slow(features[:-1].detach()))
             is_last = batch.is_first[1:]  # such an instant has no successor in the batch: its return is its value
-            discount = self.live.gamma * (~(is_last | batch.terminated[1:])).float()
+            discount = live.gamma * (~(is_last | batch.terminated[1:])).float()
             reward = torch.where(is_last, value[:-1], batch.reward[1:])
-            target = arrival_returns(reward, discount, value[1:], self.live.return_lambda)
+            target = arrival_returns(reward, discount, value[1:], live.return_lambda)
             weight = (~is_last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
         logits = logits[:-1]
-        error = two_hot.loss(logits, target) + config.slow_coef * two_hot.loss(logits, slow)
+        error = two_hot.loss(logits, target) + live.slow_coef * two_hot.loss(logits, slow)
         return (weight * error).mean(), reached
 
 

@@ -1,6 +1,7 @@
 """The common parts of algorithms with a world model: the model's loss, its prediction of ends, its updates."""
 
 from math import log
+from types import SimpleNamespace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,7 +13,6 @@ from stride.agents.experience.nouns import Sequences
 from stride.agents.networks.dreamer_policy import ModelPolicy
 from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import State, balanced, divergence
-from stride.config.schema import WorldModelConfig
 
 MEMORY = 0.99  # fraction of the counts of ends that remains from update to update
 
@@ -31,8 +31,11 @@ class ModelLoss(NamedTuple):
     """[L, B] the chance given to the end of the episode, of each state itself"""
 
 
-def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig) -> ModelLoss:
-    """The loss of sequences [L, B, ..] that begin with an empty state; uniforms [L, B, S] for their posteriors."""
+def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, live: SimpleNamespace) -> ModelLoss:
+    """The loss of sequences [L, B, ..] that begin with an empty state; uniforms [L, B, S] for their posteriors.
+
+    `live`: the agent's present values of the keys of WorldModelConfig.
+    """
     model = policy.model
     is_first = batch.is_first.clone()
     is_first[0] = True  # the action and the state before it are not part of the sequence
@@ -40,15 +43,15 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldMo
     states, posterior = model.rssm.observe(model.senses(sensed), policy.actions(batch.action), is_first, u)
     features = states.features
     prior = model.rssm.foresee(states.deter)
-    to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
+    to_posterior, to_prior = balanced(posterior, prior, live.free_nats)
     goes_on = model.goes_on(features).squeeze(-1)
     reward = model.reward(features)
     parts = {
-        "observation": config.observation_coef * distance(model.senses.decode(features), sensed).mean(),
+        "observation": live.observation_coef * distance(model.senses.decode(features), sensed).mean(),
         "reward": model.two_hot.loss(reward, batch.reward).mean(),
-        "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
-        "prior": config.prior_coef * to_posterior.mean(),
-        "posterior": config.posterior_coef * to_prior.mean(),
+        "going_on": going_on_loss(goes_on, batch.terminated, live.end_weight).mean(),
+        "prior": live.prior_coef * to_posterior.mean(),
+        "posterior": live.posterior_coef * to_prior.mean(),
     }
     with torch.no_grad():
         metrics = {"train/model/kl": divergence(posterior, prior).mean()}

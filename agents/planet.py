@@ -39,7 +39,7 @@ class PlaNet(Agent):
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
         """The model's losses on what is remembered."""
-        return model_loss(self.policy, batch, u, self.config)
+        return model_loss(self.policy, batch, u, self.live)
 
     def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
         losses = losses or self

@@ -15,7 +15,7 @@ from stride.utils.user_error import UserError, nearest
 
 PATH = Path(__file__).parent / "metrics.yaml"
 KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
-AREAS = ("val", "test", "roll", "loss", "policy", "value", "time")  # of a table, in this order
+AREAS = ("val", "test", "roll", "mine", "loss", "policy", "value", "time")  # of a table, in this order
 PLAIN_UNITS = ("none", "return", "fraction", "episodes", "iterations", "epochs", "updates", "action")
 ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
 OWN = "train/mine/"  # metrics of an algorithm of one's own need no declaration

@@ -26,7 +26,7 @@ def overview(run_facts: RunFacts) -> Markup:
     charts = (
         learning(run_facts),
         small_charts(run_facts, "Learning"),
-        small_charts(run_facts, "Machine: speed, and where the time went", MACHINE),
+        small_charts(run_facts, "Machine: speed, memory, and where the time went", MACHINE),
     )
     page = board(run_facts.run.id, {"": clock(run_facts)}, *charts)
     return join([header(run_facts), alerts(run_facts), page, dreams(run_facts)])

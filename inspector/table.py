@@ -136,7 +136,8 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
 def _name(run_brief: Brief, changes: str | None = None) -> Markup:
     """The variant, and below it what was changed of it."""
     text = run_brief.changes if changes is None else changes
-    below = tag("div", brief_text(text), class_="changes", title=text) if text else ""
+    shown = join(brief_text(text).split("="), "=<wbr>")  # a phone breaks a line there, not inside of a number
+    below = tag("div", shown, class_="changes", title=text) if text else ""
     return join([tag("button", brief_text(run_brief.variant), class_="link", type="button"), below])
 
 
@@ -163,7 +164,7 @@ def _group_row(members: Sequence[Brief]) -> Markup:
         statuses += [badge(status), f" {number} " if number < count else " "]
     verdicts = []
     for verdict, number in Counter(run_brief.verdict for run_brief in members if run_brief.result).most_common():
-        verdicts += [verdict_badge(verdict), f" {number} of {count} "]
+        verdicts.append(tag("div", verdict_badge(verdict), " ", tag("span", f"{number} of {count}", class_="share")))
     last_start = max(run_brief.started or 0.0 for run_brief in members)
     fold = tag("button", "▸", class_="fold", type="button", aria_label="show its runs", aria_expanded="false")
     cells = [

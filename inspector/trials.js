@@ -90,8 +90,9 @@
     }
 
     drawParallel(width, height) {
-      const { keys, runs } = this.data, svg = this.parallel, top = 30, bottom = height - 14;
+      const { keys, runs } = this.data, svg = this.parallel, bottom = height - 14;
       const most = Math.max(2, Math.floor(width / 64) - 1), shown = keys.slice(0, most), count = shown.length;
+      const crowded = (width - 90) / count < 110, top = crowded ? 38 : 26; // then every other name is a line lower
       const X = (i) => 40 + (i * (width - 90)) / count, Y = (part) => bottom - part * (bottom - top);
       const [low, high] = this.returns, places = shown.map((_, i) => this.place(i));
       places.push({ at: runs.map((run) => this.part(run)), marks: [...(high > low ? [[0, short(low)]] : []), [1, short(high)]] });
@@ -110,7 +111,7 @@
       [...shown, "return"].forEach((key, axis) => {
         const x = X(axis), anchor = axis === count ? "end" : axis ? "middle" : "start";
         svg.append(svgNode("line", { class: "trial-axis", x1: x, x2: x, y1: top, y2: bottom }));
-        svg.append(svgNode("text", { x: axis === count ? width - 4 : axis ? x : 4, y: 12 + 12 * (axis % 2 && axis !== count), "text-anchor": anchor, class: "trial-name" }, key.slice(0, 18)));
+        svg.append(svgNode("text", { x: axis === count ? width - 4 : axis ? x : 4, y: 12 + 12 * (crowded && axis % 2 && axis !== count), "text-anchor": anchor, class: "trial-name" }, key.slice(0, 18)));
         for (const [part, text] of places[axis].marks) svg.append(svgNode("text", { x: x + 5, y: Y(part), dy: 4, class: "trial-mark" }, text));
       });
       if (keys.length > count) svg.append(svgNode("text", { x: width - 4, y: height - 2, "text-anchor": "end" }, `${keys.length - count} more settings above`));

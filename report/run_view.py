@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stride.config.metrics import Metric
+from stride.config.metrics import Metric, arranged
 from stride.runstore.history import Alert, History, Score
 from stride.runstore.metrics_table import NAMES
 from stride.utils.typography import duration, number, plain, score
@@ -146,6 +146,8 @@ def live_view(
 ) -> RunView:
     """A training as its own process sees it, with a row for each of `metrics` that has a value."""
     alerts = list(history.alerts.values())
+    if metrics and history.own:
+        metrics = arranged([*(metric.name for metric in metrics), *history.own])
     rows = []
     for metric in metrics:
         values = list(history.series[metric.name].values)

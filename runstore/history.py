@@ -112,8 +112,11 @@ class Score:
 class History:
     """Folds rows; a row costs a few dictionary look-ups, because thousands may come between two drawings."""
 
-    def __init__(self, shown: Iterable[str], first_step: int = 0) -> None:
+    def __init__(self, shown: Iterable[str], first_step: int = 0, own: str = "") -> None:
+        """`own`: names that begin so are shown as well, once they occur."""
         self.series = {name: Series() for name in shown}
+        self.own: list[str] = []
+        self._prefix = own
         self.env_steps = self.first_step = first_step
         self.rate = math.nan
         self.ended = math.nan  # training episodes so far
@@ -133,6 +136,11 @@ class History:
             self.train.add(row[TRAIN], self.env_steps, row.get(TRAIN_BEST, math.nan))
         if VAL in row:
             self.val.add(row[VAL], self.env_steps, row.get(VAL_BEST, math.nan))
+        if self._prefix:
+            for name in row:
+                if name.startswith(self._prefix) and name not in self.series:
+                    self.own.append(name)
+                    self.series[name] = Series()
         for name, series in self.series.items():
             if name in row:
                 series.values.append(row[name])

@@ -69,6 +69,7 @@ class ReplayLog:
         self.rows, self.n, self.frames, self.ends, self.named, self.limit = rows, n, frames, ends, named, limit
         self.seed, self.options, self.random = seed, options, random.Random(seed)
         self.log: list[list[Logged]] = []
+        self.gammas: list[float] = []  # of each row, where the memory has them
         self.count = 0
         self.stacks = [self._first() for _ in range(n)]
         self.is_first, self.age = [True] * n, [0] * n
@@ -89,7 +90,7 @@ class ReplayLog:
     def _first(self):
         return [self._frame()] * self.frames
 
-    def write(self, steps):
+    def write(self, steps, gamma=None):
         for _ in range(steps):
             line = []
             for world in range(self.n):
@@ -100,6 +101,9 @@ class ReplayLog:
                 action = self.random.randrange(1, 5)  # never 0, which stands for "no action led here"
                 line.append(Logged(self.stacks[world], action, reward, terminated, cut and not terminated, final))
             self.put(line)
+        if gamma is not None:
+            self.memory.set_gamma(steps, gamma)
+            self.gammas += [gamma] * steps
         return self
 
     def put(self, line):
@@ -161,6 +165,7 @@ class ReplayLog:
         row, world = divmod(row_id, self.n)
         assert self.valid <= row < len(self.log) - steps, "a row that may not be drawn"
         first, reward, power = self.log[row][world], 0.0, 1.0
+        gamma = self.gammas[row] if self.gammas else gamma
         for k in range(steps):
             at = self.log[row + k][world]
             reward, power = reward + power * at.reward, power * gamma

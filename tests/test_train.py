@@ -116,6 +116,15 @@ def test_wrong_input_is_one_line_and_leaves_no_run(capsys, runs, tmp_path, monke
     assert shown("\n".join(lines), *OTHERS) == snapshot
 
 
+def test_help_is_shown_whatever_budget_is_typed(capsys):
+    for budget, reason in (("max_timesteps=3", "less than one rollout"), ("--max-timesteps=1e6", "")):
+        assert train.command(["CartPole-v1:ppo", budget, "gamma=0.5", "--help"]) == 0
+        out, err = capsys.readouterr()
+        assert "\n  gamma=0.5 " in out and reason in err and err.count("\n") == bool(reason)
+    assert train.command(["CartPole-v1:ppo", "max_timesteps=3", "n_steps=0", "--help"]) == 2
+    assert "n_steps must be at least 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("env_id", "package", "extra"),
     [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco"), ("ALE/Pong-v5", "ale_py", "atari")],

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback
 
 from stride.agents.base import Agent
@@ -18,7 +19,8 @@ from stride.runstore.outcome import PHASES, PREFIX, Header, Outcome, shares
 from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.pulse import Pulse
 from stride.trainer_callbacks.sink import NOTHING, Doing, Sink
-from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes
+from stride.trainer_callbacks.watch import AlertWatch
+from stride.utils.resources import memory_limit, memory_used
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
@@ -32,17 +34,10 @@ Row = dict[str, float]
 class ExportMetrics(Callback):
     """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
 
-    def __init__(
-        self,
-        evaluate: Evaluate,
-        sinks: Sequence[Sink],
-        alerts: AlertWatch | None = None,
-        memory: MemoryNotes | None = None,
-    ) -> None:
+    def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink], alerts: AlertWatch | None = None) -> None:
         self.evaluate = evaluate
         self.sinks = sinks
         self.alerts = alerts
-        self.memory = memory
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._pulse = Pulse(self._beat)
         self._calling = threading.RLock()  # sinks are called one at a time
@@ -165,8 +160,7 @@ class ExportMetrics(Callback):
                 sink.row(row)
             if self.alerts is None:
                 return
-            memory = self.memory.measure(row) if self.memory else {}
-            for event in self.alerts.add(row | memory):
+            for event in self.alerts.add(row):
                 for sink in self.sinks:
                     sink.alert(event)
 
@@ -184,7 +178,7 @@ class ExportMetrics(Callback):
         }
         self._row_at = now
         self._before |= progress
-        row |= self._phases(agent)
+        row |= self._phases(agent) | memory_shares(agent.device)
         row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
         row |= learnt_return(agent, row)
         row |= {f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.driven())}
@@ -196,6 +190,15 @@ class ExportMetrics(Callback):
         fractions = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
         self._spent = now
         return {f"{PREFIX}{phase}": fraction for phase, fraction in fractions.items()}
+
+
+def memory_shares(device: torch.device) -> Row:
+    """The fraction of the memory that is in use: of the machine by this process, of its GPU by all."""
+    row = {f"{PREFIX}memory": memory_used() / memory_limit()}
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        row[f"{PREFIX}gpu_memory"] = 1 - free / total
+    return row
 
 
 def learnt_return(agent: Agent, row: Row) -> Row:

@@ -63,10 +63,7 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
     try:
         with located(config.env_id):
             yield
-    except LockLostError:  # another process may own the folder
-        raise
-    except Dropped:
-        report_interrupted(run)
+    except (LockLostError, Dropped):  # another process may own the folder; a signal is no failure
         raise
     except BaseException as error:
         use_spare()
@@ -75,6 +72,16 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
         report(run, line, commands)
         if not isinstance(error, UserError):  # what a person can right says how
             error.add_note(whereabouts(run, line, commands))
+        raise
+
+
+@contextmanager
+def interruption_reported(run: RunDir) -> Iterator[None]:
+    """A signal that gives up the work in a run's folder, from the moment there is one, is reported there."""
+    try:
+        yield
+    except Dropped:
+        report_interrupted(run)
         raise
 
 

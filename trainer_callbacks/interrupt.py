@@ -11,6 +11,7 @@ environment may have alarms of its own.
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -48,13 +49,21 @@ class Interrupts(Noted):
 
     def __enter__(self) -> Self:
         self._inside = True
+        self._unraisable = sys.unraisablehook
+        sys.unraisablehook = self._swallowed
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         self._inside = False  # from here on a signal changes nothing
         with self._lock:  # a reminder that is on its way arrives before the handlers change
             pass
+        sys.unraisablehook = self._unraisable
         super().__exit__(*error)
+
+    def _swallowed(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Dropped inside a finalizer, or between a fork and the line after it, is raised again soon: no line for it."""
+        if not isinstance(lost.exc_value, Dropped):
+            self._unraisable(lost)
 
     def iteration_done(self) -> None:
         """An iteration is over: what remains until DEADLINE is for writing it down."""

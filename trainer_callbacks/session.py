@@ -41,7 +41,7 @@ from stride.trainer_callbacks.sink import Sink
 from stride.trainer_callbacks.stop import TEST_EPISODES, TEST_MEAN, Stop, ignored_thresholds
 from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.trainer_callbacks.video import Video
-from stride.trainer_callbacks.watch import AlertWatch, MemoryNotes, past_rows
+from stride.trainer_callbacks.watch import AlertWatch, past_rows
 from stride.utils.devices import described
 from stride.utils.places import TRAIN, back_to_caller, from_caller
 from stride.utils.provenance import code_hash
@@ -170,7 +170,7 @@ def build_callbacks(
     evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
     past = past_rows(run, start.env_steps) if start.checkpoint else ()
     alerts = AlertWatch(config, goal, past, stored_facts(run).get("shipped", ()))
-    export = ExportMetrics(evaluate, sinks, alerts, MemoryNotes(run.logs, start.env_steps))
+    export = ExportMetrics(evaluate, sinks, alerts)
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)

@@ -4,13 +4,10 @@ Nothing in a training depends on them. Wall time and memory are judged, too; the
 """
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 
 from stride.config.loader import from_plain, to_plain
@@ -23,7 +20,6 @@ from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import LARGEST, finite
 from stride.trainer_callbacks.cures import MOST_CURES, Cures, advice
-from stride.utils.resources import memory_limit, memory_used
 from stride.utils.typography import number
 from stride.utils.user_error import UserError
 
@@ -42,48 +38,11 @@ COLLECT = "train/time/collect"
 LEARN = "train/time/learn"
 LENGTH = "train/roll/ep_len/mean"
 HELPFUL = {STEPS, SECONDS, COLLECT, LEARN, LENGTH, ENDED}  # to measures, beside metrics that have rules
-MEMORY = "train/time/memory"
-NOTED = 0.5  # fraction of the memory from which on every row is noted
-NOTES_HEAD = f"{STEPS},{MEMORY}\n"
 MOST_BYTES = 4 << 20  # of a metrics.csv that is judged again by a reader
 
 RANKS = {"same": 0, "opposed": 0, "stalled": 2}  # of open alerts, whose cures come first: 0 before 1 before 2
 
 Row = Mapping[str, float]
-
-
-class MemoryNotes:
-    """Measures how much memory is in use; logs/memory.csv notes the rows of a run that is short of it.
-
-    The file exists only where half of the memory was in use once: metrics.csv is compared between machines, this is
-    not. A resumed run goes on with the notes up to where it resumes.
-    """
-
-    def __init__(self, logs: Path, up_to: float = 0.0) -> None:
-        self._file = logs / "memory.csv"
-        notes = {steps: used for steps, used in read_memory(logs).items() if steps <= up_to}
-        self._noting = bool(notes)
-        if notes or run_files.exists(self._file):
-            lines = [f"{format_number(steps)},{format_number(used)}\n" for steps, used in notes.items()]
-            run_files.write_text(self._file, "".join([NOTES_HEAD, *lines]))
-
-    def measure(self, row: Row) -> dict[str, float]:
-        """The fraction in use now, as a metric."""
-        fraction = memory_used() / memory_limit()
-        if STEPS in row and (fraction > NOTED or self._noting):
-            self._noting = True
-            line = f"{format_number(row[STEPS])},{format_number(fraction)}\n"
-            with suppress(OSError), run_files.open_to_write(self._file, append=True) as file:  # the disk may be full
-                empty = not file.seek(0, os.SEEK_END)
-                file.write((NOTES_HEAD + line if empty else line).encode())
-        return {MEMORY: fraction}
-
-
-def read_memory(logs: Path) -> dict[float, float]:
-    """Env steps -> fraction of the memory in use, of the rows that were noted."""
-    file = logs / "memory.csv"
-    rows = read_csv(file) if run_files.exists(file) else []
-    return {row[STEPS]: row[MEMORY] for row in rows if STEPS in row and MEMORY in row}
 
 
 @dataclass
@@ -116,6 +75,7 @@ class _History:
         self.warm_up = getattr(config, "learning_starts", 0)  # env steps before anything is learnt
         self.differed = False  # whether the return was ever another one than at first
         self.improved = 0  # env steps of the last better return
+        self.rising = False  # whether a return of the present row is better than all before
         self.largest = 0.0  # return that a state may have, of the episodes so far
         self.worked = 0.0  # seconds of all processes that trained this run
         self._seconds = 0.0  # of this process
@@ -133,9 +93,14 @@ class _History:
             self.largest = max(self.largest, size, per_step / self._horizon)
         if self.warming:
             self.improved = self.steps
+        self.rising = False
         for name in (TRAIN, VAL):
-            self.differed |= name in row and name in self.values and row[name] != self.values[name].first
-            if name in row and (self._is_luck(name) or self._is_better(name, row[name])):
+            if name not in row:
+                continue
+            self.differed |= name in self.values and row[name] != self.values[name].first
+            is_better = self._is_better(name, row[name])
+            self.rising |= is_better
+            if is_better or self._is_luck(name):
                 self.improved = self.steps
 
     def _is_luck(self, name: str) -> bool:
@@ -177,8 +142,10 @@ class _History:
                 return value
             case "start":  # of log 2 at least: where the first update has ruined a policy its start says nothing
                 return value / max(math.log(2), values.first)
-            case "before":  # an error that is smaller than at the start has not exploded
-                return value / values.usual() if values.usual() > 1e-8 and value > values.first else math.nan
+            case "before":  # an error that is smaller than at the start, or comes with a better return, is no explosion
+                if value <= values.first or values.usual() <= 1e-8 or self.rising:
+                    return math.nan
+                return value / values.usual()
             case "change":
                 return value - values.usual()
             case "run":
@@ -378,12 +345,10 @@ class AlertWatch:
 
 
 def past_rows(run: RunDir, up_to: float = math.inf) -> list[dict[str, float]]:
-    """The rows that a run has written, with what was noted of its memory."""
+    """The rows that a run has written."""
     if not run_files.exists(run.metrics_csv):
         return []
-    memory = read_memory(run.logs)
-    rows = [row for row in read_csv(run.metrics_csv) if 0 <= row.get(STEPS, 0.0) <= min(up_to, LARGEST)]
-    return [{**row, MEMORY: memory[row[STEPS]]} if row.get(STEPS) in memory else row for row in rows]
+    return [row for row in read_csv(run.metrics_csv) if 0 <= row.get(STEPS, 0.0) <= min(up_to, LARGEST)]
 
 
 def read_alerts(run: RunDir) -> tuple[Alert, ...]:

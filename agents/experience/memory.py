@@ -99,6 +99,7 @@ class Memory:
         self.grown = False  # whether there are more slots than the declared time limit asks for
         self.growth_unreported = False
         self.priorities: Priorities | DevicePriorities | None = None
+        self.gammas: Tensor | None = None  # [rows]: of the iteration that collected each; None: all rows have the same
         self.saved: SavedRows | None = None
         self._cuts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=device)  # of the stored rows: now, at most
         self._seed = seed
@@ -142,6 +143,15 @@ class Memory:
         device = self.slot.device
         make = Priorities if device.type == "cpu" else DevicePriorities
         self.priorities = make(self.rows, self.num_envs, steps, self.frames - 1, alpha, device)
+
+    def keep_gammas(self, gamma: float) -> None:
+        """Each row has a gamma of its own from now on; rows of an older checkpoint without them have this one."""
+        self.gammas = torch.full((self.rows,), gamma, device=self.slot.device)
+
+    def set_gamma(self, steps: int, gamma: float) -> None:
+        """The gamma of the last `steps` rows, which all were collected in this iteration."""
+        assert self.gammas is not None
+        self.gammas[torch.arange(self.written - steps, self.written, device=self.slot.device) % self.rows] = gamma
 
     def save_in(self, folder: Path) -> None:
         """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""
@@ -270,11 +280,13 @@ class Memory:
 
         Drawn with replacement, as copies. None crosses the write head; where an episode ends on the way fewer than
         `steps` rewards are summed. Each call takes the next table of draws, so the number of calls is part of a run.
+        Where rows have gammas of their own, a transition has that of its first row, and `gamma` does not count.
         ValueError where fewer than `steps` + 1 rows are stored (`ready` says so).
         """
         self.check_slots()
         drawn_rows = self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
-        return self._reader.n_step(*drawn_rows, steps, gamma)
+        row_gammas = gamma if self.gammas is None else self.gammas[drawn_rows.row % self.rows]
+        return self._reader.n_step(*drawn_rows, steps, row_gammas)
 
     def check_slots(self) -> None:
         """Notes on the device whether a final observation was overwritten that may still be drawn."""
@@ -343,6 +355,8 @@ class Memory:
             else:
                 memory_state["rows"] = [x.clone() for x in self._filled_columns(self.table._replace(extras=()))]
                 memory_state["finals"] = [x.clone() for x in self._final_columns]
+        if self.gammas is not None:
+            memory_state["gammas"] = self.gammas[: self.filled].clone()
         if self.priorities:
             self.priorities.follow(self.written)
             memory_state["priorities"] = self.priorities.state_dict()
@@ -372,6 +386,8 @@ class Memory:
             else:
                 copy_into(self._filled_columns(self.table._replace(extras=())), state["rows"])
                 copy_into(self._final_columns, state["finals"])
+        if self.gammas is not None and "gammas" in state:
+            self.gammas[: self.filled] = state["gammas"]
         if self.priorities:
             self.priorities.load_state_dict(state["priorities"])
 

@@ -23,8 +23,11 @@ class RowReader:
         self.flat = tree_map(lambda x: x.flatten(0, 1), table)
         self.flat_final = tree_map(lambda x: x.flatten(0, 1), final)
 
-    def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float) -> Transitions:
-        """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here."""
+    def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float | Tensor) -> Transitions:
+        """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here.
+
+        `gamma` is one number, or [B], one for each of them.
+        """
         flat_rows = self.flat
         row_numbers = row + torch.arange(steps, device=row.device)[:, None]
         flat_index = self.index(row_numbers, world)
@@ -33,16 +36,17 @@ class RowReader:
         truncated = _rows(flat_rows.truncated, flat_index)
         ended_flags = terminated | truncated
         before_end = ended_flags.cumsum(0) - ended_flags.long() == 0  # no end before this row
-        gamma_powers = gamma ** torch.arange(steps + 1, device=row.device)
+        gamma_powers = gamma ** torch.arange(steps + 1, device=row.device)[:, None]
         step_count = before_end.sum(0)
+        last_power = gamma_powers.expand(-1, len(row)).gather(0, step_count[None])[0]
         last_row = row + step_count - 1
         was_cut = (truncated & before_end).any(0)
         final_slot = flat_rows.slot[self.index(last_row, world)]
         return Transitions(
             obs=self.obs(row, world),
             action=_rows(flat_rows.action, flat_index[0]),
-            reward=(row_rewards * before_end * gamma_powers[:-1, None]).sum(0),
-            discount=gamma_powers[step_count] * ~(terminated & before_end).any(0),
+            reward=(row_rewards * before_end * gamma_powers[:-1]).sum(0),
+            discount=last_power * ~(terminated & before_end).any(0),
             next_obs=where(was_cut, self.final_obs(last_row, world, final_slot), self.obs(last_row + 1, world)),
             row_id=row * self.num_envs + world,
             weight=weight,

@@ -50,15 +50,15 @@ class WorldModelConfig(ReplayConfig):
     """Bins that rewards and values are classes of, an odd number; null = as in its size: 63, 255, 255."""
     unimix: float = 0.01
     """Share of uniform chances in every guess."""
-    free_nats: float = 1.0
+    free_nats: float | Schedule = 1.0
     """Divergence of prior and posterior below which neither is pulled."""
-    prior_coef: float = 1.0
+    prior_coef: float | Schedule = 1.0
     """Weight of pulling the prior to the posterior."""
-    posterior_coef: float = 0.1
+    posterior_coef: float | Schedule = 0.1
     """Weight of pulling the posterior to the prior."""
-    observation_coef: float = 1.0
+    observation_coef: float | Schedule = 1.0
     """Weight of telling what is seen: more where what matters are few pixels, or small numbers."""
-    end_weight: float = 1.0
+    end_weight: float | Schedule = 1.0
     """How many times as much an end counts as a step that goes on; the chances given to ends stay true."""
     horizon: int = 15
     """Steps imagined."""
@@ -75,15 +75,15 @@ class DreamerConfig(WorldModelConfig):
     """States per update from which to imagine, of the batch_size * batch_length there are."""
     return_lambda: float | Schedule = 0.95
     """Targets: 0 = one step and the value after it, 1 = everything imagined."""
-    return_rate: float = 0.01
+    return_rate: float | Schedule = 0.01
     """How fast the range of returns follows those imagined; above 1, advantages are divided by it."""
     ent_coef: float | Schedule = 3e-4
     """Weight of the entropy bonus."""
     tau: float | Schedule = 0.02
     """How far the slow critic moves towards the critic with each update; 1 = a copy."""
-    slow_coef: float = 1.0
+    slow_coef: float | Schedule = 1.0
     """Weight of the critic's staying near the slow one."""
-    replay_value_coef: float = 0.3
+    replay_value_coef: float | Schedule = 0.3
     """Weight of learning values from remembered rewards, too, not from imagined ones alone."""
 
 
@@ -93,8 +93,8 @@ class PlaNetConfig(WorldModelConfig):
 
     # PlaNet
     gamma: float = 1.0
-    """Discount per environment step, of what a plan promises."""
-    free_nats: float = 0.2
+    """Discount per environment step, of what a plan promises; it stays, as what was learnt plans by it, too."""
+    free_nats: float | Schedule = 0.2
     """Divergence of prior and posterior below which neither is pulled."""
     horizon: int = 12
     """Steps imagined."""

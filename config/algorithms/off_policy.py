@@ -50,6 +50,8 @@ class DQNConfig(ReplayConfig):
     """Deep Q-learning (Mnih et al. 2015) and what has been added to it."""
 
     # DQN
+    gamma: float | Schedule = 0.99
+    """Discount per environment step; on a schedule a step keeps that of the iteration that collected it."""
     policy_lr: float | Schedule = 1e-4
     """Learning rate of the whole policy."""
     max_grad_norm: float | Schedule | None = 10.0

@@ -29,7 +29,7 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = {
-    "audience": Scenario("A training with monitors", {"windows": 12}, "monitor.audience"),
+    "audience": Scenario("A training with monitors", {"windows": 12, "limit": 1}, "monitor.audience"),
     "circumstances": Scenario(
         "Other circumstances",
         {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45},

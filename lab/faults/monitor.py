@@ -10,6 +10,7 @@ of its own. At last a training says what part of its time the file took.
 import fcntl
 import os
 import random
+import re
 import signal
 import statistics
 import struct
@@ -187,26 +188,37 @@ def timed(note: Path, words: list[str]) -> int:
 
 MONITORS = 8
 LASTS = 2.5  # seconds of a window
-READY = 10.0  # seconds in which a monitor reads what it reads once
-MOST = 0.01  # of a core
+LOOKS = 5  # screens with other numbers, after which a monitor has read all that it reads once, and at the end again
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 ENDLESS = (*TRAINING, "early_stop_on_eval_threshold=false", "max_timesteps=100000000000")
+STEPS_SHOWN = re.compile(rb"([\d,]+) / 100,000,000,000")
 
 
 def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """Does looking slow a training? What part of a core each of eight monitors takes, with a terminal of its own."""
+    """Does each of eight monitors, with a terminal of its own, show how a training goes on, and what does it cost?
+
+    Judged: the env steps on each screen grow, never fall, and never are ahead of the training. What part of a core a
+    monitor takes is printed; more than `--limit` percent of it are a fault, 0 for no limit.
+    """
     root = folder / "runs"
     training = start(ENDLESS, root)
     try:
         path = _file_of(root)
-        with looking(path.parent, root, MONITORS) as monitors:
-            shares = [window(monitors) for _ in range(counts["windows"])]
+        with looking(path.parent, root, MONITORS) as viewers:
+            wait_until(lambda: all(len(viewer.shown) >= LOOKS for viewer in viewers), pause=0.1)
+            shares = [window([viewer.pid for viewer in viewers]) for _ in range(counts["windows"])]
+            before = [len(viewer.shown) for viewer in viewers]
+            wait_until(lambda: all(len(v.shown) >= n + LOOKS for v, n in zip(viewers, before, strict=True)), pause=0.1)
+        reached, lives = MetricsReader(path).read().env_steps, training.lives()
     finally:
         os.killpg(training.pid, signal.SIGKILL)
         training.wait()
-    share = statistics.median(shares)
-    line = f"{MONITORS} monitors: **{100 * share:.2f} %** of a core each (median of {len(shares)} windows of {LASTS} s)"
-    return [line], share <= MOST
+    wrong = sum(viewer.shown != sorted(viewer.shown) or viewer.shown[-1] > reached for viewer in viewers)
+    share, limit = 100 * statistics.median(shares), counts["limit"]
+    line = f"{MONITORS} monitors of one training, {sum(len(viewer.shown) for viewer in viewers)} looks: "
+    line += f"**{MONITORS - wrong} of {MONITORS}** showed its env steps grow, none ahead of it; "
+    line += f"{share:.2f} % of a core each (median of {len(shares)} windows of {LASTS} s)"
+    return [line], lives and not wrong and (not limit or share <= limit)
 
 
 def window(monitors: Sequence[int]) -> float:
@@ -220,32 +232,40 @@ def window(monitors: Sequence[int]) -> float:
     return sum(use.cpu or 0.0 for use in used if use) / len(monitors) / 100
 
 
-@contextmanager
-def looking(run: Path, root: Path, count: int) -> Iterator[list[int]]:
-    words = [sys.executable, "-m", "stride.commands.monitor", str(run)]
-    environment = {**os.environ, "STRIDE_RUNS": str(root), "TERM": "xterm-256color"}
-    children = []
-    for _ in range(count):
+class Viewer:
+    """A monitor with a terminal of its own, whose screens are read."""
+
+    def __init__(self, words: Sequence[str], environment: dict[str, str]) -> None:
+        self.shown: list[int] = []  # env steps, one for each screen with others than the one before
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)
-        threading.Thread(target=_read, args=(master,), daemon=True).start()
+        threading.Thread(target=self._read, args=(master,), daemon=True).start()
         ends: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "start_new_session": True}
-        children.append(subprocess.Popen(words, cwd=PROJECT, env=environment, **ends))
+        self.process = subprocess.Popen(words, cwd=PROJECT, env=environment, **ends)
+        self.pid = self.process.pid
         os.close(slave)
+
+    def _read(self, master: int) -> None:
+        text = b""
+        with suppress(OSError):  # its other end is closed
+            while chunk := os.read(master, 1 << 16):
+                text += chunk
+                *numbers, text = STEPS_SHOWN.split(text)  # what is before a number, the number, ..., what is behind all
+                self.shown += [int(number.replace(b",", b"")) for number in numbers[1::2]]
+        os.close(master)
+
+
+@contextmanager
+def looking(run: Path, root: Path, count: int) -> Iterator[list[Viewer]]:
+    words = [sys.executable, "-m", "stride.commands.monitor", str(run)]
+    environment = {**os.environ, "STRIDE_RUNS": str(root), "TERM": "xterm-256color"}
+    viewers = [Viewer(words, environment) for _ in range(count)]
     try:
-        time.sleep(READY)
-        yield [child.pid for child in children]
+        yield viewers
     finally:
-        for child in children:
-            child.kill()
-            child.wait()
-
-
-def _read(master: int) -> None:
-    with suppress(OSError):  # its other end is closed
-        while os.read(master, 1 << 16):
-            pass
-    os.close(master)
+        for viewer in viewers:
+            viewer.process.kill()
+            viewer.process.wait()
 
 
 def _file_of(root: Path) -> Path:

@@ -65,7 +65,7 @@ from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, 
 from stride.runstore.run_log import NOTE, open_run_log
 from stride.runstore.seed_group import claim, find_group, key_of, needs_of
 from stride.trainer_callbacks.debug import Debug, OneWorld
-from stride.trainer_callbacks.failures import failures_reported, start_reported
+from stride.trainer_callbacks.failures import failures_reported, interruption_reported, start_reported
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import (
     Resumption,
@@ -155,23 +155,24 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         check_required(config, goal)
 
     run, start = open_run(config, resumption, facts_of(config, agent, goal, arguments), stack)
-    start = start._replace(lines=opening_lines(arguments, config, resumption, failure, agent))
-    if not run.foreign:
-        remember_code_of(run, to_plain(config))
-    if arguments.monitor:
-        look_on(run.path)
+    with interruption_reported(run):
+        start = start._replace(lines=opening_lines(arguments, config, resumption, failure, agent))
+        if not run.foreign:
+            remember_code_of(run, to_plain(config))
+        if arguments.monitor:
+            look_on(run.path)
 
-    with open_run_log(run.run_log, arguments.quiet) as run_log:
-        run_log.log(NOTE, shlex.join(sys.argv))
-        continuation = f"continue: {TRAIN} --resume {run.id}"
-        with (
-            failures_reported(run, stack, config),
-            shortage_errors(config, continuation, arguments.again, lambda: agent.memory.bytes),
-        ):
-            watchers = [Debug(run) if arguments.checks else OneWorld()] if arguments.debug else []
-            sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
-            pause_at = arguments.pause_at
-            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, user_callbacks, pause_at)
+        with open_run_log(run.run_log, arguments.quiet) as run_log:
+            run_log.log(NOTE, shlex.join(sys.argv))
+            continuation = f"continue: {TRAIN} --resume {run.id}"
+            with (
+                failures_reported(run, stack, config),
+                shortage_errors(config, continuation, arguments.again, lambda: agent.memory.bytes),
+            ):
+                watchers = [Debug(run) if arguments.checks else OneWorld()] if arguments.debug else []
+                sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
+                pause_at = arguments.pause_at
+                outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, user_callbacks, pause_at)
     if interrupts.number:
         return Ended(128 + interrupts.number, run)
     missed_goal = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
@@ -291,7 +292,8 @@ def open_run(
         write_json(run.config_json, {**continued_facts(resumption, info), "failure": ""})
     else:
         run = _new_run(config, resumption, info)
-        stack.enter_context(locked(run.path))
+        with interruption_reported(run):
+            stack.enter_context(locked(run.path))
     changes = " ".join(run.facts()["changes"])
     if not resumption or not resumption.checkpoint:
         return run, TrainingStart(changes=changes)

@@ -5,6 +5,7 @@ The first lines of a training are shown while torch is loaded; the console print
 
 import ast
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -91,8 +92,11 @@ def print_help(arguments: Arguments, look: Look | None = None) -> int:
     if arguments.config_id or arguments.file:
         try:
             config = arguments.load(look)
-        except UserError:  # settings of one's own algorithm may lack nothing but a budget
-            config = replace(arguments, overrides=("max_timesteps=1e5", *arguments.overrides)).load(look)
+        except UserError as error:  # settings of one's own algorithm may lack nothing but a budget, or a larger one
+            others = [override for override in arguments.overrides if not override.startswith("max_timesteps=")]
+            config = replace(arguments, overrides=("max_timesteps=1e5", *others)).load(look)
+            if arguments.is_budget_typed:
+                print(f"with max_timesteps=1e5, as {error}", file=sys.stderr)
         keys = f"\n{help_text(config)}\n"
     build_parser().print_help()
     print(keys, end="")

@@ -56,12 +56,12 @@ def test_returns_by_hand():
 
 
 def test_range_by_hand_and_what_is_not_finite_teaches_nothing():
-    span = ReturnRange(0.1)
+    span = ReturnRange()
     for expected in (0.1 * 90, 9 + 0.1 * (90 - 9)):
-        assert span.learn(torch.arange(101.0)).item() == pytest.approx(expected)
+        assert span.learn(torch.arange(101.0), 0.1).item() == pytest.approx(expected)
     for bad in (NAN, math.inf):
-        assert span.learn(torch.tensor([1.0, bad, 5.0])).item() == pytest.approx(expected)
-    assert ReturnRange(0.5).learn(torch.ones(8)).item() == 1, "small returns are not blown up"
+        assert span.learn(torch.tensor([1.0, bad, 5.0]), 0.1).item() == pytest.approx(expected)
+    assert ReturnRange().learn(torch.ones(8), 0.5).item() == 1, "small returns are not blown up"
 
 
 def test_ends_by_hand():
@@ -116,7 +116,7 @@ def test_replayed_values_are_returns_of_what_was_paid(monkeypatch, ends_by_limit
     two_hot, targets = agent.policy.model.two_hot, []
     two_hot.mean = lambda logits: torch.full(logits.shape[:-1], 5.0)
     two_hot.loss = lambda logits, target: targets.append(target.clone()) or torch.ones_like(target)
-    states = model_loss(agent.policy, batch, agent.draw().posterior, agent.config).states
+    states = model_loss(agent.policy, batch, agent.draw().posterior, agent.live).states
     targets.clear()
     loss, _ = agent.replay_loss(batch, states)
     expected, following = torch.zeros(5, 4), torch.full((4,), 5.0)
@@ -133,13 +133,13 @@ def test_a_sequence_begins_with_nothing_known(made):
     """Neither the action before it counts, nor whether its first row opened an episode."""
     agent, batch = remembered(made, Counted)
     u = torch.rand(6, 4, 3, generator=torch.Generator().manual_seed(0))
-    before = model_loss(agent.policy, batch, u, agent.config)
+    before = model_loss(agent.policy, batch, u, agent.live)
     action, first = batch.action.clone(), batch.is_first.clone()
     action[0], first[0] = 1 - action[0], ~first[0]
-    after = model_loss(agent.policy, batch._replace(action=action, is_first=first), u, agent.config)
+    after = model_loss(agent.policy, batch._replace(action=action, is_first=first), u, agent.live)
     assert torch.equal(before.states.deter, after.states.deter)
     action[1] = torch.where(batch.is_first[1], action[1], 1 - action[1])
-    other = model_loss(agent.policy, batch._replace(action=action), u, agent.config)
+    other = model_loss(agent.policy, batch._replace(action=action), u, agent.live)
     assert not torch.equal(before.states.deter, other.states.deter)
 
 
@@ -182,7 +182,7 @@ def reached(loss, parameters):
 def test_gradients_stop_where_they_should():
     agent = filled(worlds=RememberedReward, free_nats=0.0)
     batch, draws, policy = agent.memory.sequences(4, 6), agent.draw(), agent.policy
-    learnt = model_loss(policy, batch, draws.posterior, agent.config)
+    learnt = model_loss(policy, batch, draws.posterior, agent.live)
     actor, critic = [*policy.torso.parameters(), *policy.head.parameters()], list(policy.critic.parameters())
     model = list(policy.model.parameters())
     assert not any(reached(sum(learnt.parts.values()), actor + critic))

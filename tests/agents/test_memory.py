@@ -54,7 +54,7 @@ def resumed(log, memory, steps):
     return memory
 
 
-def play(shape, steps, priority, saved, writes):
+def play(shape, steps, priority, saved, moving, writes):
     """Writing, drawing, learning errors, saving and resuming: all that is drawn is what the log says."""
     log = ReplayLog(**shape)
     with TemporaryDirectory() as folder:
@@ -64,16 +64,19 @@ def play(shape, steps, priority, saved, writes):
                 memory.prioritise(0.6, steps)
             if saved:
                 memory.save_in(Path(folder))
+            if moving:
+                memory.keep_gammas(GAMMA)
             return memory
 
         prepared(log.memory)
         for number in (*writes, 9, 8):
-            memory = log.write(number).memory
+            gamma = number % 10 / 10 if moving else None
+            memory = log.write(number, gamma).memory
             if memory.ready(steps + 1):
                 drawn = memory.transitions(number, steps, GAMMA, beta=0.5)
                 log.check(drawn, steps, GAMMA)
                 if priority:
-                    log.write(number % 5)  # what was drawn may be overwritten before its error is known
+                    log.write(number % 5, gamma)  # what was drawn may be overwritten before its error is known
                     memory.priorities.update(drawn.row_id, torch.rand(number) * 5)
             if memory.keep_terminal and memory.ready(number // 3 + 2):
                 log.check_sequences(memory.sequences(20, number // 3 + 1), number // 3 + 1)
@@ -86,21 +89,21 @@ def play(shape, steps, priority, saved, writes):
                 log.memory = resumed(log, prepared(log.empty()), steps)
 
 
-PLAYED = given(SHAPES, st.integers(1, 3), st.booleans(), st.booleans(), WRITES)
+PLAYED = given(SHAPES, st.integers(1, 3), st.booleans(), st.booleans(), st.booleans(), WRITES)
 
 
 @settings(max_examples=45)
 @PLAYED
-def test_whatever_is_done_the_views_are_what_the_log_says(shape, steps, priority, saved, writes):
-    play(shape, steps, priority, saved, writes)
+def test_whatever_is_done_the_views_are_what_the_log_says(shape, steps, priority, saved, moving, writes):
+    play(shape, steps, priority, saved, moving, writes)
 
 
 @pytest.mark.soak
 @pytest.mark.slow
 @settings(max_examples=5_000)
 @PLAYED
-def test_a_million_operations_are_what_the_log_says(shape, steps, priority, saved, writes):
-    play(shape, steps, priority, saved, writes)
+def test_a_million_operations_are_what_the_log_says(shape, steps, priority, saved, moving, writes):
+    play(shape, steps, priority, saved, moving, writes)
 
 
 @settings(max_examples=70)

@@ -101,7 +101,7 @@ def recalled(agent, batch, threads=0):
     elif isinstance(agent, Dreamer):
         losses = agent.recall_loss(batch, u)
     else:
-        losses = model_loss(agent.policy, batch, u, agent.config)
+        losses = model_loss(agent.policy, batch, u, agent.live)
     numbers = {"loss": losses.loss, **losses.parts, **losses.metrics, "ends": losses.ends, **losses.states._asdict()}
     gradients = gradients_of(3 * losses.loss, dict(agent.policy.named_parameters()))
     return {name: x.detach() for name, x in numbers.items()}, gradients

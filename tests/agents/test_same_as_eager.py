@@ -48,7 +48,9 @@ MOVING = (*moving(gamma=0.99, weight_decay=0.1, optimizer_eps=0.01),)
 MOVING_PPO = (*MOVING, *moving(gae_lambda=0.95), "normalize_reward=true")
 MOVING_DQN = (*REPLAY, *MOVING, *moving(tau=0.9, huber=1.0), "n_step=3", "target_freq=8")
 MOVING_SAC = (*REPLAY, *MOVING, *moving(tau=0.5))
-MOVING_MODEL = (*MODEL, "imagined_starts=8", *moving(return_lambda=0.95, tau=0.5))
+MODEL_WEIGHTS = (*moving(prior_coef=1.0, posterior_coef=0.5, observation_coef=2.0, end_weight=3.0, free_nats=0.5),)
+MOVING_MODEL = (*MODEL, "imagined_starts=8", *moving(return_lambda=0.95, tau=0.5), *MODEL_WEIGHTS)
+MOVING_MODEL += (*moving(return_rate=0.5, slow_coef=1.0, replay_value_coef=0.5),)
 
 CASES = {
     **{
@@ -103,6 +105,9 @@ CASES = {
         CARTPOLE, "fused_gpu in a graph", (*GPU, *MOVING_PPO), 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)
     ),
     "fused_cpu, moving, dreamer": Case("CartPole-v1:dreamer", "fused_cpu", MOVING_MODEL, 3e-4, ((0, 3),)),
+    "fused_cpu, moving, planet": Case(
+        "CartPole-v1:planet", "fused_cpu", (*MODEL, "elites=4", *MODEL_WEIGHTS), 3e-4, ((0, 3),)
+    ),
     # world models: sums over sequences in another order
     "dreamer": Case("CartPole-v1:dreamer", "fused_cpu", (*MODEL, "imagined_starts=8"), 1e-4, ((0, 3),)),
     "planet": Case("CartPole-v1:planet", "fused_cpu", (*MODEL, "elites=4"), 1e-4, ((0, 3),)),
@@ -121,6 +126,8 @@ RESUMED = {
     "moving, ppo": Case(CARTPOLE, "eager", (*SMALL, *MOVING_PPO), resumes=(3, 2)),
     "moving, pqn": Case("CartPole-v1:pqn", "eager", (*moving(gamma=0.99, return_lambda=0.9), *ROLLOUT), resumes=(3, 2)),
     "moving, dreamer": Case("CartPole-v1:dreamer", "eager", (*MOVING_MODEL, *moving(gamma=0.99)), resumes=(3, 2)),
+    "moving, planet": Case("CartPole-v1:planet", "eager", (*MODEL, "elites=4", *MODEL_WEIGHTS), resumes=(3, 2)),
+    "moving, dqn": Case("CartPole-v1:dqn", "eager", MOVING_DQN, resumes=(4, 3)),
     "fused_gpu": Case(CARTPOLE, "fused_gpu learns", TINY, resumes=(2, 2)),
     "fused_gpu, tf32": Case(CARTPOLE, "fused_gpu learns in tf32", LOWERED, resumes=(2, 1)),
     "fused_gpu, bf16": Case(CARTPOLE, "fused_gpu learns in bf16", LOWERED, resumes=(2, 1)),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import pytest
@@ -16,6 +17,7 @@ from stride.runstore.history import STEPS, VAL
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"
 BARS = ".ep-observation .push"
+SCREENSHOTS = os.environ.get("STRIDE_SCREENSHOTS", "")  # a folder for pictures that a person looks at
 pytestmark = pytest.mark.browser
 
 
@@ -261,7 +263,7 @@ def test_the_newest_are_shown_first_and_more_on_demand(browser, served, root, ru
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1440, 390])
 def test_every_tab_fits_and_the_row_of_tabs_stays_where_it_is(browser, served, runs, width, scheme):
     places = "all => all.map(each => [each.innerText, each.offsetLeft, each.offsetTop])"
     with opened(browser, served[1], width, scheme) as page:
@@ -274,6 +276,8 @@ def test_every_tab_fits_and_the_row_of_tabs_stays_where_it_is(browser, served, r
             assert buttons.evaluate_all(places) == before
             page.page.wait_for_timeout(100)  # for what comes late
             page.becomes(lambda: page.page.evaluate(WIDEST) <= width, True)
+            if SCREENSHOTS:
+                page.page.screenshot(path=f"{SCREENSHOTS}/{name.split()[0]}-{width}-{scheme}.png", full_page=True)
         page.record()
         page.all(".ep-strip button").nth(3).wait_for()
         assert page.page.evaluate(WIDEST) <= width

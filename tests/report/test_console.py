@@ -194,6 +194,16 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
     assert "4 more in metrics.csv" in lines[-1].plain
 
 
+def test_a_metric_of_ones_own_is_in_the_table_from_its_first_row_on() -> None:
+    screen = Screen(tty=True)
+    screen.feed([row(256, 20.0), row(512, 30.0) | {"train/mine/surprise": 0.125, "train/loss/policy": 0.5}], 1.0)
+    before, after = screen.written().split("mine/surprise")[:2]
+    assert "Return" in before and "0.125" in after and "Policy loss" in after
+    pipe = Screen()
+    pipe.feed([row(256, 20.0, val=30.0) | {"train/mine/surprise": 0.125}], 6.0)
+    assert "surprise" not in pipe.written()
+
+
 def test_history_keeps_a_tail_and_the_best_also_of_before() -> None:
     history = History([TRAIN], first_step=1000)
     for n in range(1, 50):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from types import SimpleNamespace
 
@@ -143,6 +144,29 @@ def test_a_signal_is_answered_at_once_and_handlers_are_put_back(capfd):
         os.kill(os.getpid(), signal.SIGINT)
     assert [signal.getsignal(number) for number in numbers] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("call", ["locked", "opening_lines", "remember_code_of", "open_run_log"])
+def test_a_run_that_a_signal_ends_before_its_log_is_open_is_interrupted(call, training, capsys):
+    training(train, call, 1, [signal.SIGTERM], 30, exit_code=143)
+    run = RunDir.find("@last")
+    assert "before there was anything to save" in capsys.readouterr().err
+    assert read_json(run.config_json)["status"] == "interrupted" and not (run.path / ".lock").exists()
+
+
+def test_a_signal_inside_a_finalizer_comes_again_without_a_line_of_python(monkeypatch):
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    lines = []
+    monkeypatch.setattr("sys.unraisablehook", lines.append)
+    with Interrupts() as interrupts:
+        Finalized()
+        with pytest.raises(Dropped):
+            time.sleep(60)
+        interrupts.stop_reminding()
+    assert not lines and sys.unraisablehook == lines.append
 
 
 def test_a_reminder_that_is_late_is_dropped():

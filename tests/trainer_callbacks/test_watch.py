@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console as Terminal
 from snapshots import shown
 
@@ -24,8 +25,9 @@ from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks import watch
+from stride.trainer_callbacks import export_metrics, watch
 from stride.trainer_callbacks.cures import Cures, advice
+from stride.trainer_callbacks.export_metrics import memory_shares
 from stride.trainer_callbacks.watch import AlertWatch
 from stride.utils.resources import memory_limit, memory_used
 from stride.utils.user_error import UserError
@@ -206,27 +208,39 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
         watch.read_alerts(RunDir(tmp_path))
 
 
-def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_multiplies_with_a_better_return_is_no_explosion() -> None:
+    """The first reward that counts: MountainCarContinuous, whose goal is worth 100 where a step costs a thousandth."""
+    q_loss = "train/loss/q"
+
+    def titles(returns: Series) -> list[str]:
+        numbers = rows(40, budget=SAC.max_timesteps, train=returns)
+        watch = AlertWatch(SAC, -150.0)
+        for n, row in enumerate(numbers):
+            watch.add(row | {q_loss: 5.0 if n >= 20 else 0.01})
+        return [alert.title for alert in watch.alerts]
+
+    assert "Q loss" in titles(lambda n: -1000.0) and "Q loss" in titles(lambda n: -1000.0 - n)
+    assert "Q loss" not in titles(lambda n: -1000.0 + 20 * max(0, n - 19))
+
+
+def test_memory_is_in_each_row_and_held_against_the_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 << 20 < memory_used() < memory_limit()
-    (tmp_path / "logs").mkdir()
-    fraction = {"now": 0.2}
-    monkeypatch.setattr(watch, "memory_used", lambda: fraction["now"] * memory_limit())
-    notes, alert_watch = watch.MemoryNotes(tmp_path / "logs"), AlertWatch(DQN, 475.0)
-    csv, events = MetricsCsv(tmp_path / "metrics.csv"), []
+    alert_watch, csv, events = AlertWatch(DQN, 475.0), MetricsCsv(tmp_path / "metrics.csv"), []
     for n, row in enumerate(rows(20, budget=DQN.max_timesteps)):
-        fraction["now"] = 0.2 if n < 5 else 0.9 if n < 10 else 0.1
-        events += alert_watch.add(row | notes.measure(row))
+        fraction = 0.2 if n < 5 else 0.9 if n < 10 else 0.1
+        monkeypatch.setattr(export_metrics, "memory_used", lambda fraction=fraction: fraction * memory_limit())
+        monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (1 << 30, 4 << 30))
+        row |= memory_shares(torch.device("cuda"))
+        events += alert_watch.add(row)
         csv.row(row)
     csv.end(None)
-    sentences = ["! Memory 0.90, above 0.85", "ended: Memory 0.10, no longer above 0.85"]
+    sentences = ["! Memory 0.900, above 0.85", "ended: Memory 0.100, no longer above 0.85"]
     assert [event.sentence() for event in events] == sentences
     assert "lower buffer_size (now 100,000), or set replay_storage (now ram) to memmap" in alert_watch.alerts[0].tip
-    memory = watch.read_memory(tmp_path / "logs")
-    assert len(memory) == 15 and min(memory) == 15_000 and memory[50_000.0] == 0.1
-    watch.MemoryNotes(tmp_path / "logs", up_to=20_000)
-    assert [*watch.read_memory(tmp_path / "logs")] == [15_000.0, 17_500.0, 20_000.0]
-    read = watch.past_rows(RunDir(tmp_path))
-    assert [row[watch.MEMORY] for row in read if watch.MEMORY in row] == [0.9, 0.9, 0.9]
+    read = watch.past_rows(RunDir(tmp_path), up_to=20_000)
+    names = ("train/time/memory", "train/time/gpu_memory")
+    assert [[row[name] for name in names] for row in read[-4:]] == [[0.2, 0.75], *[[0.9, 0.75]] * 3]
+    assert [*memory_shares(torch.device("cpu"))] == ["train/time/memory"]
 
 
 def printed(found: list[dict[str, float]], tty: bool = False, width: int = 100) -> str:

@@ -82,6 +82,9 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
 }
 
 
+Count = Callable[[int], None]
+
+
 class Bound:
     """A frame filled for one agent, and the threads that work on it."""
 
@@ -174,18 +177,27 @@ class Bound:
         self.stats = Stat()
         self.frame.fill(stats=self.stats)
 
-    def run(self, work: int, arguments: int, count: int, most: int) -> None:
-        """The kernel at `work` on this iteration's threads, for `count` steps or updates, `most` in a call."""
+    def run(self, work: int, arguments: int, count: int, most: int, before: Count | None = None) -> None:
+        """The kernel at `work` on this iteration's threads, for `count` steps or updates, `most` in a call.
+
+        `before` each call is given how many are done.
+        """
         fields = self.frame.fields
         for begin in range(0, count, most):
+            if before:
+                before(begin)
             fields.begin, fields.end = begin, min(begin + most, count)
             self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
             self.workers.run(work, arguments, fields.threads)
 
-    def learn(self, updates: int) -> None:
-        """Make so many updates; of a rollout also what precedes the first of them."""
+    def learn(self, updates: int, before: Count | None = None) -> None:
+        """Make so many updates; of a rollout also what precedes the first of them.
+
+        `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
+        """
         self.frame.check(self.frame.held["learn"], self.unread)
-        self.run(self.frame.fields.learn, self.frame.address, updates, self.updates_per_call)
+        most = self.updates_per_call
+        self.run(self.frame.fields.learn, self.frame.address, updates, most, before if updates > most else None)
 
 
 class RolloutBound(Bound):
@@ -255,14 +267,19 @@ class ReplayBound(Bound):
 
     recipe: ReplayRecipe
     parameters: ViewedParameters
-    unread = ("log_prob",)  # players pass its address on
+    unread: tuple[str, ...] = ("log_prob",)  # players pass its address on
 
     def __init__(self, recipe: ReplayRecipe, threads: int) -> None:
         parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # so that two threads can share 64 rows
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
         self.recipe, self._drawn = recipe, 0
         self.parameters = ViewedParameters(self.frame, self.live, recipe.shape.layout)
-        self.frame.fill(ring_reward=self._memory.table.reward, poisoned=recipe.agent.poisoned)
+        memory = self._memory
+        self.frame.fill(ring_reward=memory.table.reward, poisoned=recipe.agent.poisoned)
+        if memory.gammas is None:
+            self.unread = (*self.unread, "gammas")
+        else:
+            self.frame.fill(own_gamma=1, gammas=memory.gammas)
 
     def begin(self) -> None:
         self.frame.fields.threads = min(self.workers.threads, self._memory.num_envs)
@@ -283,7 +300,7 @@ class ReplayBound(Bound):
             transitions = count * fields.minibatch
             self._make_room(transitions)
             self.frame.fill(uniforms=memory.next_uniforms(transitions))
-            self.frame.check(replay.draw)
+            self.frame.check(replay.draw, self.unread)
             replay.draw(self.frame.address, memory.written, memory.rows)
             yield count
 

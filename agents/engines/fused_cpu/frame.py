@@ -80,6 +80,7 @@ class FrameFields(ctypes.Structure):
     moving: int  # nets that change with each update, the first ones
     span: int  # rows of an n-step transition
     drawn: int  # D
+    own_gamma: int  # whether each row of the replay memory has a gamma of its own
     report_every: int  # updates between two that are reported
 
     # memory of the agent, its collector and its replay memory
@@ -98,6 +99,7 @@ class FrameFields(ctypes.Structure):
     uniforms: int  # [3, D]
     noise: int  # [updates, 2, B, A] standard normal
     powers: int  # [span + 1] of gamma
+    gammas: int  # [rows of the ring], of the iteration that collected each
     draws: int  # [T, N, draw] of the steps that are played
     tensor_table: int  # [tensors] TensorRow
 

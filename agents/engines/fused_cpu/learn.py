@@ -2,6 +2,7 @@
 
 from time import perf_counter
 
+from stride.agents.base import Passes
 from stride.agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
 from stride.agents.experience.nouns import Rollout
 from stride.agents.sockets import Learner
@@ -28,10 +29,16 @@ class RolloutLearn:
         bound.begun = False
         if learner.poisoned:  # nothing is learnt from such rows, and the agent will say which
             return
-        recipe = bound.recipe
+        recipe, agent = bound.recipe, bound.recipe.agent
         bound.prepare(recipe.reward(work), recipe.order())
         recipe.before_learning(bound.live)
-        bound.learn(recipe.updates)
+        begun, epochs = perf_counter(), agent.config.n_epochs
+
+        def show(done: int) -> None:
+            agent.passes = Passes(done * epochs // recipe.updates, epochs, begun)
+
+        bound.learn(recipe.updates, show)
+        agent.passes = None
         bound.end()
         learner.progress["updates"] += recipe.updates
         recipe.report(bound.stats, recipe.updates)
@@ -69,9 +76,10 @@ class ReplayLearn:
                 bound.frame.fill(noise=noise[first:])
             bound.clear_stats()
             # which updates are reported is counted over the complete run, not anew in each piece
-            bound.live.made = progress["updates"]
-            bound.learn(count)
-            progress["updates"] += count
+            made = progress["updates"]
+            bound.live.made = made
+            bound.learn(count, lambda done, made=made: progress.update(updates=made + done))  # type: ignore[misc]
+            progress["updates"] = made + count
             recipe.report(bound.stats, count)
             first += count
         bound.pace.took(fields.threads, (perf_counter() - start_time) / work)

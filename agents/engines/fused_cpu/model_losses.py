@@ -80,7 +80,7 @@ class ReplayLosses:
         """`recall_loss`."""
         agent = self.agent
         model = self.agent.policy.model
-        config = agent.config
+        live = agent.live
         begins = batch.is_first.clone()
         begins[0] = True
         sensed = model.senses.look(batch.obs)
@@ -94,13 +94,13 @@ class ReplayLosses:
             "observation": totals["observation_loss"],
             "reward": totals["reward_loss"],
             "going_on": totals["going_on_loss"],
-            "prior": config.prior_coef * totals["pulled"],
-            "posterior": config.posterior_coef * totals["pulled"],
+            "prior": live.prior_coef * totals["pulled"],
+            "posterior": live.posterior_coef * totals["pulled"],
         }
         metrics = {"train/model/kl": totals["divergence"]}
         if sensed.images:
             pictures = (
-                config.observation_coef * distance(model.senses.decoded(states.features, sensed.vector), sensed).mean()
+                live.observation_coef * distance(model.senses.decoded(states.features, sensed.vector), sensed).mean()
             )
             loss = loss + pictures
             parts["observation"] = parts["observation"] + pictures
@@ -113,7 +113,7 @@ class ReplayLosses:
         """Losses and metrics of states [LOSSES, N], and gradients of states, log-probabilities and weights."""
         agent = self.agent
         pool = self._pool
-        config = agent.config
+        live = agent.live
         model = agent.policy.model
         steps, sequences = log_probs.shape[:2]
         rows = steps * sequences
@@ -131,18 +131,17 @@ class ReplayLosses:
             sizes, model=model_table(model.rssm), bin_values=model.two_hot.bins, steps=steps, sequences=sequences,
             threads=pool.threads, observed_size=observed_size, bins=bins, most_outputs=self._most_outputs,
             state_weight=1 / rows,
-            free_nats=config.free_nats, prior_coef=config.prior_coef, posterior_coef=config.posterior_coef,
-            observation_coef=config.observation_coef, end_weight=config.end_weight,
-            log_end_weight=math.log(config.end_weight), features=features, log_probs=log_probs,
+            free_nats=live.free_nats, prior_coef=live.prior_coef, posterior_coef=live.posterior_coef,
+            observation_coef=live.observation_coef, end_weight=live.end_weight,
+            log_end_weight=math.log(live.end_weight), features=features, log_probs=log_probs,
             observed=observed.vector.contiguous(), rewards=observed.reward.contiguous(), ended=observed.ended,
             first=observed.first, scratch=scratch, scratch_size=4 * scratch.shape[1],
             **dict(zip(LOSSES, losses, strict=True)), **{name: passes[name].table() for name in passes},
         )  # fmt: skip
         if isinstance(agent, Dreamer):
             table.fill(
-                slow=self._following["slow"].table(rows), gamma=agent.live.gamma, slow_coef=agent.config.slow_coef,
-                return_lambda=agent.live.return_lambda,
-                replay_weight=agent.config.replay_value_coef / (rows - sequences),
+                slow=self._following["slow"].table(rows), gamma=live.gamma, slow_coef=live.slow_coef,
+                return_lambda=live.return_lambda, replay_weight=live.replay_value_coef / (rows - sequences),
             )  # fmt: skip
             pool.run(model_recall.value, table)
             table.check("look_back")
@@ -169,8 +168,8 @@ class Replay(torch.autograd.Function):
         sums = losses.sum(1)
         totals = dict(zip(LOSSES, sums, strict=True))
         ends = losses[LOSSES.index("end_chance")].view(observed.reward.shape)
-        config = replay.agent.config
-        loss = sums[: LOSSES.index("pulled")].sum() + (config.prior_coef + config.posterior_coef) * totals["pulled"]
+        live = replay.agent.live
+        loss = sums[: LOSSES.index("pulled")].sum() + (live.prior_coef + live.posterior_coef) * totals["pulled"]
         loss = loss + totals["replay_loss"]
         ctx.mark_non_differentiable(sums, ends)
         return loss, sums, ends
@@ -245,7 +244,6 @@ class DreamLosses:
         """Everything up to the returns."""
         agent = self.agent
         pool = self._pool
-        config = agent.config
         live = agent.live
         model = agent.policy.model
         steps, starts = start.prior_uniforms.shape[:2]
@@ -267,7 +265,7 @@ class DreamLosses:
         table = DreamTable(
             sizes, model=model_table(model.rssm), actor=actor.table(), critic=critic.table(),
             bin_values=model.two_hot.bins, steps=steps, starts=count, threads=pool.threads, gamma=live.gamma,
-            return_lambda=live.return_lambda, slow_coef=config.slow_coef, ent_coef=live.ent_coef,
+            return_lambda=live.return_lambda, slow_coef=live.slow_coef, ent_coef=live.ent_coef,
             weight=1 / (steps * starts), features=features,
             actions=torch.empty(action_draws.shape, dtype=torch.int64 if choices else torch.float32),
             prior_uniforms=filled(start.prior_uniforms, count, 1).contiguous(),
@@ -302,7 +300,8 @@ class Dream(torch.autograd.Function):
         imagined = dream.imagine(start)
         table = imagined.table
         returns = table["returns"][:, :starts]
-        ctx.gradients = dream.learn(imagined, float(dream.agent.range.learn(returns)))
+        span = dream.agent.range.learn(returns, dream.agent.live.return_rate)
+        ctx.gradients = dream.learn(imagined, float(span))
         ctx.actor_count = len(dream.actor.weights)
         mean = (start.alive * returns[0]).sum() / start.alive.sum().clamp(min=1)
         entropy = table["entropy"][:, :starts].mean()

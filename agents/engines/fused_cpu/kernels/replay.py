@@ -25,7 +25,7 @@ def draw(frame: int, written: int, rows: int) -> None:
     Reads uniforms, powers, ring_reward, slot and flags; writes place, following, reward, discount. `rows` of each
     world are the ring's size, `written` how many there ever were. `place` is row * worlds + world, and so is
     `following`, but ~(slot * worlds + world), in final_obs, after a cut. `discount` is gamma^k of k steps, 0 after an
-    end.
+    end. Where rows have gammas of their own, `powers` are made anew for each transition, from that of its first row.
     """
     f = fields_at(frame)
     worlds, span, count = f.worlds, f.span, f.drawn
@@ -42,6 +42,10 @@ def draw(frame: int, written: int, rows: int) -> None:
         fine = np.float64(uniform[i]) + np.float64(uniform[count + i]) * 2.0**-24
         row, world = oldest + int(fine * choices), int(uniform[2 * count + i] * F(worlds))
         place[i] = np.int32(row % rows * worlds + world)
+        if f.own_gamma:
+            gamma = floats(f.gammas, rows)[row % rows]
+            for k in range(span):
+                power[k + 1] = power[k] * gamma
         total, k = F(0.0), 0
         index = int(place[i])
         while True:
