@@ -42,7 +42,7 @@ def find_agent(algo_id: str) -> type[Agent]:
         return ALGORITHMS[algo_id]
     agent_class = find("algo_id", "algorithms", algo_id)
     if not isinstance(agent_class, type) or not issubclass(agent_class, Agent):
-        raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
+        raise UserError(f"algo_id: {algo_id} is not an agent: it must be a subclass of stride.agents.base.Agent")
     return agent_class
 
 

@@ -247,7 +247,7 @@ class Agent(L.LightningModule):
             memory.growth_unreported = False
             log.info(
                 f"{self.config.env_id} truncates episodes before its time limit of "
-                f"{self.collector.envs.time_limit:,} steps: the memory made room for their last observations"
+                f"{self.collector.envs.time_limit:,} steps: the memory was extended for their last observations"
             )
         if overflowed:  # of compiled worlds, which end as they declare
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
@@ -270,11 +270,11 @@ class Agent(L.LightningModule):
         if bad_number.description.startswith("weights"):
             raise NumbersError(problem)
         if self.config.nan_guard == "stop":
-            raise NumbersError(f"{problem}; the weights are as before it")
+            raise NumbersError(f"{problem}; the weights are unchanged")
         if self.skipped >= SKIPS:
-            raise NumbersError(f"{problem}; nothing could be learnt from {SKIPS} iterations in a row")
+            raise NumbersError(f"{problem}; {SKIPS} iterations in a row were skipped")
         if self.skipped in (1, 10):
-            log.warning(f"{problem}; nothing was learnt from it (nan_guard: skip)")
+            log.warning(f"{problem}; its updates were skipped (nan_guard: skip)")
         if self.memory.replayed:
             zero_non_finite(self.memory, steps)
         for flag in (self.broken, self.poisoned, self.lost):
@@ -297,7 +297,7 @@ class Agent(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         state = checkpoint["stride"]
         if state["version"] != CHECKPOINT_VERSION:
-            raise UserError(f"a checkpoint of version {state['version']}, this program reads {CHECKPOINT_VERSION}")
+            raise UserError(f"the checkpoint has version {state['version']}, this Stride reads {CHECKPOINT_VERSION}")
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
         for group in groups(checkpoint):  # a file knows no device; these become the optimizer's own

@@ -81,12 +81,13 @@ RANGED = (
     (Range(3), ("bins",)),
 )  # fmt: skip
 RANGES = {name: allowed for allowed, names in RANGED for name in names}
-# keys of every algorithm that an algorithm with a world model would not look at, and what says it there
+# keys of every algorithm that an algorithm with a world model does not use, and what to use instead
 ELSEWHERE = {
-    "policy": "it has a network of its own", "policy_kwargs": "it has a network of its own",
-    "hidden_dims": "width says it", "activation": "it is SiLU", "share_trunk": "actor and critic share the model",
-    "normalize_obs": "numbers are seen on the scale of symlog", "action_mask": "it takes no masks",
-    "gradient_steps": "train_ratio says it",
+    "policy": "it has its own network", "policy_kwargs": "it has its own network",
+    "hidden_dims": "set width instead", "activation": "it is always SiLU",
+    "share_trunk": "actor and critic always share the model",
+    "normalize_obs": "it always scales numbers with symlog", "action_mask": "it does not support masks",
+    "gradient_steps": "set train_ratio instead",
 }  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def check(config: Config, where: str) -> None:
     with errors_in(where):
         check_version(config.schema_version)
         if config.max_timesteps == 0:
-            raise UserError("max_timesteps is missing: say how many env steps the run may take, for example 1e5")
+            raise UserError("max_timesteps is missing: give the budget in env steps, for example 1e5")
         for name, allowed in RANGES.items():
             _check_range(name, vars(config).get(name), allowed, config.max_timesteps)
         check_sizes(config)
@@ -124,8 +125,8 @@ def check_version(version: object) -> None:
         return
     stored_version = version if isinstance(version, int) else 0
     changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > stored_version)
-    history = f"changes since: {changes}" if changes else "it comes from a newer program"
-    raise UserError(f"schema_version is {version}, this program reads {SCHEMA_VERSION}; {history}")
+    history = f"changes since: {changes}" if changes else "it was written by a newer version of Stride"
+    raise UserError(f"schema_version is {version}, but this Stride reads {SCHEMA_VERSION}; {history}")
 
 
 def _check_device(config: Config) -> None:
@@ -140,7 +141,7 @@ def _check_device(config: Config) -> None:
         (engine == "fused_cpu" and precision != 32, f"engine: fused_cpu needs precision: 32, not {precision}"),
         (
             isinstance(config, QLearningConfig) and precision != 32,
-            f"precision: {precision} is of networks, and q_learning has none",
+            f"precision: {precision} applies to networks, and q_learning has none",
         ),
         (is_on_disk and on_cuda, "replay_storage: memmap needs device: cpu"),
     )
@@ -179,7 +180,7 @@ def _check_worlds(config: Config) -> None:
     if not isinstance(image_size, bool) and len(image_size) not in (1, 2):
         raise UserError(f"resize_obs takes true, a number of pixels or [height, width], not {list(image_size)}")
     if config.eval_freq_steps is not None and config.eval_freq_epochs != "auto":
-        raise UserError("eval_freq_epochs and eval_freq_steps: only one of them can say when a run is evaluated")
+        raise UserError("eval_freq_epochs and eval_freq_steps both set when to evaluate; give one of them")
     threshold = config.early_stop_on_eval_threshold
     if not isinstance(threshold, bool) and config.eval_freq_epochs is None:
         raise UserError(f"early_stop_on_eval_threshold={threshold:g} needs evaluation, but eval_freq_epochs is null")
@@ -192,9 +193,9 @@ def _check_plateau(config: Config, plateau: Plateau | None) -> None:
     metric = declared(metric_name)
     if not metric.may_steer:
         options = [other_name for other_name, other_metric in load_metrics().items() if other_metric.may_steer]
-        reason = "is of wall time, which no seed repeats" if metric.wall_time else "has no better and no worse"
+        reason = "depends on wall time, which no seed repeats" if metric.wall_time else "has no better direction"
         if metric_name.startswith("test/"):
-            reason = "comes after the training"
+            reason = "is measured only after the training"
         raise UserError(f"plateau.metric: {metric_name} {reason}{nearest(metric_name, options)}")
     if metric_name.startswith(EVALUATED) and config.eval_freq_epochs is None:
         raise UserError(f"plateau.metric: {metric_name} needs evaluation, but eval_freq_epochs is null")
@@ -203,9 +204,9 @@ def _check_plateau(config: Config, plateau: Plateau | None) -> None:
     _check_range("plateau.times", plateau.times, Range(1, 100), 0)
     stops_training = plateau.then == "stop"
     if not plateau.scale and not stops_training:
-        raise UserError("plateau does nothing: give it scale, for example {policy_lr: 0.5}, or then: stop")
+        raise UserError("plateau has no effect: give it scale, for example {policy_lr: 0.5}, or then: stop")
     if plateau.scale and plateau.times is None and stops_training:
-        raise UserError("plateau.then: stop never comes, as times: null scales at every plateau; say how many do")
+        raise UserError("plateau.then: stop would never happen, because times: null scales at every plateau; set times")
     for key, factor in plateau.scale.items():
         _check_factor(config, key, factor, plateau.times)
 
@@ -215,14 +216,14 @@ def _check_factor(config: Config, name: str, factor: float, times: int | None) -
     full_key, scalable_keys = f"plateau.scale.{name}", schedulable(type(config))
     if name not in scalable_keys:
         possible_keys = f"{nearest(name, scalable_keys)} ({', '.join(scalable_keys)})"
-        raise UserError(f"{full_key} is not among what may change in {config.algo_id}{possible_keys}")
+        raise UserError(f"{full_key} cannot change in {config.algo_id}{possible_keys}")
     if not FACTOR.holds(factor) or factor == 1:
-        raise UserError(f"{full_key} is a factor of {FACTOR} other than 1, not {factor:g}")
+        raise UserError(f"{full_key} must be {FACTOR}, and not 1; it is {factor:g}")
     value = vars(config)[name]
     if not value:
-        raise UserError(f"{full_key}: {name} is {'null' if value is None else '0'}, and so there is nothing to scale")
+        raise UserError(f"{full_key}: {name} is {'null' if value is None else '0'}, so there is nothing to scale")
     if factor > 1 and times is None:
-        raise UserError(f"{full_key} {factor:g} grows without end; say how often: plateau.times=3")
+        raise UserError(f"{full_key} {factor:g} would grow without limit; limit it, for example with plateau.times=3")
     largest_value = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
     if name in RANGES:  # one's own keys have none
         _check_range(f"{name} after {times} plateaus", largest_value * factor ** (times or 0), RANGES[name], 0)
@@ -240,7 +241,7 @@ def _check_spec(spec: Spec) -> None:
     valid = spec.valid_actions
     if valid is not None:
         if not valid or len(set(valid)) < len(valid) or min(valid) < 0:
-            raise UserError(f"spec.valid_actions lists each action once, from 0 on, not {list(valid)}")
+            raise UserError(f"spec.valid_actions must list each action once, as numbers from 0, not {list(valid)}")
         if spec.actions and max(valid) >= len(spec.actions):
             last = len(spec.actions) - 1
             raise UserError(f"spec.valid_actions has {max(valid)}, but the actions of spec.actions are 0 to {last}")
@@ -269,20 +270,20 @@ def _check_rollout(config: RolloutConfig) -> None:
     for name in ("normalize_advantages", "normalize_returns"):
         basis = vars(config).get(name)
         if {"batch": rows, "rollout": rollout}.get(str(basis)) == 1:
-            raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, here it has 1; use more or {name}=off")
+            raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, but has 1; use more, or {name}=off")
 
 
 def _check_replay(config: ReplayConfig) -> None:
     smallest_buffer = config.n_envs * LEAST_ROWS
-    too_late = f"learning_starts {config.learning_starts} leaves nothing to learn in of max_timesteps"
+    too_late = f"learning_starts {config.learning_starts} must be below max_timesteps"
     refuse(
         (config.gradient_steps == 0,
-         "gradient_steps must be at least 1, or -1 for as many as env steps were collected, not 0"),
+         "gradient_steps must be at least 1, or -1 for one update per collected env step, not 0"),
         (config.normalize_reward,
          f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper"),
         (config.learning_starts >= config.max_timesteps, f"{too_late} {config.max_timesteps}"),
         (config.buffer_size < smallest_buffer,
-         f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments: take {smallest_buffer}"),
+         f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments; use {smallest_buffer}"),
     )  # fmt: skip
 
 
@@ -290,15 +291,15 @@ def _check_world_model(config: WorldModelConfig) -> None:
     default_values = vars(type(config)())
     for key, explanation in ELSEWHERE.items():
         if vars(config)[key] != default_values[key]:
-            raise UserError(f"{key} says nothing to {config.algo_id}: {explanation}")
+            raise UserError(f"{key} has no effect in {config.algo_id}: {explanation}")
     if config.bins is not None and config.bins % 2 == 0:
-        raise UserError(f"bins must be odd, one of them is 0, not {config.bins}; {config.bins + 1} is")
+        raise UserError(f"bins must be odd (the middle bin is 0), not {config.bins}; use {config.bins + 1}")
     if config.train_ratio is not None and config.updates_per_step is not None:
-        raise UserError("train_ratio and updates_per_step say the same; give one of them, the other follows")
+        raise UserError("train_ratio and updates_per_step set the same thing; give one of them")
     sequence_length, rows = config.batch_length, -(-config.buffer_size // config.n_envs)
     if sequence_length + 1 > rows:
         needed = f"batch_length {sequence_length} needs {sequence_length + 1} rows of each environment"
-        raise UserError(f"{needed}, and buffer_size {config.buffer_size} is {rows}; batch_length={rows - 1} fits")
+        raise UserError(f"{needed}, but buffer_size {config.buffer_size} gives {rows}; batch_length={rows - 1} fits")
     batch_states = config.batch_size * sequence_length
     if isinstance(config, DreamerConfig) and config.imagined_starts > batch_states:
         raise UserError(f"imagined_starts {config.imagined_starts} is more than the {batch_states} states of a batch")

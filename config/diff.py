@@ -21,7 +21,7 @@ PLAIN = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)  # names that it reads as keys
 RESERVED = {"true", "false", "null", "inf", "nan"}
 Plain = Mapping[str, Any]  # a config as to_plain returns it
 
-BOLD = ", bold what was changed for this run"
+BOLD = "; changes for this run are bold"
 # what a state was made for: with another value it would not fit, or would silently mean something else
 FIXED = frozenset((
     "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
@@ -87,10 +87,10 @@ def _python_value(key: str, value: object) -> str:
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str) or not PLAIN.fullmatch(name) or name.lower() in RESERVED:
-                raise UserError(f"{key}: {name!r} is no name that a config can hold")
+                raise UserError(f"{key}: {name!r} is not a valid name in a config")
         return f"{{{','.join(f'{name}:{_python_value(key, item)}' for name, item in value.items())}}}"
-    accepted = "text, numbers, booleans, None, lists and dicts of them are; code is named: 'module:Name'"
-    raise UserError(f"{key}: a {type(value).__name__} is no value of a config; {accepted}")
+    accepted = "use text, numbers, booleans, None, lists and dicts of these; name code as 'module:Name'"
+    raise UserError(f"{key}: a {type(value).__name__} is not a valid config value; {accepted}")
 
 
 def _quoted(text: str) -> str:

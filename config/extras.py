@@ -45,9 +45,7 @@ EXTRAS = (
     RETRO_EXTRA,
 )
 
-ENVPOOL = (
-    "EnvPool's worlds are no env_backend any more: register a task with Gymnasium as docs/families/envpool.md shows"
-)
+ENVPOOL = "env_backend envpool was removed: register the task with Gymnasium, see docs/families/envpool.md"
 
 
 def extra_of(env_id: str) -> Extra | None:

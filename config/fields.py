@@ -22,7 +22,7 @@ from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
 
-SET_BY_LOADER = {"variant": "variant is set by ENV:VARIANT"}
+SET_BY_LOADER = {"variant": "the variant is given as ENV:VARIANT"}
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 NO_MATCH = object()  # the result of a type that cannot take the value
 T = TypeVar("T")
@@ -49,12 +49,12 @@ def learn_algorithm(algo_id: str, where: str) -> bool:
     config_class = get_annotations(agent_class).get("config") if isinstance(agent_class, type) else None
     if not isinstance(config_class, type) or not issubclass(config_class, Config):
         raise UserError(
-            f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
-            "`config: ItsConfig`, a dataclass derived from Config, is"
+            f"{where}: {algo_id} is not an agent: it must be a subclass of stride.agents.base.Agent that "
+            "declares `config: ItsConfig`, a dataclass derived from Config"
         )
     if agent_class.__module__.startswith("stride.agents."):  # engines are chosen by the name
         shipped_name = next(name for name, shipped in ALGORITHMS.items() if shipped is config_class)
-        raise UserError(f"algo_id: {algo_id} is {shipped_name}; write {shipped_name}")
+        raise UserError(f"algo_id: {algo_id} is shipped as {shipped_name}; write {shipped_name}")
     class_text = f"{where}: {algo_id}: {config_class.__name__}"
     if "__dataclass_fields__" not in vars(config_class):
         raise UserError(f"{class_text} needs @dataclass(frozen=True)")
@@ -65,7 +65,7 @@ def learn_algorithm(algo_id: str, where: str) -> bool:
         try:
             takes(field_type)
         except KeyError as error:
-            raise UserError(f"{class_text}.{item.name} has a type that no file can give: {field_type}") from error
+            raise UserError(f"{class_text}.{item.name} has a type that YAML cannot give: {field_type}") from error
     register_algorithm(algo_id, config_class)
     return True
 
@@ -116,8 +116,8 @@ def _why_fixed(hint: object) -> str:
     """Why a field without schedules has none."""
     options = members(hint)
     if int in options:
-        return "whole numbers size memory or count, and are read once"
-    return "it stays as it is through a run" if float in options else "it is no number"
+        return "whole numbers are read once, at the start"
+    return "it is fixed for the whole run" if float in options else "it is not a number"
 
 
 def keys_of_this_alone(algo_id: str) -> list[str]:
@@ -299,7 +299,7 @@ def _advice(hint: object, value: object) -> str:
     options = members(hint)
     if isinstance(value, str):
         if bool in options and value.lower() in ("yes", "no", "on", "off", "y", "n"):
-            return f" (only true and false are; {value} is text)"
+            return f" (write true or false; {value} is text)"
         words = [str(word).lower() for member in options if get_origin(member) is Literal for word in get_args(member)]
         return nearest(value, words) if words and str not in options else ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

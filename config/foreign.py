@@ -17,16 +17,16 @@ KEYS = {  # names of keys in other frameworks -> the key here
     "eval_freq": "eval_freq_steps", "n_eval_episodes": "eval_episodes", "timeout_seconds": "eval_timeout_seconds",
 }  # fmt: skip
 INSTEAD = {  # keys that are no key here -> what to write
-    "verbose": "-q prints one line only", "env": "the environment is the first word, as in CartPole-v1:ppo",
-    "algo": "the algorithm stands behind the environment, as in CartPole-v1:ppo", "track": "write logger=[wandb]",
-    "cuda": "write device=cuda", "torch_deterministic": "runs on the CPU are deterministic as they are",
+    "verbose": "-q prints one line only", "env": "the environment is the first argument, as in CartPole-v1:ppo",
+    "algo": "the algorithm follows the environment, as in CartPole-v1:ppo", "track": "write logger=[wandb]",
+    "cuda": "write device=cuda", "torch_deterministic": "runs on the CPU are always deterministic",
     "capture_video": "write video_freq_epochs=10", "wandb_project_name": "write project_id=NAME",
 }  # fmt: skip
 FLAGS = {  # flags of other command lines -> what to write
     **INSTEAD, "env_id": INSTEAD["env"], "tensorboard_log": "write logger=[tensorboard]",
     "eval_freq": "write eval_freq_steps=10000", "save_freq": "write checkpoint_freq_epochs=10",
-    "optimize": "stride sweep searches settings", "n_trials": "stride sweep searches settings",
-    "trained_agent": "--resume goes on with a run", "learning_rate": "write policy_lr=3e-4",
+    "optimize": "use stride sweep to search settings", "n_trials": "use stride sweep to search settings",
+    "trained_agent": "--resume continues a run", "learning_rate": "write policy_lr=3e-4",
     "total_timesteps": "write max_timesteps=1e5", "n_timesteps": "write max_timesteps=1e5",
     "num_envs": "write n_envs=8", "hyperparams": "write KEY=VALUE",
 }  # fmt: skip
@@ -40,10 +40,10 @@ OLD_ATARI = re.compile(r"(?:ALE/)?([A-Z][A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deter
 
 
 def key_advice(key: str) -> str:
-    """`; it is called policy_lr here` for a key of another framework; "" where it is none."""
+    """`; in Stride it is called policy_lr` for a key of another framework; "" where it is none."""
     name = key.lower().replace("-", "_")
     if name in KEYS:
-        return f"; it is called {KEYS[name]} here"
+        return f"; in Stride it is called {KEYS[name]}"
     return f"; {INSTEAD[name]}" if name in INSTEAD else ""
 
 
@@ -54,12 +54,12 @@ def flag_advice(flag: str) -> str:
 
 
 def algorithm_advice(name: str, offered: Collection[str]) -> str:
-    """`; there is no TD3 here, sac is the nearest`; "" for a name that is no other algorithm's."""
+    """`; Stride has no TD3, the closest is sac`; "" for a name that is no other algorithm's."""
     nearest_name = NEAREST_ALGORITHM.get(name.lower())
     if nearest_name is None:
         return ""
-    advice = f"; there is no {name.upper()} here"
-    return f"{advice}, {nearest_name} is the nearest" if nearest_name in offered else advice
+    advice = f"; Stride has no {name.upper()}"
+    return f"{advice}, the closest is {nearest_name}" if nearest_name in offered else advice
 
 
 def atari_id(env_id: str) -> str:

@@ -178,7 +178,7 @@ def _check_id(env_id: str, text: str) -> None:
     if registered_ids and env_id not in registered_ids:
         is_envpool = env_id.startswith("envpool/")
         hint = f": {ENVPOOL}" if is_envpool else advice(env_id, [*registered_ids, *shipped_ids()])
-        raise UserError(f"{text}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{hint}")
+        raise UserError(f"{text}: no environment {env_id!r} is shipped or registered with Gymnasium{hint}")
     if registered_ids and extra and missing(env_id):
         raise UserError(extra.need(env_id))
 
@@ -192,7 +192,7 @@ def gymnasium_ids() -> list[str]:
     return re.findall(r'\bid="([^"]+)"', source.read_text(encoding="utf-8")) if source.is_file() else []
 
 
-KEEP = "these settings are anybody's; a file of your own keeps them:"
+KEEP = "these are general settings; save them to your own file:"
 
 
 def to_keep(config: Config) -> list[str]:
@@ -219,7 +219,7 @@ def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
         raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {others} general settings for it")
     if not _has_settings(algo_id, task.kind):
         missing_text = f"{algo_id} has no general settings for {KINDS[task.kind]} ({env_id})"
-        raise UserError(f"{missing_text}: write a variant of your own; {others} some")
+        raise UserError(f"{missing_text}: write your own variant; {others} general settings")
 
 
 def _has_settings(algo_id: str, kind: str) -> bool:

@@ -23,9 +23,9 @@ OWN: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of on
 PARTS = {
     "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
     "start_value": "{} until the start.",
-    "end_value": "{} from the end on.",
-    "start": "When {} begins to change: in [0, 1] a fraction of max_timesteps, above 1 env steps.",
-    "end": "When {} has changed, likewise.",
+    "end_value": "{} after the end.",
+    "start": "When {} starts to change: in [0, 1] a fraction of max_timesteps, above 1 env steps.",
+    "end": "When {} stops changing: in [0, 1] a fraction of max_timesteps, above 1 env steps.",
 }
 
 
@@ -39,7 +39,7 @@ def schema() -> Json:
     references = {key: {"$ref": f"#/definitions/keys/{key}"} for key in all_keys}
     return {
         "$schema": DIALECT,
-        "title": "An environment of Stride: fields for all its variants, and a block for each",
+        "title": "An environment of Stride: keys for all its variants, and one block per variant",
         "type": "object",
         "properties": references | {"_base": {"$ref": "#/definitions/any"}} | {name: of_name(name) for name in blocks},
         "patternProperties": {"^_(?!base$)": {}},
@@ -71,7 +71,7 @@ def keys_of(cls: type) -> Json:
 
 def block(definitions: Json, all_keys: Json) -> Json:
     """A variant that has these keys."""
-    properties: Json = {INHERIT: {"type": "string", "description": "The block of this file to start from."}}
+    properties: Json = {INHERIT: {"type": "string", "description": "The block of this file to inherit from."}}
     for key, value in definitions.items():
         properties[key] = {"$ref": f"#/definitions/keys/{key}"} if value == all_keys[key] else value
     return {"type": "object", "properties": properties, "additionalProperties": False}

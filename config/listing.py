@@ -115,7 +115,7 @@ def print_variants(term: str) -> int:
         for env_name in dict.fromkeys(row.env for row in rows):
             lines += _details(env_name, rows, screen_width)
     elif is_terminal:
-        lines += ["", f"--list-envs TERM: {FEW} or fewer are shown with rewards, actions and spaces", ANY]
+        lines += ["", f"--list-envs TERM shows rewards, actions and spaces of {FEW} or fewer matches", ANY]
     print("\n".join([*lines, *game_lines]))
     return 0
 
@@ -172,7 +172,7 @@ def _details(env_name: str, rows: Sequence[ListedVariant], width: int) -> list[s
     variants = [row for row in rows if row.env == env_name]
     spec = variants[0].spec
     return_texts = ["{:g} to {:g}".format(*spec.returns)] if spec.returns else []
-    return_texts += [f"{spec.max_episode_steps:,} steps at most"] if spec.max_episode_steps else []
+    return_texts += [f"at most {spec.max_episode_steps:,} steps"] if spec.max_episode_steps else []
     entries = {
         "task": spec.description,
         "reward": "; ".join(spec.rewards.values()),
@@ -181,7 +181,7 @@ def _details(env_name: str, rows: Sequence[ListedVariant], width: int) -> list[s
         "observes": spec.observation_text(),
     }
     for row in variants:
-        entries[row.variant] = f"{row.description}; {row.budget:,} env steps at most"
+        entries[row.variant] = f"{row.description}; budget {row.budget:,} env steps"
     lines = ["", env_name, *([f"  {spec.source}"] if spec.source else [])]
     text_column = max(map(len, entries)) + 4
     wrapper = textwrap.TextWrapper(min(width, 120) - 1, break_long_words=False, break_on_hyphens=False)

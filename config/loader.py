@@ -160,7 +160,7 @@ def from_plain(
     whoever makes environments and agents: for a config from elsewhere they call `check_names` first.
     """
     if not isinstance(values, Mapping):
-        raise UserError(f"{where}: a config is a mapping, not {values!r}")
+        raise UserError(f"{where}: a config must be a mapping, not {values!r}")
     if values.get("algo_id") not in list(ALGORITHMS):  # a list: the value may be anything
         check_names({"algo_id": values.get("algo_id")}, trust, where)
     check_whole_numbers(values, where)
@@ -188,7 +188,7 @@ def migrate(
         if old_version not in migrations:
             changes_since = "; ".join(f"{later}: {change}" for later, change in changes.items() if later > old_version)
             raise UserError(
-                f"schema_version is {old_version}, this program reads {newest}; changes since: {changes_since}"
+                f"schema_version is {old_version}, but this Stride reads {newest}; changes since: {changes_since}"
             )
         plain = {**migrations[old_version](dict(plain)), "schema_version": old_version + 1}
     return plain
@@ -222,7 +222,7 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
         raise UserError(f"{prefix}{key}: true needs evaluation, but eval_freq_epochs is null")
     ignores_values = isinstance(config, REINFORCEConfig) and config.policy_targets == "returns"
     if ignores_values and "vf_coef" in raw.values and not stored:
-        raise UserError(f"{raw.where['vf_coef']}: vf_coef does nothing without policy_targets: advantages")
+        raise UserError(f"{raw.where['vf_coef']}: vf_coef has no effect without policy_targets: advantages")
     return config
 
 
@@ -260,10 +260,10 @@ def _no_environment(text: str) -> UserError:
         return UserError(f"no environment {env_id!r}{hint}")
     choices = algorithms()
     if name and name not in choices:
-        reason = f"{name!r} is no algorithm{algorithm_advice(name, choices) or nearest(name, choices)}"
+        reason = f"{name!r} is not an algorithm{algorithm_advice(name, choices) or nearest(name, choices)}"
     else:
-        reason = f"any other of Gymnasium's takes an algorithm: {env_id}:ppo"
-    return UserError(f"no environment {env_id!r} among the shipped configs{hint}; {reason}")
+        reason = f"for any other Gymnasium environment, give an algorithm: {env_id}:ppo"
+    return UserError(f"there is no shipped config for {env_id!r}{hint}; {reason}")
 
 
 def shipped_ids() -> list[str]:

@@ -40,37 +40,37 @@ TITLES: dict[type, str] = {
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\
-Generated from config/algorithms/ by `python -m lab.write_docs`; edit those.
+Generated from config/algorithms/ by `python -m lab.write_docs`; edit those files.
 
-A config is a block of `config/environments/<env>.yaml` with the fields above it: `python train.py CartPole-v1:ppo`.
-Any key changes on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.
-A file of one's own: `python train.py --config my.yaml`.
+A config is a block of `config/environments/<env>.yaml` plus the keys above it: `python train.py CartPole-v1:ppo`.
+Change any key on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.
+Use your own file: `python train.py --config my.yaml`.
 
-- Fields on top of the file, or under `_base`, hold for every variant; every other block is a variant.
-- `_inherit_: other` starts from another block. Names with a leading `_` are private: anchors, or blocks to inherit.
-- Mappings (`spec`, `plateau`, `env_kwargs`, `policy_kwargs`) are merged entry by entry, everything else is replaced.
-- Numbers may be written 1e5 or 100_000; only `true` and `false` are booleans; `null` is none.
-- An unknown key, a wrong type, a number out of range is an error; nothing is ignored."""
+- Keys at the top of the file, or under `_base`, apply to every variant; every other block is a variant.
+- `_inherit_: other` starts from another block. Names that start with `_` are private: anchors, or blocks to inherit.
+- Mappings (`spec`, `plateau`, `env_kwargs`, `policy_kwargs`) are merged key by key; everything else is replaced.
+- Write numbers as 1e5 or 100_000. Only `true` and `false` are booleans; `null` means none.
+- An unknown key, a wrong type or a number out of range is an error; nothing is ignored."""
 PLATEAUS = """\
 `plateau: {metric: val/roll/ep_rew/mean, patience: 5, scale: {policy_lr: 0.5}, then: stop}` halves the learning rate
-when five evaluations in a row bring no better return, and stops at the next five. Which way is better is said by the
-metric ([*up* or *down*](reference/metrics.md)); one without a better way, or of wall time, is refused. A resumed run
-goes on counting."""
+when five evaluations in a row do not improve the return, and stops after the next five. The metric defines which
+direction is better ([*up* or *down*](reference/metrics.md)); a metric without one, or of wall time, is refused. A
+resumed run continues the count."""
 SCHEDULES = f"""\
-A field marked *schedulable* may change with the clock. Over the run `lin_0.001` falls from 0.001 to 0 in a straight
-line, `cos_0.001` along half a cosine, and `exp_0.001` by a constant factor to {EXPONENTIAL_FALL:.0%} of it;
-`warmup_0.001` rises from 0 to 0.001 during the first {WARMUP_SHARE:.0%} and stays. In parts, here for `policy_lr`:
+A key marked *schedulable* may change during the run. `lin_0.001` falls linearly from 0.001 to 0, `cos_0.001` falls
+along half a cosine, and `exp_0.001` falls by a constant factor to {EXPONENTIAL_FALL:.0%}. `warmup_0.001` rises from 0
+to 0.001 during the first {WARMUP_SHARE:.0%} and stays there. The same with one key per part, here for `policy_lr`:
 
 | key | meaning |
 |---|---|
 | `policy_lr_schedule` | linear, cosine, exponential or warmup; null = constant |
-| `policy_lr_schedule_start_value` | value until the start; `policy_lr` where it is not given (warmup: 0) |
-| `policy_lr_schedule_end_value` | value from the end on; 0 where it is not given (warmup: `policy_lr`) |
+| `policy_lr_schedule_start_value` | value until the start; default `policy_lr` (warmup: 0) |
+| `policy_lr_schedule_end_value` | value after the end; default 0 (warmup: `policy_lr`) |
 | `policy_lr_schedule_start` | start: in [0, 1] a fraction of max_timesteps, above 1 env steps |
-| `policy_lr_schedule_end` | end, likewise |
+| `policy_lr_schedule_end` | end: in [0, 1] a fraction of max_timesteps, above 1 env steps |
 
-A number given later, in a variant or an override, takes the place of the number and keeps a schedule written in parts;
-`lin_...` takes the place of everything said about the field before."""
+A number given later, in a variant or an override, replaces the number and keeps a schedule written in parts.
+`lin_...` replaces all earlier settings of the key."""
 
 
 class FieldText(NamedTuple):
@@ -124,15 +124,15 @@ def markdown() -> str:
         blocks.append(f"## {TITLES[cls]}")
         rows = entries(cls)
         for section_title in dict.fromkeys(row.section for row in rows):
-            if section_title != TITLES[cls]:
+            if section_title not in ("", TITLES[cls]):
                 blocks.append(f"### {section_title}")
             blocks.append(key_table([row for row in rows if row.section == section_title]))
     blocks += [
         "## The spec block",
-        "Describes the environment for listing, play and inspector.",
+        "Describes the environment for lists, play and inspector.",
         key_table(entries(Spec)),
     ]
-    blocks += ["`observations` and continuous `actions` hold one of these per number:", key_table(entries(Quantity))]
+    blocks += ["`observations` and continuous `actions` have one of these per number:", key_table(entries(Quantity))]
     blocks += ["## The plateau block", PLATEAUS, key_table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
     blocks.append("Every metric, its meaning and its alerts: [reference/metrics.md](reference/metrics.md).")
     return "\n\n".join(blocks) + "\n"

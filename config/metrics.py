@@ -78,7 +78,7 @@ class Rule:
         return {
             "value": f"{direction} {self.bound:g}",
             "start": f"{direction} {share} of its start",
-            "before": f"{direction} {magnitude:g} times the rows before",
+            "before": f"{direction} {magnitude:g} times the previous rows",
             "change": f"{'down' if self.above is None else 'up'} by more than {magnitude:g} at once",
             "run": f"{direction} {share} of its median",
             "returns": f"{direction} {magnitude:g} times any return",
@@ -92,7 +92,7 @@ class Rule:
 NOT_A_NUMBER = Rule(
     rows=1,
     above=0.0,
-    means="What follows from it is worth nothing.",
+    means="Everything computed from it is worthless.",
     tries=("lower {policy_lr}", "set {max_grad_norm} to 0.5"),
 )
 
@@ -163,7 +163,7 @@ def declared(name: str) -> Metric:
     if name in metrics or OWN_NAME.fullmatch(name):
         return metric_of(name)
     if name.startswith(OWN):
-        raise UserError(f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN}, such as {OWN}target")
+        raise UserError(f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN}, for example {OWN}target")
     raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
 
 
@@ -173,7 +173,7 @@ def check_logged(name: str) -> None:
         declared(name)
     except UserError as error:
         end = re.sub(r"[^A-Za-z0-9_.+-]", "_", name.rpartition("/")[2])
-        raise error if name.startswith(OWN) else UserError(f"{error}; a metric of your own: {OWN}{end}") from None
+        raise error if name.startswith(OWN) else UserError(f"{error}; name your own metric {OWN}{end}") from None
 
 
 @cache

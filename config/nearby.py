@@ -20,7 +20,7 @@ MOST_MODULES, MOST_BYTES = 200, 1 << 20  # that are searched, of each
 def advice(env_id: str, ids: Iterable[str]) -> str:
     """`; did you mean Ant-v5?` and the like for an unknown environment: its name here, a file nearby, a near id."""
     if atari_id(env_id):
-        return f"; it is called {atari_id(env_id)} here"
+        return f"; its name in Gymnasium is {atari_id(env_id)}"
     return _file_advice(env_id) or nearest(env_id, ids)
 
 
@@ -33,11 +33,11 @@ def _file_advice(env_id: str) -> str:
         return ""
     file = Path(f"{name.replace('/', '-')}.yaml")
     if (folder / file).is_file():
-        return f"; {file} is here: {TRAIN} --config {file}"
+        return f"; this folder has {file}: {TRAIN} --config {file}"
     if (folder / "configs" / file).is_file() and not current_project():
-        return f"; configs/{file} is here, but this folder is no project yet: stride new --here makes it one"
+        return f"; configs/{file} exists, but this folder is not a project; run stride new --here first"
     module = registering_modules(folder).get(name)
-    return f"; the module {module} registers it: write {module}:{name}" if module and module not in env_id else ""
+    return f"; the module {module} registers it; write {module}:{name}" if module and module not in env_id else ""
 
 
 def registering_modules(folder: Path) -> dict[str, str]:

@@ -13,20 +13,20 @@ class Plateau:
     """Which metric to watch, how long to wait, what to do."""
 
     metric: str = "val/roll/ep_rew/mean"
-    """Metric of train/ or val/ that has to get better; train/roll/ counts once 100 episodes have ended."""
+    """Metric of train/ or val/ that must improve; metrics of train/roll/ count after 100 finished episodes."""
     patience: int = 5
-    """As many values in a row, of evaluations (val/) or rows (train/), that bring no better one are a plateau."""
+    """A plateau is this many values in a row without improvement: evaluations (val/) or rows (train/)."""
     min_delta: float = 0.0
-    """A value is better if it beats the best one before by more than this."""
+    """A value is better if it improves on the best value by more than this."""
     scale: dict[str, float] = field(default_factory=dict)
     """Factors by which schedulable keys are multiplied at a plateau, on top of their schedules: {policy_lr: 0.5}."""
     times: int | None = 1
-    """Plateaus that do so; null = every one."""
+    """How many plateaus scale; null = every plateau."""
     then: Literal["nothing", "stop"] = "nothing"
-    """What the plateau after those does; without scale the first one does it."""
+    """What the next plateau after those does; without scale, the first plateau does it."""
 
     def words(self) -> str:
-        """One line for whoever reads above a training what may steer it."""
+        """One line for the header of a training: what may steer it."""
         source = "evaluations" if self.metric.startswith(EVALUATED) else "rows"
         margin = f" by more than {self.min_delta:g}" if self.min_delta else ""
         reactions = []

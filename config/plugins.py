@@ -62,7 +62,7 @@ def trusting(modules: Iterable[str]) -> Trust:
     module_names = frozenset(modules)
     for module in module_names:
         if not re.fullmatch(MODULE, module):
-            raise UserError(f"--trust takes names of modules, such as mypkg, not {module[:60]!r}")
+            raise UserError(f"--trust takes module names, for example mypkg, not {module[:60]!r}")
     return Trust(modules=module_names)
 
 
@@ -116,7 +116,7 @@ def check_module(name: str, key: str) -> None:
 
 
 def _no_module(module: str, key: str) -> UserError:
-    return UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}")
+    return UserError(f"{key}: there is no Python module {module!r}{_near(module)}")
 
 
 def import_named(module: str, key: str) -> ModuleType:
@@ -197,8 +197,8 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
         if not trust.allows(module):
             top_package = module.split(".")[0]
             raise UserError(
-                f"{where}: {key} names a module, {module[:60]!r}, and what a run from elsewhere names is never "
-                f"imported; to run that code of this machine all the same: --trust {top_package[:60]}"
+                f"{where}: {key} names the module {module[:60]!r}; modules named by a run from elsewhere are not "
+                f"imported. To run this machine's module of that name, add --trust {top_package[:60]}"
             )
 
 

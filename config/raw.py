@@ -68,10 +68,10 @@ class EnvironmentFile:
             blocks[base["algo_id"].rpartition(":")[2]] = {}  # a flat file is its own single variant
         file = cls(path, base, blocks)
         if not file.variants:
-            raise UserError(f"{path.name} has no variant; add a block such as ppo: {{max_timesteps: 1e5}}")
+            raise UserError(f"{path.name} has no variant; add a block, for example ppo: {{max_timesteps: 1e5}}")
         for name in file.variants:
             if not VARIANT_NAME.fullmatch(name):
-                raise UserError(f"{path.name}: {name!r} cannot name a variant (letters, digits, '_', '-' and '.')")
+                raise UserError(f"{path.name}: {name!r} is not a variant name (use letters, digits, '_', '-' and '.')")
             algo_id, raw = file.algorithm(name), file.raw(name)
             for key in raw.values:
                 check_key(key, algo_id, raw.where[key])
@@ -102,11 +102,11 @@ class EnvironmentFile:
             location, parent = f"{self.path.name}:{names[-1]}: {INHERIT}", block[INHERIT]
             if not isinstance(parent, str) or parent not in self.blocks:
                 advice = nearest(str(parent), self.blocks)
-                raise UserError(f"{location} names no block of this file: {parent!r}{advice}")
+                raise UserError(f"{location}: this file has no block {parent!r}{advice}")
             if parent in names:
-                raise UserError(f"{location} goes in a circle: {' -> '.join([*names, parent])}")
+                raise UserError(f"{location} is a cycle: {' -> '.join([*names, parent])}")
             if len(names) == LONGEST_CHAIN:
-                raise UserError(f"{location} goes on over more than {LONGEST_CHAIN} blocks, from {variant} on")
+                raise UserError(f"{location} chains more than {LONGEST_CHAIN} blocks, starting at {variant}")
             names.append(parent)
         return names
 
@@ -136,7 +136,7 @@ def _base(file: str, content: Block) -> dict[str, Any]:
     """The fields at the top of the file and those under `_base`."""
     base_block = content.get("_base", {})
     if not isinstance(base_block, dict):
-        raise UserError(f"{file}: _base holds fields, not {base_block!r}")
+        raise UserError(f"{file}: _base must be a mapping of keys, not {base_block!r}")
     if INHERIT in content or INHERIT in base_block:
         raise UserError(f"{file}: {INHERIT} belongs inside a variant")
     base = dict(base_block)
@@ -193,7 +193,7 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
     Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys that nothing reads, or mean several runs.
     """
     if len(overrides) > MOST_OVERRIDES:
-        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
+        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it with --config")
     texts = [_bare(text) for text in overrides]
     for text in texts:  # first of all, because it decides which keys there are
         if text.startswith("algo_id="):
@@ -222,13 +222,13 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
 def _bare(text: str) -> str:
     """An override without the leading `--` that trackers' sweeps write; UserError where it is none."""
     if len(text.splitlines()) > 1:
-        raise UserError(f"{' '.join(text.split())}: an override is one line")
+        raise UserError(f"{' '.join(text.split())}: an override must be one line")
     if len(text) > LONGEST_OVERRIDE or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
-        raise UserError(f"{text}: an override has at most {LONGEST_OVERRIDE:,} characters, nested {DEEPEST} deep")
+        raise UserError(f"{text}: an override may have {LONGEST_OVERRIDE:,} characters and {DEEPEST} levels of nesting")
     stripped = text.removeprefix("--").strip()
     for prefix in HYDRA_PREFIXES:
         if stripped.startswith(prefix):
-            raise UserError(f"{text}: overrides change keys that exist, '{prefix}' is not needed; write key=value")
+            raise UserError(f"{text}: '{prefix}' is not needed; write key=value")
     if "=" not in stripped or stripped.startswith("="):
         raise UserError(f"{text!r} is not an override; write key=value, for example gamma=0.98")
     return stripped
@@ -252,7 +252,7 @@ def _check_override_key(key: str, algo_id: str, text: str) -> None:
         field for field, hint in hints(ALGORITHMS[algo_id]).items() if any(map(_has_parts, members(hint)))
     ]
     if path and name not in mapping_fields:
-        raise UserError(f"{text}: {name} has no parts; only {', '.join(mapping_fields)} do")
+        raise UserError(f"{text}: {name} has no sub-keys; only {', '.join(mapping_fields)} have")
     if not all(path):
         raise UserError(f"{text}: the key ends in a dot or has an empty part")
 
@@ -274,7 +274,7 @@ def value_of(text: str) -> Any:
     except (HydraException, ValueError, OverflowError) as error:  # the last two: of a number with thousands of digits
         raise UserError(f"{text}: cannot be read: {' '.join(str(error).split())}") from error
     if override.package is not None:
-        raise UserError(f"{text}: '@' means nothing here")
+        raise UserError(f"{text}: '@' is not supported here")
     if several:
         is_seed = text.startswith("seed=")
         advice = "use --seed 1,2,3" if is_seed else "lists are written [1,2] and text with a comma in quotes"
@@ -289,7 +289,7 @@ def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[
     if remaining:
         inner_mapping = entries.get(name)
         if inner_mapping is not None and not isinstance(inner_mapping, Mapping):
-            raise UserError(f"{text}: {name} is {inner_mapping!r}, which has no parts")
+            raise UserError(f"{text}: {name} is {inner_mapping!r}, which has no sub-keys")
         value = _nested(inner_mapping, remaining, value, text)
     entries[name] = value
     return entries
@@ -318,7 +318,7 @@ def _folded(field: str, parts: dict[str, object], value: object, default: object
     """The value of a field for which these parts of a schedule are written."""
     if "kind" in parts and parts["kind"] is None:
         if len(parts) > 1:
-            raise UserError(f"{field}_schedule is null, so its other keys would do nothing")
+            raise UserError(f"{field}_schedule is null, so its other keys would have no effect")
         return _without_schedule(value)
     earlier_schedule = schedule_in(field, value)
     if earlier_schedule is None and "kind" not in parts:

@@ -51,7 +51,7 @@ def installed_games(term: str) -> list[str]:
         family = prefix.casefold()
         if term and (folded in family or folded.startswith(family)):
             names = [*find()]
-            lines += [f"{prefix}NAME:ALGORITHM here: {some(names)}"] if names else []
+            lines += [f"{prefix}NAME:ALGORITHM with NAME: {some(names)}"] if names else []
     return lines
 
 

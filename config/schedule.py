@@ -61,7 +61,7 @@ class Schedule:
     def checked(self) -> "Schedule":
         """Itself, or a UserError where the numbers make no curve."""
         if self.start < 0 or self.end < 0:
-            raise UserError(f"a schedule's start and end are at 0 or later, not at {min(self.start, self.end):g}")
+            raise UserError(f"a schedule's start and end must be 0 or later, not {min(self.start, self.end):g}")
         if self.kind == "exponential" and self.start_value * self.end_value <= 0:
             end_values = f"from {self.start_value:g} to {self.end_value:g}"
             raise UserError(

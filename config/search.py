@@ -123,10 +123,10 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
     if method == "grid":
         ranges = [space.key for space in spaces if not space.choices]
         if ranges:
-            raise UserError(f"parameters: {ranges[0]} is a range; grid takes values")
+            raise UserError(f"parameters: {ranges[0]} is a range; method: grid needs values")
         combinations = math.prod(len(space.choices) for space in spaces)
     elif trials is None and "run_cap" not in raw:
-        raise UserError("how many trials? run_cap: N, or --trials N")
+        raise UserError("the number of trials is missing: give run_cap: N, or --trials N")
     metric = _metric(raw["metric"])
     pauses, factor = _pauses(raw.get("rungs"), config.max_timesteps)
     targets = (*pauses, config.max_timesteps)
@@ -157,10 +157,10 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
 def _check_keys(name: str, raw: Raw) -> None:
     method, variant = raw.get("method"), raw.get("variant")
     if not GROUP.fullmatch(f"sweep-{name}"):
-        raise UserError("a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'")
+        raise UserError("a sweep file's name may have at most 58 letters, digits, '.', '_' and '-'")
     refuse(
         (method == "pbt", "method: pbt was removed; use method: bayes with rungs: {first: STEPS, factor: 3}"),
-        ("early_terminate" in raw, "early_terminate is W&B's own; here rungs: {first: STEPS, factor: 3} says it"),
+        ("early_terminate" in raw, "early_terminate is for W&B only; use rungs: {first: STEPS, factor: 3}"),
     )
     for key in raw:
         if key not in (*KEYS, *WANDB_KEYS):
@@ -170,7 +170,7 @@ def _check_keys(name: str, raw: Raw) -> None:
             raise UserError(f"{key} is missing")
     _check_option("method", method, METHODS)
     if not isinstance(variant, str) or "=" in variant or variant.startswith("-"):
-        raise UserError(f"variant is ENV:VARIANT, not {variant!r}")
+        raise UserError(f"variant must be ENV:VARIANT, not {variant!r}")
 
 
 def _check_option(name: str, value: object, options: Sequence[str]) -> None:
@@ -191,7 +191,7 @@ def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None
     complaint = f"metric {metric} is never evaluated"
     if stage == "test" and (len(targets) > 1 or not config.test_episodes):
         reason = "a trial that pauses is not tested" if config.test_episodes else "test_episodes is 0"
-        raise UserError(f"{complaint}: {reason}; val/ and train/ are measured on the way")
+        raise UserError(f"{complaint}: {reason}; use a metric of val/ or train/")
     if stage == "val" and interval is None:
         raise UserError(f"{complaint}: eval_freq_epochs is null")
     if stage == "val" and config.eval_freq_steps:
@@ -199,13 +199,13 @@ def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None
         steps = (warmup_steps // config.eval_freq_steps + 1) * config.eval_freq_steps
         if steps > targets[0]:
             keys = "(eval_freq_steps, eval_warmup_epochs)"
-            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
+            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, only from {steps:,} {keys}")
     if stage == "val" and isinstance(interval, int):
         epoch = (config.eval_warmup_epochs // interval + 1) * interval
         steps = epoch * config.epoch_iterations * config.iteration_steps
         if steps > targets[0]:
             keys = "(eval_freq_epochs, eval_warmup_epochs)"
-            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, but from {steps:,} on {keys}")
+            raise UserError(f"{complaint} in the first {targets[0]:,} env steps, only from {steps:,} {keys}")
 
 
 def _pauses(entry: object, budget: int) -> tuple[tuple[int, ...], int]:
@@ -217,14 +217,14 @@ def _pauses(entry: object, budget: int) -> tuple[tuple[int, ...], int]:
     first = _whole("rungs.first", entry["first"], 1)
     factor = _whole("rungs.factor", entry.get("factor", 3), 2)
     if first >= budget:
-        raise UserError(f"rungs.first {first:,} is not below the budget of {budget:,} env steps (max_timesteps)")
+        raise UserError(f"rungs.first {first:,} must be below the budget of {budget:,} env steps (max_timesteps)")
     return rungs_below(budget, first, factor), factor
 
 
 def _seeds(entry: object) -> tuple[int, ...]:
     seeds = entry if isinstance(entry, list) else [entry]
     if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds takes whole numbers from 0, each once: [100, 101], not {entry}")
+        raise UserError(f"seeds takes different whole numbers, 0 or more, for example [100, 101], not {entry}")
     return tuple(seeds)
 
 
@@ -233,7 +233,7 @@ def _whole(name: str, value: object, least: int) -> int:
         raise UserError(f"{name} takes a whole number, not {value!r}")
     assert isinstance(value, int | float)
     if not least <= value <= 2**62:
-        raise UserError(f"{name} is {value}, and {least} at least")
+        raise UserError(f"{name} must be at least {least}, not {value}")
     return int(value)
 
 
@@ -247,7 +247,7 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
         if not isinstance(key, str):
             raise UserError(f"{location} is not text")
         if key == "seed":
-            raise UserError("parameters: seeds: [100, 101] says which seeds each trial has")
+            raise UserError("parameters: seed cannot be searched; seeds: [100, 101] sets the seeds of each trial")
         if not isinstance(parts, Mapping):
             raise UserError(f"{location} takes {{min: .., max: ..}}, {{values: [..]}} or {{value: ..}}, not {parts!r}")
         for part in parts:
@@ -256,11 +256,11 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
         if "value" in parts:
             fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
-            raise UserError(f"{location} is the budget, which all trials share: {{value: 1e5}}")
+            raise UserError(f"{location} is the budget of all trials; give {{value: 1e5}}")
         else:
             spaces.append(_space(location, key, parts))
     if not spaces:
-        raise UserError("parameters: nothing is searched: give one of them values, or min and max")
+        raise UserError("parameters: there is nothing to search; give at least one of them values, or min and max")
     return tuple(spaces), tuple(fixed)
 
 
@@ -270,11 +270,11 @@ def _space(where: str, key: str, parts: Raw) -> Space:
     distribution = parts.get("distribution", inferred)
     if distribution not in DISTRIBUTIONS:
         advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(distribution), DISTRIBUTIONS)}"
-        raise UserError(f"{where}: distribution {distribution!r} is none of {advice}")
+        raise UserError(f"{where}: unknown distribution {distribution!r}: use {advice}")
     if distribution in LISTS:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
-            raise UserError(f"{where}: values takes a list, not {values!r}: an empty range")
+            raise UserError(f"{where}: values takes a list with at least one value, not {values!r}")
         choices = tuple(override_text(key, value).partition("=")[2] for value in values)
         if len(set(choices)) < len(choices):
             raise UserError(f"{where}: a value is given twice")
@@ -284,10 +284,10 @@ def _space(where: str, key: str, parts: Raw) -> Space:
     is_log, is_whole = distribution == "log_uniform_values", distribution == "int_uniform"
     fractional = not (low.is_integer() and high.is_integer())
     refuse(
-        (low >= high, f"{where}: from {low:g} to {high:g} is an empty range"),
-        (is_log and low <= 0, f"{where}: a range of orders of magnitude begins above 0, not at {low:g}"),
+        (low >= high, f"{where}: min {low:g} must be below max {high:g}"),
+        (is_log and low <= 0, f"{where}: a logarithmic range must start above 0, not at {low:g}"),
         (is_whole and fractional, f"{where}: int_uniform takes whole numbers, not {low:g} and {high:g}"),
-        (step is not None and not 0 < step <= high - low, f"{where}: q is above 0 and within the range, not {step}"),
+        (step is not None and not 0 < step <= high - low, f"{where}: q must be above 0 and in the range, not {step}"),
     )
     return Space(key, (), low, high, is_whole, is_log, step)
 

@@ -35,7 +35,7 @@ def check_sizes(config: Config) -> None:
     name = "n_steps" if isinstance(config, RolloutConfig) else "train_freq"
     steps = values.get(name, 1)
     if config.n_envs * steps > ROWS:
-        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} are more than {ROWS:,} rows at once")
+        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {ROWS:,} rows")
 
 
 def check_foreign(config: Config, where: str) -> None:
@@ -43,19 +43,19 @@ def check_foreign(config: Config, where: str) -> None:
     values = vars(config)
     for name in config.env_kwargs:
         if name.startswith("render"):
-            raise UserError(f"{where}: env_kwargs.{name[:40]} is for whoever watches to say, not for a run")
+            raise UserError(f"{where}: env_kwargs.{name[:40]} is set by the viewer, not by a run")
     for name in ("env_kwargs", "env_wrappers"):
         if any(abs(number) > FOREIGN for number in _numbers(values[name])):
-            raise UserError(f"{where}: {name} holds a whole number of more than {FOREIGN:,}")
+            raise UserError(f"{where}: {name} has a whole number above {FOREIGN:,}")
     sizes = {name: values.get(name, 0) for name in ("n_steps", "n_envs", "frame_skip")}
     for name, number in {**sizes, "threads": config.torch_threads}.items():
         if number > FOREIGN:
-            raise UserError(f"{where}: {name} of more than {FOREIGN:,} is not loaded")
+            raise UserError(f"{where}: {name} above {FOREIGN:,} is not loaded")
     resized = config.resize_obs
     pixels = resized[0] * resized[-1] if isinstance(resized, tuple) else 4  # bytes of an observation, at least
     size = config.n_envs * values.get("n_steps", 1) * config.frame_stack * pixels
     if size > FOREIGN_BYTES:
-        raise UserError(f"{where}: a rollout takes {size:,} bytes at least, more than {FOREIGN_BYTES:,}")
+        raise UserError(f"{where}: a rollout needs at least {size:,} bytes, more than the limit of {FOREIGN_BYTES:,}")
 
 
 def check_whole_numbers(values: Mapping[str, object], where: str) -> None:

@@ -10,11 +10,11 @@ class Quantity:
     """One number of an observation or of a continuous action."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     low: float | None = None
-    """Smallest value; null where unbounded."""
+    """Smallest value; null = unbounded."""
     high: float | None = None
-    """Largest value; null where unbounded."""
+    """Largest value; null = unbounded."""
 
     def __str__(self) -> str:
         """`speed (-2 to 2)`, `height (0 or more)`"""
@@ -28,15 +28,15 @@ class Spec:
     """The environment described: its goal, its numbers and their names."""
 
     goal: float | None = None
-    """Mean return over evaluation episodes that counts as solved; null where nothing does."""
+    """Mean return over evaluation episodes that counts as solved; null = no goal."""
     description: str = ""
     """The task in one sentence."""
     source: str = ""
-    """Where the environment is documented."""
+    """Link to the environment's documentation."""
     returns: tuple[float, float] | None = None
     """Lowest and highest return an episode can have."""
     rewards: dict[str, str] = field(default_factory=dict)
-    """What is rewarded: a text per part."""
+    """What is rewarded: one text per part of the reward."""
     actions: tuple[str | Quantity, ...] = ()
     """Names of the discrete actions in order, or {name, low, high} per dimension."""
     observations: tuple[Quantity, ...] = ()

@@ -56,7 +56,7 @@ class Loader(yaml.SafeLoader):
         text, tag_name = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
         accepted_tags = (tag_name, "int") if tag_name == "float" else (tag_name,)
         if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
-            raise yaml.MarkedYAMLError(problem=f"{text!r} is no {tag_name}", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"{text!r} is not a valid {tag_name}", problem_mark=node.start_mark)
         try:
             return MAKE[tag_name](text)
         except ValueError as error:
@@ -94,7 +94,7 @@ def _mapping(text: bytes, name: str) -> dict[str, Any]:
     except RecursionError as error:
         raise UserError(f"{name}: nested too deep") from error
     if not isinstance(data, dict):
-        raise UserError(f"{name} holds {'nothing' if data is None else 'no mapping'}; expected keys and values")
+        raise UserError(f"{name} {'is empty' if data is None else 'is not a mapping'}; expected keys and values")
     for key in data:
         if not isinstance(key, str):
             raise UserError(f"{name}: the key {key!r} is not text")
@@ -121,7 +121,7 @@ def check_size(root: yaml.Node | None, name: str) -> None:
         return sizes[id(node)]
 
     if root is not None and size(root) > MOST_NODES:
-        raise UserError(f"{name}: its aliases unfold to more than {MOST_NODES:,} values")
+        raise UserError(f"{name}: its aliases expand to more than {MOST_NODES:,} values")
 
 
 def _explained(error: Exception) -> str:

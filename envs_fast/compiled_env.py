@@ -111,7 +111,7 @@ class CompiledEnv(Generic[Arrays]):
 
     def _demand_reset(self) -> None:
         if self.seed is None:
-            raise UserError(f"{self.env_id}: reset(seed) comes before the first step")
+            raise UserError(f"{self.env_id}: call reset(seed) before the first step")
 
     def _room_for(self, actions: Tensor, out: Trajectory[Arrays] | None) -> Trajectory[Arrays]:
         """Buffers for what actions [T, N, ...] lead to: `out` where there is one, and it and they fit."""
@@ -125,7 +125,7 @@ class CompiledEnv(Generic[Arrays]):
         self._demand_reset()
         result = self.trajectory(steps) if out is None else out
         if tuple(result.reward.shape) != (steps, self.num_envs):
-            raise ValueError(f"{self.env_id}: out holds {tuple(result.reward.shape)} steps, not {shape[:2]}")
+            raise ValueError(f"{self.env_id}: out has {tuple(result.reward.shape)} steps, not {shape[:2]}")
         return result
 
     def _expected(self, shape: tuple[object, ...], action: object) -> str:
@@ -149,14 +149,14 @@ class CompiledEnv(Generic[Arrays]):
         """Continue every episode where `state_dict` was taken."""
         names = {"env_id", "num_envs", "seed", *self._rules(), *self._snapshot}
         if not isinstance(state, Mapping) or not names <= state.keys():
-            raise UserError(f"{self.env_id}: load_state_dict takes what state_dict() gave")
+            raise UserError(f"{self.env_id}: load_state_dict takes only the result of state_dict()")
         saved = state["num_envs"], state["env_id"]
         current = self.num_envs, self.env_id
         if saved != current:
-            raise UserError(f"the checkpoint holds {saved[0]} worlds of {saved[1]}, not {current[0]} of {current[1]}")
+            raise UserError(f"the checkpoint has {saved[0]} copies of {saved[1]}, not {current[0]} of {current[1]}")
         for name, value in self._rules().items():
             if state[name] != value:
-                raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
+                raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, but this one has {value}")
         self.seed = state["seed"]
         self._renew()
         for name, tensor in self._snapshot.items():

@@ -16,5 +16,5 @@ def source_of(world: World) -> Source:
     """Its source; the kernels bear the source's name."""
     twin = twin_of(world)
     if not twin.exists():
-        raise UserError(f"{world.env_id} has no kernels for a GPU: there is no {twin}; device: cpu plays it")
+        raise UserError(f"{world.env_id} has no GPU kernels ({twin} does not exist); use device=cpu")
     return read_source(twin)

@@ -34,7 +34,7 @@ class Drawing:
     def call(self, name: str, worlds: Iterable[int], *args: object, **kwargs: object) -> list[Any]:
         """The results of a method of the Gymnasium environment (or an attribute), in the state of each world."""
         if name in REFUSED:
-            raise UserError(f"{self._env.env_id}: {name} of a single world cannot be called; use the vector's own")
+            raise UserError(f"{self._env.env_id}: {name} cannot be called on a single environment")
         results = []
         for world in worlds:
             value = self.pose(world).get_wrapper_attr(name)
@@ -54,9 +54,7 @@ class Drawing:
         compiled_world = self._env.world
         final_obs = self.last_seen.get(world)
         if compiled_world.gym_state is None:
-            raise UserError(
-                f"{compiled_world.env_id} is a compiled world that Gymnasium has not got: nothing can draw it"
-            )
+            raise UserError(f"{compiled_world.env_id} is not in Gymnasium, so it cannot be drawn")
         if self._model is None:
             self._model = gymnasium.make(
                 self._env.env_id, render_mode=self.render_mode, disable_env_checker=True, **self._env_kwargs

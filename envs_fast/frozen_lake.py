@@ -55,12 +55,12 @@ def _lake(desc: Sequence[Any] | None, map_name: str | None) -> list[str]:
     """The rows of the map, checked."""
     if desc is None:
         if map_name is None:
-            raise UserError("a map_name or a desc is needed: Gymnasium's random map would differ in every process")
+            raise UserError("give map_name or desc: Gymnasium's random map would differ in every process")
         if map_name not in MAPS:
             raise UserError(f"map_name {map_name!r} is not one of {', '.join(MAPS)}{nearest(str(map_name), MAPS)}")
         return list(MAPS[map_name])
     if isinstance(desc, str) or not isinstance(desc, Sequence | np.ndarray):
-        raise UserError(f"desc must be rows of tiles such as ['SF', 'HG'], got {desc!r}")
+        raise UserError(f"desc must be rows of tiles, for example ['SF', 'HG'], got {desc!r}")
     lake = ["".join(tile.decode() if isinstance(tile, bytes) else str(tile) for tile in row) for row in desc]
     if not lake or not lake[0] or any(len(row) != len(lake[0]) for row in lake):
         raise UserError(f"desc must be rows of equal length, got lengths {[len(row) for row in lake]}")

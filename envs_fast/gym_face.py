@@ -90,7 +90,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         whole = bool(mask.all())
         seed = int(seed) if isinstance(seed, np.integer) else seed
         if env.seed is None and not whole:
-            raise UserError(f"{env.env_id}: the first reset is of all worlds, not of a reset_mask")
+            raise UserError(f"{env.env_id}: the first reset must reset all environments, without a reset_mask")
         if whole and isinstance(seed, int):
             super().reset(seed=seed)
             env.reset(seed)
@@ -104,7 +104,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     def _seed_each(self, seeds: list[int | None], mask: np.ndarray) -> None:
         """Give each world of the mask a seed of its own, None one by chance: the number of its first episode."""
         if len(seeds) != self.num_envs:
-            raise ValueError(f"a list of seeds has one for each of num_envs={self.num_envs}, got {len(seeds)}")
+            raise ValueError(f"a list of seeds needs one for each of num_envs={self.num_envs}, got {len(seeds)}")
         if mask.all():
             self.env.reset(LISTED)
         for world in np.flatnonzero(mask):
@@ -126,7 +126,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if begin and self.autoreset_mode is AutoresetMode.DISABLED:
             worlds = ", ".join(map(str, self._ended[: min(begin, 8)]))
             raise gymnasium.error.ResetNeeded(
-                f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
+                f"{self.env.env_id}: the episodes of environments {worlds} have ended; reset them"
             )
         action = self._convert(actions)
         obs = self._target()
@@ -222,7 +222,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     def set_attr(self, name: str, values: object) -> None:
         """Refused: the worlds are compiled."""
-        raise UserError(f"{self.env.env_id}: {name!r} cannot be set in compiled worlds; make_vec takes arguments")
+        raise UserError(f"{self.env.env_id}: {name!r} cannot be set in compiled environments; use make_vec")
 
     def close_extras(self, **kwargs: object) -> None:
         """Close the window and let the threads go."""
@@ -246,5 +246,5 @@ def _mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
     if mask.shape != (num_envs,):
         raise ValueError(f"options['reset_mask'] must have shape ({num_envs},), got {mask.shape}")
     if not mask.any():
-        raise ValueError("options['reset_mask'] must hold at least one True")
+        raise ValueError("options['reset_mask'] must have at least one True")
     return mask

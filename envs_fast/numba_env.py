@@ -127,7 +127,7 @@ class NumbaEnv(CompiledEnv[Told]):
         step = f" of step {first[0]}" if len(actions) > 1 else ""
         kind = NumbersError if isinstance(self.action_space, spaces.Box) else ValueError
         rule = legal_actions(self.action_space)
-        raise kind(f"{self.env_id}, world {first[1]}{step}: action {actions[first]}; {rule}")
+        raise kind(f"{self.env_id}, environment {first[1]}{step}: action {actions[first]}; {rule}")
 
     def close(self) -> None:
         """Let the worker threads go; the memory goes with the environment."""

@@ -67,7 +67,7 @@ def make(
         raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), WORLDS)}; known: {', '.join(WORLDS)}")
     env: NumbaEnv | CudaEnv
     if str(device).startswith("cuda") and workers != 1:
-        raise UserError(f"{env_id}: workers are threads of the CPU; worlds on {device} take 1, got {workers!r}")
+        raise UserError(f"{env_id}: workers are CPU threads; on {device}, workers must be 1, got {workers!r}")
     place = CPU if device is None else training_device(str(device))
     if place.type == "cuda":
         env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, place, **env_kwargs)

@@ -109,7 +109,7 @@ class FastSB3(VecEnv):
         if attr_name not in self._attributes:
             if self._drawing.knows(attr_name):
                 raise UserError(
-                    f"{self.env.env_id}: {attr_name!r} cannot be set in compiled worlds; make takes arguments"
+                    f"{self.env.env_id}: {attr_name!r} cannot be set in compiled environments; give arguments to make"
                 )
             self._attributes[attr_name] = [None] * self.num_envs
         for world in self._get_indices(indices):

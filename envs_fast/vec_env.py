@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 
 class VecEnv(Protocol):
-    """N worlds behind one `step`.
+    """N environments behind one `step`.
 
     Spaces are those of a single world as the policy sees it: `Box`, `Discrete` (int64 [N]), `MultiDiscrete`
     (int64 [N, K]) or a flat `Dict` of these. Bounded action boxes are [-1, 1]; the environment scales and clips.
@@ -54,21 +54,21 @@ class VecEnv(Protocol):
         ...
 
     def reset(self, seed: int) -> Obs:
-        """Start every world afresh; world i begins the same for a seed, whatever N is.
+        """Reset every environment; for one seed, environment i starts the same for any N.
 
         The observation is a buffer that `step` overwrites.
         """
         ...
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world by one action, [N] or [N, ...] on `device`; who ended is reset inside.
+        """Step every environment by one action, [N] or [N, ...] on `device`; finished episodes are reset in this step.
 
         All of Step is buffers, valid until the next step: copy what must last. `action` is not kept.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the future depends on, as plain data and copies.
+        """The whole state, as plain data and copies.
 
         With `resume: seam` running episodes are not in it: they end as truncated where it is loaded.
         """
@@ -87,7 +87,7 @@ def legal_actions(space: Space[Any]) -> str:
     """In words, which actions a world of this space takes."""
     if isinstance(space, spaces.Discrete):
         return f"actions are 0 to {int(space.n) - 1}"
-    return "actions are numbers, of which -1 to 1 spans the bounds"
+    return "actions are numbers; -1 to 1 spans the bounds"
 
 
 def wrong_action(envs: VecEnv) -> ValueError:
@@ -95,4 +95,4 @@ def wrong_action(envs: VecEnv) -> ValueError:
     assert envs.wrong is not None
     envs.wrong.zero_()
     kind = NumbersError if isinstance(envs.action_space, spaces.Box) else ValueError
-    return kind(f"the worlds were given an action that there is not; {legal_actions(envs.action_space)}")
+    return kind(f"the environments received an invalid action; {legal_actions(envs.action_space)}")

@@ -191,7 +191,7 @@ class AleEnv:
         check_action(self.env_id, action, (self.num_envs,), torch.int64)
         raw_actions = action.cpu().numpy()
         if raw_actions.min() < 0 or raw_actions.max() >= self._actions:
-            problem = f"{raw_actions.tolist()} holds an action there is not; {legal_actions(self.action_space)}"
+            problem = f"{raw_actions.tolist()} has an invalid action; {legal_actions(self.action_space)}"
             raise ValueError(f"{self.env_id}: {problem}")
         return raw_actions
 
@@ -215,7 +215,7 @@ class AleEnv:
         """Continue where the state was taken; a world that does not come back to the bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         if "seedings" not in state:
-            raise UserError(f"the checkpoint holds worlds of {self.env_id} by another backend, not by ale")
+            raise UserError(f"the checkpoint's environments of {self.env_id} are of another backend, not of ale")
         start_time = time.monotonic()
         self._seed = state["seed"]
         self._seedings[:] = np.array(state["seedings"]) - 1
@@ -233,7 +233,7 @@ class AleEnv:
         seconds = time.monotonic() - start_time
         if seconds > SLOW:
             steps = f"{sum(map(len, self._log)):,}"
-            logger.info("%s: %s steps of the running episodes played again in %.0f s", self.env_id, steps, seconds)
+            logger.info("%s: %s steps of the running episodes replayed in %.0f s", self.env_id, steps, seconds)
         warn_of_cuts(self.env_id, len(self._broken), self.num_envs)
 
     def _replay(self, world_seeds: np.ndarray) -> None:

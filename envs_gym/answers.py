@@ -39,7 +39,7 @@ def not_a_number(reward: object) -> TypeError:
 def first_observation(result: object) -> object:
     """The observation of a reset's answer."""
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"its reset answers {shown(result)}, not (observation, info)")
+        raise TypeError(f"its reset returns {shown(result)}, not (observation, info)")
     return result[0]
 
 

@@ -57,7 +57,7 @@ class AsyncEnv:
         self.num_envs = num_envs
         self.workers = min(os.cpu_count() or 1 if workers is None else workers, num_envs)
         if self.workers < 1 or not timeout > 0:
-            raise UserError(f"{env_id}: num_envs, workers and timeout start at 1, 1 and above 0")
+            raise UserError(f"{env_id}: num_envs and workers must be at least 1, timeout above 0")
         env_kwargs = dict(env_kwargs or {})
         example = GymEnv(env_id, 1, env_kwargs, max_episode_steps, wrappers)  # shows what can be wrong with an id
         self.time_limit = example.time_limit
@@ -101,7 +101,7 @@ class AsyncEnv:
     def step(self, action: Tensor) -> Step:
         """Advance every world and wait for all of them."""
         if not self._started:
-            raise UserError(f"{self.env_id}: reset before the first step")
+            raise UserError(f"{self.env_id}: call reset before the first step")
         spaces.check_action(self.env_id, action, self._action.shape, self._action.dtype)
         self._action.copy_(action)
         self._clock += 1
@@ -172,8 +172,8 @@ class AsyncEnv:
         loss_count = loss_count + 1 if loss_count and self._clock - last_step < SOON else 1
         self._losses[index] = (loss_count, self._clock)
         if loss_count > MOST:
-            self._pool.fail(f"{message}; the {MOST} before it were lost within {SOON:,} steps, too")
-        logger.warning("%s; started again, %d episodes end as truncated", message, len(self._groups[index]))
+            self._pool.fail(f"{message}; the previous {MOST} workers also failed within {SOON:,} steps")
+        logger.warning("%s; restarted, %d episodes end as truncated", message, len(self._groups[index]))
 
 
 class EpisodeProgress:

@@ -47,7 +47,7 @@ class WorkerProcess:
     asked: int = 0  # tasks of `send` that it has not answered
 
     def __str__(self) -> str:
-        return f"worker {self.index} (pid {self.process.pid}, worlds {self.worlds[0]} to {self.worlds[-1]})"
+        return f"worker {self.index} (pid {self.process.pid}, environments {self.worlds[0]} to {self.worlds[-1]})"
 
     def end(self, seconds: float) -> None:
         """Close its pipe, which ends it, and kill it where it does not notice in this time."""
@@ -181,7 +181,7 @@ class Pool:
 
     def _in_world(self, worker: WorkerProcess) -> str:
         world = int(self._pulse[worker.index, 0])
-        return f" in world {world}" if world >= 0 else ""
+        return f" in environment {world}" if world >= 0 else ""
 
     def _read(self, worker: WorkerProcess) -> WorkerReply:
         try:
@@ -192,7 +192,7 @@ class Pool:
     def _receive(self, worker: WorkerProcess) -> WorkerReply:
         reply: WorkerReply = worker.pipe.recv()
         if reply.error:
-            message = f"{self.env_id}, world {reply.failed} (worker {worker.index}): {reply.error}"
+            message = f"{self.env_id}, environment {reply.failed} (worker {worker.index}): {reply.error}"
             self.fail(message, TracebackError(reply.trace))
         return reply
 
@@ -218,7 +218,7 @@ class Pool:
         except (EOFError, ConnectionResetError):
             built = False
         if not built:
-            self.fail(f"{message}; its successor could not build the worlds")
+            self.fail(f"{message}; the restarted worker could not make the environments")
         return WorkerReply(lost=message)
 
     def fail(self, message: str, cause: Exception | None = None) -> NoReturn:

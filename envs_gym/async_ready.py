@@ -42,13 +42,13 @@ class AsyncPool(AsyncEnv):
     def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
         """Begin a step of these worlds (default: all) and return at once; row k of `action` is for world ids[k]."""
         if not self._started:
-            raise UserError(f"{self.env_id}: reset before the first step")
+            raise UserError(f"{self.env_id}: call reset before the first step")
         worlds = list(range(self.num_envs)) if ids is None else [int(world) for world in ids]
         if len(set(worlds)) < len(worlds) or not all(0 <= world < self.num_envs for world in worlds):
-            raise UserError(f"{self.env_id}: ids are different worlds from 0 to {self.num_envs - 1}, not {worlds}")
+            raise UserError(f"{self.env_id}: ids must be different numbers from 0 to {self.num_envs - 1}, not {worlds}")
         busy = sorted({*worlds} & {*self.under_way})
         if busy:
-            raise UserError(f"{self.env_id}: worlds {busy} were sent an action; receive them first")
+            raise UserError(f"{self.env_id}: environments {busy} are still stepping; receive their results first")
         spaces.check_action(self.env_id, action, (len(worlds), *self._action.shape[1:]), self._action.dtype)
         self._action[worlds] = action
         for world in worlds:
@@ -60,7 +60,7 @@ class AsyncPool(AsyncEnv):
         """The first `batch_size` worlds (default: all that were sent) to finish their step, in that order."""
         count = len(self.under_way) if batch_size is None else batch_size
         if not 0 < count <= len(self.under_way):
-            raise UserError(f"{self.env_id}: cannot receive {count} worlds, {len(self.under_way)} were sent an action")
+            raise UserError(f"{self.env_id}: cannot receive {count} results of {len(self.under_way)} environments")
         while len(self._done) < count:
             self._receive()
         ids = torch.tensor([self._done.popleft() for _ in range(count)])
@@ -79,5 +79,5 @@ class AsyncPool(AsyncEnv):
 
     def _ask_all(self, name: str, payload: object = None, states: Sequence[Any] = ()) -> dict[int, Any]:
         if self.under_way:
-            raise UserError(f"{self.env_id}: receive worlds {self.under_way} first, which were sent an action")
+            raise UserError(f"{self.env_id}: receive the results of environments {self.under_way} first")
         return super()._ask_all(name, payload, states)

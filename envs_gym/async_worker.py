@@ -155,7 +155,7 @@ class Worker:
             try:
                 env.close()
             except EnvError as error:
-                print(f"world {world}: {error.reason}", file=sys.stderr)
+                print(f"environment {world}: {error.reason}", file=sys.stderr)
 
     def _begin(self, world: int) -> None:
         self.current = world

@@ -18,22 +18,22 @@ ABOVE = ("LifeLoss", "ClipReward")  # wrappers that it plays itself, above Atari
 def why_not(config: Config) -> str:
     """Refuse all but screens of a game, made grey and small as ALE does it, with nothing between."""
     if not is_atari(config.env_id):
-        return f"{config.env_id} is no Atari game of ale-py"
+        return f"{config.env_id} is not an Atari game of ale-py"
     kwargs = config.env_kwargs
     foreign = [name for name in kwargs if name not in TAKES]
     if foreign:
-        return f"only Gymnasium's has env_kwargs.{foreign[0]}"
+        return f"only gym supports env_kwargs.{foreign[0]}"
     if kwargs.get("obs_type") in ("ram", "objects"):
-        return f"only Gymnasium's shows {kwargs['obs_type']}"
+        return f"only gym supports obs_type {kwargs['obs_type']}"
     if not isinstance(kwargs.get("frameskip", 4), int):
-        return "only Gymnasium's draws a frameskip"
+        return "only gym supports a random frameskip"
     wrappers = wrappers_of(config)
     if not wrappers or wrappers[0]["id"] != "AtariScreen":
-        first = f"takes {wrappers[0]['id']}" if wrappers else "shows the whole screen"
-        return f"only Gymnasium's {first}; grayscale_obs, resize_obs and frame_stack alone are ale's"
+        first = f"supports {wrappers[0]['id']}" if wrappers else "shows the whole screen"
+        return f"only gym {first}; ale supports grayscale_obs, resize_obs and frame_stack"
     above = [wrapper["id"] for wrapper in wrappers[1:]]
     foreign = [name for name in above if name not in ABOVE or above.count(name) > 1]
-    return f"only Gymnasium's takes {foreign[0]}" if foreign else ""
+    return f"only gym supports {foreign[0]}" if foreign else ""
 
 
 def make(config: Config, num_envs: int) -> VecEnv:

@@ -16,12 +16,12 @@ def why_not(config: Config) -> str:
     """Refuse a config that asks for something that only Gymnasium's worlds have."""
     wrappers = wrappers_of(config)
     if wrappers:
-        return f"only Gymnasium's worlds take {wrappers[0]['id']}"
+        return f"only gym supports {wrappers[0]['id']}"
     if config.env_id not in registry.WORLDS:
-        return f"there are no compiled worlds of {config.env_id}"
+        return f"{config.env_id} has no compiled version"
     accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
     foreign = [name for name in config.env_kwargs if name not in accepted]
-    return f"only Gymnasium's has env_kwargs.{foreign[0]}" if foreign else ""
+    return f"only gym supports env_kwargs.{foreign[0]}" if foreign else ""
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:

@@ -21,8 +21,8 @@ def why_not(config: Config) -> str:
     """Refuse ids that Gymnasium does not know, or of which it has no single world."""
     name = config.env_id.rpartition(":")[2]
     if name in gymnasium.registry and gymnasium.registry[name].entry_point is None:
-        return f"{config.env_id} has no single worlds"
-    return "" if name in gymnasium.registry or is_given(name) else f"Gymnasium knows no {config.env_id}"
+        return f"{config.env_id} has only a vector version"
+    return "" if name in gymnasium.registry or is_given(name) else f"Gymnasium has no {config.env_id}"
 
 
 def make(config: Config, num_envs: int) -> VecEnv:

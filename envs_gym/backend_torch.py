@@ -28,9 +28,9 @@ def why_not(config: Config) -> str:
     if env_spec is None or env_spec.vector_entry_point is None:
         return f"{config.env_id} is not registered with a vector_entry_point"
     if env_spec.entry_point is not None and config.env_backend != NAME:
-        return f"{config.env_id} has single worlds, too"
+        return f"{config.env_id} also has a single version"
     wrappers = wrappers_of(config)
-    return f"worlds of tensors take no {wrappers[0]['id']}" if wrappers else ""
+    return f"tensor environments do not support {wrappers[0]['id']}" if wrappers else ""
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
@@ -50,7 +50,7 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
         raise
     worlds = checked(config.env_id, simulation)
     if worlds.num_envs != num_envs:
-        raise UserError(f"{config.env_id} has {worlds.num_envs} worlds, not the {num_envs} that were asked for")
+        raise UserError(f"{config.env_id} made {worlds.num_envs} environments, not {num_envs}")
     return TensorEnv(config.env_id, worlds, limit, env_spec.reward_threshold, config.step_timeout)
 
 
@@ -62,10 +62,10 @@ def _own_arguments(
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in config.env_kwargs:
         if name in OWN:
-            raise UserError(f"{config.env_id}: env_kwargs cannot set {name!r}: it is a key of its own")
+            raise UserError(f"{config.env_id}: env_kwargs cannot set {name!r}: it is a separate key")
         if name not in parameters and not open_ended:
             raise UserError(f"{config.env_id}: env_kwargs has no {name!r}{nearest(name, parameters)}")
     if config.max_episode_steps is not None and "max_episode_steps" not in parameters:
-        raise UserError(f"{config.env_id} has a time limit of its own: its worlds take no max_episode_steps")
+        raise UserError(f"{config.env_id} has its own time limit and does not support max_episode_steps")
     arguments = {"device": device, "max_episode_steps": limit}
     return {name: value for name, value in arguments.items() if name in parameters}

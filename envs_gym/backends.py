@@ -47,9 +47,9 @@ class BackendRow(NamedTuple):
 
 
 ROWS = (  # in the order in which `auto` asks
-    BackendRow("torch", "it is one simulation that answers tensors", on_devices=True),
-    BackendRow("fast", "the config asks for nothing that only Gymnasium has", on_devices=True),
-    BackendRow("ale", "ale-py's vector environment shows what it asks for"),
+    BackendRow("torch", "it is one simulation that returns tensors", on_devices=True),
+    BackendRow("fast", "compiled; supports everything this config uses", on_devices=True),
+    BackendRow("ale", "ale-py's vector environment supports this config"),
     BackendRow("gym"),
 )
 LAST = ROWS[-1]  # its message for an unknown id is the best
@@ -64,10 +64,10 @@ def choose_backend(config: Config) -> Backend:
     reason = backend.why_not(config)
     if reason and backend is not LAST:
         other, _ = _auto(config)
-        instead = f"; auto takes {other.name}"
+        instead = f"; use env_backend=auto, which takes {other.name}"
         if other.why_not(config):
             instead = nearest(config.env_id, gymnasium.registry)
-        raise UserError(f"env_backend {backend.name} cannot play this: {reason}{instead}")
+        raise UserError(f"env_backend {backend.name} does not support this config: {reason}{instead}")
     return Backend(backend.name, "as configured")
 
 
@@ -75,8 +75,8 @@ def make_worlds(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """`num_envs` worlds of the chosen backend, on `device` if it can compute there, else on the CPU."""
     backend = _find_row(choose_backend(config).name)
     if backend is not LAST and config.workers not in ("auto", 0):
-        itself = f"{backend.name} steps its worlds itself"
-        raise UserError(f"workers are processes of env_backend gym; {itself}: workers=auto")
+        itself = f"{backend.name} steps its environments itself"
+        raise UserError(f"workers are for env_backend gym; {itself}; use workers=auto")
     devices = [device] if backend.on_devices else []
     worlds: VecEnv = backend.load().make(config, num_envs, *devices)
     return worlds
@@ -86,7 +86,7 @@ def _find_row(name: str) -> BackendRow:
     for backend in ROWS:
         if backend.name == name:
             return backend
-    raise UserError(f"there is no env_backend {name} here; there are {', '.join(backend.name for backend in ROWS)}")
+    raise UserError(f"unknown env_backend {name}; use {', '.join(backend.name for backend in ROWS)}")
 
 
 def _auto(config: Config) -> tuple[BackendRow, str]:

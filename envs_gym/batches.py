@@ -55,7 +55,7 @@ def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
     if isinstance(space, MultiDiscrete):
         if space.start.any():
-            raise UserError(f"observation space {space} begins elsewhere than at 0, which no batch of worlds may")
+            raise UserError(f"observation space {space} must start at 0 to be batched")
         return lambda value: value.long().flatten(1)
     if name == MASK:
         return lambda value: value.bool()
@@ -82,7 +82,7 @@ def _channels_first(space: Space) -> Space:
     if len(shape) == 2:
         return Box(0, 255, (1, *shape), np.uint8)
     if len(shape) != 3:
-        raise UserError(f"observation space {space} is no image: two or three dimensions are")
+        raise UserError(f"observation space {space} is not an image: an image has two or three dimensions")
     batch = (0, *shape)
     return Box(0, 255, tuple(batch[axis] for axis in _order(shape)[1:]), np.uint8)
 
@@ -98,7 +98,7 @@ class BatchActions:
         self._world_shape = (num_envs, *(space.shape or ()))
         self._start = int(space.start) if isinstance(space, Discrete) else 0
         if isinstance(space, MultiDiscrete) and space.start.any():
-            raise UserError(f"action space {space} begins elsewhere than at 0, which no batch of worlds may")
+            raise UserError(f"action space {space} must start at 0 to be batched")
         self._integral = np.issubdtype(space.dtype, np.integer)
         self._scale: Tensor | None = None  # [4, numbers]: centre, half the width, bounds
         if isinstance(space, Box):

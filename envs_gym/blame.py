@@ -95,7 +95,7 @@ class Blame:
         return EnvError(f"{self._name()}: {reason}", reason)
 
     def _name(self) -> str:
-        return f"{one_line(self.env_id)}, world {self.world}"
+        return f"{one_line(self.env_id)}, environment {self.world}"
 
     def _location(self, lines: list[Line]) -> str:
         """The innermost line of the user's own code; else of the environment's, wherever it is installed."""

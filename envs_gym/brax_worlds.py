@@ -94,7 +94,7 @@ class BraxWorlds(VectorEnv):
         tensors = state["leaves"]
         arrays, structure = jax.tree.flatten(self._worlds)
         if [array.shape for array in arrays] != [tuple(tensor.shape) for tensor in tensors]:
-            raise UserError("the checkpoint holds worlds of another version of Brax, or of another task")
+            raise UserError("the checkpoint's environments are of another version of Brax, or of another task")
         self._seed = state["seed"]
         with jax.default_device(self._jax_device):
             self._key = jax.random.PRNGKey(self._seed)

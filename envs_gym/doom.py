@@ -88,7 +88,7 @@ class DoomWorld(Env):
             raise UserError(f"env_kwargs.resolution has no {resolution!r}{nearest(str(resolution), sizes)}")
         pressed = [button for button in game.get_available_buttons() if not doom.is_delta_button(button)]
         if not pressed:
-            raise UserError(f"{self.config.stem} has no buttons to press, only amounts to turn by")
+            raise UserError(f"{self.config.stem} has only continuous buttons (amounts), which are not supported")
         game.set_available_buttons(pressed)
         game.set_screen_resolution(doom.ScreenResolution.__members__[f"RES_{resolution.upper()}"])
         game.set_screen_format(doom.ScreenFormat.RGB24)
@@ -160,8 +160,8 @@ def register(env_id: str) -> None:
         raise UserError(DOOM_EXTRA.need(env_id))
     scenarios = doom_scenarios()
     if name not in scenarios:
-        hint = nearest(name, scenarios) or f"; there are {some(list(scenarios))}"
-        raise UserError(f"there is no scenario {name!r} of VizDoom{hint}")
+        hint = nearest(name, scenarios) or f"; it has {some(list(scenarios))}"
+        raise UserError(f"VizDoom has no scenario {name!r}{hint}")
     # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
     gymnasium.register(env_id, "stride.envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
 

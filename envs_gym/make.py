@@ -46,7 +46,7 @@ MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the
 
 
 GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
-USAGE = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"
+USAGE = "env= takes a function that makes an environment, for example env=lambda: MyEnv(), because several are made"
 Maker = Callable[..., Env]
 logger = logging.getLogger("stride")
 _logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
@@ -143,8 +143,8 @@ def find_spec(env_id: str) -> EnvSpec:
         return gymnasium.registry[name]
     if is_given(name):
         raise UserError(
-            f"{name} was made by a function in Python, which no command has; from there it goes on by "
-            "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
+            f"{name} was made by a Python function, which commands do not have; continue it from Python with "
+            "stride.train(resume=..., env=...) and play it with stride.load(..., env=...)"
         )
     if name.startswith("envpool/"):
         raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
@@ -169,13 +169,13 @@ def import_module(env_id: str) -> str:
             extra = extra_of(name)
             if extra and extra.module == module:
                 raise UserError(extra.need(env_id)) from error
-            raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
+            raise UserError(f"{env_id}: there is no Python module {module!r}") from error
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:
                 load_wing(wing).register(name)
             except gymnasium.error.Error as error:
-                raise UserError(f"{name!r} is no id of an environment: [namespace/]name[-vN], no spaces") from error
+                raise UserError(f"{name!r} is not an environment id: [namespace/]name[-vN], no spaces") from error
     if name and name not in gymnasium.registry:  # a module that the project lists may register it
         for listed in imports_left():
             import_module(f"{listed}:")
@@ -228,7 +228,7 @@ def _check_kwargs(env_spec: EnvSpec, kwargs: dict[str, object]) -> None:
     """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
     for name in OWN_ARGUMENTS:
         if name in kwargs:
-            raise UserError(f"env_kwargs cannot set {name!r}; max_episode_steps is a key of its own")
+            raise UserError(f"env_kwargs cannot set {name!r}; max_episode_steps is a separate key")
     if env_spec.entry_point is None:
         return
     parameters = inspect.signature(creator_of(env_spec.entry_point)).parameters.values()
@@ -255,7 +255,7 @@ def id_of(maker: Maker) -> str:
     with Blame("env=", doing="__init__"):
         env = maker()
     if not isinstance(env, Env):
-        raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is no gymnasium.Env")
+        raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is not a gymnasium.Env")
     with Blame("env=", [env], "close"):
         env.close()
     return GIVEN + type(env.unwrapped).__name__

@@ -23,7 +23,7 @@ from stride.utils.own_modules import can_import, folders_of, import_refusal, sna
 from stride.utils.places import of_another, others_may_write
 from stride.utils.user_error import UserError
 
-HOW = "; --project FOLDER says where the code of a run lies"
+HOW = "; --project FOLDER gives the folder of the run's code"
 FOLDERS, PRIVATE = ("stride", "projects"), 0o700
 MOST_BYTES = 1 << 16
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,11 +56,11 @@ def import_code_of(run: RunDir) -> None:
             gone += f"; it was trained with {folder}: {problem}"
     for module, key in named_modules(plain).items():
         if key != "env_kwargs" and not can_import(module.partition(".")[0]):
-            raise UserError(f"{run.id}: {key} names a module, {module!r}, that is not found{gone}{HOW}")
+            raise UserError(f"{run.id}: {key} names the module {module!r}, which was not found{gone}{HOW}")
     try:
         find_spec(str(plain.get("env_id")))
     except UnknownEnvError as error:
-        raise UserError(f"{run.id}: {error}{gone}; where your project registers it{HOW}") from error
+        raise UserError(f"{run.id}: {error}{gone}; is it registered by your project?{HOW}") from error
 
 
 def remember_code_of(run: RunDir, plain: Mapping[str, object]) -> None:
@@ -79,8 +79,8 @@ def remember(run: Path, folders: Sequence[Path]) -> None:
             resolved = [str(folder.resolve()) for folder in folders]
             stream.write(json.dumps({"run": run_path, "folders": resolved}).encode())
     except OSError as error:
-        problem = f"the folders of its modules are not remembered ({error.strerror or error})"
-        log.warning("%s: give --project %s to play it or go on with it", problem, folders[0])
+        problem = f"the folders of its modules could not be stored ({error.strerror or error})"
+        log.warning("%s: use --project %s to play or resume it", problem, folders[0])
 
 
 def recall(run: Path) -> list[Path]:

@@ -53,7 +53,7 @@ class EpisodeRecording(NamedTuple):
 
 
 class Recorder(VecEnvWrapper):
-    """The worlds of `envs`; every episode of `world` that ends is handed to `receive`."""
+    """The environments of `envs`; every finished episode of number `world` is passed to `receive`."""
 
     def __init__(self, envs: VecEnv, receive: Callable[[EpisodeRecording], None], world: int = 0) -> None:
         super().__init__(envs)
@@ -69,13 +69,13 @@ class Recorder(VecEnvWrapper):
         return has_image(self.observation_space)
 
     def reset(self, seed: int) -> Obs:
-        """Start every world afresh, and a recording."""
+        """Reset every environment and start a new recording."""
         observation = self.envs.reset(seed)
         self._begin(observation)
         return observation
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world; waits for the device where they are on one."""
+        """Step every environment; waits for the device, if they are on one."""
         world = self._world
         world_action = action[world].cpu().numpy().copy()
         step = self.envs.step(action)
@@ -102,7 +102,7 @@ class Recorder(VecEnvWrapper):
         self._rewards = []
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where the state was taken; the episode that runs there is not recorded."""
+        """Continue from the state; the episode in progress there is not recorded."""
         super().load_state_dict(state)
         self._observations = []
 

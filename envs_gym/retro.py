@@ -138,6 +138,6 @@ def register(env_id: str) -> None:
     game = env_id.removeprefix(RETRO)
     games = retro_games()
     if game not in games:
-        hint = nearest(game, games) or f"; there are {some(games)}"
-        raise UserError(f"no ROM of {game!r} is here: python -m stable_retro.import FOLDER brings those you own{hint}")
+        hint = nearest(game, games) or f"; installed: {some(games)}"
+        raise UserError(f"there is no ROM of {game!r}: import yours with python -m stable_retro.import FOLDER{hint}")
     gymnasium.register(env_id, "stride.envs_gym.retro:RetroWorld", kwargs={"game": game})

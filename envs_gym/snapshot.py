@@ -116,11 +116,11 @@ def check_saved(state: State, env_id: str, num_envs: int) -> None:
     """UserError for a state of other worlds."""
     saved_id, saved_envs = state["env_id"], state["num_envs"]
     if (saved_id, saved_envs) != (env_id, num_envs):
-        raise UserError(f"the checkpoint holds {saved_envs} worlds of {saved_id}, not {num_envs} of {env_id}")
+        raise UserError(f"the checkpoint has {saved_envs} environments of {saved_id}, not {num_envs} of {env_id}")
 
 
 def warn_of_cuts(env_id: str, cuts: int, num_envs: int) -> None:
     """Log that the episodes of so many worlds did not come back, if any."""
     if cuts:
         count = f"{cuts} of {num_envs}"
-        logger.warning("%s cannot be restored exactly: %s worlds begin a new episode", env_id, count)
+        logger.warning("%s cannot be restored exactly: %s environments start a new episode", env_id, count)

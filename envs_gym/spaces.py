@@ -29,7 +29,7 @@ def observation_space(space: Space) -> Space:
     subspaces = leaf_spaces(space)
     names = [name for name, _ in subspaces]
     if not names or len(set(names)) < len(names):
-        raise UserError(f"observation space {space} is empty or has two entries of one name: {', '.join(names)}")
+        raise UserError(f"observation space {space} is empty or has two entries with one name: {', '.join(names)}")
     _check_readable(space, subspaces)
     return Dict({name: (_mask_space if name == MASK else _policy_space)(subspace) for name, subspace in subspaces})
 
@@ -208,7 +208,7 @@ def actions(space: Space) -> ActionConverter:
         return _multi_discrete(space.nvec, space.start, space)
     if isinstance(space, Box):
         return _box(space)
-    raise UserError(f"action space {space} is not supported; discrete, multi-discrete, multi-binary and box are")
+    raise UserError(f"action space {space} is not supported; use discrete, multi-discrete, multi-binary or box")
 
 
 def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space) -> ActionConverter:
@@ -297,8 +297,8 @@ def _policy_space(space: Space) -> Space:
             lower = space.low.astype(np.float32).reshape(shape)
             upper = space.high.astype(np.float32).reshape(shape)
         return Box(lower, upper, dtype=np.float32)
-    kinds = "box, discrete, multi-discrete, multi-binary and dicts or tuples of these"
-    raise UserError(f"observation space {space} is not supported; {kinds} are")
+    kinds = "box, discrete, multi-discrete, multi-binary or dicts or tuples of these"
+    raise UserError(f"observation space {space} is not supported; use {kinds}")
 
 
 def _check_readable(space: Space, subspaces: Sequence[tuple[str, Space]]) -> None:
@@ -309,6 +309,6 @@ def _check_readable(space: Space, subspaces: Sequence[tuple[str, Space]]) -> Non
     name, sentence = unreadable[0]
     keys = [key for key, part in space.items() if any(isinstance(leaf, READABLE) for _, leaf in leaf_spaces(part))]
     raise UserError(
-        f"observation {name!r} is {type(sentence).__name__}, which no network reads; leave it out: "
+        f"observation {name!r} is {type(sentence).__name__}, which a network cannot read; leave it out: "
         f"env_wrappers=[{{id:'gymnasium.wrappers:FilterObservation',filter_keys:[{','.join(keys)}]}}]"
     )

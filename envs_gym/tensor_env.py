@@ -126,7 +126,7 @@ class TensorEnv:
         the observation that was acted upon last."""
         self._actions.check(action, self.env_id)
         if self._obs is None:
-            raise RuntimeError(f"{self.env_id}: reset(seed) comes before the first step")
+            raise RuntimeError(f"{self.env_id}: call reset(seed) before the first step")
         if self._cut:
             return self._seam()
         final_obs = map_obs(self._obs, Tensor.clone) if self._overwritten else self._obs
@@ -164,7 +164,7 @@ class TensorEnv:
             right = column.is_floating_point() if name == "reward" else column.dtype == torch.bool
             if column.shape != (self.num_envs,) or not right or column.device != self.device:
                 description = f"{column.dtype}{list(column.shape)} on {column.device}"
-                expected += f" for each of {self.num_envs} worlds on {self.device}"
+                expected += f" for each of {self.num_envs} environments on {self.device}"
                 raise ValueError(f"{name} is {description}, not {expected}")
         self._checked = True
 
@@ -184,8 +184,8 @@ class TensorEnv:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         if unreported := int(self._unreported):
             logger.warning(
-                "%s: its info has no last observation (final_obs) of %s truncated episodes; they were valued at the "
-                "observation before", self.env_id, unreported,
+                "%s: its info has no last observation (final_obs) of %s truncated episodes; the value of the "
+                "observation before it was used", self.env_id, unreported,
             )  # fmt: skip
             self._unreported.zero_()
         state = {
@@ -215,7 +215,7 @@ class TensorEnv:
                 self.worlds.load_state_dict(state["worlds"])
         else:
             self._cut = True
-            logger.warning("%s cannot be restored: %s worlds begin a new episode", self.env_id, self.num_envs)
+            logger.warning("%s cannot be restored: %s environments start a new episode", self.env_id, self.num_envs)
         self._counts.load_state_dict(state)
         self._obs = map_obs(state["obs"], lambda tensor: tensor.to(self.device, copy=True))
 
@@ -231,11 +231,11 @@ def checked(env_id: str, worlds: object) -> TensorWorlds:
     if not isinstance(worlds, TensorWorlds):
         lacking = ", ".join(name for name in NEEDED if not hasattr(worlds, name))
         expected = type(worlds).__name__
-        raise UserError(f"{env_id} is no vector environment that answers tensors: {expected} has no {lacking}")
+        raise UserError(f"{env_id} is not a vector environment that returns tensors: {expected} has no {lacking}")
     metadata = worlds.metadata if isinstance(worlds, Env | gymnasium.vector.VectorEnv) else {}
     mode = AutoresetMode(metadata.get("autoreset_mode", AutoresetMode.SAME_STEP))
     if mode is not AutoresetMode.SAME_STEP:
-        raise UserError(f"{env_id} has autoreset_mode {mode.name}; worlds of tensors reset in the same step, SAME_STEP")
+        raise UserError(f"{env_id} has autoreset_mode {mode.name}; tensor environments must use SAME_STEP")
     return worlds
 
 

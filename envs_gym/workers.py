@@ -55,15 +55,15 @@ def choose_workers(config: Config) -> WorkerChoice:
     if config.workers != "auto":
         if obstacle:
             problem = f"workers: {config.workers} processes cannot make {config.env_id}: {obstacle}"
-            raise UserError(f"{problem}; take workers=0")
+            raise UserError(f"{problem}; use workers=0")
         return WorkerChoice(min(config.workers, config.n_envs), "as configured")
     most_workers = min(cores(), config.n_envs)
     if obstacle or most_workers < 2:
-        return WorkerChoice(0, obstacle or ("one world" if config.n_envs == 1 else "one core"))
+        return WorkerChoice(0, obstacle or ("one environment" if config.n_envs == 1 else "one core"))
     if refuses_workers(config):
-        return WorkerChoice(0, "the world says that they do not pay")
+        return WorkerChoice(0, "the environment is set to run without them")
     seconds = step_cost(config)
-    reason = f"a step takes {1000 * seconds:.2g} ms, processes pay from {1000 * PAYS:g} ms on"
+    reason = f"a step takes {1000 * seconds:.2g} ms; processes are faster from {1000 * PAYS:g} ms"
     return WorkerChoice(most_workers if seconds >= PAYS else 0, reason)
 
 
@@ -111,11 +111,11 @@ def refuses_workers(config: Config) -> bool:
 def obstacle_to_workers(config: Config) -> str:
     """Why another process could not make these worlds, "" where it can."""
     if is_given(config.env_id):
-        return "this program makes them by a function of its own"
+        return "this program makes them with its own function"
     for creator in _creators(config):
         importable = creator is None or isinstance(creator, str) or _import_path(creator)
         if not importable or _module(creator) == "__main__":
-            return "they are defined in the program itself, outside of any module"
+            return "they are defined in the program itself, not in a module"
     try:
         json.dumps(_spec(config).kwargs)
     except (TypeError, ValueError):

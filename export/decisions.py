@@ -134,10 +134,10 @@ def decider(policy: Policy) -> Decider:
     decider_type = KINDS.get(type(policy).act)
     if decider_type is None:
         explanation = (
-            "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in a way of its own"
+            "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in its own way"
         )
         exportable = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
-        raise UserError(f"{type(policy).__name__} {explanation}, which no file can hold; {exportable}")
+        raise UserError(f"{type(policy).__name__} {explanation}, which cannot be exported; {exportable}")
     return decider_type(portable(policy)).eval().requires_grad_(False)
 
 

@@ -25,7 +25,7 @@ TIMED = 200  # calls
 def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = False) -> Likeness:
     """Write the file if it does what the run's player does; DifferenceError, and no file, where it does not."""
     policy = deployed(loaded)
-    say("playing    1,000 observations of real episodes, to compare with")
+    say("playing    1,000 observations of real episodes, for comparison")
     reference_samples = samples(loaded, policy.face)
     say(f"writing    {path.name}")
     data = built(policy, kind, facts_of(loaded, policy))

@@ -72,7 +72,7 @@ def deployed(loaded: LoadedRun) -> Deployed:
     """The part of a run that is exported; UserError for what no file could hold."""
     if loaded.config.precision == "bf16":
         raise UserError(
-            f"{loaded.run.id} was trained with precision: bf16 and plays in it, while files compute in float32; "
+            f"{loaded.run.id} was trained with precision: bf16 and plays in bf16, but exported files use float32; "
             "train with precision=32 to export"
         )
     env = loaded.make_env()

@@ -71,7 +71,7 @@ def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
             if not distance <= allowed:
                 raise DifferenceError(
                     f"at observation {sample_index + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
-                    f"policy's {shown(wanted)}: {distance:.2g} apart, at most {allowed:g} is allowed"
+                    f"policy's {shown(wanted)}: they differ by {distance:.2g}, allowed is {allowed:g}"
                 )
             worst = max(worst, distance)
     return Likeness(len(known), sum(sample.is_first for sample in known), worst, chosen)

@@ -115,7 +115,7 @@ class Inspector:
         if public:
             names.add(urlsplit(public).netloc)
         if share and not public:
-            raise UserError("--share got no public address from Gradio's servers: is there a network?")
+            raise UserError("--share got no public address from Gradio's servers; check the network")
         return str(public or url)
 
     def _build(self) -> Any:

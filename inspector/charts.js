@@ -109,8 +109,8 @@
       this.legend(lines);
       this.said.textContent = "";
       if (!lines.length) {
-        const why = settings.log ? "nothing above zero here" : "not written down on this axis";
-        svg.append(svgNode("text", { x: edge.left, y: height / 2 }, zoom ? "nothing in this stretch" : why));
+        const why = settings.log ? "no values above zero" : "not recorded on this axis";
+        svg.append(svgNode("text", { x: edge.left, y: height / 2 }, zoom ? "no values in this range" : why));
         return;
       }
       const scale = settings.log ? Math.log10 : (y) => y, sound = (y) => !settings.log || y > 0;

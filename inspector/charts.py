@@ -68,7 +68,7 @@ def chart(title: str, lines: Sequence[Line], goal: float | None = None, small: b
         if drawn.points:
             objects.append(_line_object(drawn))
     if not objects:
-        return note("nothing measured yet")
+        return note("no values yet")
     chart_object = {
         "title": title,
         "goal": goal if goal is not None and abs(goal) < LARGEST else None,

@@ -27,8 +27,8 @@ RESAMPLES = 400
 GRID = 80  # points at which curves of one group are averaged
 SURE = 5  # fewest runs of which an interval is meaningful
 FEW = 5  # runs that are compared where nobody chose
-BAND = f"""interquartile mean, in which a run that ended sooner stays at its last value; band: its 95 % interval, of
-fewer than {SURE} runs the lowest to the highest"""
+BAND = f"""interquartile mean; a run that ended earlier keeps its last value. Band: 95 % interval; with
+fewer than {SURE} runs, lowest to highest"""
 AXES = ("steps", "time", "episodes")
 RETURN = "return"  # the metric that is shown where none was chosen
 MOST_METRICS = 12
@@ -70,7 +70,7 @@ def chosen(runs: Runs, selectors: Sequence[str]) -> list[Brief]:
         if selector.startswith(GROUP_PREFIX):
             group = runs.group(selector.removeprefix(GROUP_PREFIX))
             if not group:
-                raise UserError(f"no run belongs to {selector[:80]}")
+                raise UserError(f"no runs have {selector[:80]}")
         else:
             group = [runs.brief(runs.find(selector).id)]
         briefs |= {run_brief.id: run_brief for run_brief in group}
@@ -87,8 +87,8 @@ def compare_runs(runs: Runs, selectors: Sequence[str], metrics: Sequence[str]) -
 def compare(all_runs: RunList, metrics: Sequence[str] = (RETURN,), briefs: Sequence[Brief] = ()) -> Markup:
     """A chart for each metric, the trials of a search among `briefs`, the results."""
     if len(all_runs) < 2:
-        return note("choose a group, or two runs or more" if not all_runs else "one run: choose another beside it")
-    sections = [note(f"curves and tables: the first {MOST_RUNS} runs of more")] if len(all_runs) > MOST_RUNS else []
+        return note("choose a group, or at least two runs" if not all_runs else "one run: choose another to compare")
+    sections = [note(f"curves and tables show only the first {MOST_RUNS} runs")] if len(all_runs) > MOST_RUNS else []
     runs = all_runs[:MOST_RUNS]
     by_group = groups(runs)
     clocks = {run_facts.run.id: clock(run_facts) for run_facts in runs}
@@ -118,7 +118,7 @@ def metric_choices(runs: RunList) -> list[tuple[str, str]]:
     """(label, name) of everything that one of the runs has measured."""
     names = {metric_name for run_facts in runs[:MOST_RUNS] for metric_name in run_facts.curves.curves}
     options = [(f"{metric.title}: {metric.name}"[:LONGEST], metric.name) for metric in arranged(names)]
-    return [("Return: evaluations, or of training where there are none", RETURN), *options]
+    return [("Return of evaluations, or of training if there are none", RETURN), *options]
 
 
 def groups(runs: RunList) -> dict[str, list[RunFacts]]:
@@ -285,7 +285,7 @@ def config_differences(runs: RunList) -> Markup:
         if len(set(values)) > 1:
             table_rows.append((config_key, *values))
     if not table_rows:
-        return card("Config differences", note("none but the seed"))
+        return card("Config differences", note("only the seed"))
     heads = []
     for run_facts in runs:
         run_id = run_facts.run.id

@@ -1,4 +1,4 @@
-// What a world model dreams from the step that is looked at, beside what came of it. Alone of all that an episode shows
+// What a world model dreams from the step that is looked at, beside what really happened. Alone of all that an episode shows
 // it is asked of the server, where the scrubber stands still; what has come is kept. Server text is only ever numbers.
 window.strideDreams = (() => {
   const HORIZON = 15, MOST = 16; // steps; observations that are drawn
@@ -29,12 +29,12 @@ window.strideDreams = (() => {
       this.build();
     }
 
-    // what happened, at all T + 1 instants; reward and going on are of the instant arrived at, as a dream tells them
+    // what happened, at all T + 1 instants; reward and continuation are of the instant arrived at, as a dream tells them
     truths() {
       const d = this.d, observed = d.observations.slice(0, MOST).map((each, i) => ({ name: each.name, true: d.observed.map((row) => row[i]), dreamt: (told) => told.seen.map((row) => row[i]) }));
       const judged = [
         { name: "reward", true: [null, ...d.reward], dreamt: (told) => told.reward, zero: true },
-        { name: "going on", true: d.observed.map((_, t) => (t === d.steps && d.terminated ? 0 : 1)), dreamt: (told) => told.goes_on, low: 0, high: 1 }];
+        { name: "continue", true: d.observed.map((_, t) => (t === d.steps && d.terminated ? 0 : 1)), dreamt: (told) => told.goes_on, low: 0, high: 1 }];
       if (d.value) judged.push({ name: "value", true: d.value, dreamt: (told) => told.value || [], zero: true });
       return { observed, judged };
     }
@@ -42,14 +42,14 @@ window.strideDreams = (() => {
     build() {
       const { d, lines: { observed, judged } } = this, head = make("div", "ep-dream-head"), legend = make("span", "legend");
       this.said = make("span", "dim");
-      legend.append(make("span", "key truth", "what came"), make("span", "key dreamt", "dreamt"));
+      legend.append(make("span", "key truth", "real"), make("span", "key dreamt", "dreamt"));
       head.append(make("h4", "", "Dream"), this.said, legend);
       this.panel = make("section", "ep-dream");
       this.panel.append(head);
       this.film = make("canvas", "ep-dreamt");
       this.caption = make("div", "ep-dreamt-at dim");
       this.strip = make("canvas", "ep-dream-strip");
-      this.strip.title = "above what came, below what was dreamt, a step on from left to right";
+      this.strip.title = "above: real, below: dreamt, one step per column";
       this.panel.append(this.strip);
       this.strip.hidden = true;
       for (const [kind, some] of [["observed", observed], ["judged", judged]]) {
@@ -58,13 +58,13 @@ window.strideDreams = (() => {
         grid.append(...some.map((line) => this.cell(line)));
         this.panel.append(grid);
       }
-      if (d.observations.length > MOST) this.panel.insertBefore(make("p", "note", `the first ${MOST} of ${d.observations.length} numbers observed`), this.panel.lastChild);
+      if (d.observations.length > MOST) this.panel.insertBefore(make("p", "note", `the first ${MOST} of ${d.observations.length} observed numbers`), this.panel.lastChild);
     }
 
     cell(line) {
       const figure = make("figure", "ep-dream-line"), head = make("figcaption", "");
       line.said = make("span", "number dim");
-      line.svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${line.name}, dreamt and as it came` });
+      line.svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${line.name}, dreamt and real` });
       const name = make("span", "label", line.name);
       name.title = line.name;
       head.append(name, line.said);
@@ -130,8 +130,8 @@ window.strideDreams = (() => {
       const { d, step } = this, count = told ? told.reward.length : 0;
       this.panel.dataset.dreamt = told ? step : "";
       const ends = count && count < HORIZON ? `, where the ${d.terminated ? "episode" : "recording"} ends` : "";
-      this.said.textContent = step >= d.steps ? "nothing follows the end" : this.playing ? "dreams begin where you pause"
-        : `${Math.min(HORIZON, d.steps - step)} steps on from step ${step}${ends}, under the actions that were taken`;
+      this.said.textContent = step >= d.steps ? "no steps follow the end" : this.playing ? "pause to start a dream from this step"
+        : `${Math.min(HORIZON, d.steps - step)} steps from step ${step}${ends}, with the actions that were taken`;
       for (const line of [...this.lines.observed, ...this.lines.judged]) this.plot(line, told ? line.dreamt(told) : []);
       this.play(told && told.film);
     }
@@ -156,7 +156,7 @@ window.strideDreams = (() => {
       line.said.title = dreamt.length ? `dreamt and true at step ${end}` : "";
     }
 
-    // the imagined images one after the other, and all of them below what came
+    // the imagined images one after the other, and all of them below the real ones
     play(film) {
       clearInterval(this.playback);
       this.strip.hidden = !film;

@@ -39,7 +39,7 @@
       if (d.note) head.append(make("span", "warn", d.note));
       const left = make("div", "ep-left"), right = make("div", "ep-right"), body = make("div", "ep-body");
       for (const kind of Object.keys(d.videos)) this.films[kind] = this.film(kind);
-      left.append(this.films.frame || make("div", "ep-frame none", "nothing was drawn"), this.controls(), this.jumps());
+      left.append(this.films.frame || make("div", "ep-frame none", "no picture"), this.controls(), this.jumps());
       right.append(this.facts(), this.bars("Policy", d.actions, "ep-policy"), this.observed());
       body.append(left, right);
       this.canvas = make("canvas", "ep-timeline");
@@ -82,7 +82,7 @@
     causes(kinds) {
       const choice = make("select", "ep-cause");
       choice.setAttribute("aria-label", "saliency");
-      choice.title = "the gradient with regard to each number, weighed by how far that number ranged here; over images, its size";
+      choice.title = "the gradient for each number, times the range of that number in this episode; for images, its size";
       choice.append(new Option("saliency off", ""), ...kinds.map((kind) => new Option(`saliency ${CAUSES[kind]}`, kind)));
       choice.addEventListener("change", () => {
         this.cause = this.root.dataset.saliency = choice.value;

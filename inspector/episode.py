@@ -48,9 +48,9 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
     """Play, film into `folder` and collect the numbers; a world that cannot be drawn is recorded without a video."""
     policy_mode = check_mode(mode)
     if not 0 <= seed < 2**63:
-        raise UserError(f"the seed is a whole number from 0 on, not {seed}")
+        raise UserError(f"the seed must be a whole number, 0 or more, not {seed}")
     if not 1 <= max_steps <= MOST_STEPS:
-        raise UserError(f"max steps lies between 1 and {MOST_STEPS:,}, not at {max_steps}")
+        raise UserError(f"max steps must be from 1 to {MOST_STEPS:,}, not {max_steps}")
     array_name = f"episode-{secrets.token_hex(8)}"
     frame_path = folder / f"{array_name}-frame.mp4"
     note = ""

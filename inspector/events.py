@@ -50,7 +50,7 @@ class EventDoor:
         elif scope["method"] == "POST":
             await self._join(scope, receive, send)
         else:
-            await refuse(Refusal(405, "an event is sent by POST"), send)
+            await refuse(Refusal(405, "send an event with POST"), send)
 
     async def _join(self, scope: Scope, receive: Receive, send: Send) -> None:
         event = self.checked(await read(receive))
@@ -67,7 +67,7 @@ class EventDoor:
     async def _fetch(self, scope: Scope, receive: Receive, send: Send) -> None:
         session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
         if session not in self.demo._queue.pending_messages_per_session:
-            await refuse(Refusal(404, "nothing was asked in this session"), send)
+            await refuse(Refusal(404, "this session has no open request"), send)
             return
         self._reading[session] += 1
         try:
@@ -80,26 +80,26 @@ class EventDoor:
     def checked(self, body: bytes | None) -> dict[str, Any] | Refusal:
         """The event with the keys that a page sends and no others, or why it is invalid."""
         if body is None:
-            return Refusal(413, f"an event has at most {MOST_BYTES:,} bytes")
+            return Refusal(413, f"an event may have at most {MOST_BYTES:,} bytes")
         try:
             event = json.loads(body)
         except (ValueError, RecursionError):
-            return Refusal(422, "an event is JSON")
+            return Refusal(422, "an event must be JSON")
         if not isinstance(event, dict) or not isinstance(event.get("data"), list):
-            return Refusal(422, "an event is an object with a list `data`")
+            return Refusal(422, "an event must be an object with a list `data`")
         session, index, trigger = (event.get(key) for key in ("session_hash", "fn_index", "trigger_id"))
         if not isinstance(session, str) or not SESSION.fullmatch(session):
-            return Refusal(422, "session_hash is up to 64 letters and digits")
+            return Refusal(422, "session_hash must be up to 64 letters and digits")
         function = self.demo.fns.get(index) if type(index) is int else None
         if function is None or function.fn is None:
             return Refusal(404, "the page has no such event")
         if type(trigger) not in (int, type(None)):
-            return Refusal(422, "trigger_id is a number")
+            return Refusal(422, "trigger_id must be a number")
         fields = self.fields.get(function.fn, {})
         sent_data = event.get("event_data")
         event_data = {name: sent_data.get(name) for name in fields} if isinstance(sent_data, dict) else {}
         if fields and not (event_data and all(check(event_data[name]) for name, check in fields.items())):
-            return Refusal(422, f"event_data does not hold {', '.join(fields)} as the page sends it")
+            return Refusal(422, f"event_data does not have {', '.join(fields)} as the page sends it")
         if why := wrong_value(function.inputs, event["data"]):
             return Refusal(422, why)
         pairs = zip(function.inputs, event["data"], strict=True)
@@ -119,12 +119,12 @@ class EventDoor:
         for closed_session in [session_hash for session_hash in unread if session_hash not in answers]:
             del unread[closed_session]
         if len(unread.get(session, ())) >= UNREAD:
-            return Refusal(429, f"{UNREAD} answers of this session were not fetched")
+            return Refusal(429, f"{UNREAD} results of this session were not fetched")
         while session not in answers and len(answers) >= SESSIONS:
             busy = {event.session_hash for event in queue.event_ids_to_events.values()} | self._reading.keys()
             idle_sessions = [session_hash for session_hash in answers if session_hash not in busy]
             if not idle_sessions:
-                return Refusal(503, f"{SESSIONS} pages are open; close one")
+                return Refusal(503, f"{SESSIONS} pages are open, which is the limit; close one")
             del answers[idle_sessions[0]]
             del unread[idle_sessions[0]]
         return None
@@ -150,7 +150,7 @@ def _wrong(component: Any, value: object) -> str:
         maximum = component.maximum
         if is_number(value) and (minimum is None or value >= minimum) and (maximum is None or value <= maximum):
             return ""
-        message = "is a number"
+        message = "must be a number"
         if minimum is not None:
             message += f" from {minimum}"
         if maximum is not None:
@@ -159,9 +159,9 @@ def _wrong(component: Any, value: object) -> str:
     if kind != "dropdown":
         return "is not sent by the page"
     if component.multiselect:
-        return "" if value is None or is_texts(value) else "is a list of names"
+        return "" if value is None or is_texts(value) else "must be a list of names"
     is_choice = component.allow_custom_value or value in [choice for _, choice in component.choices]
-    return "" if (value is None or is_text(value)) and is_choice else "is one of its names"
+    return "" if (value is None or is_text(value)) and is_choice else "must be one of its names"
 
 
 def is_text(value: object) -> bool:

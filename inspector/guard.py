@@ -51,13 +51,13 @@ class Guard:
             headers[name.decode("latin-1").lower()].append(value.decode("latin-1").strip().lower())
         names = self.names | (_local_address(scope) if self.any_address else set())
         if len(headers["host"]) != 1 or headers["host"][0] not in names:
-            return f"this server answers as {', '.join(sorted(self.names))} only, port included"
+            return f"this server answers only to {', '.join(sorted(self.names))}, port included"
         host = headers["host"][0]
         # the public address of --share has https, the way from there to this server http
         is_foreign = not {*headers["origin"]} <= {f"https://{host}", f"http://{host}"}
         is_from_elsewhere = not {*headers["sec-fetch-site"]} <= {"same-origin", "none"}
         if is_foreign or (is_from_elsewhere and headers["sec-fetch-dest"] != ["document"]):
-            return "this server answers its own pages only"
+            return "this server answers only its own pages"
         path = scope["path"]
         is_used = scope.get("method") in READING or path == LABELS
         if path.startswith(API):

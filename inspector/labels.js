@@ -14,7 +14,7 @@
     const problem = make("p", { className: "problem" }), save = make("button", { type: "submit", className: "button", textContent: "Save" });
     problem.setAttribute("role", "alert");
     const cancel = make("button", { type: "button", className: "button", textContent: "Cancel" });
-    const form = make("form", {}, make("h3", { textContent: data.run }), make("label", {}, "tags, with blanks between them", tags),
+    const form = make("form", {}, make("h3", { textContent: data.run }), make("label", {}, "tags, separated by spaces", tags),
       make("label", {}, "note, one line", note), problem, make("div", { className: "buttons" }, cancel, save));
     const dialog = make("dialog", { className: "labels-dialog" }, form);
     cancel.addEventListener("click", () => dialog.close());
@@ -31,7 +31,7 @@
         if (answer.ok) return dialog.close();
         problem.textContent = (await answer.json()).detail;
       } catch (error) {
-        problem.textContent = "the inspector does not answer: is it still running?";
+        problem.textContent = "the inspector does not answer; is it still running?";
       }
       save.disabled = false;
     });

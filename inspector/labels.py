@@ -24,7 +24,7 @@ from stride.utils.user_error import UserError
 MOST_BYTES = 1 << 14  # of a request
 KEYS = {"run", "tags", "note", "old_tags", "old_note"}
 WEIGHTS = "model.safetensors"  # of a run as it is published: one that was downloaded
-HINT = "`stride runs tag` and `stride runs note` write them even so"
+HINT = "`stride runs tag` and `stride runs note` can still write them"
 
 
 class LabelDoor:
@@ -43,7 +43,7 @@ class LabelDoor:
         refusal = self._refusal(scope)
         body = b"" if refusal else await read(receive, MOST_BYTES)
         if body is None:
-            refusal = Refusal(413, f"tags and note have at most {MOST_BYTES:,} bytes")
+            refusal = Refusal(413, f"tags and note may have at most {MOST_BYTES:,} bytes")
         if refusal is None:
             async with self._turn:
                 refusal = await asyncio.to_thread(self._write, body)
@@ -57,16 +57,16 @@ class LabelDoor:
         headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         values = {name: [value for other, value in headers if other == name] for name, _ in headers}
         if scope["method"] != "POST":
-            return Refusal(405, "tags and notes are sent by POST")
+            return Refusal(405, "send tags and notes with POST")
         if not self.token:
-            return Refusal(403, "tags and notes are written on the machine itself, not by --share or another --host")
+            return Refusal(403, "tags and notes can be written only on this machine, not with --share or --host")
         if len(values.get("origin", ())) != 1:  # the guard has compared it with this server's own
-            return Refusal(403, "a page names its origin")
+            return Refusal(403, "the request must have an Origin header")
         if values.get("content-type") != ["application/json"]:
-            return Refusal(415, "tags and notes are JSON")
+            return Refusal(415, "tags and notes must be JSON")
         tokens = values.get("x-stride-token", [])
         if len(tokens) != 1 or not secrets.compare_digest(tokens[0].encode(), self.token.encode()):
-            return Refusal(403, "this page is of an inspector that has ended: load it again")
+            return Refusal(403, "this page is of an inspector that was stopped; reload the page")
         return None
 
     def _write(self, body: bytes | None) -> Refusal | None:
@@ -78,13 +78,13 @@ class LabelDoor:
         try:
             run = self.runs.find(request["run"])
             if run.id != request["run"]:
-                return Refusal(422, "run is the id of a run")
+                return Refusal(422, "run must be the id of a run")
             if why := why_not(run.path):
                 return Refusal(403, why)
             facts_of(run.path)  # a folder without a sound config.json is nobody's run
             with locked(run.path):
                 if read_labels(run.path) != shown_labels:
-                    return Refusal(409, "tags or note were changed meanwhile: load the page again")
+                    return Refusal(409, "tags or note have changed meanwhile; reload the page")
                 write_labels(run.path, Labels(tuple(request["tags"]), request["note"]))
         except RunInTrainingError:
             return Refusal(423, f"{run.id} is in training: {HINT}")
@@ -104,13 +104,13 @@ def parsed(body: bytes) -> dict[str, Any] | Refusal:
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
-        return Refusal(422, "tags and notes are JSON")
+        return Refusal(422, "tags and notes must be JSON")
     if not isinstance(request, dict) or request.keys() != KEYS:
-        return Refusal(422, f"tags and notes are an object with {', '.join(sorted(KEYS))}")
+        return Refusal(422, f"tags and notes must be an object with {', '.join(sorted(KEYS))}")
     for key, value in request.items():
         texts = value if key in ("tags", "old_tags") else [value]
         if not isinstance(texts, list) or len(texts) > MOST_TAGS or not all(isinstance(text, str) for text in texts):
-            return Refusal(422, f"{key} is {f'at most {MOST_TAGS} tags' if 'tags' in key else 'a text'}")
+            return Refusal(422, f"{key} must be {f'at most {MOST_TAGS} tags' if 'tags' in key else 'a text'}")
     return request
 
 

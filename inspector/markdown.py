@@ -57,7 +57,7 @@ def report(run: RunFacts) -> Markup:
     text = report_text(run.run)
     if text:
         return tag("section", rendered(text), class_="card")
-    return card("Report", note(f"no report yet: {run.brief.reason or 'it is written when a run ends'}"))
+    return card("Report", note(f"no report yet: {run.brief.reason or 'it is written when the run ends'}"))
 
 
 def report_text(run: RunDir) -> str:

@@ -26,7 +26,7 @@ def overview(run_facts: RunFacts) -> Markup:
     charts = (
         learning(run_facts),
         small_charts(run_facts, "Learning"),
-        small_charts(run_facts, "Machine: speed, memory, and where the time went", MACHINE),
+        small_charts(run_facts, "Machine: speed, memory and use of time", MACHINE),
     )
     page = board(run_facts.run.id, {"": clock(run_facts)}, *charts)
     return join([header(run_facts), alerts(run_facts), page, dreams(run_facts)])
@@ -61,7 +61,7 @@ def header(run_facts: RunFacts) -> Markup:
 def learning(run_facts: RunFacts) -> Markup:
     lines = [Line(NAMES["train"], run_facts.points(TRAIN), "c1"), Line(NAMES["val"], run_facts.points(VAL), "c0")]
     sampled_bytes = run_facts.curves.sampled
-    remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show rows from all over it"
+    remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show a sample of its rows"
     remarks = [note(remark)] if sampled_bytes else []
     return tag("section", chart("Return", lines, run_facts.brief.goal), *remarks, class_="card")
 
@@ -104,7 +104,7 @@ def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ())
     if len(metrics) > MOST_CHARTS:
         remarks.append(note(f"and {len(metrics) - MOST_CHARTS} more"))
     if constants:
-        summary = f"{len(constants)} that did not change: {', '.join(title for title, *_ in constants)}"
+        summary = f"{len(constants)} did not change: {', '.join(title for title, *_ in constants)}"
         constants_table = table(("metric", "value", "meaning"), constants, "pairs")
         remarks.append(tag("details", tag("summary", summary), constants_table))
     if not charts and not remarks:

@@ -76,7 +76,7 @@ def model(run: RunFacts, loaded: LoadedRun) -> Markup:
     steps = loaded.progress.get("env_steps", 0)
     total = sum(parameter.numel() for parameter in network.parameters())
     last_step = run.brief.tail.steps
-    remark = f", the best evaluation; the run went on to {last_step:,}" if steps < last_step else ""
+    remark = f", the best evaluation; the run continued to {last_step:,}" if steps < last_step else ""
     about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{remark}")
     rows = table(("module", "kind", "tensors", "parameters"), modules(network), "network")
     return join([config(run), card("Network", about, rows), environment(run)])
@@ -96,7 +96,7 @@ def config(run: RunFacts) -> Markup:
         all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
     except UserError:  # of another version: said by `configured`
         all_keys = Markup("")
-    return join([configured(run), card("All of it", all_keys, raw)])
+    return join([configured(run), card("Full config", all_keys, raw)])
 
 
 def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:

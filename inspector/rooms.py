@@ -21,8 +21,8 @@ MOST_CHECKPOINTS = 500  # to choose from; any other can be typed
 MOST_OVERVIEWS, MOST_EPISODES = 8, 4  # that are kept in memory
 INVITATION = card(
     "No episode yet",
-    note("Record plays one episode with the weights of a checkpoint. Then every step can be looked at: the picture, "
-         "what the policy thought of each action, what it saw and what its answer hangs on, values and rewards."),
+    note("Record plays one episode with the weights of a checkpoint. Then you can inspect every step: the picture, "
+         "the policy's probability of each action, its observations, saliency, values and rewards."),
     kind="invitation",
 )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Rooms:
         for episode in [*self._episodes.values()]:
             if episode.key == key and episode.dream is not None:
                 return episode.dream(step)
-        raise UserError("this recording is not kept any more: record the episode again to see its dreams")
+        raise UserError("this recording is no longer stored; record the episode again to see its dreams")
 
     def checkpoints(self, run: RunDir) -> list[str]:
         """`epoch=NN` of the newest, in order."""

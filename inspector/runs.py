@@ -126,16 +126,16 @@ class Runs:
         """RunDir.find for text that a browser sent: it cannot reach folders elsewhere on the disk."""
         selector = selector.strip()
         if not selector:
-            raise UserError("which run? choose one, or type @last")
+            raise UserError("choose a run, or type @last")
         with self._lock:
             is_id = selector in self._index.ids()
         if is_id:
             return RunDir(runs_root() / selector)
         if "/" in selector.partition("@best:")[0] or "\\" in selector or "\0" in selector:
-            raise UserError(f"{selector[:60]!r} is not a run id; runs are chosen by id here")
+            raise UserError(f"{selector[:60]!r} is not a run id; choose a run by its id")
         run = RunDir.find(selector)
         if run.path.parent.resolve() != runs_root().resolve() or run.path.is_symlink():
-            raise UserError(f"{run.id} is not under {runs_root()}")
+            raise UserError(f"{run.id} is not in {runs_root()}")
         return run
 
     def look_into(self, selector: str) -> RunFacts:

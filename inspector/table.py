@@ -23,7 +23,7 @@ MOST_CHOICES = 40  # groups to choose from; any other can be typed
 AGES = {"age<1h": "the last hour", "age<1d": "the last day", "age<7d": "the last week", "age<30d": "the last 30 days"}
 TIMES = {"took<1m": "under a minute", "took>=1m": "a minute or more", "took>=10m": "10 minutes or more",
          "took>=1h": "an hour or more", "took>=1d": "a day or more"}  # fmt: skip
-OF_TRAINING = "of training: nothing was evaluated"
+OF_TRAINING = "training return: there was no evaluation"
 
 
 def filters() -> Markup:
@@ -37,7 +37,7 @@ def filters() -> Markup:
         _menu("took", "any duration", TIMES),
         _menu("seed", "any seed", {}),
         _menu("group", "any group", {}),
-        _menu("by", "seeds grouped", {"by:run": "seeds apart"}),
+        _menu("by", "seeds grouped", {"by:run": "seeds separate"}),
     ]
     compare = tag("button", "Compare", id="compare-ticked", type="button", class_="button", disabled="")
     return tag("div", line, *menus, compare, class_="filters")
@@ -51,7 +51,7 @@ def _menu(column_key: str, default: str, choices: Mapping[str, str]) -> Markup:
 def runs_table(page: Page) -> Markup:
     """The complete tab."""
     if not page.items:
-        return note(f"no run under {runs_root()} that matches; {TRAIN} CartPole-v1:ppo makes one")
+        return note(f"no runs in {runs_root()} match; start one: {TRAIN} CartPole-v1:ppo")
     head = tag("tr", tag("th", ""), *(_heading(column_key, page.query) for column_key in HEAD))
     body = []
     for members in page.items:

@@ -17,8 +17,8 @@ MOST_KEYS = 12  # settings that are drawn, in the order of a config
 FEWEST = 3  # runs of different settings that are worth a picture
 LEFT_OUT = {*IDENTITY, *NEUTRAL, "seed", "max_timesteps"}
 NUMBER = re.compile(r"(?:[a-z]+_)?(-?[0-9.]+(?:e[+-]?[0-9]+)?)")  # 0.001, and lin_0.001 for its peak
-MEANING = """a line and a dot for each run; return: of its test, else the best evaluation, else the best of training.
-Point at one to read it"""
+MEANING = """one line and one dot per run. Return: of the test, else the best evaluation, else the best training return.
+Point at a run for details"""
 
 
 def is_search(briefs: Sequence[Brief]) -> bool:

@@ -87,8 +87,8 @@ def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) 
     if episode and episode.videos and episode.videos[0].exists():
         figures.append(_figure(episode.videos[0], episode.description))
     if not figures:
-        hint = "video_freq_epochs=20 would make some"
-        return note(f"training left no videos ({hint}); record an episode and there is one")
+        hint = "video_freq_epochs=20 makes some"
+        return note(f"no videos from training ({hint}); record an episode to make one")
     return tag("div", *figures, class_="films")
 
 

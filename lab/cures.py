@@ -36,7 +36,7 @@ from stride.utils.durable_file import read_json, write_json
 from stride.utils.provenance import PROJECT, git_hash
 
 PAGE, FIGURES = PROJECT / "docs" / "alerts.md", RESULTS / "cures" / "rows.json"
-COMMANDS = re.compile(r"With another value, likeliest first:\n\n```sh\n(.*?)\n```", re.DOTALL | re.IGNORECASE)
+COMMANDS = re.compile(r"With another value, most likely fix first:\n\n```sh\n(.*?)\n```", re.DOTALL | re.IGNORECASE)
 SPOILED = "env_wrappers=[{id:'lab.spoiled:%s'%s}]"
 PPO, DQN, LAKE = "CartPole-v1:ppo", "CartPole-v1:dqn", "FrozenLake-v1:q_learning"
 SHORT_PPO, SHORT_DQN = "max_timesteps=60_000", "max_timesteps=30_000"  # a break shows in a part of the budget, too

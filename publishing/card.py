@@ -49,7 +49,7 @@ def write_card(
         _table(("key", "value"), settings_rows(differing(config), changed_keys(facts))),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
-        "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
+        "The weights are safetensors and the rest is text: loading them runs no code.",
     ]
     return "\n\n".join(part for part in sections if part) + "\n"  # a part without a text has no place
 
@@ -96,7 +96,7 @@ def usage(repo: str) -> str:
         "pip install -e '.[hub,video]'\n"
         f"{PLAY} --run-id hub:{repo}\n"
         "```\n\n"
-        f"`--headless --episodes 100 --json` measures it, `--video replay.mp4` films it, `hub:{repo}@<commit>` pins it."
+        f"`--headless --episodes 100 --json` measures it, `--video out.mp4` records it, `hub:{repo}@<commit>` pins it."
         " From Python:\n\n"
         "```python\n"
         "import stride\n\n"
@@ -120,8 +120,8 @@ def _stride() -> str:
 def no_use(refused: str) -> str:
     """In the place of commands that would be refused."""
     return (
-        f"`hub:` does not load this run, because a download may name no code: {_cell(refused)}. "
-        "Where that code is installed, the command below trains it again."
+        f"`hub:` does not load this run, because a download must not name code: {_cell(refused)}. "
+        "If that code is installed, the command below trains it again."
     )
 
 
@@ -136,7 +136,7 @@ def _repeat(config: Config) -> str:
         {"env_id": config.env_id, config.variant: block}, sort_keys=False, default_flow_style=None
     )
     return (
-        f"Its environment is not among those shipped with Stride. As `mine.yaml`:\n\n```yaml\n{yaml_text}```\n\n"
+        f"Its environment is not shipped with Stride. Save this as `mine.yaml`:\n\n```yaml\n{yaml_text}```\n\n"
         f"```sh\n{TRAIN} --config mine.yaml\n```"
     )
 

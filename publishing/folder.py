@@ -44,7 +44,7 @@ def build_files(
     weights = write_weights(loaded.agent.policy.state_dict())
     refused = refusal(facts, len(weights))
     if refused:
-        say(f"from the Hub it cannot be loaded as it is: {refused}")
+        say(f"it cannot be loaded from the Hub: {refused}")
     files = {WEIGHTS: weights, FACTS: _json(facts), "results.json": _json(vars(result))}
     if rows:
         curve_title = f"{loaded.config.env_id}:{loaded.config.variant}, seed {loaded.config.seed}"
@@ -64,7 +64,7 @@ def check_nothing_left(files: dict[str, bytes], own: list[Secret]) -> None:
         text = file_bytes.decode("latin-1" if file_name in BINARY else "utf-8", "replace")
         for secret in own:
             if secret.certain and held(text, secret):
-                raise UserError(f"{file_name} holds {secret.kind}; nothing was published")
+                raise UserError(f"{file_name} contains {secret.kind}; nothing was published")
 
 
 def evaluate(loaded: LoadedRun, episodes: int) -> TestResult:

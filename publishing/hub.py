@@ -45,7 +45,7 @@ def _push_once(api: Api, repo: str, files: dict[str, bytes], private: bool, mess
     foreign_names = sorted(remote_files.keys() - PUBLISHED - BESIDES)
     if foreign_names and not NEEDED.keys() <= remote_files.keys():
         raise UserError(
-            f"{repo} holds something else ({', '.join(foreign_names[:3])}): nothing was sent; give another --repo"
+            f"{repo} has other files ({', '.join(foreign_names[:3])}): nothing was sent; give another --repo"
         )
     added = tuple(
         name for name in sorted(files) if name not in remote_files or not remote_files[name].fits(files[name])

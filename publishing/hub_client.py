@@ -117,20 +117,20 @@ def hub_errors(repo: str) -> Iterator[None]:
     except errors.HFValidationError as error:
         raise UserError(f"{repo}: {_line(error)}") from error
     except errors.OfflineModeIsEnabled as error:
-        raise UserError("HF_HUB_OFFLINE is set: nothing is said to the Hub") from error
+        raise UserError("HF_HUB_OFFLINE is set, so the Hub is not contacted") from error
     except (ValueError, KeyError, TypeError, httpx.InvalidURL) as error:  # the library, of an answer that is none
-        raise UserError(f"{endpoint()} answers what is not understood: {_line(error)}") from error
+        raise UserError(f"{endpoint()} sent an unexpected answer: {_line(error)}") from error
     except (httpx.HTTPError, OSError) as error:
-        raise UserError(f"cannot reach {endpoint()}: {_line(error)}; is there a network?") from error
+        raise UserError(f"cannot reach {endpoint()}: {_line(error)}; check the network") from error
 
 
 def _status(code: int, line: str, repo: str) -> str:
     if code == 401:
-        return f"{endpoint()} does not know this token; set HF_TOKEN or run `hf auth login`"
+        return f"{endpoint()} does not accept this token; set HF_TOKEN or run `hf auth login`"
     if code == 403:
-        return f"{repo}: this token may not do that; it needs the right to write"
+        return f"{repo}: this token has no write permission"
     if code >= 500:
-        return f"{endpoint()} has an error of its own ({code}); try again later"
+        return f"{endpoint()} has a server error ({code}); try again later"
     return f"{repo}: {line}"
 
 

@@ -33,7 +33,7 @@ def list_commit(repo: str, commit: str) -> dict[str, Listed | None]:
     """Path -> what is there; None is a folder."""
     entries = _json(f"{endpoint()}/api/models/{repo}/tree/{commit}?recursive=true", repo)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UserError(f"{repo}: the list of its files is not one")
+        raise UserError(f"{repo}: its list of files is not a list")
     return {str(entry.get("path")): _listed(entry, repo) for entry in entries}
 
 
@@ -42,9 +42,9 @@ def read_file(repo: str, commit: str, name: str, listed: Listed, most: int) -> b
     url = f"{endpoint()}/{repo}/resolve/{commit}/{quote(name)}"
     data, headers = _get(url, min(most, listed.size), f"{repo}/{name}")
     if headers.get("X-Repo-Commit", commit) != commit:
-        raise UserError(f"{repo}/{name} came from another commit than the one asked for: nothing was loaded")
+        raise UserError(f"{repo}/{name} is of another commit than requested: nothing was loaded")
     if not listed.fits(data):
-        raise UserError(f"{repo}/{name} is not the file that was listed: nothing was loaded")
+        raise UserError(f"{repo}/{name} is not the listed file: nothing was loaded")
     return data
 
 
@@ -58,18 +58,18 @@ def _listed(entry: Mapping[str, object], repo: str) -> Listed | None:
         lfs_entry.get("oid") if isinstance(lfs_entry, dict) else None,
     )
     if type(size) is not int or size < 0 or not isinstance(sha1, str) or not isinstance(sha256, str | None):
-        raise UserError(f"{repo}: the list of its files is not one")
+        raise UserError(f"{repo}: its list of files is not a list")
     return Listed(size, sha1, sha256 or "")
 
 
 def _json(url: str, repo: str) -> Any:
-    data, headers = _get(url, LISTING, f"what is told of {repo}")
+    data, headers = _get(url, LISTING, f"the facts of {repo}")
     if 'rel="next"' in headers.get("Link", ""):
-        raise UserError(f"{repo} holds more files than a published run has: nothing was loaded")
+        raise UserError(f"{repo} has more files than a published run: nothing was loaded")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"what {endpoint()} tells of {repo} is not JSON") from error
+        raise UserError(f"the facts of {repo} at {endpoint()} are not JSON") from error
 
 
 def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
@@ -99,11 +99,13 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
                 return data, first_headers
         target = urljoin(url, target)
         if not same_hub(url, target):
-            raise UserError(f"{what}: {_host(url)} sends on to {_host(target)}, no host of the Hub: nothing was loaded")
+            raise UserError(
+                f"{what}: {_host(url)} redirects to {_host(target)}, not a host of the Hub: nothing was loaded"
+            )
         if urlsplit(target).netloc != urlsplit(url).netloc:  # the token is for the first server alone
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         url = target
-    raise UserError(f"{what}: sent on more than {REDIRECTS} times")
+    raise UserError(f"{what}: redirected more than {REDIRECTS} times")
 
 
 def same_hub(url: str, target: str) -> bool:
@@ -121,9 +123,9 @@ def _read(chunks: Iterable[bytes], most: int, deadline: float, what: str) -> byt
     for chunk_bytes in chunks:
         data += chunk_bytes
         if len(data) > most:
-            raise UserError(f"{what} has more bytes than the {most:,} it may have: nothing was loaded")
+            raise UserError(f"{what} is larger than the limit of {most:,} bytes: nothing was loaded")
         if time.monotonic() > deadline:
-            raise UserError(f"{what} takes longer than {SECONDS} seconds: nothing was loaded")
+            raise UserError(f"{what} took longer than {SECONDS} seconds: nothing was loaded")
     return bytes(data)
 
 

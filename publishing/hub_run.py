@@ -67,7 +67,7 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
     with hub_errors(repo):
         commit = retried(lambda: find_commit(repo, revision))
         if COMMIT.fullmatch(revision) and commit != revision:
-            raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
+            raise UserError(f"{repo}: commit {revision[:7]} was requested, but {commit[:7]} was returned")
         listed_files = retried(lambda: list_commit(repo, commit))
     where = f"{HUB_PREFIX}{repo}@{commit[:7]}"
     _check_names({name: list_item.size if list_item else None for name, list_item in listed_files.items()}, where)
@@ -83,12 +83,12 @@ def _check_names(sizes: dict[str, int | None], where: str) -> None:
     """Only files that publishing writes, and no larger than is sane; None is a folder."""
     for name, file_size in sizes.items():
         if name not in PUBLISHED | BESIDES or file_size is None:
-            raise UserError(f"{where} holds {name[:80]!r}, which run_publish.py does not write: nothing was loaded")
+            raise UserError(f"{where} has {name[:80]!r}, which run_publish.py does not write: nothing was loaded")
     for name, byte_limit in NEEDED.items():
         if name not in sizes:
             raise UserError(f"{where} has no {name}: it is not a published run")
         if (sizes[name] or 0) > byte_limit:
-            raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the {byte_limit:,} that are loaded")
+            raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the limit of {byte_limit:,}")
 
 
 def _read(repo: str, commit: str, name: str, listed: Listed | None, byte_limit: int) -> bytes:
@@ -103,12 +103,12 @@ def _facts(data: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not valid JSON") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
-        raise UserError(f"{where} holds no config")
+        raise UserError(f"{where} has no config")
     _check_plain(facts, where, 0)
     check_whole_numbers(facts, where)
     progress = facts.get("progress")
     if not isinstance(progress, dict) or type(progress.get("env_steps")) is not int:
-        raise UserError(f"{where} does not say after how many env_steps")
+        raise UserError(f"{where} does not have env_steps")
     for name in ("checkpoint", "variant"):
         if not isinstance(facts.get(name), str) or not WORD.fullmatch(facts[name]):
             raise UserError(f"{where}: {name} is not a name")
@@ -121,14 +121,14 @@ def _check_plain(value: object, where: str, depth: int) -> None:
     if isinstance(value, dict):
         for key in value:
             if key.startswith("_"):
-                raise UserError(f"{where}: {key[:40]!r} is not a key of a config; names of code are never followed")
+                raise UserError(f"{where}: {key[:40]!r} is not a config key; names of code are never loaded")
             _check_plain(key, where, depth + 1)
     for list_item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_plain(list_item, where, depth + 1)
     if isinstance(value, str) and not value.replace("\n", "").replace("\t", "").isprintable():
-        raise UserError(f"{where} holds a text with control characters")
+        raise UserError(f"{where} has a text with control characters")
     if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{where} holds a number that is not finite")
+        raise UserError(f"{where} has a number that is not finite")
 
 
 def config_of(facts: Mapping[str, object], file_size: int, where: str, trust: Trust = NOBODY) -> Config:
@@ -151,7 +151,7 @@ def config_of(facts: Mapping[str, object], file_size: int, where: str, trust: Tr
     layer_widths = config.hidden_dims
     numbers = sum(a * b for a, b in itertools.pairwise(layer_widths)) + sum(layer_widths)
     if len(layer_widths) > 64 or 4 * numbers > file_size:
-        raise UserError(f"{where}: hidden_dims {str(list(layer_widths))[:60]} are more than {WEIGHTS} holds")
+        raise UserError(f"{where}: hidden_dims {str(list(layer_widths))[:60]} need more weights than {WEIGHTS} has")
     return config
 
 

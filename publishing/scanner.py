@@ -29,7 +29,7 @@ class SecretFinding(NamedTuple):
             return f"{self.place} holds {self.kind}"
         beginning = self.text[: min(SHOWN, len(self.text) // 4)]
         beginning = "".join(c if c.isprintable() else "?" for c in beginning)
-        return f"{self.place} holds what looks like a {self.kind}: {beginning}... ({len(self.text)} characters)"
+        return f"{self.place} contains what looks like a {self.kind}: {beginning}... ({len(self.text)} characters)"
 
 
 def scan(place: str, text: str, own: Sequence[Secret]) -> list[SecretFinding]:

@@ -34,7 +34,7 @@ def read_weights(data: bytes, where: str) -> dict[str, Tensor]:
         raise UserError(f"{where} is damaged: {' '.join(str(error).split())[:100]}") from error
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise UserError(f"{where}: tensor {name} holds numbers that are not finite")
+            raise UserError(f"{where}: tensor {name} has numbers that are not finite")
     return tensors
 
 
@@ -43,13 +43,13 @@ def check_header(data: bytes, where: str) -> None:
     # the format: 8 bytes with the header's length, little-endian, the header in JSON, then the numbers without a gap
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else 0
     if not 2 <= size <= min(HEADER, len(data) - 8):
-        raise UserError(f"{where} is no safetensors file: a header of {size:,} bytes in a file of {len(data):,}")
+        raise UserError(f"{where} is not a safetensors file: a header of {size:,} bytes in a file of {len(data):,}")
     try:
         header = json.loads(data[8 : 8 + size].decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is no safetensors file: its header is not JSON") from error
+        raise UserError(f"{where} is not a safetensors file: its header is not JSON") from error
     if not isinstance(header, dict) or len(header) > TENSORS:
-        raise UserError(f"{where} is no safetensors file: its header is no table of at most {TENSORS:,} tensors")
+        raise UserError(f"{where} is not a safetensors file: its header does not list at most {TENSORS:,} tensors")
     body_size, position = len(data) - 8 - size, 0
     tensors = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
     for tensor_index, (_, entry) in enumerate(sorted(tensors, key=lambda item: _place(item[1], where))):
@@ -65,14 +65,14 @@ def check_header(data: bytes, where: str) -> None:
             )
         position = end_offset
     if position != body_size:
-        raise UserError(f"{where}: the header claims {position:,} bytes of numbers, the file holds {body_size:,}")
+        raise UserError(f"{where}: the header declares {position:,} bytes of numbers, but the file has {body_size:,}")
 
 
 def _place(entry: object, where: str) -> tuple[int, int]:
     """Where an entry says its numbers begin and end."""
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
-        raise UserError(f"{where} is no safetensors file: a tensor without data_offsets")
+        raise UserError(f"{where} is not a safetensors file: a tensor has no data_offsets")
     return offsets[0], offsets[1]
 
 

@@ -63,12 +63,12 @@ def _several_groups(groups: Groups, how: str, width: int) -> list[str]:
     head = ("", "variant", "seeds", "solved", "mean", "IQM", "95 % interval", "env steps", "time")
     text_lines += ["", *aligned(head, table_rows, LEFT_ALIGNED, width, ("time", "env steps", "solved", "mean")), ""]
     config_lines = [
-        f"apart in {config_key}: {' | '.join(values)}" for config_key, values in _differences(groups).items()
+        f"differ in {config_key}: {' | '.join(values)}" for config_key, values in _differences(groups).items()
     ]
-    text_lines += config_lines or ["apart in nothing but their seeds"]
+    text_lines += config_lines or ["differ only in their seeds"]
     text_lines += [*against_first(groups), *cautions]
     if len({group.facts.get("env_id") for group in groups}) > 1:
-        text_lines.append("these are different environments: their returns do not compare")
+        text_lines.append("these are different environments: their returns cannot be compared")
     return text_lines
 
 
@@ -79,7 +79,7 @@ def against_first(groups: Groups) -> list[str]:
     for group_letter, group in zip(letters(len(groups))[1:], groups[1:], strict=True):
         values = group.tested
         if not first or not values:
-            text_lines.append(f"{group_letter} - A: nothing was tested on one side")
+            text_lines.append(f"{group_letter} - A: one of them has no closing test")
             continue
         line = f"{group_letter} - A: IQM {iqm(values) - iqm(first):+.2f}"
         limits = _difference_limits(values, first)

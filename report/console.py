@@ -262,7 +262,7 @@ def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
         ("general", header.settings),
         ("engine", f"{header.engine}{_reason(header.engine_why)}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{_reason(header.threads_why)}"),
-        ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
+        ("envs", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("workers", f"{header.workers} ({header.workers_why})" if header.workers_why else ""),
         ("plateau", header.plateau),
         ("run", header.run_path),

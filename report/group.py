@@ -169,7 +169,7 @@ def seed_of(standing: Standing, group: str = "") -> Seed:
         deleted_id = run_of(group, standing.key) if group and standing.key else ""
         result, reason = "not begun", "the group was stopped before its turn"
         if deleted_id:
-            result, reason = "deleted", f"{deleted_id} is no longer there"
+            result, reason = "deleted", f"{deleted_id} was deleted"
             standing = standing._replace(facts=removed_facts(deleted_id))
         if standing.facts.get("status") == "finished":
             result, reason = verdict(standing.outcome), ""
@@ -207,11 +207,11 @@ def removed_facts(run_id: str) -> dict[str, Any]:
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
     """(verdict, why) of a seed by its run."""
     if standing.status == "failed":
-        return "failed", one_line(str(standing.facts.get("failure", ""))) or "it says nothing"
+        return "failed", one_line(str(standing.facts.get("failure", ""))) or "no message"
     if standing.status == "interrupted":
-        return "stopped", "a signal ended it; it goes on where it stopped"
+        return "stopped", "stopped by a signal; --resume continues there"
     if standing.status == "paused":
-        return "paused", "it was told to; it goes on where it stopped"
+        return "paused", "paused by --pause-at; --resume continues there"
     if standing.status == "finished":
         return verdict(standing.outcome), ""
     reason = silent_end(run, standing.facts)
@@ -282,4 +282,4 @@ def caution(count: int) -> str:
     """Why there is no interval; "" where there is one, or no value at all."""
     if count >= FEWEST or not count:
         return ""
-    return f"no interval: {count} seed{'s' if count > 1 else ''} cannot tell one, {FEWEST} are the fewest that can"
+    return f"no interval: {count} seed{'s are' if count > 1 else ' is'} too few, at least {FEWEST} are needed"

@@ -37,7 +37,7 @@ class GroupPage(Watcher):
             write_group(read_group(group))
         except (OSError, UserError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            print(f"the report of the group is not written: {why}", file=sys.stderr)
+            print(f"the report of the group was not written: {why}", file=sys.stderr)
 
 
 def write_group(group: Group) -> None:
@@ -92,7 +92,7 @@ def report(group: Group) -> str:
     sections = [f"**{_verdict(group)}**", f"# {group.title}, {size}"]
     if several:
         sections += [
-            "![Return over env steps: the median of each variant and its middle half](curve.svg)",
+            "![Return over env steps: median and middle half of each variant](curve.svg)",
             "## Variants",
             _variants(group),
             "## Runs",
@@ -101,12 +101,12 @@ def report(group: Group) -> str:
         description = (group.facts.get("config") or {}).get("description", "")
         sections += [
             one_line(str(description)),
-            "![Return over env steps: each seed, their median and the middle half](curve.svg)",
-            "Bold: the median of the seeds, in their middle half. A seed that has ended stays at its last value.",
+            "![Return over env steps: each seed, median and middle half](curve.svg)",
+            "Bold: the median of the seeds. Shaded: their middle half. A finished seed keeps its last value.",
             _chart(group),
             "## Seeds",
         ]
-    sections += [_seed_table(group, several), "The same for a program: [runs.csv](runs.csv)."]
+    sections += [_seed_table(group, several), "For programs: [runs.csv](runs.csv)."]
     if not several:
         sections += ["## Together", _together(group)]
     if group.unfinished:
@@ -225,13 +225,13 @@ def commands(group: Group) -> str:
             best_id = seed_result.run.id
             best_mean = seed_result.mean
     commit, is_changed, _ = str(group.facts.get("git_hash", "")).partition("+")
-    checkout = f"git checkout {commit}{'  # and what was changed since' if is_changed else ''}\n" if commit else ""
+    checkout = f"git checkout {commit}{'  # plus the uncommitted changes' if is_changed else ''}\n" if commit else ""
     selector = f"group:{group.name}"
     return shell_commands([
-        ("Go on with what is unfinished", f"{TRAIN} --resume {selector}" if group.unfinished else ""),
-        ("Compare its seeds, or with another group",
+        ("Continue unfinished runs", f"{TRAIN} --resume {selector}" if group.unfinished else ""),
+        ("Compare its seeds, or two groups",
          f"{PLAY} --run-id {selector}\n{PLAY} --run-id {selector},group:OTHER"),
-        ("Play the best", f"{PLAY} --run-id {best_id}" if best_id else ""),
+        ("Play the best run", f"{PLAY} --run-id {best_id}" if best_id else ""),
         ("Repeat it", f"{checkout}{group.command}" if group.words else ""),
     ])  # fmt: skip
 
@@ -242,7 +242,7 @@ def _environment(group: Group) -> str:
     for key in ("git_hash", "versions", "host"):
         known_texts = {joined_pairs(seed_result.facts[key]) for seed_result in group.seeds if key in seed_result.facts}
         if len(known_texts) > 1:
-            table_rows.append((key, f"{len(known_texts)} different ones: see the runs"))
+            table_rows.append((key, f"{len(known_texts)} different values: see the runs"))
         elif known_texts:
             table_rows.append((key, known_texts.pop()))
-    return markdown_table(("what", "value"), table_rows) if table_rows else "Nothing is known of it."
+    return markdown_table(("what", "value"), table_rows) if table_rows else "Not recorded."

@@ -77,7 +77,7 @@ def _stage_score(stage: str, row: Mapping[str, float]) -> str:
     mean = row.get(f"{stage}/roll/ep_rew/mean")
     deviation = row.get(f"{stage}/roll/ep_rew/std")
     episodes = row.get(f"{stage}/roll/episodes")
-    text = "without an end of an episode" if mean is None else score(mean)
+    text = "no finished episode" if mean is None else score(mean)
     if deviation is not None:
         text += f" +- {score(deviation)}"
     if episodes is not None:

@@ -27,7 +27,7 @@ FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
 
 
 class MetricsFile:
-    """Makes `folder` with metrics.csv, which has every row, and metrics.mmap for monitors; closed by the end of `with`.
+    """Makes `folder` with metrics.csv (every row) and metrics.mmap (for monitors); the end of `with` closes it.
 
     `resume_at`: the rows of an existing folder up to this step are kept. `facts`: plain data about the loop, for
     monitors. metrics.mmap holds at most `metrics` names, metrics.csv all.
@@ -46,7 +46,7 @@ class MetricsFile:
         csv_path = self.folder / "metrics.csv"
         run_files.make_folder(self.folder)
         if resume_at is None and run_files.exists(csv_path) and read_csv(csv_path):
-            raise UserError(f"{csv_path} has rows already: name another folder, or say resume_at=STEP to go on with it")
+            raise UserError(f"{csv_path} already has rows; use another folder, or resume_at=STEP to continue it")
         _check_free(self.folder / NAME)
         all_facts = {**(facts or {}), "goal": goal, "first_step": resume_at or 0}
         self._csv = MetricsCsv(csv_path, resume_at)
@@ -59,24 +59,24 @@ class MetricsFile:
         self._writer.say("", BEGUN)
 
     def log(self, step: float, values: Mapping[str, float] | None = None, /, **named: float) -> None:
-        """A row: `log(step, reward=1.0)`, or a mapping for names with a slash; of numbers, or what float() takes."""
+        """Write a row: `log(step, reward=1.0)`, or a mapping if names have a slash. Values: what float() takes."""
         row = {STEPS: _number("step", step)}
         for metric_name, value in {**(values or {}), **named}.items():
             if metric_name not in self._known_names:
                 self._check(metric_name)
             row[metric_name] = _number(metric_name, value)
         if not abs(row[STEPS]) < 2**53:
-            raise UserError(f"the step is {step}, not a number of steps")
+            raise UserError(f"the step must be a number of steps, not {step}")
         with self._lock:
             self._csv.row(row)
             self._writer.row(row[STEPS], row)
 
     def say(self, line: str, paused: bool = False) -> None:
-        """A line about what it is doing, for monitors; `paused`: it waits on purpose until the next row."""
+        """Show a line about the current work in monitors; `paused`: the loop waits on purpose until the next row."""
         self._writer.say(line, PAUSED if paused else TRAINING)
 
     def close(self, result: str = FINISHED, line: str = "") -> None:
-        """Write how it ended; `with` does that by itself. May be called twice."""
+        """Write how the loop ended; `with` calls it. It may be called twice."""
         with self._lock:
             self._writer.end(result, line)
             self._csv.end(None)
@@ -106,7 +106,7 @@ def _check_free(path: Path) -> None:
     if run_files.exists(path):
         with closing(MetricsReader(path)) as reader:
             if reader.read().state != STATES[ENDED] and reader.origin.pid != os.getpid() and reader.lives():
-                raise UserError(f"{path.parent} is being written by process {reader.origin.pid}: name another folder")
+                raise UserError(f"{path.parent} is being written by process {reader.origin.pid}; use another folder")
 
 
 def _number(name: str, value: float) -> float:

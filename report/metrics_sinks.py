@@ -127,7 +127,7 @@ def _damage(columns: Cells, lines: list[Cells], kept_lines: list[Cells], resume_
     if not columns:
         return "it is empty" if resume_at else ""
     if not _has_header(columns):
-        return "its first line does not hold the names of metrics"
+        return "its first line does not have the names of metrics"
     damaged = sum(not parse(columns, cells) for cells in lines)
     if damaged:
         return f"{damaged:,} of its lines are damaged"
@@ -164,7 +164,7 @@ class MetricsMmap(Sink):
             most_metrics = len(load_metrics()) + SPARE_METRICS
             self._writer = MetricsWriter(self._run.path / NAME, self._run.id, facts, metrics=most_metrics)
         except OSError as error:
-            log.warning(f"{NAME} cannot be made ({error.strerror}): monitors will read metrics.csv")
+            log.warning(f"{NAME} cannot be created ({error.strerror}); monitors will read metrics.csv")
             return
         self._writer.max_timesteps = config.max_timesteps
         if self._first_step:
@@ -195,4 +195,4 @@ class MetricsMmap(Sink):
         if self._writer and outcome:
             self._writer.end(outcome.result, outcome.lost or outcome.sentence())
         elif self._writer:
-            self._writer.end(FAILED, "an error ended it: run.log has it")
+            self._writer.end(FAILED, "it ended with an error; see run.log")

@@ -76,7 +76,7 @@ def _title(display: Display) -> str:
         f"{header.algo_id}, seed {header.seed}",
         f"{header.engine}, {header.device}",
         f"{header.parameters:,} parameters",
-        f"{header.n_envs} worlds, {header.env_backend}",
+        f"{header.n_envs} envs, {header.env_backend}",
         header.settings,
     ]
     return f"<div>{title}<br>{_faint(' · '.join(filter(None, facts)))}</div>"

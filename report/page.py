@@ -128,10 +128,10 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
     table_rows = []
     for alert in alerts:
         last = f"{alert.last:,}{' (to the end)' * alert.open}"
-        count = f"{alert.rows:,}" + (f", begun {alert.times} times" if alert.times > 1 else "")
+        count = f"{alert.rows:,}" + (f", started {alert.times} times" if alert.times > 1 else "")
         title = f"{alert.title} {alert.bound}"
         table_rows.append((title, f"{alert.first:,}", last, count, alert.worst_words, f"{alert.means} {alert.tip}"))
-    return markdown_table(("alert", "first", "last", "rows", "worst", "what it says and what to try"), table_rows)
+    return markdown_table(("alert", "first", "last", "rows", "worst", "meaning and what to try"), table_rows)
 
 
 def _dreams(run: RunDir, outcome: Outcome) -> str:
@@ -149,7 +149,7 @@ def _commands(run: RunDir, facts: Facts, outcome: Outcome, task: Sequence[str]) 
     budget = "" if outcome.reason in UNENDED else f" --max-timesteps {2 * outcome.env_steps}"
     cures = cure_commands(task, outcome.cures)
     return shell_commands([
-        ("Train it with another value, likeliest first", "\n".join(cures)),
+        ("Train it with another value, most likely fix first", "\n".join(cures)),
         ("Play it", f"{places.PLAY} --run-id {run.id}"),
         ("Train it further", f"{places.TRAIN} --resume {run.id}{budget}"),
         ("Repeat it", repeat),

@@ -88,16 +88,16 @@ def fault(path: Path, remembering: bool = False) -> str:
     except UserError:
         return "is not a file of this run"
     if file_status is None:
-        return "is not there"
+        return "does not exist"
     if not sidecar:
-        return "has no sidecar that says what it should be"
+        return "has no sidecar with its size and hash"
     if file_status.st_size != sidecar["size"]:
         return f"is damaged: {file_status.st_size:,} bytes instead of {sidecar['size']:,}"
     if digest(path)["sha256"] != sidecar["sha256"]:
-        return "is damaged: its bytes do not have the hash they had"
+        return "is damaged: its hash has changed"
     for name in sidecar.get("segments", []) if remembering else ():
         if not _complete(path.parent / SEGMENTS / name):
-            return f"lacks a part of its replay memory: {name} is missing or damaged"
+            return f"lacks part of its replay memory: {name} is missing or damaged"
     return ""
 
 
@@ -158,11 +158,11 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
     if name == "best":
         scored = [stem for stem in candidates if _score(folder, sidecars[stem]) > -math.inf]
         if not linked or not scored:
-            missing = "evaluation of which every episode ended" if linked else "best checkpoint"
-            notes.append(f"{owner} has no {missing}: taking last")
+            missing = "evaluation in which every episode ended" if linked else "best checkpoint"
+            notes.append(f"{owner} has no {missing}: using last")
             linked = target(folder / "last.ckpt") or linked
         elif linked in sidecars and linked not in scored:  # linked by an older version
-            notes.append(f"{owner}: not every episode of the evaluation of {linked} ended")
+            notes.append(f"{owner}: some episodes of the evaluation of {linked} did not end")
             linked = scored[0]
     if linked:
         candidates = [linked, *(stem for stem in candidates if stem != linked)]
@@ -171,7 +171,7 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
         problem = fault(path, remembering)
         if not problem:
             if notes and not notes[-1].endswith("last"):
-                notes.append(f"taking {stem}")
+                notes.append(f"using {stem}")
             return Chosen(path, tuple(notes))
         notes.append(f"{owner}: {stem} {problem}")
     raise UserError(f"{owner} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))

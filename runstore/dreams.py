@@ -38,7 +38,7 @@ class Dreams(NamedTuple):
         dreamt, unchanged = self.means()
         return column_names, [
             *lines,
-            *([["all of them", *map(shown, (*dreamt, *unchanged))]] if len(lines) > 1 else []),
+            *([["all", *map(shown, (*dreamt, *unchanged))]] if len(lines) > 1 else []),
         ]
 
     def metrics(self) -> dict[str, float]:
@@ -74,13 +74,13 @@ def words(metrics: Mapping[str, float]) -> str:
         for kind in ("error", "unchanged")
     )
     steps_text = " / ".join(map(str, steps))
-    return f"{dreamt} deviations off after {steps_text} steps; had nothing changed {unchanged}"
+    return f"error {dreamt} standard deviations after {steps_text} steps; {unchanged} if nothing changed"
 
 
 MEANING = (
-    "Root mean square errors of what the final world model tells of later instants without looking, under the actions "
-    "that were taken, in deviations of each observation over what is remembered: always telling the mean would be off "
-    "by 1; unchanged: telling that all stays as it was."
+    "Root mean square errors of the final world model's predictions without further observations, for the actions that "
+    "were taken, in standard deviations of each observation over the replay memory. Predicting the mean would have the "
+    "error 1. Unchanged: the error of predicting no change."
 )
 
 
@@ -106,7 +106,7 @@ def read_dreams(run: RunDir) -> Dreams | None:
     steps, starts = whole_numbers(contents.get("steps")), whole_numbers(contents.get("starts"))
     rows = contents.get("observations")
     if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MOST):
-        raise UserError(f"{run.dreams} does not tell how far dreams stray")
+        raise UserError(f"{run.dreams} does not have the errors of dreams")
     rows = [mapping(row) for row in rows]
     dreamt, unchanged = ([errors(row.get(kind), len(steps), run) for row in rows] for kind in ("dreamt", "unchanged"))
     names = tuple(str(row.get("name", ""))[:200] for row in rows)
@@ -121,5 +121,5 @@ def whole_numbers(values: object) -> tuple[int, ...]:
 
 def errors(values: object, count: int, run: RunDir) -> list[float]:
     if not isinstance(values, list) or len(values) != count:
-        raise UserError(f"{run.dreams} does not tell how far dreams stray")
+        raise UserError(f"{run.dreams} does not have the errors of dreams")
     return [float(value) if type(value) in (int, float) else math.nan for value in values]

@@ -52,7 +52,7 @@ class Alert:
 
     def sentence(self) -> str:
         rows_text = f"in {self.rows:,} rows" if self.rows > 1 else "in 1 row"
-        return f"{self.title} {self.bound} {rows_text} from {self.first:,} steps on (worst {self.worst_words})"
+        return f"{self.title} {self.bound} {rows_text} from {self.first:,} steps (worst {self.worst_words})"
 
 
 class Event(NamedTuple):

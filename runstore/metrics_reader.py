@@ -92,7 +92,7 @@ class MetricsReader:
             if complete:
                 return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
-        raise UserError(f"{self.path} is damaged: neither of its records is whole")
+        raise UserError(f"{self.path} is damaged: both of its records are incomplete")
 
     def history(self, name: str) -> list[tuple[float, float]]:
         """(step, value) of its last points, oldest first; [] for a metric it does not know."""
@@ -142,7 +142,7 @@ class MetricsReader:
     def _bytes(self, start: int, length: int) -> bytes:
         data = os.pread(self._file.fileno(), length, start)
         if len(data) < length:
-            raise UserError(f"{self.path} was cut short while it was read")
+            raise UserError(f"{self.path} was shortened while it was read")
         return data
 
     def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
@@ -166,7 +166,7 @@ class MetricsReader:
             for start in range(0, len(data), at.NAME_BYTES):
                 text = data[start : start + at.NAME_TEXT]
                 if at.CRC.unpack_from(data, start + at.NAME_TEXT)[0] != crc32(text):
-                    raise UserError(f"{self.path} is damaged: the name of metric {len(self._names) + 1} is not whole")
+                    raise UserError(f"{self.path} is damaged: the name of metric {len(self._names) + 1} is incomplete")
                 self._names.append(_text(text))
 
 
@@ -182,10 +182,10 @@ def _opened(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
 def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
     data = os.pread(descriptor, at.HEADER_BYTES, 0)
     if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
-        raise UserError(f"{path} is no file of metrics")
+        raise UserError(f"{path} is not a metrics file")
     _, version, checksum = at.PREFIX.unpack_from(data)
     if version != at.VERSION:
-        raise UserError(f"{path} is of version {version}, and version {at.VERSION} is read here")
+        raise UserError(f"{path} has version {version}, but this Stride reads version {at.VERSION}")
     size, metrics, points, *rest = at.HEADER.unpack_from(data, at.PREFIX.size)
     layout = at.Layout(metrics, points)
     *offsets, pid, started, boot, run, wall, monotonic, length = rest
@@ -193,11 +193,11 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
         checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
     )
     if not sound or (size, metrics, points, *offsets) != layout.offsets or os.fstat(descriptor).st_size != size:
-        raise UserError(f"{path} is damaged: its header is not whole")
+        raise UserError(f"{path} is damaged: its header is incomplete")
     try:
         facts = mapping(json.loads(data[at.FACTS : at.FACTS + length]))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: its facts are no JSON") from error
+        raise UserError(f"{path} is damaged: its facts are not JSON") from error
     return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
 
 

@@ -273,7 +273,7 @@ def _first_line(file: BinaryIO) -> bytes:
     if line.endswith(b"\n"):
         return line
     if len(line) == MOST_HEADER:
-        raise UserError("metrics.csv begins with no line of names")
+        raise UserError("the first line of metrics.csv does not have the names")
     return b""
 
 

@@ -92,7 +92,7 @@ class MetricsWriter:
         data = bytearray(self._layout.size)
         facts_json = json.dumps(facts).encode()
         if at.FACTS + len(facts_json) > at.HEADER_BYTES:
-            raise ValueError(f"facts of {len(facts_json):,} bytes are more than the header holds")
+            raise ValueError(f"facts of {len(facts_json):,} bytes do not fit into the header")
         process = identity(self._pid)
         writer_values = (
             self._pid,
@@ -118,7 +118,7 @@ class MetricsWriter:
         metric_index = len(self._counts)
         name_bytes = metric_name.encode()
         if metric_index == self._layout.metrics or len(name_bytes) > at.NAME_TEXT:
-            log.warning(f"{at.NAME} has no room for {metric_name}: monitors will not show it")
+            log.warning(f"{at.NAME} is full: monitors will not show {metric_name}")
             self._places[metric_name] = -1
             return -1
         name_bytes = name_bytes.ljust(at.NAME_TEXT, b"\0")

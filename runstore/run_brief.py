@@ -30,7 +30,7 @@ from stride.utils.user_error import UserError
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
-GONE = "its process ended without a word"
+GONE = "its process ended without a message"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
 STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
 NAME = "labels.json"
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
 
 def check_tag(tag: str) -> str:
     if not TAG.fullmatch(tag):
-        raise UserError(f"{tag[:60]!r} is no tag: at most 40 letters, digits, '.', '_' and '-'")
+        raise UserError(f"{tag[:60]!r} is not a valid tag: use at most 40 letters, digits, '.', '_' and '-'")
     return tag
 
 
@@ -74,9 +74,9 @@ def write_labels(folder: Path, labels: Labels) -> None:
     for tag in labels.tags:
         check_tag(tag)
     if len(labels.tags) > MOST_TAGS:
-        raise UserError(f"a run takes at most {MOST_TAGS} tags, not {len(labels.tags)}")
+        raise UserError(f"a run may have at most {MOST_TAGS} tags, not {len(labels.tags)}")
     if len(labels.note) > LONGEST_NOTE or not labels.note.isprintable():
-        raise UserError(f"a note is one printable line of at most {LONGEST_NOTE:,} characters")
+        raise UserError(f"a note must be one printable line of at most {LONGEST_NOTE:,} characters")
     try:
         run_files.write_json(folder / NAME, {"tags": sorted({*labels.tags}), "note": labels.note})
     except OSError as error:
@@ -153,7 +153,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     for _ in range(DEEPEST):
         level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
         if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
-            raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
+            raise UserError(f"{folder}/config.json is damaged: a number in it is too large")
         level = [item for item in level if isinstance(item, dict | list)]
     if level:
         raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")

@@ -110,7 +110,7 @@ class RunDir:
         except FileExistsError:
             raise
         except OSError as error:
-            raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
+            raise UserError(f"cannot make a run folder in {root}: {error.strerror}") from error
         return run
 
     def facts(self) -> dict[str, Any]:
@@ -147,11 +147,11 @@ class RunDir:
         run_ids = [run.id for run in list_runs()]
         matches = [selector] if selector in run_ids else [run_id for run_id in run_ids if run_id.startswith(selector)]
         if len(matches) > 1:
-            raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
+            raise UserError(f"{selector!r} matches {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
         if not matches and _is_group(root_of_groups() / selector):
             raise _group(f"group:{selector}")
         if not matches:
-            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *run_ids])}")
+            raise UserError(f"no run {selector!r} in {runs_root()}{nearest(selector, [LAST, BEST, *run_ids])}")
         return cls(runs_root() / matches[0])
 
 
@@ -167,8 +167,8 @@ def _is_group(folder: Path) -> bool:
 
 def _group(selector: str) -> UserError:
     return UserError(
-        f"{selector} is a group of runs, and one run is wanted here: `{PLAY} --run-id {selector}` compares "
-        f"its runs and shows their ids, `{TRAIN} --resume {selector}` goes on with them"
+        f"{selector} is a group of runs, but this command needs one run. `{PLAY} --run-id {selector}` compares "
+        f"the runs and shows their ids; `{TRAIN} --resume {selector}` continues them"
     )
 
 
@@ -228,11 +228,11 @@ def _stamped(name: str) -> str:
 def _folder(selector: str) -> Path:
     """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
     if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
-        raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
+        raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed, give an absolute path")
     try:
         path = Path(selector).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
-        raise UserError(f"{selector!r} is not the path of a run: it leads nowhere") from error
+        raise UserError(f"{selector!r} is not the path of a run: there is no such folder") from error
     if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path
@@ -244,11 +244,11 @@ def _last() -> Path:
     try:
         path = root / check_id(os.readlink(root / LAST))
     except FileNotFoundError as error:
-        raise UserError(f"no run yet under {root}: {LAST} does not exist") from error
+        raise UserError(f"no runs yet in {root}: {LAST} does not exist") from error
     except OSError as error:
         raise UserError(f"{root / LAST} is not a link to a run: {error.strerror}") from error
     if not path.is_dir():
-        raise UserError(f"{LAST} points at {path.name}, which is no longer under {root}; give a run's id")
+        raise UserError(f"{LAST} points to {path.name}, which is no longer in {root}; give a run's id")
     return path
 
 
@@ -260,7 +260,7 @@ def run_lines() -> list[Brief]:
         faulty_entries = {line.id: _index.entry(line.id) for line in lines if line.fault}
         for run_id, entry in faulty_entries.items():
             if fault := (entry.head_fault if entry.config else "") or entry.best_fault:  # else it is being made
-                log.warning("left out: %s: %s", run_id, fault)
+                log.warning("skipped: %s: %s", run_id, fault)
         return [line for line in lines if line.id not in faulty_entries or not faulty_entries[line.id].head_fault]
 
 
@@ -272,7 +272,7 @@ def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
             try:
                 yield run, run.facts()
             except UserError as error:
-                log.warning("left out: %s", error)
+                log.warning("skipped: %s", error)
 
 
 def _best(env_id: str, variant: str) -> RunDir:
@@ -285,18 +285,16 @@ def _best(env_id: str, variant: str) -> RunDir:
         (line.env for line in (*(scored_line for scored_line in lines if scored_line.score is not None), *lines)), ""
     )
     if not env_id:
-        raise UserError(f"no evaluated run yet under {runs_root()}")
+        raise UserError(f"no evaluated run yet in {runs_root()}")
     config_id = f"{env_id}:{variant}"
     candidates = [line for line in lines if line.env == env_id and (not variant or line.variant == config_id)]
     if not candidates:
         other_env_ids = {line.env for line in lines} - {env_id}
-        raise UserError(
-            f"no evaluated run of {config_id.rstrip(':')} under {runs_root()}{nearest(env_id, other_env_ids)}"
-        )
+        raise UserError(f"no evaluated run of {config_id.rstrip(':')} in {runs_root()}{nearest(env_id, other_env_ids)}")
     scored_lines = [line for line in candidates if line.score is not None]
     if not scored_lines:
         log.warning(
-            "no run of %s has an evaluation of which every episode ended: taking the last", config_id.rstrip(":")
+            "no run of %s has an evaluation in which every episode ended: using the last run", config_id.rstrip(":")
         )
         return RunDir(runs_root() / candidates[0].id)
     return RunDir(runs_root() / max(scored_lines, key=lambda line: (line.score or 0.0, line.id)).id)

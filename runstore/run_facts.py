@@ -28,7 +28,7 @@ def read_facts(run: Path) -> dict[str, Any]:
 def checked(facts: object, path: Path) -> dict[str, Any]:
     """The facts that were read from `path`, checked in the same way."""
     if not isinstance(facts, dict):
-        raise UserError(f"{path} does not hold a JSON object")
+        raise UserError(f"{path} is not a JSON object")
     problem = _wrong(facts)
     if problem:
         raise UserError(f"{path} is damaged: {problem}")
@@ -104,13 +104,13 @@ def part_test(outcome: Mapping[str, object]) -> str:
     wanted_count, ended_count = outcome.get("test_wanted"), episodes_of(outcome)
     if not wanted_count or outcome.get("test_mean") is not None or outcome.get("reason") in UNENDED:
         return ""
-    explanation = "ended within eval_max_steps" if ended_count else "counted: run.log says why"
+    explanation = "ended within eval_max_steps" if ended_count else "counted: see run.log"
     return f"{ended_count} of {wanted_count} test episodes {explanation}"
 
 
 def failure(facts: Mapping[str, object]) -> str:
     """Why a run failed, in the line that was said of it; "" of any other."""
-    return str(facts.get("failure") or "it was not said why") if facts.get("status") == "failed" else ""
+    return str(facts.get("failure") or "no reason was recorded") if facts.get("status") == "failed" else ""
 
 
 def finite(value: object) -> float | None:

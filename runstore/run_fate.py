@@ -18,7 +18,7 @@ def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
     progress = (
         f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
     )
-    return f"its process ended without a word {progress}"
+    return f"its process ended without a message {progress}"
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
@@ -33,7 +33,7 @@ def continuation(run: RunDir) -> str:
     """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
     command = f"{TRAIN} --resume {run.id}"
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
-    return f"continue: {command}" if sidecar else f"no checkpoint yet, from the beginning: {command}"
+    return f"continue: {command}" if sidecar else f"no checkpoint yet, start again: {command}"
 
 
 def conclusion(outcome: Mapping[str, object]) -> str:

@@ -62,8 +62,8 @@ def _parent(path: Path) -> Iterator[int]:
 
 
 def _refused(path: Path, mode: int, expected: str = "a file") -> UserError:
-    kind = KINDS.get(stat.S_IFMT(mode), "of no known kind")
-    return UserError(f"{shown(path)} is {kind}, not {expected} of the run: it was neither read nor written")
+    kind = KINDS.get(stat.S_IFMT(mode), "of unknown kind")
+    return UserError(f"{shown(path)} is {kind}, not {expected} of the run; it was not read or written")
 
 
 def _status_at(folder: int, name: str) -> os.stat_result | None:
@@ -89,7 +89,7 @@ def _target(folder: int, path: Path) -> str:
     link_target = os.readlink(path.name, dir_fd=folder)
     target_stem, dot, suffix = link_target.rpartition(".")
     if not CHECKPOINT.fullmatch(target_stem) or dot + suffix != path.suffix:
-        raise UserError(f"{shown(path)} points at {link_target[:80]!r}, which is not a checkpoint of this run")
+        raise UserError(f"{shown(path)} points to {link_target[:80]!r}, which is not a checkpoint of this run")
     return link_target
 
 
@@ -139,7 +139,7 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     file_size = os.fstat(file.fileno()).st_size
     if file_size > limit:
         file.close()
-        raise UserError(f"{shown(path)} has {file_size:,} bytes, more than the {limit:,} that are read of such a file")
+        raise UserError(f"{shown(path)} has {file_size:,} bytes, more than the limit of {limit:,} for this file")
     return file
 
 
@@ -152,7 +152,7 @@ def open_to_write(path: Path, append: bool = False) -> BinaryIO:
     descriptor = _open(path, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise UserError(f"{shown(path)} is also a file elsewhere (a hard link), so it was not written; copy the run")
+        raise UserError(f"{shown(path)} is a hard link to a file elsewhere, so it was not written; copy the run")
     return os.fdopen(descriptor, "ab+" if append else "rb+", buffering=0)
 
 

@@ -71,8 +71,8 @@ def check(folder: Path) -> None:
     """LockLostError if the run was locked by this process and is another's now; OSError where that cannot be read."""
     if (held_lock := _held.get(folder)) and not held_lock.is_ours():
         raise LockLostError(
-            f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
-            "writes nothing more"
+            f"{folder.name} now belongs to another process: this process did not renew its lock for {lease():g} s, "
+            "so it stops writing"
         )
 
 
@@ -107,7 +107,7 @@ def lease() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UserError(f"STRIDE_LEASE is a number of seconds above 0, such as {LEASE:g}, not {text!r}")
+        raise UserError(f"STRIDE_LEASE must be a number of seconds above 0, for example {LEASE:g}, not {text!r}")
     return seconds
 
 

@@ -111,13 +111,13 @@ def runs_root() -> Path:
     """The folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`); a folder, or nothing yet."""
     from_environment = os.environ.get("STRIDE_RUNS")
     root = Path(from_environment or default_runs()).absolute()
-    description = "STRIDE_RUNS names" if from_environment else "runs would lie in"
+    description = "STRIDE_RUNS is" if from_environment else "the folder of runs is"
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise UserError(f"{description} {root}, which is no folder")
+            raise UserError(f"{description} {root}, which is not a folder")
     except FileNotFoundError:
         if root.is_symlink():
-            raise UserError(f"{description} {root}, a link to nothing") from None
+            raise UserError(f"{description} {root}, a broken link") from None
         return root
     except OSError as error:
         raise UserError(f"{description} {root}: {error.strerror}") from error

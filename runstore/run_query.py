@@ -142,7 +142,7 @@ def terms(text: str) -> list[tuple[str, ...]]:
         raise UserError(f"a filter has at most {MOST_TERMS} words and values")
     for word in typed_words:
         if word in ("or", "not", "||"):
-            raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
+            raise UserError(f"a filter does not support {word!r}; use a list such as seed=1,2, or !=")
         if word not in FILLERS:
             result.append((word, *_split(word)))
     return result
@@ -160,11 +160,11 @@ def asked(text: str, more: Collection[str]) -> Condition:
     conditions = []
     for word, key, operator, value in terms(text):
         if key and key not in FIELDS and key not in more:
-            raise UserError(f"{word!r} is not understood: {key!r} is not a field")
+            raise UserError(f"{word!r} is not a valid filter: {key!r} is not a field")
         condition = _condition(key, operator, value) if key else _has(word)
         if condition is None:
-            expected = "a number, such as 400, 20k, 10m or 2d"
-            raise UserError(f"{word!r} is not understood: {value!r} is not {expected}")
+            expected = "a number, for example 400, 20k, 10m or 2d"
+            raise UserError(f"{word!r} is not a valid filter: {value!r} is not {expected}")
         conditions.append(condition)
     return all_of(conditions)
 
@@ -182,7 +182,7 @@ def in_sql(key: str) -> str:
     if key in FIELDS:
         return IN_SQL.get(key, f"[{key}]")
     if not KEY.fullmatch(key):
-        raise UserError(f"{key[:60]!r} is no field")
+        raise UserError(f"{key[:60]!r} is not a field")
     return f"(SELECT value FROM cells WHERE cells.key = '{key}' AND cells.id = runs.id)"
 
 

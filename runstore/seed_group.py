@@ -144,7 +144,7 @@ def find_group(selector: str) -> str:
         times = {name: name for name in group_names if TIMED.fullmatch(name)} | newest_runs
         return max(group_names, key=lambda name: (times.get(name, ""), name))
     if name not in group_names:
-        raise UserError(f"no group {_short(name)!r} under {runs_root()}{nearest(_short(name), group_names)}")
+        raise UserError(f"no group {_short(name)!r} in {runs_root()}{nearest(_short(name), group_names)}")
     return name
 
 
@@ -209,7 +209,7 @@ def write_plan(group: str, plan: GroupPlan) -> None:
         make_folder(folder_of(group))
         write_json(folder_of(group) / "plan.json", {"parts": parts, "asked": [*plan.asked]})
     except OSError as error:
-        raise UserError(f"cannot write under {runs_root()}: {error.strerror}") from error
+        raise UserError(f"cannot write in {runs_root()}: {error.strerror}") from error
 
 
 def read_plan(group: str) -> GroupPlan:
@@ -224,7 +224,7 @@ def read_plan(group: str) -> GroupPlan:
     content = read_json(path)
     parts = content.get("parts", [content]) if isinstance(content, dict) else None
     if not isinstance(parts, list) or not parts:
-        raise UserError(f"{path} does not say what the group is to train")
+        raise UserError(f"{path} does not list what the group trains")
     asked = content.get("asked", [])
     return GroupPlan(
         tuple(_part(part_content, path) for part_content in parts),
@@ -236,7 +236,7 @@ def _part(content: object, path: Path) -> SeedPart:
     fields = content if isinstance(content, dict) else {"words": None}
     words, seeds, keys = (fields.get(name, []) for name in ("words", "seeds", "keys"))
     if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
-        raise UserError(f"{path} does not say what the group is to train")
+        raise UserError(f"{path} does not list what the group trains")
     valid_seeds = tuple(seed for seed in seeds if type(seed) is int)
     is_keyed = len(keys) == len(valid_seeds) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
     return SeedPart(tuple(map(str, words)), valid_seeds, tuple(keys) if is_keyed else ())
@@ -278,7 +278,7 @@ def check_group(name: str) -> str:
     """The name itself, if it can only name a folder in that of all groups."""
     if not GROUP.fullmatch(name):
         raise UserError(
-            f"--group {_short(name)!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and begins "
+            f"--group {_short(name)!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and starts "
             "with a letter or digit"
         )
     return name

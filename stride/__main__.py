@@ -15,8 +15,8 @@ from stride.utils.places import CALLED, program
 from stride.utils.user_error import UserError, nearest
 
 TAIL = """
-`stride COMMAND --help` explains a command. A first one: stride train CartPole-v1:ppo
-Runs are stored in the project you are in (`stride new` makes one), else in ./runs; or in STRIDE_RUNS=FOLDER.
+`stride COMMAND --help` explains a command. Try first: stride train CartPole-v1:ppo
+Runs are stored in the current project (`stride new` makes one), otherwise in ./runs. STRIDE_RUNS=FOLDER changes that.
 """
 
 

@@ -23,23 +23,26 @@ ANY_BUDGET = 1 << 30  # nothing is trained
 
 
 def env_info(env_id: str, **keys: object) -> EnvInfo:
-    """The return that counts as solved, the time limit, the spaces, whether images are seen. Makes one world to ask."""
+    """The goal, the time limit, the spaces, and whether observations are images. Makes one environment to find out."""
     return make.env_info(_config(env_id, keys))
 
 
 def make_envs(env_id: str, num_envs: int = 1, device: str = "cpu", **keys: object) -> VecEnv:
-    """`num_envs` worlds, as a training would step them; `reset(seed)` starts them, the caller closes them."""
+    """`num_envs` environments, stepped as in a training. Start them with `reset(seed)`; close them with `close()`."""
     return make.make_envs(_config(env_id, {**keys, "n_envs": num_envs}), num_envs, training_device(device))
 
 
 def async_pool(env_id: str, num_envs: int, workers: int | None = None, **keys: object) -> AsyncPool:
-    """Worlds of slow environments in processes, each sent an action and received by itself; `workers`: one a core."""
+    """Slow environments in worker processes; each gets its action and returns its result separately.
+
+    `workers`: default one per core.
+    """
     workers = min(os.cpu_count() or 1, num_envs) if workers is None else workers
     config = _config(env_id, {**keys, "n_envs": num_envs, "workers": workers})
     import_module(config.env_id)
     obstacle = obstacle_to_workers(config)
     if obstacle:
-        raise UserError(f"processes cannot make {env_id}: {obstacle}")
+        raise UserError(f"worker processes cannot make {env_id}: {obstacle}")
     with env_errors(config):
         return AsyncPool(
             config.env_id,

@@ -40,15 +40,17 @@ def train(
     quiet: bool | None = None,
     **changes: object,
 ) -> LoadedRun:
-    """Train `ENV:VARIANT` with these keys of its config changed, and return the run when that is over.
+    """Train `ENV:VARIANT`, with `changes` to its config keys, and return the finished run.
 
-    `env` makes environments of one's own, for the algorithm `algo`; `config` is a YAML file; `resume` names a run that
-    goes on, `checkpoint` one of its to begin a new run from. `project` is the folder of your own modules, where that is
-    another than the present one. `quiet` prints one line at the end; unless said otherwise
-    it is so, but in a notebook, where a display is redrawn. Elsewhere not quiet is the console of `train.py`.
+    `env` makes your own environments, for the algorithm `algo`. `config` is a YAML file. `resume` names a run to
+    continue; with `checkpoint`, a new run starts from that checkpoint of it. `project` is the folder of your modules,
+    if it is not the current folder. `quiet` prints one line at the end. It is the default, except in a notebook, where
+    a display below the cell is updated. `quiet=False` elsewhere prints the console of `train.py`.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise UserError("stride.train is called in the main thread, where Ctrl-C arrives; processes train side by side")
+        raise UserError(
+            "stride.train must be called in the main thread, which receives Ctrl-C; use processes to train in parallel"
+        )
     quiet = not in_notebook() if quiet is None else quiet
     flags = {"config": os.fspath(config), "resume": os.fspath(resume), "checkpoint": checkpoint}
     flags |= {"trust": ",".join(trust), "project": os.fspath(project)}
@@ -74,9 +76,9 @@ def load(
     env: Maker | None = None,
     project: str | Path = "",
 ) -> LoadedRun:
-    """The run that `@last`, `@best`, an id, a folder or `hub:user/repo` names, at best, last or epoch=NN: `load_run`.
+    """Load the run named by `@last`, `@best`, an id, a folder or `hub:user/repo`, at checkpoint best, last or epoch=NN.
 
-    `env`: what `train` was given, where it was. `project`: the folder of your own modules, where it is not known.
+    `env`: the `env` that `train` was called with, if any. `project`: the folder of your modules, if it is not recorded.
     """
     selector = os.fspath(selector)
     with in_project(project), nullcontext() if env is None else given(env, selector):
@@ -86,13 +88,17 @@ def load(
 def _check_call(config_id: str, has_env: bool, algo: str, flags: dict[str, str]) -> None:
     """UserError where the arguments do not go together."""
     if config_id.startswith("-") or "=" in config_id:
-        raise UserError(f"{config_id!r} is no ENV:VARIANT; keys are keywords: stride.train('CartPole-v1:ppo', seed=3)")
+        raise UserError(
+            f"{config_id!r} is not ENV:VARIANT; give config keys as keywords: stride.train('CartPole-v1:ppo', seed=3)"
+        )
     if algo and not has_env:
-        raise UserError(f"algo= goes with env=; an id has it behind a colon: 'CartPole-v1:{algo}'")
+        raise UserError(f"algo= needs env=; in an id, put the algorithm after a colon: 'CartPole-v1:{algo}'")
     if has_env and (config_id or flags["config"]):
-        raise UserError("env= brings the environment: say the algorithm by algo=, change keys by their names")
+        raise UserError(
+            "env= already gives the environment: give the algorithm with algo=, and config keys as keywords"
+        )
     if has_env and bool(algo) == bool(flags["resume"]):
-        raise UserError("env= goes with algo=, for example algo='ppo', or with resume=, which knows its own")
+        raise UserError("env= needs algo= (for example algo='ppo') or resume=")
     if algo:
         check_algorithm(algo, "algo")
 
@@ -106,6 +112,6 @@ def given(env: Maker, selector: str) -> Iterator[str]:
         if not is_given(trained_on):
             raise UserError(f"{selector} was not trained on an environment of env=; leave env= out")
         if trained_on != env_id:
-            raise UserError(f"{selector} was trained on {trained_on}, and env= makes {env_id}")
+            raise UserError(f"{selector} was trained on {trained_on}, but env= makes {env_id}")
     with lent(env_id, env):
         yield env_id

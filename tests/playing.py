@@ -20,7 +20,7 @@ OTHERS = [  # for snapshots: what else a test has registered, and words of other
     (r"known: .*", "known: ..."),
     (r"(maximum recursion depth exceeded)[^(]* \(", r"\1 ("),
     (r"(cannot be made: ).*(; the newest)", r"\1...\2"),
-    (r"(is no value: ).*", r"\1..."),
+    (r"(is not a valid value: ).*", r"\1..."),
 ]
 
 

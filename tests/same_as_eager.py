@@ -283,4 +283,4 @@ def assert_refuses(case, field, value, iterations):
     with pytest.raises(NumbersError, match=f"iteration {iterations + 1}"):
         advance(agent, 1)
     for mine, old in zip(weights(agent), before, strict=True):
-        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before"
+        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are unchanged"

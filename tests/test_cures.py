@@ -88,7 +88,7 @@ def test_a_nan_ends_with_another_value_and_not_with_the_same_again(capsys):
     run = tiny_run(policy_lr=1e30, max_grad_norm="null", exit_code=1)
     error, report = capsys.readouterr().err, run.report.read_text()
     assert "with another value: " in error and "policy_lr=lin_0.001" in error and "--resume" not in error
-    commands = report.partition("likeliest first")[2].partition("```sh\n")[2].partition("```")[0].splitlines()
+    commands = report.partition("most likely fix first")[2].partition("```sh\n")[2].partition("```")[0].splitlines()
     assert [shlex.split(command)[-1] for command in commands] == ["policy_lr=lin_0.001", "max_grad_norm=0.5"]
 
 

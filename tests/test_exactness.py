@@ -73,10 +73,10 @@ def assert_refused(run, capsys):
 def test_another_engine_is_named_and_not_exact(run):
     before = read_json(run.config_json)["engine"]
     line = resumed(run, *MORE, "engine=eager")
-    assert f"not to the bit; engine {before} then, eager now" in line and f"engine {before} -> eager" in line
+    assert f"not bit-exact; engine {before} then, eager now" in line and f"engine {before} -> eager" in line
     facts = read_json(run.config_json)
     assert facts["engine"] == facts["config"]["engine"] == "eager"
-    assert "not to the bit" not in resumed(run, "--max-timesteps", "192").split("changed:")[-1]
+    assert "not bit-exact" not in resumed(run, "--max-timesteps", "192").split("changed:")[-1]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_the_bits_rest_on_is_compared(run, key, then):
     forge(run, **{key: then})
     name, value = ("torch", "1.0") if key == "versions" else (key, then)
     line = resumed(run, *MORE)
-    assert "not to the bit" in line and f"{name} {value} then, " in line
+    assert "not bit-exact" in line and f"{name} {value} then, " in line
 
 
 def test_another_gpu_is_named_and_none_where_there_was_none(run):
@@ -95,7 +95,7 @@ def test_another_gpu_is_named_and_none_where_there_was_none(run):
     for device, reason in {"cuda": "gpu NVIDIA L40 then, NVIDIA H200 now", "cpu": "device cpu then, cuda now"}.items():
         forge(run, **now | {"device": device, "gpu": "NVIDIA L40"})
         again = find_resumption(run.id, "last", ("max_timesteps=160",))
-        assert again.exactness("exact", now) == f"not to the bit; {reason}"
+        assert again.exactness("exact", now) == f"not bit-exact; {reason}"
 
 
 def test_an_edited_config_is_refused_by_its_keys(run, capsys):
@@ -105,7 +105,7 @@ def test_an_edited_config_is_refused_by_its_keys(run, capsys):
     assert "gamma 0.98 -> 0.5" in line and "--accept-changes" in line
     assert weights(run) == before and read_json(run.config_json)["status"] == "finished"
     log = resumed(run, *MORE, "--accept-changes")
-    assert "not to the bit; gamma changed" in log and "edited by hand in config.json: gamma 0.98 -> 0.5" in log
+    assert "not bit-exact; gamma changed" in log and "edited by hand in config.json: gamma 0.98 -> 0.5" in log
     assert "exact" in resumed(run, "--max-timesteps", "224"), "what was accepted is the run's own from then on"
 
 
@@ -121,7 +121,7 @@ def test_an_older_runs_config_is_compared_with_its_sidecar(run, capsys):
     edit(run, gamma=0.5)
     assert_refused(run, capsys)
     edit(run, gamma=0.98)
-    assert "not to the bit; engine unknown then" in resumed(run, *MORE)
+    assert "not bit-exact; engine unknown then" in resumed(run, *MORE)
 
 
 def dies(*_, **__):
@@ -133,7 +133,7 @@ def test_a_resume_that_died_before_its_first_checkpoint_left_no_edit(run, monkey
         patch.setattr(train, "fit", dies)
         assert train.command(["--resume", run.id, "-q", *MORE, "gamma=0.5"]) == 130
     assert read_json(run.config_json)["config"]["gamma"] == 0.5
-    assert "not to the bit; gamma changed" in resumed(run)
+    assert "not bit-exact; gamma changed" in resumed(run)
 
 
 @pytest.mark.parametrize(("key", "value"), [("eval_freq_epochs", 1), ("eval_freq_steps", 16)])
@@ -159,13 +159,13 @@ def test_keys_that_are_called_neutral_are(key, value, run, tmp_path):
 def test_a_budget_that_schedules_count_from_is_not_neutral(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     scheduled = tiny_run(policy_lr="lin_0.001")
-    assert "not to the bit; max_timesteps changed" in resumed(scheduled, *MORE)
+    assert "not bit-exact; max_timesteps changed" in resumed(scheduled, *MORE)
 
 
 LOSSES = {  # how rows are lost, the words of run.log, and how many files are put aside
     "gone": (lambda path: path.unlink(), "metrics.csv is missing: the rows up to 96 env steps are lost", 0),
     "emptied": (lambda path: path.write_bytes(b""), "it is empty; kept as metrics.damaged-1.csv", 1),
-    "garbage": (lambda path: path.write_bytes(b"GARBAGE\nx\n"), "does not hold the names of metrics; kept as", 1),
+    "garbage": (lambda path: path.write_bytes(b"GARBAGE\nx\n"), "does not have the names of metrics; kept as", 1),
     "zeros": (lambda path: path.write_bytes(path.read_bytes() + b"\0\0\n"), "1 of its lines are damaged; kept as", 1),
     "cut": (lambda path: path.write_text(path.read_text().split("\n")[0] + "\n"), "its rows end at 0 env steps;", 1),
 }

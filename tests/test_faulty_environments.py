@@ -63,7 +63,7 @@ def words(root, what=None, at=20, **changes):
 def check_named(said, run, checkpoint=True):
     """One line on stderr, config.json, report.md and run.log of a failed run name the line of the user's own file."""
     assert len(said.splitlines()) == 1 and said.rstrip("\n").isprintable() and len(said) < 500, said
-    go_on = "continue" if checkpoint else "no checkpoint yet, from the beginning"
+    go_on = "continue" if checkpoint else "no checkpoint yet, start again"
     end = f"; traceback in {run.run_log}; {go_on}: python train.py --resume {run.id}\n"
     line = said.removeprefix("error: ").removesuffix(end)
     assert re.search(r"\(.*faulty_world\.py:\d+\)$", line) and said.endswith(end), said
@@ -105,7 +105,7 @@ def few_descriptors():
 
 def test_a_world_that_takes_all_descriptors(root, trained, few_descriptors):
     code, said, run = trained("leak")
-    line = rf"error: Too many open files \(.*\): the checkpoints written before are whole; .* --resume {run.id}; .*\n"
+    line = rf"error: Too many open files \(.*\): earlier checkpoints are complete; .* --resume {run.id}; .*\n"
     assert code == 1 and re.fullmatch(line, said) and run.facts()["status"] == "failed"
     assert not list(root.rglob(".lock")) and "**Failed**" in run.report.read_text()
 
@@ -181,7 +181,7 @@ def test_who_wants_no_stop_gets_no_verdict_either(trained):
     code, _, run = trained("reward nan", 13, **SHORT, max_timesteps=16, nan_guard="skip")
     outcome, log = run.facts()["outcome"], run.run_log.read_text()
     assert code == 0 and outcome["test_mean"] is None and not outcome["solved"]
-    assert "in the evaluation; nothing of it counts (nan_guard: skip)" in log and "in the test of 100" in log
+    assert "in the evaluation, which does not count (nan_guard: skip)" in log and "in the test of 100" in log
     assert trained("reward nan", 13, **SHORT, max_timesteps=16, nan_guard="off")[0] == 0
 
 
@@ -218,7 +218,7 @@ def test_a_process_that_dies_is_told_by_the_next_reader(root, capsys, monkeypatc
     assert os.waitpid(child, 0)[1] == 0
     run = RunDir.find("@last")
     assert json.loads(run.config_json.read_text())["status"] == "running"
-    line = f"{run.id} died: its process ended without a word after its checkpoint at 32 env steps"
+    line = f"{run.id} died: its process ended without a message after its checkpoint at 32 env steps"
     assert load_run(run.id).notes == (line,)
     monkeypatch.setenv("FAULTY", "mended")
     assert train.command(["--resume", run.id]) == 0

@@ -78,7 +78,7 @@ def test_a_runs_folder_says_nothing_of_what_is_imported(place):
         typed("run_play", *PLAY, cwd=place)
     typed("train", *RESUME, cwd=place)
     said = typed("train", f"{NAMES[0]}:X-v0:ppo", *QUICK, cwd=run.videos, code=2)
-    assert f"nothing is imported from {run.videos}: it lies in the folder of the run {run.id}" in said
+    assert f"nothing is imported from {run.videos}: it is in the folder of the run {run.id}" in said
     assert not (place / "ran").exists()
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_imported_from_a_folder_that_others_may_write_to(place, mode)
     folder.mkdir()
     plant(folder, NAMES, place)
     folder.chmod(mode)
-    line = f"nothing is imported from {folder}: everybody may write to it"
+    line = f"nothing is imported from {folder}: every user may write to it"
     for words in ([], ["--seed", "1,2"], ["workers=2", "env_backend=gym"]):
         assert line in typed("train", "CartPole-v1:ppo", *QUICK, *words, cwd=folder)
     assert line in typed("run_play", *PLAY, cwd=folder)
@@ -105,7 +105,7 @@ def test_ones_own_modules_of_installed_names_break_nothing(place):
     plant(mine, ("sympy", "scipy", "signal"), place)
     (mine / "optuna.py").write_text(STRIDER)
     lines = (
-        f"{mine}: not imported: optuna, scipy, signal, sympy; installed modules of that name come first",
+        f"{mine}: not imported: optuna, scipy, signal, sympy; installed modules have the same name",
         f"optuna is imported from {mine / 'optuna.py'}; ",
     )
     said = typed("train", "optuna:Strider-v0:ppo", *QUICK)
@@ -114,7 +114,7 @@ def test_ones_own_modules_of_installed_names_break_nothing(place):
     assert all(line in said for line in lines)
     typed("train", "optuna:Strider-v0:ppo", *QUICK, "workers=2", "env_backend=gym")
     said = typed("train", "signal:Strider-v0:ppo", *QUICK, code=2)
-    assert "signal.py has the name of" in said and "which is loaded: rename yours" in said
+    assert "signal.py has the name of" in said and "which is loaded; rename yours" in said
     assert not (place / "ran").exists()
 
 
@@ -132,19 +132,19 @@ def test_where_the_code_of_a_run_lies_is_remembered_or_asked_for(place, monkeypa
     for command, words in ((run_play.command, PLAY), (train.command, RESUME)):
         code, said = ends(command, *words)
         assert code == 2 and said.count("\n") == 1
-        assert "env_id names a module, 'strider', that is not found; --project FOLDER says where" in said
+        assert "env_id names the module 'strider', which was not found; --project FOLDER gives the folder" in said
     assert ends(run_play.command, *PLAY, "--project", str(place / "mine"))[0] == 0
     assert ends(train.command, *RESUME)[0] == 0  # by STRIDE_PROJECT, as the flag has set it
     monkeypatch.setenv("STRIDE_PROJECT", "")
     assert ends(run_play.command, *PLAY)[0] == 0  # remembered, as it was trained here
     (place / "mine").rename(place / "gone")
     code, said = ends(run_play.command, *PLAY)
-    assert code == 2 and f"trained with {place / 'mine'}: it is not there" in said
+    assert code == 2 and f"trained with {place / 'mine'}: it does not exist" in said
     assert train.command(["CartPole-v1:ppo", *QUICK]) == 0
     monkeypatch.setenv("STRIDE_RUNS", str((place / "moved").rename(place / "again")))
     assert ends(run_play.command, *PLAY)[0] == 0  # what is shipped needs no folder
     code, said = ends(run_play.command, *PLAY, "--project", "/nowhere")
-    assert code == 2 and "is no folder" in said
+    assert code == 2 and "is not a folder" in said
 
 
 @pytest.mark.parametrize("fault", ["1 / 0", "import not_there_at_all", "import sys; sys.exit(0)", "x = ("])
@@ -185,13 +185,13 @@ def test_nothing_harmless_is_refused(place, monkeypatch, kind, umask):
     assert "imported" not in said and "error" not in said
 
 
-EVERYBODY = "everybody may write to it"
+EVERYBODY = "every user may write to it"
 
 
 @pytest.mark.parametrize(("mode", "user", "group", "why"), [
     (0o755, 0, 0, ""), (0o775, 0, 0, ""), (0o777, 0, 0, EVERYBODY), (0o1777, 0, 0, EVERYBODY),
     (0o775, 0, 12345, "the group 12345 may write to it"), (0o755, 0, 12345, ""),
-    (0o755, 12345, 12345, "it belongs to the user 12345; if you trust what lies there, name it: --project"),
+    (0o755, 12345, 12345, "it belongs to the user 12345; if you trust the files there, add --project"),
 ])  # fmt: skip
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_which_folders_others_may_write_to(tmp_path, monkeypatch, mode, user, group, why):
@@ -227,5 +227,5 @@ def test_a_folder_inside_a_runs_own_is_recognised_by_what_a_run_holds(tmp_path):
     (unnamed / "config.json").write_text('{"config": {"algo_id": "ppo"}}')
     (project / "config.json").write_text('{"model": "mine", "config": {}}')
     for folder in (named / "checkpoints", unnamed / "videos"):
-        assert own_modules.import_refusal(folder) == f"it lies in the folder of the run {folder.parent.name}"
+        assert own_modules.import_refusal(folder) == f"it is in the folder of the run {folder.parent.name}"
     assert own_modules.import_refusal(project / "checkpoints") == "" == own_modules.import_refusal(tmp_path)

@@ -111,7 +111,7 @@ def test_every_block_says_for_what_and_on_what_it_was_chosen():
         assert {*file.variants} <= {*KINDS}
         for name in file.variants:
             values = file.raw(name).values
-            assert re.match(r"general settings for [\w ]+, (chosen|those)", values["description"])
+            assert re.match(r"general settings for [\w ]+, (chosen|published|as|similar) ", values["description"])
             assert values["max_timesteps"] and file.algorithm(name) == path.stem
 
 
@@ -195,7 +195,7 @@ def test_gymnasiums_own_ids_are_read_off_its_source():
 def test_what_no_network_reads_is_named_with_the_cure(monkeypatch):
     texts = spaces.Dict({"mission": spaces.Text(8), "x": SEEN["numbers"], "y": SEEN["states"]})
     monkeypatch.setitem(SEEN, "texts", texts)
-    with pytest.raises(UserError, match="observation 'mission' is Text, which no network reads") as error:
+    with pytest.raises(UserError, match="observation 'mission' is Text, which a network cannot read") as error:
         general("ppo", "texts", "choice")
     cure = re.search(r"env_wrappers=\S+", str(error.value))
     assert cure and general("ppo", "texts", "choice", cure[0]).env_wrappers

@@ -74,7 +74,7 @@ def test_a_required_goal_that_was_missed_is_code_3_each_time():
 def test_a_required_goal_that_nothing_can_answer_is_refused(tmp_path, capsys):
     (tmp_path / "Own.yaml").write_text("env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n")
     line = refusal(capsys, train.command, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
-    assert "no goal of plain_world:Plain-v0 is known" in line and not list_runs()
+    assert "plain_world:Plain-v0 has no goal" in line and not list_runs()
 
 
 def test_a_required_goal_is_for_every_run_of_a_group():
@@ -158,7 +158,7 @@ def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
     [facts] = [run.facts() for run in list_runs() if run != parent]
     assert (facts["group"], facts["seed"], facts["status"]) == ("g", 7, "finished")
     assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
-    assert "give it, or --resume, or --fork" in refusal(capsys, train.command, "--resume", parent.id, "--group", "g")
+    assert "leave out --resume, or add --fork" in refusal(capsys, train.command, "--resume", parent.id, "--group", "g")
 
 
 class Killed(BaseException):
@@ -199,8 +199,8 @@ def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
         assert ends("--group", "g", "--pause-at", "30") == 0
     assert [row.get("train/clock/env_steps") for row in read_csv(run.metrics_csv)][-1] == 32
     line = refusal(capsys, train.command, "--resume", run.id, "--pause-at", "30")
-    assert f"--pause-at 30 is behind {run.id}, which has done 32 env steps" in line
-    for where, line in (("65", "is beyond the budget of 64 env steps"), ("soon", "such as 20000 or 2e4")):
+    assert f"--pause-at 30 is too low: {run.id} has already done 32 env steps" in line
+    for where, line in (("65", "is above the budget of 64 env steps"), ("soon", "for example 20000 or 2e4")):
         assert line in refusal(capsys, train.command, *words("--pause-at", where)) and list_runs() == [run]
 
 
@@ -294,7 +294,7 @@ def test_a_grid_is_one_group_and_the_same_command_again_does_what_is_missing(cap
     assert "## Variants" in report and "| gamma=0.99 | 3 |" in report and "-m gamma=0.9,0.99" in report
     capsys.readouterr()
     assert run_play.command(["--run-id", "group:night"]) == 0
-    assert "apart in gamma: 0.9 | 0.99" in capsys.readouterr().out
+    assert "differ in gamma: 0.9 | 0.99" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ LARGEST = 200_000  # bytes: they are in the repository
 WORDS = {  # what its cells show, among other things
     "first_run": ["Solved (goal reached)", "actions [1 0]", "did you mean policy_lr", "True"],
     "your_environment": ["given/Dock:ppo: Trained", "given/Dock was made by", "no faults", "dock:Dock-v0:ppo: Trained"],
-    "compare_and_publish": ["apart in policy_lr", "; all actions equal", "nothing was sent", "tensor([1])"],
+    "compare_and_publish": ["differ in policy_lr", "; all actions equal", "nothing was sent", "tensor([1])"],
 }
 FEWER = {"--seed 1,2,3,4,5 max_timesteps=12_000": "--seed 1,2 max_timesteps=4096"}  # each is a process
 needs_kernels = pytest.mark.usefixtures("kernels")

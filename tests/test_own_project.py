@@ -91,7 +91,7 @@ def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     monkeypatch.setattr(run_publish, "load_run", loaded)
     line = refusal(capsys, run_publish.command, "--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part")
     assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in line
-    assert "names of modules" in refusal(capsys, run_publish.command, "--run-id", "/x/y", "--trust", "my pkg")
+    assert "module names" in refusal(capsys, run_publish.command, "--run-id", "/x/y", "--trust", "my pkg")
 
 
 def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypatch):
@@ -114,9 +114,9 @@ def test_its_modules_are_imported_behind_whatever_is_installed(walker):
 
 @pytest.mark.parametrize(("table", "complaint"), [
     ('import = ["walker"]', r"no key 'import'; did you mean imports\?"),
-    ('imports = "walker"', r"imports is a list of modules, such as \[\"walker\"\]"),
-    ('imports = ["../walker"]', "imports is a list of modules"),
-    ("runs = 3", "runs is a folder, not 3"), ("runs = [", "pyproject.toml"),
+    ('imports = "walker"', r"imports must be a list such as \[\"walker\"\]"),
+    ('imports = ["../walker"]', "imports must be a list such as"),
+    ("runs = 3", "runs must be a folder, not 3"), ("runs = [", "pyproject.toml"),
 ])  # fmt: skip
 def test_what_a_project_cannot_say_is_one_line(tmp_path, table, complaint):
     (tmp_path / "pyproject.toml").write_text(f"[tool.stride]\n{table}\n")
@@ -139,8 +139,8 @@ def test_only_a_pyproject_of_ones_own_that_has_our_table_is_a_project(tmp_path, 
 
 
 @pytest.mark.parametrize(("name", "why"), [
-    ("json", "cannot be called"), ("my world", "cannot be called"), ("tests", "cannot be called"),
-    ("a" * 60, "cannot be called"), ("numpy", "an installed package has that name"),
+    ("json", "cannot be the project"), ("my world", "is not a valid project"), ("tests", "cannot be the project"),
+    ("a" * 60, "is not a valid project name"), ("numpy", "an installed package has that name"),
     ("stride", "an installed package has that name"),
 ])  # fmt: skip
 def test_names_that_no_project_can_have(name, why, tmp_path):
@@ -152,6 +152,6 @@ def test_names_that_no_project_can_have(name, why, tmp_path):
 def test_nothing_is_written_over(tmp_path):
     (tmp_path / "walker").mkdir()
     (tmp_path / "walker" / "mine.txt").touch()
-    with pytest.raises(UserError, match="is there already, and not empty"):
+    with pytest.raises(UserError, match="exists and is not empty"):
         new.main([str(tmp_path / "walker")])
     assert [path.name for path in (tmp_path / "walker").iterdir()] == ["mine.txt"]

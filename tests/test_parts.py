@@ -95,11 +95,11 @@ def test_a_rollout_buffer_refuses_what_is_incomplete():
         stride.RolloutBuffer(0)
     buffer = stride.RolloutBuffer(2)
     step = stride_step(torch.zeros(2, 1), torch.zeros(2), torch.zeros(2, dtype=torch.bool), torch.zeros(2, 1))
-    with pytest.raises(UserError, match=r"begin\(envs.reset\(seed\)\) comes before"):
+    with pytest.raises(UserError, match=r"call begin\(envs.reset\(seed\)\) before"):
         buffer.add(torch.zeros(2), step)
     buffer.begin(torch.zeros(2, 1))
     buffer.add(torch.zeros(2), step, log_prob=torch.zeros(2))
-    with pytest.raises(UserError, match="every row stores log_prob"):
+    with pytest.raises(UserError, match="every row must have log_prob"):
         buffer.add(torch.zeros(2), step)
     with pytest.raises(UserError, match="not complete: 1 of 2 rows"):
         _ = buffer.rows
@@ -165,7 +165,7 @@ def test_worlds_sent_one_by_one_play_the_episodes_of_gym_env():
 def test_a_pool_names_what_failed(pool):
     envs = pool(2)
     envs.send(torch.tensor([FINE, RAISE]))
-    with pytest.raises(EnvError, match=r"Trouble-v0, world 1 \(worker 1\): ZeroDivisionError: the sky fell"):
+    with pytest.raises(EnvError, match=r"Trouble-v0, environment 1 \(worker 1\): ZeroDivisionError: the sky fell"):
         envs.recv()
     envs = pool(2)
     envs.send(torch.tensor([HANG]), [1])
@@ -177,7 +177,7 @@ def test_a_pool_names_what_failed(pool):
 def test_a_hanging_world_is_noticed_although_others_answer(pool):
     envs = pool(2, step_timeout=3.0)
     envs.send(torch.tensor([HANG, FINE]))
-    with pytest.raises(EnvError, match="no answer for 3 seconds in world 0"):
+    with pytest.raises(EnvError, match="no answer for 3 seconds in environment 0"):
         while True:
             ids, _ = envs.recv(1)
             envs.send(torch.tensor([FINE]), ids)
@@ -186,8 +186,8 @@ def test_a_hanging_world_is_noticed_although_others_answer(pool):
 def test_misuse_of_a_pool_is_one_line(pool):
     envs = pool(2)
     calls = {
-        "cannot receive 1 worlds, 0 were sent": lambda: envs.recv(1),
-        r"ids are different worlds from 0 to 1, not \[0, 2\]": lambda: envs.send(
+        "cannot receive 1 results of 0 environments": lambda: envs.recv(1),
+        r"ids must be different numbers from 0 to 1, not \[0, 2\]": lambda: envs.send(
             torch.zeros(2, dtype=torch.int64), [0, 2]
         ),
         r"takes actions torch.int64\[2\], got torch.float32": lambda: envs.send(torch.zeros(2)),
@@ -198,9 +198,9 @@ def test_misuse_of_a_pool_is_one_line(pool):
             call()
     envs.send(torch.zeros(1, dtype=torch.int64), [1])
     for call in (lambda: envs.step(torch.zeros(2, dtype=torch.int64)), envs.state_dict):
-        with pytest.raises(UserError, match=r"receive worlds \[1\] first"):
+        with pytest.raises(UserError, match=r"receive the results of environments \[1\] first"):
             call()
-    with pytest.raises(UserError, match=r"worlds \[1\] were sent an action; receive them first"):
+    with pytest.raises(UserError, match=r"environments \[1\] are still stepping; receive their results first"):
         envs.send(torch.zeros(2, dtype=torch.int64))
     assert envs.reset(1).shape == (2, 1) and envs.under_way == []  # drops what was under way
     assert envs.step(torch.zeros(2, dtype=torch.int64)).obs.flatten().tolist() == [1, 1]

@@ -124,7 +124,7 @@ def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeyp
     out = capsys.readouterr().out
     assert "step    2  value" in out and "push left" in out and "%" in out
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    assert run_play.command(words) == 2 and "nobody can press it" in capsys.readouterr().err
+    assert run_play.command(words) == 2 and "but standard input is closed" in capsys.readouterr().err
 
 
 def test_without_a_display_it_plays_without_a_window(capsys):
@@ -144,10 +144,10 @@ def test_a_window_opens_where_there_is_a_display(words, capsys, monkeypatch):
 WRONG = {  # words -> fragment of the line
     "--run-id nothing": "no run 'nothing'", "--run-id hub:repo": "not the name of a repository",
     "--checkpoint epoch=77": "it has epoch=02, epoch=04", "--checkpoint bset": "did you mean best",
-    "--deterministic --sampled": "not allowed with", "--episodes 0": "--episodes is a whole number from 1",
-    "--episodes many": "invalid int value", "--seed -1": "--seed is a whole number from 0",
-    "--max-steps 0": "--max-steps is a whole number from 1", "--fps nan": "--fps must be above 0",
-    "--video out.gif": "--video writes .mp4", "--no-captions": "give both", "--user": "--user needs a display",
+    "--deterministic --sampled": "not allowed with", "--episodes 0": "--episodes must be a whole number, 1",
+    "--episodes many": "invalid int value", "--seed -1": "--seed must be a whole number, 0",
+    "--max-steps 0": "--max-steps must be a whole number, 1", "--fps nan": "--fps must be above 0",
+    "--video out.gif": "takes a folder or a file", "--no-captions": "give both", "--user": "--user needs a display",
     "--video /nowhere/out.mp4": "no folder /nowhere", "--user --headless": "--user needs a window",
     "--user --video x.mp4": "--user needs a window", "@last": "unknown argument '@last'",
 }  # fmt: skip
@@ -175,5 +175,5 @@ def test_keys_are_actions():
     numbers = Steering(spaces.Box(-2.0, 4.0, (2,)), [])
     assert [numbers.action(held).tolist() for held in (set(), {"left", "up"})] == [[1, 1], [-2, 4]]
     for space in (spaces.Discrete(11), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (3,))):
-        with pytest.raises(UserError, match="cannot steer"):
+        with pytest.raises(UserError, match="cannot play"):
             Steering(space, [])

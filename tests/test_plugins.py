@@ -92,7 +92,7 @@ def test_exact_is_not_said_when_the_named_code_was_edited(mypkg, capsys):
     (mypkg / "mypkg.py").write_text(MINE + "\nMORE = 1\n")
     code_hash.cache_clear()
     assert train.command(["--resume", halfway.id, "--max-timesteps", "64"]) == 0
-    assert "not to the bit; code of mypkg" in capsys.readouterr().out
+    assert "not bit-exact; code of mypkg" in capsys.readouterr().out
 
 
 def test_an_agent_of_ones_own_brings_its_keys(mypkg, capsys, tmp_path):
@@ -138,29 +138,29 @@ def test_a_metric_of_ones_own_algorithm_is_shown_and_an_unknown_one_refused_at_o
     overrides = ["max_timesteps=8192", "log_freq_epochs=1000", "eval_freq_epochs=null"]  # no row before the end
     line = refusal(capsys, train.command, "CartPole-v1:mypkg:Chatty", "-q", *overrides)
     assert "'train/loss/polcy' is not declared in metrics.yaml; did you mean train/loss/policy" in line
-    assert "a metric of your own: train/mine/polcy" in line
+    assert "name your own metric train/mine/polcy" in line
     assert not checkpoint_set.names(RunDir.find("@last").checkpoints), "refused in the first iteration"
 
 
 WRONG = {
     "policy=mypkg:Nett": "policy: mypkg has no 'Nett'; did you mean Net?",
-    "policy=mypgk:Net": "policy: there is no Python module 'mypgk' to import; did you mean mypkg",
-    "policy=gymnasium.wrapers:X": "no Python module 'gymnasium.wrapers' to import; did you mean wrappers",
-    "policy=mypkg:Slower": "policy: mypkg:Slower is no policy: a subclass of ActorCritic is",
+    "policy=mypgk:Net": "policy: there is no Python module 'mypgk'; did you mean mypkg",
+    "policy=gymnasium.wrapers:X": "no Python module 'gymnasium.wrapers'; did you mean wrappers",
+    "policy=mypkg:Slower": "policy: mypkg:Slower is not a subclass of ActorCritic",
     "policy=mypkg:NUMBER": "policy: mypkg:NUMBER is int, neither a class nor a function",
     "policy='mypkg:'": "policy: 'mypkg:' is not module:Name",
     "policy_kwargs={width:many} policy=mypkg:Net": "policy_kwargs.width takes a whole number",
     "policy_kwargs={widht:3} policy=mypkg:Net": "mypkg:Net has no 'widht'; did you mean width",
-    "env_wrappers=[{id:'mypkg:Net'}]": "env_wrappers: mypkg:Net is no gymnasium.Wrapper",
+    "env_wrappers=[{id:'mypkg:Net'}]": "env_wrappers: mypkg:Net is not a gymnasium.Wrapper",
     "env_wrappers=[{id:'mypkg:Halved',facter:1}]": "env_wrappers: mypkg:Halved has no 'facter'; did you mean factor",
-    "callbacks=['mypkg:Net']": "callbacks: mypkg:Net is no Lightning callback",
-    "callbacks=['mypkg:Hoarder'] max_timesteps=2048": "Hoarder holds a set",  # which no checkpoint could give back
+    "callbacks=['mypkg:Net']": "callbacks: mypkg:Net is not a subclass of lightning.Callback",
+    "callbacks=['mypkg:Hoarder'] max_timesteps=2048": "Hoarder has a set",  # which no checkpoint could give back
     "callbacks=['Slower']": "callbacks takes [module:Name]",
     "callbacks=[{id:'mypkg:Slower',evry:2}]": "mypkg:Slower has no 'evry'; did you mean every",
-    "callbacks=['mypkg:Slower','mypkg:Slower']": "two of one class need a state_key each",
-    "algo_id=mypkg:Net": "mypkg:Net is no agent",
+    "callbacks=['mypkg:Slower','mypkg:Slower']": "two callbacks of the same class each need their own state_key",
+    "algo_id=mypkg:Net": "mypkg:Net is not an agent",
     "algo_id=mypkg:Undecorated": "Bare needs @dataclass(frozen=True)",
-    "algo_id=stride.agents.ppo:PPO": "algo_id: stride.agents.ppo:PPO is ppo; write ppo",
+    "algo_id=stride.agents.ppo:PPO": "algo_id: stride.agents.ppo:PPO is shipped as ppo; write ppo",
 }
 if not IS_WHEEL:  # a wheel has no folders beside the package
     WRONG["algo_id=agents.ppo:PPO"] = "stride.agents"
@@ -183,7 +183,7 @@ def test_before_torch_is_loaded_nothing_of_ones_own_is(mypkg, tmp_path, capsys):
     with postponed(), pytest.raises(TooEarlyError):
         load_file(path)
     for words in (["mypgk:World-v0:ppo"], ["CartPole-v1:mypgk:Timid"], ["CartPole-v1:ppo", "policy=mypgk:Net"]):
-        assert "there is no Python module 'mypgk' to import; did you mean mypkg" in refusal(capsys, opening, *words)
+        assert "there is no Python module 'mypgk'; did you mean mypkg" in refusal(capsys, opening, *words)
 
 
 def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):
@@ -207,7 +207,7 @@ def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):
         assert "did you mean net" in refusal(capsys, train.command, "CartPole-v1:ppo", "policy=nett")
         assert "no algorithm 'timidd'" in refusal(capsys, train.command, "CartPole-v1:ppo", "algo_id=timidd")
         for key in ("algo_id", "policy", "env_wrappers"):
-            with pytest.raises(UserError, match=f"{key} names a module, 'mypkg'"):
+            with pytest.raises(UserError, match=f"{key} names the module 'mypkg'"):
                 check_names({key: run.facts()["config"][key]}, NOBODY, "it")
     finally:
         plugins.registered.cache_clear()
@@ -249,7 +249,7 @@ def test_a_run_from_elsewhere_never_imports_what_it_names(mypkg, whole, tmp_path
     for command, words in commands:
         assert command(words) == 2
         line = capsys.readouterr().err
-        assert f"{name} names a module, 'planted'" in line and "--trust planted" in line and line.count("\n") == 1
+        assert f"{name} names the module 'planted'" in line and "--trust planted" in line and line.count("\n") == 1
     assert run_play.command([*play, "--trust", "other"]) == (0 if place == "of a sidecar" else 2)
     assert "planted" not in sys.modules and not (mypkg / "executed").exists()
 
@@ -264,8 +264,8 @@ def test_a_run_from_elsewhere_whose_code_is_trusted_by_name_plays_and_goes_on(my
         assert command(words) == 2
         assert command([*words, "--trust", "mypkg"]) == 0
     line = refusal(capsys, train.command, "CartPole-v1:ppo", "--trust", "mypkg")
-    assert "--trust is for a run from elsewhere" in line
-    assert "names of modules" in refusal(capsys, train.command, "--resume", theirs, "--trust", "my pkg")
+    assert "--trust is for resuming a run from elsewhere" in line
+    assert "module names" in refusal(capsys, train.command, "--resume", theirs, "--trust", "my pkg")
 
 
 def test_what_a_config_names():

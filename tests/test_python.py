@@ -110,7 +110,7 @@ def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
 def test_a_policy_that_remembers_has_no_answer_to_a_batch():
     agent = untrained("CartPole-v1:ppo", "policy=lstm", "batch_size=1.0").agent
     for ask in (agent.predict, agent.value):
-        with pytest.raises(UserError, match="remembers"):
+        with pytest.raises(UserError, match="has a memory"):
             ask(OBS)
 
 
@@ -123,7 +123,7 @@ def test_a_batch_has_the_form_of_the_space():
 
 
 @pytest.mark.parametrize(("batch", "complaint"), [
-    (OBS[0], r"one alone is obs\[None\]"), (1.5, "not a single float"),
+    (OBS[0], r"for a single one, give obs\[None\]"), (1.5, "not a single float"),
     ({"light": OBS[:, :2]}, "the batch has no 'room'"),
     ({"light": OBS[:, :2], "room": [1, 2]}, "the parts of the batch have 2 and 3 rows"),
     ({"light": OBS[:, :2], "room": [1, 2, 4]}, "room 4 is outside 1..3"),
@@ -155,17 +155,17 @@ PPO = "CartPole-v1:ppo"
 WRONG = [
     (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"),
     (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
-    (PPO, {"policy": Lamp}, "named: 'module:Name'"),
-    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is no name"),
-    (PPO, {"algo": "ppo"}, "algo= goes with env="),
-    (PPO, {"env": Lamp}, "say the algorithm by algo="),
-    ("--help", {}, "is no ENV:VARIANT"),
-    ("", {}, "which environment"),
+    (PPO, {"policy": Lamp}, "name code as 'module:Name'"),
+    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is not a valid name"),
+    (PPO, {"algo": "ppo"}, "algo= needs env="),
+    (PPO, {"env": Lamp}, "give the algorithm with algo="),
+    ("--help", {}, "is not ENV:VARIANT"),
+    ("", {}, "say what to train"),
     ("", {"env": Lamp}, "algo='ppo'"),
     ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
     ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, dreamer have general settings"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
-    ("", {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
+    ("", {"env": dict, "algo": "ppo"}, "makes dict, which is not a gymnasium.Env"),
 ]
 
 
@@ -197,7 +197,7 @@ def test_an_environment_of_ones_own_goes_on_by_being_given_again(mine):
 
 def test_nobody_else_can_make_it(mine, capsys):
     for ask in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
-        with pytest.raises(UserError, match="made by a function in Python"):
+        with pytest.raises(UserError, match="made by a Python function"):
             ask()
     for main, *words in (
         (command.command, "--resume", mine.id, "-q", "max_timesteps=256"),
@@ -210,7 +210,7 @@ def test_nobody_else_can_make_it(mine, capsys):
 def test_the_function_makes_what_the_run_was_trained_on(run, mine):
     with pytest.raises(UserError, match="leave env= out"):
         stride.load(run.id, env=Lamp)
-    with pytest.raises(UserError, match="given/Lamp, and env= makes given/CartPoleEnv"):
+    with pytest.raises(UserError, match="given/Lamp, but env= makes given/CartPoleEnv"):
         stride.load(mine.id, env=lambda: gymnasium.make("CartPole-v1"))
 
 

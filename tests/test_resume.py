@@ -313,10 +313,10 @@ def test_what_breaks_the_state_is_refused_by_name(copy, capsys):
         assert line.startswith(f"error: {word.partition('=')[0]} ")
     assert read_json(copy.config_json)["status"] == "finished"
     line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=1300")
-    assert "a budget of 1,300 is no room for 64 more" in line
+    assert "64 more would exceed the budget of 1,300" in line
     assert train.command(["--resume", copy.id, "max_timesteps=1408", "ent_coef=0.01", "clip_range=0.1"]) == 0
     header = capsys.readouterr().out
-    assert "at 1,280 env steps (epoch=20), not to the bit; max_timesteps, ent_coef" in header
+    assert "at 1,280 env steps (epoch=20), not bit-exact; max_timesteps, ent_coef" in header
     assert "changed: max_timesteps 1280 -> 1408, ent_coef 0.0 -> 0.01" in header
 
 
@@ -332,7 +332,7 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(straight, copy, c
     path.write_bytes(path.read_bytes()[:-1])
     assert train.command(["--resume", copy.id]) == 0
     header = capsys.readouterr().out
-    assert "epoch=20 is damaged" in header and "taking epoch=15" in header and "at 960 env steps (epoch=15)" in header
+    assert "epoch=20 is damaged" in header and "using epoch=15" in header and "at 960 env steps (epoch=15)" in header
     assert ended(copy) == ended(straight) and not checkpoint_set.fault(path)
 
 

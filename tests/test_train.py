@@ -264,9 +264,9 @@ def test_a_finished_run_says_so_and_keeps_its_verdict(runs, capsys):
     line = refusal(capsys, train.command, "--resume", "@last")
     tested = f"{run.facts()['outcome']['test_mean']:.1f} over 100 fresh episodes, goal 475"
     assert f"{run.id} is finished: not solved (budget spent), {tested}" in line
-    assert "--max-timesteps 128, or any number from 80 on" in line
+    assert "--max-timesteps 128, or any number from 80" in line
     line = refusal(capsys, train.command, "--resume", "@last", "--max-timesteps", "70")
-    assert "has done 64 env steps, a budget of 70 is no room for 16 more" in line
+    assert "has done 64 env steps; 16 more would exceed the budget of 70" in line
     assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
 
 

@@ -128,7 +128,7 @@ def test_runs_that_are_a_file(tmp_path, monkeypatch, capfd):
             (train.command, ["--resume", "@last"]),
             (train.command, ["--list-envs"]), (run_play.command, []), (run_publish.command, ["--dry-run"]),
         ):  # fmt: skip
-            assert "STRIDE_RUNS names" in refused(command, words, capfd)
+            assert "STRIDE_RUNS is" in refused(command, words, capfd)
 
 
 @pytest.mark.parametrize("case", [f"{DQN} train_freq=16e6", f"{DQN} batch_size=6e7", f"{PPO} n_steps=16e6"])
@@ -163,7 +163,7 @@ def test_what_some_machine_holds_is_a_config(text):
 @pytest.mark.parametrize("number", [10**400, -(10**4000), 2**63])
 def test_a_config_that_is_no_mapping_or_has_a_number_that_none_means(number):
     for values in ("x", ["x"], None, 5):
-        with pytest.raises(UserError, match=r"config.json: a config is a mapping"):
+        with pytest.raises(UserError, match=r"config.json: a config must be a mapping"):
             from_plain(values)
     plain = to_plain(load_config("CartPole-v1", "ppo"))
     for change in ({"seed": number}, {"spec": {**plain["spec"], "goal": number}}, {"hidden_dims": [number]}):

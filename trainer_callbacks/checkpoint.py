@@ -264,5 +264,5 @@ def check_finite(agent: Agent) -> None:
         if value.is_floating_point() and not value.isfinite().all():
             raise NumbersError(
                 f"weights: {name} is not a number after iteration {agent.progress['iterations']} "
-                f"({agent.progress['env_steps']:,} env steps); no checkpoint was written of it"
+                f"({agent.progress['env_steps']:,} env steps); no checkpoint was saved"
             )

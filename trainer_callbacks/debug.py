@@ -65,9 +65,7 @@ class Debug(OneWorld):
         if self._profiler is not None:
             self._profiler.stop()
             self._profiler.export_chrome_trace(str(run_files.check(self.run.logs / "trace.json")))
-            log.info(
-                f"debug: {self.run.logs / 'trace.json'} holds a trace of iterations {PROFILED[0]} to {PROFILED[-1]}"
-            )
+            log.info(f"debug: {self.run.logs / 'trace.json'} has a trace of iterations {PROFILED[0]} to {PROFILED[-1]}")
         self._profiler = None
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
@@ -95,7 +93,7 @@ def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
 
 def check(name: str, module: nn.Module, inputs: object, outputs: object) -> None:
     """A forward hook: NumbersError where a layer was given, or made, a non-finite number."""
-    for text, values in (("was given", inputs), ("made", outputs)):
+    for text, values in (("received", inputs), ("returned", outputs)):
         for tensor in values if isinstance(values, tuple) else (values,):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
                 raise NumbersError(f"policy.{name} ({type(module).__name__}) {text} a non-finite number")

@@ -170,7 +170,7 @@ class Evaluate(Callback):
                 played = agent.engine.episodes.play(agent, collector, episodes, config.eval_max_steps, deadline)
         except NonFiniteError as error:
             name = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
-            line = f"{config.env_id}: {error} in the {name}; nothing of it counts"
+            line = f"{config.env_id}: {error} in the {name}, which does not count"
             if config.nan_guard == "stop":
                 raise NumbersError(line) from error
             log.warning(f"{line} (nan_guard: skip)")
@@ -204,10 +204,10 @@ class Evaluate(Callback):
         """Log that it does not count; of evaluations once, however many there are. `limit`: the key that ended it."""
         line = f"only {part} ended within {limit} ({vars(self.config)[limit]:g})"
         if purpose == TEST:
-            log.info(f"{line}: this test decides nothing")
+            log.info(f"{line}: the test decides nothing")
         elif not self._warned:
             self._warned = True
-            log.info(f"{line}: this evaluation has no score, nor has any other like it; raise {limit}")
+            log.info(f"{line}: this evaluation has no score; raise {limit} (logged once)")
 
     def close(self) -> None:
         for worlds in self._worlds.values():

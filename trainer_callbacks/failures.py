@@ -188,7 +188,7 @@ def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
     """report.md: why it failed, where the traceback is, how to go on. The end of a later training replaces it."""
     facts = run.facts()
     saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
-    status = f"Its last checkpoint is of {saved['env_steps']:,} env steps." if saved else "It has no checkpoint yet."
+    status = f"Its last checkpoint is at {saved['env_steps']:,} env steps." if saved else "It has no checkpoint yet."
     if os.environ.get("STRIDE_NO_RUN_LOG") != "1":
         status = f"The traceback is at the end of [{run.run_log.name}]({run.run_log.name}). {status}"
     command = facts.get("command", "")
@@ -200,7 +200,7 @@ def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
         f"```text\n{line}\n```",
         status,
         "## Next",
-        _next(commands) or f"Mend what failed, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
+        _next(commands) or f"Fix the cause, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
     ]
     if command:
         parts.append(f"Repeat it:\n\n```sh\n{command}\n```")
@@ -209,10 +209,10 @@ def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
 
 def _next(commands: Sequence[str]) -> str:
     """Commands that cure the failure, the likeliest first; "" where none is known."""
-    joined = "\n".join(commands)
-    return (
-        f"The same settings fail again. With another value, likeliest first:\n\n```sh\n{joined}\n```" if joined else ""
-    )
+    if not commands:
+        return ""
+    heading = "The same settings fail again. Train it with another value, most likely fix first:"
+    return "\n".join([heading, "", "```sh", *commands, "```"])
 
 
 def whereabouts(run: RunDir, line: str, commands: Sequence[str] = ()) -> str:

@@ -92,7 +92,7 @@ class Interrupts(Noted):
         if not self.patient:
             raise Dropped
         with suppress(OSError):  # nobody may read it; print may not be used where it may just have been interrupted
-            os.write(2, f"\n{self.name}: this iteration is finished and saved if that is quick ...\n".encode())
+            os.write(2, f"\n{self.name}: finishing and saving this iteration, if that is quick ...\n".encode())
 
     def _watch(self) -> None:
         main = threading.main_thread().ident

@@ -65,7 +65,7 @@ class Resumption:
 
     def lines(self, worlds: str, now: Mapping[str, object]) -> list[str]:
         """What a person should know. `worlds`: exact or seam; `now`: what the bits depend on in this process."""
-        position = "before its first checkpoint; it begins anew"
+        position = "before its first checkpoint; it starts again from step 0"
         if self.checkpoint:
             position = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(worlds, now)}"
         messages = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {position}"]
@@ -93,7 +93,7 @@ class Resumption:
             reasons.append("config.json was edited by hand")
         if worlds == "seam":
             reasons.append("seam: running episodes end as truncated")
-        return "; ".join(["not to the bit", *reasons]) if reasons else "exact"
+        return "; ".join(["not bit-exact", *reasons]) if reasons else "exact"
 
 
 def _printable(value: object) -> str:
@@ -118,7 +118,7 @@ def find_resumption(
     run_files.check_folder(run.path)
     facts = run.facts()
     if "config" not in facts:
-        raise UserError(f"{run.config_json} holds no config")
+        raise UserError(f"{run.config_json} has no config")
     path, notes = _checkpoint(run, checkpoint or "last", may_step=fork)
     if fork and not path:
         raise UserError(f"{run.id} has no checkpoint yet, so there is nothing to fork")
@@ -127,8 +127,8 @@ def find_resumption(
     edited = tuple(edits(facts, sidecar))
     if edited and not accept_changes:
         raise UserError(
-            f"{run.config_json} was edited by hand: {', '.join(edited)}; undo that and say it as key=value, or "
-            "give --accept-changes"
+            f"{run.config_json} was edited by hand: {', '.join(edited)}; undo that and give it as key=value, or "
+            "add --accept-changes"
         )
     chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
     chosen["workers"] = facts.get("workers")
@@ -138,7 +138,7 @@ def find_resumption(
         check_names(plain_config, trust, run.id)
     saved_config = from_plain(saved, run.id, trust=trust)
     if any(word.startswith("algo_id=") and word != f"algo_id={saved_config.algo_id}" for word in overrides):
-        raise UserError(f"algo_id {saved_config.algo_id} stays: another algorithm is another run")
+        raise UserError(f"algo_id cannot change from {saved_config.algo_id} in a resumed run; start a new run")
     wanted_config = from_plain(facts["config"], run.id, overrides, trust)
     if run.foreign:
         check_foreign(wanted_config, run.id)
@@ -162,14 +162,14 @@ def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
     iteration = steps_done // max(
         1, resume.sidecar.get("iterations", 0)
     )  # a budget into which not one more fits is spent
-    suggestion = f"more: --max-timesteps {2 * steps_done}, or any number from {steps_done + iteration} on"
+    suggestion = f"more: --max-timesteps {2 * steps_done}, or any number from {steps_done + iteration}"
     outcome = mapping(resume.facts.get("outcome"))
     finished = resume.facts.get("status") == "finished" and steps_done >= (outcome.get("env_steps") or 0)
     if finished and not resume.fork and not overrides:
-        raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {suggestion}")
+        raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to continue, give it {suggestion}")
     if steps_done + iteration > budget:
         done_words = f"{resume.source.id} has done {steps_done:,} env steps"
-        raise UserError(f"{done_words}, a budget of {budget:,} is no room for {iteration:,} more; give it {suggestion}")
+        raise UserError(f"{done_words}; {iteration:,} more would exceed the budget of {budget:,}; give it {suggestion}")
 
 
 def _checkpoint(run: RunDir, name: str, may_step: bool) -> tuple[Path | None, tuple[str, ...]]:
@@ -212,7 +212,7 @@ def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[st
     ]
     edited = [ConfigChange(key, saved_settings.get(key), present_settings.get(key)) for key in differing]
     if "config" not in sidecar or not edited:
-        return ["it no longer has the hash it was written with"]
+        return ["its hash differs from the hash it was saved with"]
     remainder = [f"and {len(edited) - MOST} more"] if len(edited) > MOST else []
     return [*map(_printable, edited[:MOST]), *remainder]
 

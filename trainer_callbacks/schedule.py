@@ -50,7 +50,7 @@ class AtPlateau(Callback):
             if self._missing == self.config.patience:
                 stage = metric.partition("/")[0] + "/"
                 present = ", ".join(name for name in row if name.startswith(stage) and declared(name).may_steer)
-                log.warning(f"plateau: no {metric} in {self._missing} rows, so nothing follows; there are {present}")
+                log.warning(f"plateau: no {metric} in {self._missing} rows, so it has no effect; available: {present}")
 
     def _is_plateau(self, value: float) -> bool:
         """Whether this value is the last of `patience` that were no better; NaN never is better."""
@@ -68,7 +68,7 @@ class AtPlateau(Callback):
         best = "a number" if self.best is None else f"{self.best:g}"
         self.plateaus += 1
         self.waited = 0
-        description = f"plateau at {env_steps:,} env steps, {config.patience} in a row no better than {best}"
+        description = f"plateau at {env_steps:,} env steps, no better than {best} {config.patience} times in a row"
         description += f" in {config.metric}"
         if config.scale and (config.times is None or self.plateaus <= config.times):
             self.factors = {key: self.factors[key] * factor for key, factor in config.scale.items()}

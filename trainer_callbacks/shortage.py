@@ -52,7 +52,7 @@ def shortage_errors(
         if error.errno not in SHORT:
             raise
         path = f" ({error.filename})" if error.filename else ""
-        raise ShortageError(f"{error.strerror}{path}: the checkpoints written before are whole; {advice}") from error
+        raise ShortageError(f"{error.strerror}{path}: earlier checkpoints are complete; {advice}") from error
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise

@@ -30,13 +30,13 @@ def ignored_thresholds(config: Config, goal: float | None) -> list[str]:
     """A line for each key that will have no effect, or not the same on every machine: none is ignored silently."""
     lines = []
     if config.eval_freq_epochs is None and threshold(config.early_stop_on_eval_threshold, goal) is not None:
-        lines.append(f"evaluation is off (eval_freq_epochs: null): the goal of {goal:g} does not stop this run early")
+        lines.append(f"evaluation is off (eval_freq_epochs: null): the run does not stop early at the goal of {goal:g}")
     if config.eval_freq_epochs is None and goal is None and config.test_episodes:
-        lines.append("evaluation is off and no goal is known (spec.goal): the final weights are not tested")
+        lines.append("evaluation is off and there is no goal (spec.goal): the final weights are not tested")
     if config.eval_timeout_seconds is not None:
-        lines.append("eval_timeout_seconds: which evaluations have a score depends on the machine, so may this run")
+        lines.append("eval_timeout_seconds is set: evaluations, and so this run, may depend on the machine's speed")
     if config.early_stop_on_train_threshold is True and goal is None:
-        lines.append("early_stop_on_train_threshold is true, but no goal is known (spec.goal): it stops nothing")
+        lines.append("early_stop_on_train_threshold is true, but there is no goal (spec.goal): it has no effect")
     return lines
 
 
@@ -137,7 +137,7 @@ class Stop(Callback):
         result = f"{episodes} fresh episodes gave {mean:.1f}"
         if math.isnan(mean):
             result = f"{self.tested.get(TEST_EPISODES, 0):.0f} of {episodes} fresh episodes do not count"
-        log.info(f"evaluation reached {limit:g}, {result}: training goes on")
+        log.info(f"evaluation reached {limit:g}, but {result}: training continues")
         self.tested = {}
         self.streak["val"] = 0
         return False

@@ -25,7 +25,7 @@ def user_callbacks(config: Config) -> list[L.Callback]:
         check_state(name, callback.state_dict())
         callbacks.append(callback)
     if len({callback.state_key for callback in callbacks}) < len(callbacks):
-        raise UserError("callbacks: two of one class need a state_key each, by which a checkpoint tells them apart")
+        raise UserError("callbacks: two callbacks of the same class each need their own state_key in the checkpoint")
     return [*callbacks, PlainStates()] if callbacks else []
 
 
@@ -33,7 +33,7 @@ def find_callback(name: str) -> type[L.Callback]:
     """The class of `module:Name`; UserError where there is none, or it is none of Lightning's."""
     kind = find("callbacks", "callbacks", name)
     if not isinstance(kind, type) or not issubclass(kind, L.Callback):
-        raise UserError(f"callbacks: {name} is no Lightning callback: a subclass of lightning.Callback is")
+        raise UserError(f"callbacks: {name} is not a subclass of lightning.Callback")
     return kind
 
 
@@ -54,6 +54,6 @@ def check_state(name: str, state: object) -> None:
             check_state(name, item)
     elif type(state) not in PLAIN:
         raise UserError(
-            f"callbacks: the state_dict of {name} holds a {type(state).__name__}; a checkpoint keeps numbers, texts, "
+            f"callbacks: the state_dict of {name} has a {type(state).__name__}; a checkpoint can store numbers, texts, "
             "tensors, lists and mappings of these"
         )

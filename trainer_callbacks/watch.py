@@ -359,7 +359,7 @@ def read_alerts(run: RunDir) -> tuple[Alert, ...]:
     metrics = run_files.status(run.metrics_csv)
     if metrics and metrics.st_size > MOST_BYTES:
         size = metrics.st_size >> 20
-        raise UserError(f"metrics.csv has {size:,} MiB: its alerts stand in report.md once it has ended")
+        raise UserError(f"metrics.csv is too large ({size:,} MiB); report.md lists the alerts when the run ends")
     files = (metrics, run_files.status(run.config_json))
     return _judged(run, *(file and (file.st_ino, file.st_size, file.st_mtime_ns) for file in files))
 

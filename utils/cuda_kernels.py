@@ -123,7 +123,7 @@ def _constants(path: str, defined: dict[str, str]) -> Iterator[str]:
         if name not in defined:
             yield f"#define {name} {value}"
         elif defined[name] != value:
-            raise ValueError(f"{path}: {name} is {value} here and {defined[name]} in a module that was included before")
+            raise ValueError(f"{path}: {name} is {value} here, but {defined[name]} in a module included before")
         defined[name] = value
 
 

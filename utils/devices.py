@@ -27,9 +27,9 @@ def training_device(name: str) -> torch.device:
     except RuntimeError:
         device = CPU
     if device.type != "cuda":
-        raise UserError(f"device: there are cpu, cuda and cuda:N, not {name!r}")
+        raise UserError(f"device must be cpu, cuda or cuda:N, not {name!r}")
     if torch.version.cuda is None or not torch.cuda.is_available():
-        raise UserError(f"device: {name}: torch finds no CUDA device ({why_no_cuda()}); device: cpu trains here")
+        raise UserError(f"device: {name}: torch finds no CUDA device ({why_no_cuda()}); use device=cpu")
     device_index = device.index or 0
     device_count = torch.cuda.device_count()
     if device_index >= device_count:
@@ -47,7 +47,7 @@ def why_no_cuda() -> str:
         torch.cuda.init()
     except RuntimeError as error:  # no driver, one that is too old, all GPUs hidden: torch's first sentence says which
         return str(error).split(". ")[0].strip()
-    return f"torch {torch.__version__} for CUDA {torch.version.cuda} does not say why"
+    return f"torch {torch.__version__} for CUDA {torch.version.cuda} gives no reason"
 
 
 def described(device: torch.device) -> str:

@@ -125,11 +125,11 @@ def check_room(folder: Path, needed: int) -> None:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         probe.unlink(missing_ok=True)
-        raise UserError(f"cannot write in {existing}: {error.strerror}; STRIDE_RUNS names another folder") from error
+        raise UserError(f"cannot write in {existing}: {error.strerror}; set STRIDE_RUNS to another folder") from error
     if free < needed:
         raise UserError(
             f"{existing} has {free / 2**20:,.0f} MiB free, this run needs {needed / 2**20:,.0f} for two checkpoints; "
-            "make room, or STRIDE_RUNS names another folder"
+            "free some space, or set STRIDE_RUNS to another folder"
         )
 
 

@@ -87,15 +87,15 @@ def import_refusal(folder: Path) -> str:
         real = folder.resolve(strict=True)
         status = os.stat(real)
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
-        return "it is not there"
+        return "it does not exist"
     if real == PROJECT:
         return ""  # the program itself
     for parent in (real, *real.parents):
         if _is_run(parent):
-            return f"it lies in the folder of the run {parent.name}"
+            return f"it is in the folder of the run {parent.name}"
     # a folder that is named is trusted, whoever owns it: in a container files belong to a user of the machine around it
     if folder != named_folder() and (stranger := of_another(status, os.stat(PROJECT).st_uid)):
-        return f"{stranger}; if you trust what lies there, name it: --project {folder}"
+        return f"{stranger}; if you trust the files there, add --project {folder}"
     return others_may_write(status)
 
 
@@ -116,7 +116,7 @@ def import_named(name: str) -> ModuleType:
     other = _spec_of(top)
     if local and local.loader and local.has_location and other and _locations(local) != _locations(other):
         if top in sys.modules:
-            raise UserError(f"{name}: {local.origin} has the name of {other.origin}, which is loaded: rename yours")
+            raise UserError(f"{name}: {local.origin} has the name of {other.origin}, which is loaded; rename yours")
         log.warning("%s is imported from %s; %s has the same name", top, local.origin, other.origin)
         module = sys.modules[top] = importlib.util.module_from_spec(local)
         try:
@@ -167,7 +167,7 @@ def _unused(folder: Path, refusal: str) -> str:
     hidden = [name for name in names if is_installed(name) and (spec := _spec_of(name)) and not _is_of_program(spec)]
     if not hidden:
         return ""
-    return f"{folder}: not imported: {', '.join(hidden)}; installed modules of that name come first, rename yours"
+    return f"{folder}: not imported: {', '.join(hidden)}; installed modules have the same name, rename yours"
 
 
 def is_installed(name: str) -> bool:

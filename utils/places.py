@@ -128,7 +128,7 @@ def named_folder() -> Path | None:
     if not name:
         return None
     if not os.path.isdir(name):
-        raise UserError(f"--project or {VARIABLE} names {name}, which is no folder")
+        raise UserError(f"--project or {VARIABLE} is {name}, which is not a folder")
     return Path(name).absolute()
 
 
@@ -161,10 +161,10 @@ def read_project(file: Path, data: bytes) -> Project | None:
     values = DEFAULTS | table
     imports = values["imports"]
     if not isinstance(imports, list) or not all(isinstance(name, str) and MODULE.fullmatch(name) for name in imports):
-        raise UserError(f'{file}: [tool.stride] imports is a list of modules, such as ["walker"], not {imports!r}')
+        raise UserError(f'{file}: [tool.stride] imports must be a list such as ["walker"], not {imports!r}')
     for key in ("configs", "runs"):
         if not isinstance(values[key], str) or not values[key]:
-            raise UserError(f"{file}: [tool.stride] {key} is a folder, not {values[key]!r}")
+            raise UserError(f"{file}: [tool.stride] {key} must be a folder, not {values[key]!r}")
     folder = file.parent
     return Project(folder, tuple(imports), folder / str(values["configs"]), folder / str(values["runs"]))
 
@@ -205,7 +205,7 @@ def default_runs() -> Path:
 def others_may_write(folder: os.stat_result) -> str:
     """Who else can, by its mode: everybody, or a group but the primary one of this user or of its owner; else ""."""
     if folder.st_mode & stat.S_IWOTH:
-        return "everybody may write to it"
+        return "every user may write to it"
     if folder.st_mode & stat.S_IWGRP and folder.st_gid not in {0, os.getegid(), _primary_group(folder.st_uid)}:
         return f"the group {folder.st_gid} may write to it"
     return ""

@@ -71,7 +71,7 @@ class OutletText(io.TextIOWrapper):
 
 def loss(stream: str) -> str:
     """Why not everything was written to this stream, in a line."""
-    return f"{stream}: {losses[stream].strerror}; what cannot be printed there is dropped"
+    return f"{stream}: {losses[stream].strerror}; output that cannot be printed there is dropped"
 
 
 def outlive_readers() -> None:

@@ -104,12 +104,12 @@ def check_value(name: str, value: object, depth: int = 0) -> None:
     if depth > DEEPEST:
         raise UserError(f"{name} is nested too deep: more than {DEEPEST} times")
     if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
-        raise UserError(f"{name} takes no number of more than {MOST_DIGITS} digits")
+        raise UserError(f"{name} has a number of more than {MOST_DIGITS} digits")
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise UserError(f"{name}: {value!r} is no text: {error.reason}") from error
+            raise UserError(f"{name}: {value!r} is not text: {error.reason}") from error
     elif isinstance(value, Mapping):
         for key, item in value.items():
             check_value(name, key, depth + 1)

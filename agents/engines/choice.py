@@ -63,13 +63,13 @@ def choose_engine(config: Config, agent: Agent) -> Engine:
 def choose_on_cpu(config: Config, agent: Agent) -> Engine:
     """Fused kernels, or plain torch."""
     recipe = RECIPES.get(type(agent))
-    refusal: str | None = f"fused_cpu does not know {config.algo_id}"
+    refusal: str | None = f"fused_cpu does not support {config.algo_id}"
     if config.engine == "eager":
         refusal = "as configured"
     elif recipe:
         refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs) or why_not_known(config)
     if refusal and config.engine == "fused_cpu":
-        raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
+        raise UserError(f"engine: fused_cpu does not support this config: {refusal}; engine=auto takes eager")
     threads = choose_threads(config, agent, fused=not refusal)
     engine = eager(refusal or "") if refusal or not recipe else fused_cpu(recipe, agent, threads.number)
     return engine._replace(threads=threads)
@@ -84,7 +84,7 @@ def choose_on_gpu(config: Config, agent: Agent) -> Engine:
         refusals = {"fused_gpu": why_not_fused(config, agent, recipe), "graphed": why_not_graphed(config, agent)}
     fastest = next((engine for engine, refusal in refusals.items() if refusal is None), "eager")
     if refusal := refusals.get(name):
-        raise UserError(f"engine: {name} cannot run this config: {refusal}; engine: auto takes {fastest}")
+        raise UserError(f"engine: {name} does not support this config: {refusal}; engine=auto takes {fastest}")
     if name == "auto":
         name = fastest
     if name == "fused_gpu" and recipe:
@@ -95,7 +95,7 @@ def choose_on_gpu(config: Config, agent: Agent) -> Engine:
             engine = engine._replace(reason=f"fused_gpu: {refusals['fused_gpu']}")
     else:
         engine = eager(refusals.get("graphed") or "as configured")
-    reason = "auto: a GPU works" if config.threads == "auto" else ""
+    reason = "auto: the GPU does the work" if config.threads == "auto" else ""
     return engine._replace(threads=Threads(config.torch_threads, reason))
 
 
@@ -104,15 +104,15 @@ def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
     if config.threads != "auto":
         return Threads(config.threads)
     if not fused:
-        return Threads(1, "auto: what eager sums up depends on their number")
+        return Threads(1, "auto: results of eager depend on the number of threads")
     limits = {
-        "there is one core for it": cores(),
-        "other programs keep the cores busy": idle(),
-        "its minibatches are too small to be shared": most_parts(config),
-        "its iterations are too short to be shared": int(multiply_adds(config, agent) // PER_THREAD),
+        "only one core is available": cores(),
+        "other programs use the cores": idle(),
+        "the minibatches are too small to split": most_parts(config),
+        "the iterations are too short to split": int(multiply_adds(config, agent) // PER_THREAD),
     }
     reason, number = min(limits.items(), key=lambda limit: limit[1])
-    return Threads(number, "auto: or 1, what is faster as it trains") if number > 1 else Threads(1, f"auto: {reason}")
+    return Threads(number, "auto: switches to 1 if that is faster") if number > 1 else Threads(1, f"auto: {reason}")
 
 
 def most_parts(config: Config) -> int:

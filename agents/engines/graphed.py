@@ -60,7 +60,7 @@ class CudaGraph:
                 work()
         except torch.AcceleratorError as error:
             reason = str(error).partition("\n")[0]
-            line = f"engine: graphed cannot capture this policy ({reason}); engine: eager trains it"
+            line = f"engine: graphed cannot capture this policy ({reason}); use engine=eager"
             raise UserError(line) from error
         self._graph.replay()
 
@@ -155,18 +155,18 @@ def graphed(learner: Learner, make: MakeGraph = CudaGraph) -> Engine:
         vars(learner.live)[name] = torch.full((), number, dtype=torch.float32, device=device)
     learner.metrics.stay = True
     play, learn = GraphedPlay(make, device), GraphedLearn(make, device)
-    return Engine("graphed", "captures all the config asks for", play, learn)
+    return Engine("graphed", "captures everything this config uses", play, learn)
 
 
 def why_not_graphed(config: Config, agent: Agent) -> str | None:
     """What cannot be captured, in the config's own words; None where all of it can."""
     if isinstance(config, ReplayConfig):
-        return "the host counts what a replay memory holds"
+        return "the host counts the rows of a replay memory"
     if type(agent) not in KNOWN:
-        return f"it does not know {config.algo_id}"
+        return f"it does not support {config.algo_id}"
     for name in FIXED:
         if name in config.driven():
             return f"a captured graph has one {name}"
     if not isinstance(agent.collector.envs, CudaEnv):
-        return "Gymnasium's worlds step on the host"
+        return "Gymnasium's environments step on the host"
     return None

@@ -147,7 +147,7 @@ def locate_non_finite(memory: Memory, steps: int, env_steps: int, weights: nn.Mo
         if lost and bad.any():
             return NonFiniteNumber(f"{tensor_name}: {_kind(column)}", int(bad.nonzero()[0, 1]), env_steps)
     culprit = "loss" if lost else "gradient"
-    return NonFiniteNumber(f"the {culprit} stopped being a number", None, None)
+    return NonFiniteNumber(f"the {culprit} became not a number", None, None)
 
 
 def _kind(value: Tensor) -> str:

@@ -312,7 +312,7 @@ class Memory:
 
     def _check_ready(self, span: int) -> None:
         if not self.ready(span):
-            raise ValueError(f"{span} consecutive rows were asked for, {self.filled} are stored")
+            raise ValueError(f"{span} consecutive rows were requested, but {self.filled} are stored")
 
     def _draw(self, count: int, span: int) -> DrawnRows:
         """Rows from which `span` rows exist, none of which crosses the write head; each with the same chance."""
@@ -381,7 +381,7 @@ class Memory:
             self._cuts.copy_(state["cuts"])
             copy_into(self._filled_columns(self.table.extras), state["extras"])
             if "segments" in state:
-                assert self.saved, "whoever resumes says in which folder the segments are"
+                assert self.saved, "give the folder of the segments to resume"
                 self.saved.load(self, state["segments"])
             else:
                 copy_into(self._filled_columns(self.table._replace(extras=())), state["rows"])

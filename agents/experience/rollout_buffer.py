@@ -44,7 +44,7 @@ class RolloutBuffer:
         self._is_first = torch.zeros(0, dtype=torch.bool)
 
     def begin(self, obs: Obs) -> Obs:
-        """Start with what `envs.reset` gave; rows of before are gone."""
+        """Start with the result of `envs.reset`; earlier rows are dropped."""
         self._memory = None
         self._begun = True
         self._obs = tree_map(torch.clone, obs)
@@ -55,14 +55,14 @@ class RolloutBuffer:
     def add(self, action: Tensor, step: Step, **extras: Tensor) -> Obs:
         """Store the action [N, ...] that led to `step`; `extras`, such as log_prob=..., are stored beside it."""
         if not self._begun:
-            raise UserError("begin(envs.reset(seed)) comes before the first add")
+            raise UserError("call begin(envs.reset(seed)) before the first add")
         if self._memory is None:
             slot = torch.zeros(len(step.reward), dtype=torch.int64, device=step.reward.device)
             row = Row(self._obs, self._is_first, action, step.reward, step.terminated, step.truncated, slot, extras)
             slots = slots_for(self.n_steps, self._time_limit)
             self._memory = Memory(row, (), self.n_steps, slots, seed=0, replayed=False)
         if extras.keys() != self._memory.table.extras.keys():
-            raise UserError(f"every row stores {', '.join(self._memory.table.extras) or 'no extras'}")
+            raise UserError(f"every row must have {', '.join(self._memory.table.extras) or 'no extras'}")
         self._memory.write(self._obs, self._is_first, Act(action, extras), step)
         self._obs = tree_map(torch.clone, step.obs)
         self._is_first = step.terminated | step.truncated
@@ -80,7 +80,7 @@ class RolloutBuffer:
 
     @torch.no_grad()
     def advantages(self, value: Value, gamma: float = 0.99, gae_lambda: float = 0.95) -> Advantages:
-        """Advantages by GAE and the targets of `value`, which judges observations [B, ...] by one number each."""
+        """Advantages by GAE and the targets of the critic; `value` maps observations [B, ...] to one number each."""
         memory = self._full()
         rollout = memory.rollout((), Final(self._obs, ()))
         rows = rollout.row

@@ -139,7 +139,7 @@ def read_segment(folder: Path, segment: Segment) -> memoryview:
         raise UserError(f"{segment_path} is missing: the replay memory of this checkpoint is incomplete")
     segment_bytes = run_files.read_bytes(segment_path) if file_status.st_size == segment["bytes"] else b""
     if len(segment_bytes) != segment["bytes"] or hashlib.sha256(segment_bytes).hexdigest() != segment["sha256"]:
-        raise UserError(f"{segment_path} is damaged: its hash is not the one the checkpoint names")
+        raise UserError(f"{segment_path} is damaged: its hash differs from the one in the checkpoint")
     return memoryview(bytearray(segment_bytes))
 
 

@@ -100,7 +100,7 @@ def check_fits(
     allowed = int(SPARE * available)
     if size > allowed:
         fits = f"{key}={allowed * count // size:_} fits"
-        line = f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {location}; {fits}"
+        line = f"{key} {count:,} needs {readable_size(size)}, {readable_size(allowed)} may be used {location}; {fits}"
         raise TooLargeError(line, key, allowed / size)
 
 

@@ -146,7 +146,7 @@ class ActorCritic(Policy):
         mask_shape = space[MASK].shape or ()
         option_count = self.head.linear.out_features
         if mask_shape != (option_count,):
-            raise UserError(f"{MASK} has the shape {list(mask_shape)}, the actions need {[option_count]}")
+            raise UserError(f"{MASK} has the shape {list(mask_shape)}, but the actions need {[option_count]}")
         return True
 
 

@@ -64,12 +64,12 @@ class Image(nn.Module):
         super().__init__()
         self.shape = tuple(space.shape)
         if len(self.shape) not in (2, 3):
-            raise UserError(f"{name} {list(self.shape)} is no image: [channels, height, width] or [height, width] is")
+            raise UserError(f"{name} {list(self.shape)} is not an image [channels, height, width] or [height, width]")
         self.planes = self.shape if len(self.shape) == 3 else (1, *self.shape)
         channels, height, width = self.planes
         if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
             raise UserError(
-                f"cnn: nature needs {NATURE_SIDE}x{NATURE_SIDE} pixels, but {name} has {height}x{width}; "
+                f"cnn: nature needs {NATURE_SIDE}x{NATURE_SIDE} pixels, but {name} has {height}x{width}; use "
                 "policy_kwargs.cnn=residual"
             )
         self.by_pixel = cnn.kind != "nature" or channels not in (1, 3)

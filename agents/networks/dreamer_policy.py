@@ -31,7 +31,7 @@ class Actions(nn.Module):
         self.table: nn.Module | None = None
         bounded = isinstance(space, Box) and np.isfinite([space.low, space.high]).all()
         if not bounded and not isinstance(space, Discrete | MultiDiscrete):
-            raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
+            raise UserError(f"a world model needs discrete actions or actions with bounds, not {space}; use ppo")
         self.options = [] if bounded else choice_sizes(space)
         """of each choice; none where actions are numbers"""
         for option_count in self.options:

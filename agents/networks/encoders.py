@@ -18,7 +18,7 @@ from stride.utils.user_error import UserError
 
 
 class RunningNorm(nn.Module):
-    """(x - mean) / std of all observations learnt from so far (Chan's parallel update), clipped to +-10."""
+    """(x - mean) / std of all observations seen by `learn` so far (Chan's parallel update), clipped to +-10."""
 
     epsilon, bound = 1e-8, 10.0
     mean: Tensor
@@ -42,7 +42,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def merge(self, other: "RunningNorm") -> None:
-        """Learn what another one has learnt, of another process, say; as if its rows had come here."""
+        """Merge the moments of another instance, for example of another process, as if its rows were learnt here."""
         if other.count:
             self._merge(other.mean.double(), other.var.double(), other.count)
 
@@ -123,7 +123,7 @@ class FlatEncoder(nn.Module):
         spaces: dict[str, gym.Space] = dict(space.items()) if isinstance(space, Dict) else {"": space}
         spaces.pop(MASK, None)
         if not spaces:
-            raise UserError(f"the observation holds nothing beside {MASK}")
+            raise UserError(f"the observation has nothing except {MASK}")
         self.keys = list(spaces)  # "" for an observation that is no dict
         readers = [_reader(child, normalize, name or "the observation", cnn) for name, child in spaces.items()]
         self.leaf = nn.ModuleList(readers)

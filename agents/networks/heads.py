@@ -196,8 +196,8 @@ def check_choices(count: int, size: int) -> None:
     free_memory = int(SPARE * free_bytes("ram"))
     if needed_bytes > free_memory:
         raise UserError(
-            f"the environment has {count:,} actions: weights for all of them take {readable_size(needed_bytes)}, "
-            f"{readable_size(free_memory)} may be taken in memory; a wrapper can offer fewer actions"
+            f"the environment has {count:,} actions: their weights need {readable_size(needed_bytes)}, but "
+            f"{readable_size(free_memory)} of memory may be used; offer fewer actions with a wrapper"
         )
 
 

@@ -62,15 +62,15 @@ def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., Actor
 
 def check_reads_images(space: gym.Space) -> None:
     if not images(space):
-        raise UserError(f"policy: cnn reads images, but the observation is {space}; take policy=mlp")
+        raise UserError(f"policy: cnn reads images, but the observation is {space}; use policy=mlp")
 
 
 def check_reads_no_images(space: gym.Space) -> None:
     if image_shapes := images(space):
         shape_text = " and ".join(str(list(image_shape)) for image_shape in image_shapes)
         raise UserError(
-            f"policy: mlp does not read images, and the observation has one {shape_text}; "
-            "take policy=cnn, or policy_kwargs.flatten_images=true where it is none"
+            f"policy: mlp does not read images, but the observation has one {shape_text}; "
+            "use policy=cnn, or policy_kwargs.flatten_images=true if it is not an image"
         )
 
 
@@ -125,7 +125,7 @@ def find_policy(name: str) -> Callable[..., ActorCritic]:
         known_names = [*POLICIES, *registered("policies")]
         raise UserError(f"unknown policy {name!r}{nearest(name, known_names)} (known: {', '.join(known_names)})")
     if isinstance(recipe, type) and not issubclass(recipe, ActorCritic):
-        raise UserError(f"policy: {name} is no policy: a subclass of ActorCritic is, or a function that makes one")
+        raise UserError(f"policy: {name} is not a subclass of ActorCritic, or a function that makes one")
     if not callable(recipe):
         raise UserError(f"policy: {name} is {type(recipe).__name__}, neither a class nor a function")
     policy_maker: Callable[..., ActorCritic] = recipe
@@ -164,5 +164,5 @@ def check_complete_worlds(config: RolloutConfig) -> None:
         near_sizes = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
         raise UserError(
             f"batch_size {config.batch_size} ({rows} rows) cuts through sequences: policy {config.policy} learns "
-            f"from whole worlds of n_steps = {steps} rows; {near_sizes} does"
+            f"from whole sequences of n_steps = {steps} rows; {near_sizes} does"
         )

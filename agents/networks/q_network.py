@@ -73,7 +73,7 @@ class QPolicy(Policy):
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, shape: QNetworkShape, seed: int) -> None:
         super().__init__()
         if not isinstance(action_space, Discrete):
-            raise UserError(f"action values need one discrete action, not {action_space}; ppo and sac take others")
+            raise UserError(f"action values need one discrete action, not {action_space}; use ppo or sac")
         self.network = QNetwork(observation_space, int(action_space.n), shape)
         self.masked = isinstance(observation_space, Dict) and MASK in observation_space.spaces
         self.epsilon: float | Tensor = 0.0  # a tensor [], where a schedule moves it and a graph reads it

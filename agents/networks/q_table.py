@@ -28,7 +28,7 @@ class QTable(Policy):
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, initial_q: float) -> None:
         super().__init__()
         if not isinstance(action_space, Discrete):
-            raise UserError(f"a table needs one discrete action, not {action_space}; ppo and sac take others")
+            raise UserError(f"a table needs one discrete action, not {action_space}; use ppo or sac")
         named = dict(observation_space.items()) if isinstance(observation_space, Dict) else {"": observation_space}
         named.pop(MASK, None)
         self.vectors = {name: isinstance(space, MultiDiscrete) for name, space in named.items()}
@@ -36,12 +36,12 @@ class QTable(Policy):
         for name, space in named.items():
             if not isinstance(space, Discrete | MultiDiscrete):
                 name = name or "the observation"
-                raise UserError(f"a table needs observations that can be counted, not {name}: {space}")
+                raise UserError(f"a table needs discrete observations, not {name}: {space}")
             state_sizes += choice_sizes(space)
         state_count = math.prod(state_sizes)
         self.actions = int(action_space.n)
         if state_count * self.actions > LARGEST:
-            raise UserError(f"a table of {state_count:,} states x {self.actions} actions is too large; dqn needs none")
+            raise UserError(f"a table of {state_count:,} states x {self.actions} actions is too large; use dqn instead")
         self.table = nn.Parameter(torch.full((state_count, self.actions), float(initial_q)), requires_grad=False)
         strides = [math.prod(state_sizes[k + 1 :]) for k in range(len(state_sizes))]
         self.register_buffer("strides", torch.tensor(strides), persistent=False)

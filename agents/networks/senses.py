@@ -111,7 +111,7 @@ class Senses(nn.Module):
         super().__init__()
         self.leaves: dict[str, gym.Space] = dict(space.items()) if isinstance(space, Dict) else {"": space}
         if MASK in self.leaves:
-            raise UserError("a world model cannot tell which actions will make sense: action_mask is for others")
+            raise UserError("a world model cannot predict action masks; leave out action_mask")
         self.pictures = [name for name, child in self.leaves.items() if is_image(child)]
         vector_spaces = {name: child for name, child in self.leaves.items() if name not in self.pictures}
         self.flat: FlatEncoder | None = None  # of everything that is no image

@@ -55,7 +55,7 @@ class SquashedPolicy(Policy):
     ) -> None:
         super().__init__()
         if not isinstance(action_space, Box) or not np.isfinite([action_space.low, action_space.high]).all():
-            raise UserError(f"sac needs actions with bounds, not {action_space}; dqn takes discrete ones, ppo any")
+            raise UserError(f"sac needs actions with bounds, not {action_space}; use dqn (discrete) or ppo")
         # one uniform for each number of an action; the head gives a mean and a log std for each
         self.draws = math.prod(action_space.shape)
         self.correlation = correlation

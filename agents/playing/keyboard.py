@@ -28,16 +28,16 @@ class Steering:
             self.first = 0
             self.names = []
         else:
-            raise UserError(f"--user cannot steer {space}: at most 10 choices or 2 bounded numbers can be")
+            raise UserError(f"--user cannot play {space}: it supports at most 10 choices or 2 bounded numbers")
         self.space = space
         self._last = 0
 
     def help(self) -> str:
         """The keys, in a line."""
         if isinstance(self.space, spaces.Box):
-            return "left/right" + (", up/down" if self.space.shape == (2,) else "") + " steer, Escape ends"
+            return "left/right" + (", up/down" if self.space.shape == (2,) else "") + " to move, Escape to end"
         key_names = [f"{'/'.join([str(i), *self._arrows(i)])} {name}" for i, name in enumerate(self.names)]
-        return ", ".join(key_names) + ", Escape ends"
+        return ", ".join(key_names) + ", Escape to end"
 
     def action(self, pressed: Collection[str]) -> Any:
         """The environment's action while these keys are pressed: digits choose by number, arrows by an action's name.
@@ -76,7 +76,7 @@ class Keyboard:
         """The action of this instant; Quit where the person wants to stop."""
         pygame = self._pygame
         if not pygame.display.get_init():
-            raise UserError("--user needs an environment whose window is made by pygame; this one's is not")
+            raise UserError("--user needs an environment with a pygame window")
         closed = any(event.type == pygame.QUIT for event in pygame.event.get())
         states = pygame.key.get_pressed()
         keys = [*ARROWS, *map(str, range(10)), *QUIT]

@@ -40,8 +40,8 @@ class Allowance(TorchDispatchMode):
         self.remaining -= size
         if size > self.largest or self.remaining < 0:
             raise UserError(
-                f"{self.owner}: the config asks for a tensor of {size:,} bytes, and no tensor of these weights is "
-                f"larger than {self.largest:,}: they are not of its config"
+                f"{self.owner}: the config needs a tensor of {size:,} bytes, but no tensor of these weights is "
+                f"larger than {self.largest:,}: weights and config do not match"
             )
         return func(*args, **kwargs)
 

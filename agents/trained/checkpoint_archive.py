@@ -28,15 +28,15 @@ def check_archive(file: BinaryIO, name: str) -> None:
     # entries are stored as they are, so together they cannot be larger than the file unless they overlap or lie
     file_bytes = file.seek(0, 2)
     if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > file_bytes:
-        raise UserError(f"{name} claims to hold more than its {file_bytes:,} bytes and was not loaded")
+        raise UserError(f"{name} declares more than its {file_bytes:,} bytes and was not loaded")
     entry_names: set[str] = set()
     folder_names: set[str] = set()
     for entry in entries:
         name_match = ENTRY.fullmatch(entry.filename)  # below: the upper 16 bits are the Unix mode, flag 1 is encryption
         if not name_match or entry.filename in entry_names or stat.S_ISLNK(entry.external_attr >> 16):
-            raise UserError(f"{name} holds {entry.filename[:60]!r}, which no checkpoint does, and was not loaded")
+            raise UserError(f"{name} has {entry.filename[:60]!r}, which no checkpoint has, and was not loaded")
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise UserError(f"{name} is compressed or locked, which no checkpoint is, and was not loaded")
+            raise UserError(f"{name} is compressed or encrypted, unlike a checkpoint, and was not loaded")
         entry_names.add(entry.filename)
         folder_names.add(name_match["top"])
         if entry.filename.endswith("/data.pkl") and entry.file_size > PICKLE:

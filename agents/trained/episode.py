@@ -133,8 +133,8 @@ def play_episodes(
             results = collector.play(crowd_size)
         except NonFiniteError as error:
             number = first_number + error.world + 1
-            problem = f"world {error.world}: {error.description} at step {error.step} of episode {number}"
-            raise NumbersError(f"{config.env_id}, {problem}; nothing counts") from error
+            problem = f"environment {error.world}: {error.description} at step {error.step} of episode {number}"
+            raise NumbersError(f"{config.env_id}, {problem}; no episode counts") from error
         envs.close()
         for world, (total, length) in enumerate(zip(results.returns, results.lengths, strict=True)):
             yield Counted(first_number + world, total, int(length))
@@ -270,7 +270,7 @@ def check_numbers(step: EpisodeStep, episode_return: float, env_id: str, number:
     if step.terminated or step.truncated:  # else the next observation is checked when it is acted upon
         values["last observation"] = step.next_obs
     if problem := first_non_finite({**values, "return": episode_return}):
-        raise NumbersError(f"{env_id}: {problem} at step {step.step} of episode {number + 1}; nothing counts")
+        raise NumbersError(f"{env_id}: {problem} at step {step.step} of episode {number + 1}; no episode counts")
 
 
 def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
@@ -280,7 +280,7 @@ def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
         return f"terminated by the environment at step {last.step}"
     if last.truncated:
         return f"time limit of {limit} steps" if limit == last.step else f"cut by the environment at step {last.step}"
-    return f"stopped after {last.step} steps, as asked"
+    return f"stopped after {last.step} steps, as requested"
 
 
 def stack_saliency(steps: list[Saliency]) -> Saliency | None:

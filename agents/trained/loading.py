@@ -116,7 +116,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     run = RunDir.find(selector)
     facts = run.facts()
     if "config" not in facts:
-        raise UserError(f"{run.config_json} holds no config")
+        raise UserError(f"{run.config_json} has no config")
     trusted = trust_in(run, trust)
     check_names(facts["config"], trusted, run.id)
     if not run.foreign:
@@ -147,7 +147,7 @@ def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> Loa
     facts = published.facts
     name = str(facts["checkpoint"])
     if checkpoint not in (*LINKS, name):
-        raise UserError(f"{selector} holds one checkpoint, {name}; it has no {checkpoint!r}")
+        raise UserError(f"{selector} has only the checkpoint {name}, not {checkpoint!r}")
     threads = published.config.threads
     if threads != "auto":
         threads = min(threads, os.cpu_count() or 1)
@@ -183,7 +183,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             # weights_only: torch's own unpickler, which makes tensors and plain containers and follows no other name
             state = torch.load(checkpoint_file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
-        raise UserError(f"{path} holds more than plain data and was not loaded") from error
+        raise UserError(f"{path} has more than plain data and was not loaded") from error
     except UserError:
         raise
     # torch.load has no error of its own for a damaged file: its zip reader and its unpickler fail by any error where
@@ -199,7 +199,7 @@ def _weights_and_clock(state: dict[str, object], path: Path) -> tuple[dict[str, 
     """The policy's tensors by name, and the clock."""
     tensors, stride = state.get("state_dict"), state.get("stride")
     if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
-        raise UserError(f"{path} is not a checkpoint of this program")
+        raise UserError(f"{path} is not a checkpoint of Stride")
     weights = {name.removeprefix(POLICY): value for name, value in tensors.items() if name.startswith(POLICY)}
     return weights, dict(stride["progress"])
 
@@ -227,16 +227,16 @@ def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> P
 
 def _check_fit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], owner: str) -> None:
     """UserError for the first name or shape that differs."""
-    consequence = "so these weights are not of its config"
+    consequence = "so weights and config do not match"
     for name in expected.keys() - weights.keys():
-        raise UserError(f"{owner}: there is no tensor {name}, {consequence}")
+        raise UserError(f"{owner}: tensor {name} is missing, {consequence}")
     for name in weights.keys() - expected.keys():
         raise UserError(f"{owner}: the policy has no place for tensor {name}, {consequence}")
     for name, tensor in weights.items():
         tensor_form = _form(tensor) if isinstance(tensor, Tensor) else type(tensor).__name__
         policy_form = _form(expected[name])
         if tensor_form != policy_form:
-            raise UserError(f"{owner}: tensor {name} is {tensor_form}, the policy's is {policy_form}, {consequence}")
+            raise UserError(f"{owner}: tensor {name} is {tensor_form}, but {policy_form} in the policy, {consequence}")
 
 
 def _form(tensor: Tensor) -> str:

@@ -147,7 +147,7 @@ class Player:
         noise = uniforms(Key(0, PLAY, 0, 1), (row_count, self.policy.draws))
         greedy_act = self.policy.act(obs, empty_carry, torch.ones(row_count, dtype=torch.bool), noise, greedy=True)
         if any(not torch.equal(*pair) for pair in zip(leaves(empty_carry), leaves(greedy_act.carry), strict=True)):
-            raise UserError("this policy remembers what it saw: a batch has no one answer, act(obs) has, step by step")
+            raise UserError("this policy has a memory, so it cannot act on a batch; call act(obs) step by step")
         return obs, empty_carry, greedy_act
 
     @torch.inference_mode()
@@ -257,7 +257,7 @@ def batch_of(space: Space[object], batch: Any) -> Obs:
         for row_index, observation in enumerate(batch_rows):
             write(row_index, observation)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{error}; a batch is N observations, [N, ...]; one alone is obs[None]") from error
+        raise UserError(f"{error}; a batch is N observations, [N, ...]; for a single one, give obs[None]") from error
     return obs
 
 

@@ -17,61 +17,61 @@ class Config:
 
     # Identity
     env_id: str = ""
-    """Environment; the name of the YAML file where it is not given."""
+    """Environment id; default: the name of the YAML file."""
     variant: str = ""
-    """Block of the YAML file this config comes from; set by ENV:VARIANT."""
+    """Block of the YAML file that this config comes from; set by ENV:VARIANT."""
     algo_id: str = ""
-    """Algorithm, one's own as `module:Agent`; the variant's name where that is one."""
+    """Algorithm, or your own as `module:Agent`; default: the variant's name, if it is an algorithm."""
     project_id: str = ""
-    """Groups runs in trackers; the name of the YAML file where it is not given."""
+    """Project of the run in trackers; default: the name of the YAML file."""
     description: str = ""
     """One line for --list-envs."""
     schema_version: int = SCHEMA_VERSION
-    """Version of these keys; an old run's config is refused with the list of changes."""
+    """Version of these keys; a config of another version is refused, with the list of changes."""
     spec: Spec = field(default_factory=Spec)
-    """The environment described: goal, names and bounds."""
+    """Description of the environment: goal, names and bounds."""
 
     # Environment
     n_envs: int = 8
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     env_backend: Literal["auto", "fast", "gym", "ale", "torch"] = "auto"
-    """fast = compiled worlds of our own, ale, torch (tensors) = theirs, gym = Gymnasium; auto = what fits."""
+    """fast = Stride's compiled ones, ale = ALE's vector, torch = tensors, gym = Gymnasium; auto = what fits."""
     workers: int | Literal["auto"] = "auto"
-    """Processes that step Gymnasium's worlds, same bits; 0 = this one; auto = one a core where a step is 0.5 ms."""
+    """Worker processes for Gymnasium; same results; 0 = none; auto = one per core if a step takes 0.5 ms or more."""
     on_worker_death: Literal["stop", "restart"] = "stop"
-    """Where such a process dies or hangs: stop the run, or start it again and end what it played as truncated."""
+    """When a worker dies or hangs: stop the run, or restart the worker and end its episodes as truncated."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the environment's constructor."""
+    """Constructor arguments of the environment."""
     env_wrappers: tuple[dict[str, Any], ...] = ()
     """Wrappers, innermost first: [{id: Name, ...arguments}], by name (`--help wrappers`) or `module:Name`."""
     frame_skip: int = 1
-    """Frames for which each action is repeated, below env_wrappers; an env step is then that many frames."""
+    """Each action is repeated for this many frames, below env_wrappers; one env step is then that many frames."""
     obs: Literal["native", "pixels"] = "native"
-    """native = what the environment gives, pixels = a picture of it (CartPole, dm_control); above env_wrappers."""
+    """native = the environment's observations, pixels = its image (CartPole, dm_control); above env_wrappers."""
     grayscale_obs: bool = False
-    """Images as one channel of brightness."""
+    """Convert images to one grey channel."""
     resize_obs: bool | tuple[int, ...] = False
-    """Images as [height, width] by averaging areas; one number is a square, true is 84 x 84."""
+    """Resize images to [height, width] by averaging areas; one number = a square, true = 84 x 84."""
     frame_stack: int = 1
-    """Observations shown together: the newest ones, joined along the channels of an image or as one longer vector."""
+    """Number of recent observations joined into one: along the channels of an image, or as one longer vector."""
     action_mask: bool = False
-    """Adds an entry `action_mask` to the observation, from spec.valid_actions, else from the environment's own info."""
+    """Add `action_mask` to the observation, from spec.valid_actions or else from the environment's info."""
     max_episode_steps: int | None = None
     """Time limit of an episode; null = the environment's own."""
     step_timeout: float | None = None
-    """Seconds after which a hanging world of Gymnasium's is named and ends the run; null = never, 60 in workers."""
+    """Seconds after which a hanging Gymnasium environment is reported and ends the run; null = never (workers: 60)."""
     normalize_obs: Literal[False, "rolling", "static"] = False
-    """true = rolling: running mean and variance, kept inside the policy; static: from the space's bounds."""
+    """true or rolling = by running mean and variance, stored in the policy; static = by the bounds of the space."""
     normalize_reward: bool = False
-    """Divides rewards by the running deviation of the discounted return; returns are always reported raw."""
+    """Divide rewards by the running standard deviation of the discounted return; reported returns stay raw."""
 
     # Policy
     policy: str = "mlp"
-    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or `module:Name` of one's own."""
+    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or your own `module:Name`."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Its options: log_std_init; cnn, lstm, gru: cnn: nature | residual, features: 512; lstm, gru: hidden_size."""
+    """Options: log_std_init; for cnn, lstm, gru: cnn: nature | residual, features: 512; lstm, gru: hidden_size."""
     hidden_dims: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer; one number stands for one layer. With lstm and gru the last one is the memory."""
+    """Width of each hidden layer; one number = one layer. With lstm and gru, the last width is the memory's."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Nonlinearity after each hidden layer."""
     share_trunk: bool = False
@@ -79,98 +79,98 @@ class Config:
 
     # Optimizer
     optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adamw"
-    """How gradients become steps."""
+    """Optimizer."""
     policy_lr: float | Schedule = 3e-4
-    """Learning rate of the whole policy, critic included."""
+    """Learning rate of actor and critic."""
     optimizer_eps: float | Schedule = 1e-5
     """Added to the denominator of adamw, adam, rmsprop and laprop."""
     weight_decay: float | Schedule = 0.0
-    """Shrinks weights at each step, decoupled from the gradient with adamw and laprop."""
+    """Weight decay per step; decoupled from the gradient with adamw and laprop."""
     max_grad_norm: float | Schedule | None = 0.5
-    """Gradients are scaled down to this norm; null = never."""
+    """Clip gradients to this norm; null = never."""
     adaptive_clip: float | None = 0.3
-    """With laprop: each gradient is scaled down to this share of the norm of its own weights; null = never."""
+    """With laprop: clip each gradient to this share of the norm of its weights; null = never."""
     lr_warmup: int = 0
-    """With laprop: updates over which the learning rate rises from 0."""
+    """With laprop: number of updates over which the learning rate rises from 0."""
 
     # Run
     gamma: float | Schedule = 0.99
     """Discount per environment step."""
     max_timesteps: int = 0
-    """Budget in env steps over all environments; there is no default."""
+    """Budget in env steps over all environments; required."""
     seed: int = 1
-    """Start of every random draw: weights, actions, shuffling and worlds."""
+    """Seed of all random numbers: weights, actions, shuffling and environments."""
     device: str = "auto"
-    """cpu, cuda or cuda:N; auto = cpu, also where there is a GPU: the same seed is the same run everywhere."""
+    """cpu, cuda or cuda:N; auto = cpu, even with a GPU, so that a seed gives the same run on every machine."""
     engine: Literal["auto", "eager", "fused_cpu", "graphed", "fused_gpu"] = "auto"
-    """fused_cpu, fused_gpu: kernels; graphed: CUDA graphs; eager: torch; auto = the fastest that knows all of it."""
+    """fused_cpu, fused_gpu: kernels; graphed: CUDA graphs; eager: torch; auto = the fastest that fits the config."""
     precision: Literal[32, "tf32", "bf16"] = 32
-    """Of the networks' products: 32, tf32 on cuda, or bf16; weights, losses, returns and optimizer stay float32."""
+    """Precision of matrix products: 32, tf32 (cuda) or bf16; weights, losses, returns and optimizer stay float32."""
     threads: int | Literal["auto"] = "auto"
-    """CPU threads; auto = what pays with fused_cpu, whose results do not depend on it, else 1: sums of eager may."""
+    """CPU threads; auto = the fastest number with fused_cpu, else 1: results of eager may depend on the number."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None
-    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run, the first of them early."""
+    """Epochs between rows of metrics.csv and the console; null = about 200 rows per run, the first ones early."""
 
     # Evaluation
     eval_freq_epochs: int | Literal["auto"] | None = "auto"
-    """Epochs between evaluations; auto = 10 to 40 a run, by how long their episodes may be; null or 0 = off."""
+    """Epochs between evaluations; auto = 10 to 40 per run, by the length of episodes; null or 0 = off."""
     eval_freq_steps: int | None = None
-    """Evaluates at the first iteration at or past every so many env steps, instead of eval_freq_epochs."""
+    """Env steps between evaluations, instead of eval_freq_epochs; at the first iteration that reaches the number."""
     eval_warmup_epochs: int = 0
-    """The first evaluation is the first of the cadence strictly after this epoch."""
+    """No evaluation up to and including this epoch."""
     eval_episodes: int = 10
-    """Finished episodes per evaluation, spread evenly over its environments."""
+    """Episodes per evaluation, spread evenly over its environments."""
     eval_deterministic: bool = True
-    """Takes the most likely action instead of sampling."""
+    """In evaluations, take the most likely action instead of sampling."""
     eval_max_steps: int | None = None
-    """Gives an evaluation or test up after this many steps of each environment: then it has no score; null = never."""
+    """Abort an evaluation or test after this many steps per environment; it then has no score; null = never."""
     eval_timeout_seconds: float | None = None
-    """Gives an evaluation or test up after this time: then it has no score, and bits depend on it; null = never."""
+    """Abort an evaluation or test after this time; it then has no score, so results depend on speed; null = never."""
     test_episodes: int = 100
-    """Fresh episodes of the final weights: once all have ended their mean decides on the goal; 0 = none, not tested."""
+    """Fresh episodes in the closing test; if all end, their mean return decides on the goal; 0 = no test."""
 
     # Stopping and checkpoints
     early_stop_on_train_threshold: bool | float = False
-    """Stops when the mean training return reaches the goal (true) or this number."""
+    """Stop when the mean training return reaches the goal (true) or this number."""
     early_stop_on_eval_threshold: bool | float = True
-    """Stops when the mean evaluation return reaches the goal (true) or this number, and test_episodes confirm it."""
+    """Stop when the mean evaluation return reaches the goal (true) or this number, and the closing test confirms it."""
     early_stop_patience: int = 1
-    """How many times in a row the threshold has to be reached."""
+    """How many times in a row the threshold must be reached."""
     plateau: Plateau | None = None
-    """What to do where a metric gets no better: the one way for an evaluation to steer training; null = nothing."""
+    """What to do when a metric stops improving; the only way evaluations may steer training; null = nothing."""
     checkpoint_freq_epochs: int | None = None
-    """Epochs between checkpoints; null = with every best evaluation, with others while that takes 1 % of the time."""
+    """Epochs between checkpoints; null = at every best evaluation, at others while saving takes under 1 % of time."""
 
     checkpoint_minutes: float | None = 10.0
-    """Minutes without a checkpoint after which one is written between two iterations; null = never."""
+    """Save a checkpoint after this many minutes without one; null = never."""
     checkpoint_keep_last: int | None = 10
-    """Checkpoints of ended epochs that are kept, the newest ones; null = all. best and last always are."""
+    """Number of newest epoch checkpoints to keep; null = all. best and last are always kept."""
     checkpoint_keep_best: int = 1
-    """Checkpoints that are kept for their evaluation, the best ones."""
+    """Number of checkpoints with the best evaluations to keep."""
 
     # Guards
     nan_guard: Literal["stop", "skip", "off"] = "stop"
-    """At the first NaN or infinity: stop and name it, skip the updates that would have learnt from it, or not look."""
+    """At a NaN or infinity: stop = end the run and report it, skip = skip the affected updates, off = do not check."""
 
     # Videos
     video_freq_epochs: int | None = None
-    """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
+    """Epochs between videos of one evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
     video_max_steps: int = 1000
-    """Steps after which a video ends, whether or not the episode has."""
+    """Longest video, in steps."""
 
     # Trackers
     logger: tuple[Literal["csv", "tensorboard", "wandb", "trackio"], ...] = ("csv",)
-    """Where numbers go beside metrics.csv, which is always written; docs/trackers.md says what each wants."""
+    """Trackers that receive metrics, in addition to metrics.csv; see docs/trackers.md."""
     tags: tuple[str, ...] = ()
-    """Words to find the run by in trackers."""
+    """Tags of the run in trackers."""
     notes: str = ""
-    """What a tracker shows beside the run."""
+    """Notes shown beside the run in trackers."""
 
-    # Code of one's own
+    # Your own code
     callbacks: tuple[str | dict[str, Any], ...] = ()
-    """Lightning callbacks, `module:Name` or {id: module:Name, ...arguments}; a checkpoint keeps their state_dict."""
+    """Lightning callbacks: `module:Name` or {id: module:Name, ...arguments}; checkpoints store their state_dict."""
 
     @property
     def iteration_steps(self) -> int:

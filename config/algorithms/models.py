@@ -13,55 +13,55 @@ class WorldModelConfig(ReplayConfig):
 
     # World model
     n_envs: int = 8
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "laprop"
-    """How gradients become steps."""
+    """Optimizer."""
     policy_lr: float | Schedule = 4e-4
-    """Learning rate of everything that is learnt."""
+    """Learning rate of model, actor and critic."""
     optimizer_eps: float | Schedule = 1e-20
     """Added to the denominator of adamw, adam, rmsprop and laprop."""
     max_grad_norm: float | Schedule | None = None
-    """Gradients are scaled down to this norm; null = never."""
+    """Clip gradients to this norm; null = never."""
     lr_warmup: int = 200
-    """With laprop: updates over which the learning rate rises from 0."""
+    """With laprop: number of updates over which the learning rate rises from 0."""
     epoch_iterations: int = 125
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     batch_size: int = 16
     """Sequences per update."""
     batch_length: int = 32
-    """Steps of each sequence, final observations counted."""
+    """Steps per sequence, final observations included."""
     learning_starts: int = 512
-    """Env steps over all environments that are played at random before the first update."""
+    """Env steps over all environments with random actions before the first update."""
     train_ratio: float | None = None
-    """updates_per_step * batch_size * batch_length, of which one may be given; null = 128, unless the other is."""
+    """updates_per_step * batch_size * batch_length; give this or updates_per_step; null = 128 if neither is given."""
     size: Literal["small", "1m", "12m"] = "small"
-    """How large everything is where the next keys do not say it: 0.2 million weights, or DreamerV3's own sizes."""
+    """Default of the next six keys: 0.2 million weights, or a size of DreamerV3."""
     deter: int | None = None
-    """Numbers the model remembers by; null = as in its size: 128, 512, 2048."""
+    """Width of the model's recurrent state; null = by model size: 128, 512, 2048."""
     stoch: int | None = None
-    """Choices it guesses at each step; null = as in its size: 8, 32, 32."""
+    """Categorical variables of the model's state; null = by model size: 8, 32, 32."""
     classes: int | None = None
-    """Options of each of them; null = as in its size: 8, 4, 16."""
+    """Classes of each categorical variable; null = by model size: 8, 4, 16."""
     width: int | None = None
-    """Units of every hidden layer; null = as in its size: 64, 64, 256."""
+    """Units of every hidden layer; null = by model size: 64, 64, 256."""
     depth: int | None = None
-    """Channels of the first convolution, where images are seen; null = as in its size: 16, 4, 16."""
+    """Channels of the first convolution, for images; null = by model size: 16, 4, 16."""
     bins: int | None = None
-    """Bins that rewards and values are classes of, an odd number; null = as in its size: 63, 255, 255."""
+    """Bins for rewards and values, an odd number; null = by model size: 63, 255, 255."""
     unimix: float = 0.01
-    """Share of uniform chances in every guess."""
+    """Share of the uniform distribution mixed into every categorical variable."""
     free_nats: float | Schedule = 1.0
-    """Divergence of prior and posterior below which neither is pulled."""
+    """Free nats: no gradient while the divergence of prior and posterior is below this."""
     prior_coef: float | Schedule = 1.0
-    """Weight of pulling the prior to the posterior."""
+    """Weight of the loss that moves the prior to the posterior."""
     posterior_coef: float | Schedule = 0.1
-    """Weight of pulling the posterior to the prior."""
+    """Weight of the loss that moves the posterior to the prior."""
     observation_coef: float | Schedule = 1.0
-    """Weight of telling what is seen: more where what matters are few pixels, or small numbers."""
+    """Weight of the observation loss; raise it if few pixels or small numbers matter."""
     end_weight: float | Schedule = 1.0
-    """How many times as much an end counts as a step that goes on; the chances given to ends stay true."""
+    """Weight of an episode's end in the loss, relative to other steps; predicted probabilities stay calibrated."""
     horizon: int = 15
-    """Steps imagined."""
+    """Imagined steps."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,19 @@ class DreamerConfig(WorldModelConfig):
     gamma: float | Schedule = 0.997
     """Discount per environment step."""
     imagined_starts: int = 128
-    """States per update from which to imagine, of the batch_size * batch_length there are."""
+    """Start states of imagination per update, out of batch_size * batch_length."""
     return_lambda: float | Schedule = 0.95
-    """Targets: 0 = one step and the value after it, 1 = everything imagined."""
+    """Lambda of the return targets: 0 = one step plus the next value, 1 = the whole imagined rollout."""
     return_rate: float | Schedule = 0.01
-    """How fast the range of returns follows those imagined; above 1, advantages are divided by it."""
+    """How fast the range of returns follows the imagined returns; if above 1, it divides advantages."""
     ent_coef: float | Schedule = 3e-4
     """Weight of the entropy bonus."""
     tau: float | Schedule = 0.02
-    """How far the slow critic moves towards the critic with each update; 1 = a copy."""
+    """How far the slow critic moves towards the critic per update; 1 = a copy."""
     slow_coef: float | Schedule = 1.0
-    """Weight of the critic's staying near the slow one."""
+    """Weight of the loss that keeps the critic near the slow critic."""
     replay_value_coef: float | Schedule = 0.3
-    """Weight of learning values from remembered rewards, too, not from imagined ones alone."""
+    """Weight of the value loss on replayed rewards, in addition to imagined ones."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,16 @@ class PlaNetConfig(WorldModelConfig):
 
     # PlaNet
     gamma: float = 1.0
-    """Discount per environment step, of what a plan promises; it stays, as what was learnt plans by it, too."""
+    """Discount per environment step, in the value of a plan; constant, because a trained policy plans with it, too."""
     free_nats: float | Schedule = 0.2
-    """Divergence of prior and posterior below which neither is pulled."""
+    """Free nats: no gradient while the divergence of prior and posterior is below this."""
     horizon: int = 12
-    """Steps imagined."""
+    """Imagined steps."""
     rounds: int = 2
-    """Times that sequences of actions are drawn, each time more like the best of those before."""
+    """Rounds of drawing action sequences; each round draws near the best of the previous one."""
     candidates: int = 48
-    """Sequences of each round."""
+    """Sequences per round."""
     elites: int = 8
-    """The best of them, which the next ones are drawn like."""
+    """Number of best sequences that the next round is drawn from."""
     epsilon: float | Schedule = 0.1
-    """Share of the actions that are random while training."""
+    """Share of random actions during training."""

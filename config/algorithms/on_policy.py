@@ -13,13 +13,13 @@ class RolloutConfig(Config):
 
     # Rollout
     n_steps: int = 128
-    """Steps of each environment per rollout; a rollout has n_envs * n_steps rows."""
+    """Steps per environment and rollout; a rollout has n_envs * n_steps rows."""
     batch_size: float | int = 0.25
-    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide the rollout."""
     n_epochs: int = 4
-    """Passes over a rollout, reshuffled each time."""
+    """Passes over a rollout; the rows are reshuffled for each."""
     accumulate: int = 1
-    """Minibatches whose gradients are averaged before a step is made: as if batch_size were that many times larger."""
+    """Minibatches averaged per optimizer step, as if batch_size were that many times larger."""
 
     @property
     def rollout_size(self) -> int:
@@ -57,15 +57,15 @@ class PPOConfig(PolicyGradientConfig):
     gae_lambda: float | Schedule = 0.95
     """Generalized advantage estimation: 0 = one-step, 1 = Monte Carlo."""
     clip_range: float | Schedule = 0.2
-    """How far the probability ratio may leave 1 before its gradient stops."""
+    """PPO clipping: how far the probability ratio may leave 1 before its gradient stops."""
     clip_range_vf: float | Schedule | None = None
     """How far a value may move from the old one before its gradient stops; null = no clipping."""
     target_kl: float | Schedule | None = None
-    """Ends this rollout's updates once the approximate KL divergence exceeds it; null = never."""
+    """Stop the updates on a rollout when the approximate KL divergence exceeds this; null = never."""
     normalize_advantages: Literal["batch", "rollout", "off"] = "batch"
-    """Mean 0 and deviation 1 over each minibatch, over the rollout, or not at all."""
+    """Normalize advantages to mean 0 and standard deviation 1: per minibatch, per rollout, or off."""
     lag: Literal[0, 1] = 0
-    """1: a rollout is played by the actor of one iteration before and corrected by V-trace; 0: by the present one."""
+    """1: the actor of the previous iteration plays a rollout, corrected by V-trace; 0: the current actor plays it."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ class REINFORCEConfig(PolicyGradientConfig):
 
     # REINFORCE
     batch_size: float | int = 1.0
-    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide the rollout."""
     n_epochs: int = 1
-    """Passes over a rollout; more than one leaves the gradient off-policy and uncorrected."""
+    """Passes over a rollout; with more than one, the gradient is off-policy and uncorrected."""
     vf_coef: float | Schedule = 0.5
     """Weight of the value loss; only with policy_targets: advantages."""
     returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
-    """Return that weighs a step: from there on (reward-to-go) or of the whole episode."""
+    """Return that weights a step: the rest of the episode (reward-to-go) or the whole episode."""
     policy_targets: Literal["returns", "advantages"] = "returns"
-    """Weight of the log probability: the return, or the return less the critic's value."""
+    """Weight of the log probability: the return, or the return minus the critic's value."""
     normalize_returns: Literal["batch", "rollout", "off"] = "rollout"
-    """Mean 0 and deviation 1 of those weights over each minibatch, over the rollout, or not at all."""
+    """Normalize these weights to mean 0 and standard deviation 1: per minibatch, per rollout, or off."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class PQNConfig(RolloutConfig):
     activation: Literal["tanh", "relu"] = "relu"
     """Nonlinearity after each hidden layer."""
     max_grad_norm: float | Schedule | None = 10.0
-    """Gradients are scaled down to this norm; null = never."""
+    """Clip gradients to this norm; null = never."""
     epsilon: float | Schedule = 0.05
-    """Share of the actions that are random while training."""
+    """Share of random actions during training."""
     return_lambda: float | Schedule = 0.65
-    """Targets: 0 = one step and the value after it, 1 = the rewards of the whole rollout."""
+    """Lambda of the targets: 0 = one step plus the next value, 1 = the rewards of the whole rollout."""

@@ -140,7 +140,7 @@ def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes
         evidence = f"random or constant, each of {len(all_episodes)} episodes returned {all_episodes[0].total:g}"
         yield finding("return-never-differs", evidence)
     elif _cannot_be_beaten(study, constant[best_name], all_episodes):
-        yield finding("constant-action-is-best", f"{evidence}; no step ever paid more, no episode was longer")
+        yield finding("constant-action-is-best", f"{evidence}; no step had a higher reward, no episode was longer")
     elif threshold is not None and means[best_name] >= threshold:
         yield finding("constant-action-is-best", f"{evidence}; {plain(threshold)} counts as solved")
     elif has_spread and means[best_name] - mean_return > CLEAR * deviation:
@@ -173,20 +173,20 @@ def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episod
     if len(constant) > 1 and all(digest == random_digests for digest in digests.values()):
         if _far_enough(random):
             step_count = sum(episode.length for episode in random[:seeds])
-            evidence = f"{len(constant)} constant actions and random ones led to the same {step_count} steps"
+            evidence = f"{len(constant)} constant actions and random ones had the same {step_count} steps"
             yield finding("actions-ignored", f"{evidence}, number for number")
         else:
-            yield finding("not-checked", f"whether actions matter: the first {random[0].length} steps do not tell")
+            yield finding("not-checked", f"whether actions matter: the first {random[0].length} steps do not show it")
         return
     if isinstance(space, Discrete):
         values = list(digests.values())
         alike = [name for name in digests if values.count(digests[name]) > 1]
         if alike:
-            evidence = f"of actions {', '.join(digests)} these did the same as another: {', '.join(alike)}"
+            evidence = f"of actions {', '.join(digests)} these had the same effect as another: {', '.join(alike)}"
             yield finding("actions-alike", evidence)
         return
     if HALF in digests and digests[HALF] == digests[HIGH] != digests[MIDDLE]:
-        evidence = "half of the highest action did the same as the highest, number for number"
+        evidence = "half of the highest action had the same effect as the highest, number for number"
         yield finding("action-range-clipped", evidence)
     yield from _check_parts(study, world, space)
 

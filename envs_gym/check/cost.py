@@ -40,7 +40,7 @@ def check_cost(study: Study) -> Findings:
         measurements.workers, times = best_workers(step_us, measurements.round_trip_us, cores())
         measurements.workers_times = times
         if measurements.workers:
-            workers = f", {WORLDS} worlds in {measurements.workers} processes {times:.1f} times as many"
+            workers = f", {WORLDS} environments in {measurements.workers} processes: {times:.1f} times as many"
     if speed < SLOW:
         evidence = f"{speed:,.0f} steps a second; a million takes {duration(1e6 / speed)}{workers}"
         yield finding("slow-step", evidence, "" if speed < VERY_SLOW else NOTE)

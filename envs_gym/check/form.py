@@ -15,7 +15,7 @@ from stride.envs_gym.check.finding import FAULT, Findings, finding
 from stride.envs_gym.check.study import StopError, Study
 from stride.utils.user_error import UserError
 
-STOP = "fix its form first: whatever else is checked needs it"
+STOP = "fix its interface first: all other checks need it"
 
 
 def check_form(study: Study) -> Findings:
@@ -69,7 +69,7 @@ def _check_spaces(bare: Env) -> Findings:
 def _check_signature(bare: Env) -> Findings:
     parameters = inspect.signature(bare.reset).parameters
     if "seed" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        yield finding("reset-without-seed", f"its reset takes {list(parameters) or 'nothing'}")
+        yield finding("reset-without-seed", f"its reset takes {list(parameters) or 'no arguments'}")
 
 
 def _check_answers(study: Study, bare: Env) -> Findings:
@@ -78,7 +78,7 @@ def _check_answers(study: Study, bare: Env) -> Findings:
     with study.calling("reset"), blame.during("reset"):
         result: Any = bare.reset(seed=0)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        yield finding("old-reset", f"its reset answers {shown(result)}, not (observation, info)")
+        yield finding("old-reset", f"its reset returns {shown(result)}, not (observation, info)")
         return
     bare.action_space.seed(0)
     action = bare.action_space.sample()
@@ -86,7 +86,7 @@ def _check_answers(study: Study, bare: Env) -> Findings:
         result = bare.step(action)
     if not isinstance(result, tuple) or len(result) != 5:
         count = f"{len(result)} values" if isinstance(result, tuple) else shown(result)
-        yield finding("old-step", f"its step answers {count}, not (observation, reward, terminated, truncated, info)")
+        yield finding("old-step", f"its step returns {count}, not (observation, reward, terminated, truncated, info)")
         return
     _, reward, terminated, truncated, info = result
     for name, problem in flag_and_reward_problems(reward, terminated, truncated):

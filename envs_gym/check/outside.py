@@ -89,11 +89,11 @@ def picture_problem(mode: str, picture: Any) -> str:
         array = isinstance(picture, np.ndarray)
         if not array or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             form = f"{picture.dtype}{list(picture.shape)}" if array else shown(picture)
-            return f"render gives {form}, not bytes [height, width, 3]"
+            return f"render returns {form}, not bytes [height, width, 3]"
     elif mode == "ansi" and not isinstance(picture, str):
-        return f"render gives {shown(picture)}, not a text"
+        return f"render returns {shown(picture)}, not a text"
     elif mode.endswith("_list") and not isinstance(picture, list):
-        return f"render gives {shown(picture)}, not a list"
+        return f"render returns {shown(picture)}, not a list"
     return ""
 
 

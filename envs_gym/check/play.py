@@ -154,7 +154,7 @@ class ObservationWatch:
         array = np.asarray(value)
         if array.dtype.kind not in "fiub" or isinstance(space, Text | Graph | Sequence):
             if not space.contains(value):
-                self._record.problem("observation-outside", f"{name} is none of {space} {location}")
+                self._record.problem("observation-outside", f"{name} is not in {space} {location}")
             return
         if array.shape != (space.shape or ()):
             shapes = f"{name} has the shape {list(array.shape)}, its space {list(space.shape or ())}"

@@ -91,7 +91,7 @@ def _check_constant_parts(record: PlayRecord) -> Findings:
             ellipsis = " ..." if indices.size > 4 else ""
             examples.append(f"{name}{indices[:4].tolist()}{ellipsis} is {plain(float(component.low[indices[0]]))}")
     if total and constant == total:
-        yield finding("observation-constant", f"nothing of it has changed in {record.steps:,} random steps")
+        yield finding("observation-constant", f"it did not change in {record.steps:,} random steps")
     elif constant:
         evidence = f"{constant:,} of {total:,} numbers never changed in {record.steps:,} random steps"
         yield finding("observation-part-constant", f"{evidence}: {', '.join(examples[:3])}")
@@ -113,10 +113,10 @@ def _check_scale(record: PlayRecord) -> Findings:
         highest = parts[name].high[index]
         yield finding("observation-scale", f"{name}[{index}] is in {lowest:.4g} to {highest:.4g}")
     elif largest_spread > max(10, APART * smallest):
-        spread = f"one number spreads by {largest_spread:.3g}, another by {smallest:.3g}"
+        spread = f"one number has the standard deviation {largest_spread:.3g}, another {smallest:.3g}"
         yield finding("observation-scale", f"{spread}; {name}[{index}] is the largest", NOTE)
     if largest_spread < TINY:
-        yield finding("observation-tiny", f"no number of it has a standard deviation above {largest_spread:.2g}")
+        yield finding("observation-tiny", f"no number in it has a standard deviation above {largest_spread:.2g}")
 
 
 def _is_read_as_number(component: PartStatistics) -> bool:
@@ -131,7 +131,7 @@ def _check_rewards(record: PlayRecord) -> Findings:
     largest = abs(rewards).max()
     mean_return = np.mean([abs(episode.total) for episode in record.episodes]) if record.episodes else 0.0
     if nonzero and nonzero < SPARSE * rewards.size:
-        yield finding("reward-sparse", f"{nonzero:,} of {rewards.size:,} random steps paid something other than 0")
+        yield finding("reward-sparse", f"{nonzero:,} of {rewards.size:,} random steps had a reward other than 0")
     if largest > REWARD_HUGE or mean_return > 10 * REWARD_HUGE:
         mean = f", the mean return is {mean_return:.4g} in size" if record.episodes else ""
         yield finding("reward-scale", f"rewards are in {rewards.min():.4g} to {rewards.max():.4g}{mean}")
@@ -148,13 +148,13 @@ def _check_episodes(record: PlayRecord, time_limit: int | None) -> Findings:
         return
     if len(lengths) >= FEW and set(lengths[1:]) == {1}:
         if lengths[0] > 1:
-            later = f"each of the {len(lengths) - 1:,} after a reset a single one"
+            later = f"each of the {len(lengths) - 1:,} after a reset had one step"
             yield finding("reset-does-not-restart", f"the first episode had {lengths[0]} steps, {later}")
         else:
             yield finding("one-step-episodes", f"each of {len(lengths):,} episodes ended at its first step")
     both = sum(episode.terminated and episode.truncated for episode in record.episodes)
     if both:
-        evidence = f"{both:,} of {len(lengths):,} episodes ended terminated and truncated at once"
+        evidence = f"{both:,} of {len(lengths):,} episodes ended both terminated and truncated"
         yield finding("flags-together", evidence)
 
 
@@ -207,7 +207,7 @@ def _check_growth(record: PlayRecord) -> Findings:
         end, last = resident[-1]
         middle = resident[len(resident) // 2][1]
         if last - first > LEAK and last - middle > STEADY * (last - first):
-            evidence = f"{(last - first) / MIB:,.0f} MiB in {end - start:,} random steps, and it goes on"
+            evidence = f"{(last - first) / MIB:,.0f} MiB in {end - start:,} random steps, and still growing"
             yield finding("resident-memory-grows", evidence)
     if record.printed > record.steps:
         yield finding("prints", f"about {record.printed / record.steps:,.0f} bytes at each step")

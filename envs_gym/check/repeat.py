@@ -40,7 +40,7 @@ def check_repeatability(study: Study) -> Findings:
         elsewhere = difference(trace, record_trace(second, SEED, step_count))
         changed = [name for name, value in _class_attributes(kind).items() if value != attributes.get(name)]
         if moved:
-            yield finding("global-random", f"{' and '.join(moved)} moved in {step_count} steps")
+            yield finding("global-random", f"{' and '.join(moved)} drew numbers in {step_count} steps")
         study.repeats = not elsewhere and not again
         yield from _check_repeated(study, elsewhere, again, changed)
         if study.repeats:
@@ -90,9 +90,9 @@ def difference(one: Trace, other: Trace) -> str:
     for step, (result, other_result) in enumerate(zip(one.results, other.results, strict=False)):
         location = f"at step {step}" if step else "at reset"
         if gap := distance(result[0], other_result[0]):
-            return f"observations part {location} by {gap:.2g}"
+            return f"observations differ {location} by {gap:.2g}"
         if step and (gap := distance(result[1], other_result[1])):
-            return f"rewards part {location} by {gap:.2g}"
+            return f"rewards differ {location} by {gap:.2g}"
         if result[2:] != other_result[2:]:
             return f"one episode ends {location}, the other does not"
     return ""
@@ -128,7 +128,7 @@ def _check_disturbed(
         name = f" (its class changes {changed[0]})" if changed else ""
         yield finding("shared-state", f"stepping a second instance changes the first{name}: {accompanied}")
     if scribbled:
-        yield finding("observation-is-state", f"changing a returned observation changes the world: {scribbled}")
+        yield finding("observation-is-state", f"changing a returned observation changes the environment: {scribbled}")
 
 
 def _check_overwritten(trace: Trace) -> Findings:
@@ -156,12 +156,12 @@ def _check_starts(study: Study, world: CheckedWorld) -> Findings:
     if any(distance(unseeded[0], observation) for observation in unseeded[1:]):
         return
     if any(distance(seeded[0], observation) for observation in seeded[1:]):
-        evidence = f"{STARTS} seeds begin differently, but {STARTS} resets without one all alike"
+        evidence = f"{STARTS} seeds start differently, but {STARTS} resets without a seed all start the same"
         yield finding("same-start-every-episode", evidence)
         return
     trace = record_trace(world, SEED, FEW)
     if not any(difference(trace, record_trace(world, seed, FEW, action_seed=SEED)) for seed in range(3)):
-        yield finding("nothing-random", "all seeds begin alike, and the same actions lead to the same")
+        yield finding("nothing-random", "all seeds start the same, and the same actions have the same results")
 
 
 def _global_generators() -> dict[str, str]:

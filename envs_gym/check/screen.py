@@ -59,7 +59,7 @@ def _ends(measured: Measurements) -> str:
 def _rewards(measured: Measurements) -> str:
     lowest, highest = measured.reward_min, measured.reward_max
     if lowest is None or highest is None:
-        return "nothing that is a number"
+        return "no number"
     if lowest == highest:
         return f"{plain(lowest)} at each of {measured.steps:,} random steps"
     return f"{number(lowest, 2)} to {number(highest, 2)} a step"
@@ -82,13 +82,13 @@ def _costs(measured: Measurements) -> str:
     step_us, reset_us, speed = measured.step_us, measured.reset_us, measured.steps_per_second
     assert step_us is not None and reset_us is not None and speed is not None  # measured together
     text = f"{_microseconds(step_us)} a step, {_microseconds(reset_us)} a reset: {speed:,.0f} steps a second"
-    text += " of one world"
+    text += " of one environment"
     if measured.round_trip_us is None:
         return text
-    text += f"; asking another process takes {measured.round_trip_us:,.0f} µs"
+    text += f"; a call to another process takes {measured.round_trip_us:,.0f} µs"
     if not measured.workers:
-        return f"{text}, so worker processes do not pay"
-    return f"{text}: 8 worlds in {measured.workers} processes give {measured.workers_times:.1f} times as many"
+        return f"{text}, so worker processes are not faster"
+    return f"{text}: 8 environments in {measured.workers} processes make {measured.workers_times:.1f} times as many"
 
 
 def _microseconds(value: float) -> str:

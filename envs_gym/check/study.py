@@ -83,11 +83,11 @@ def find_subject(name: str, kwargs: Mapping[str, Any]) -> Subject:
             hint = nearest(local_name, [*classes, *gymnasium.registry])
             if not hint and classes:
                 hint = f"; it has {', '.join(classes[:3])}"
-            problem = f"{module_name} registers no {local_name!r} and has no class or function of that name"
+            problem = f"{module_name} does not register {local_name!r} and has no class or function of that name"
             raise UserError(problem + hint)
     env_spec = find_spec(name)
     if env_spec.entry_point is None:
-        raise UserError(f"{name} makes vectors of worlds only; a single world is needed for a check")
+        raise UserError(f"{name} makes only vector environments; check-env needs a single environment")
     return Subject(name, env_spec, creator_of(env_spec.entry_point), kwargs)
 
 
@@ -100,7 +100,7 @@ def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
             return vars(import_named(module_name))
     except EnvError as error:
         if missing(error, module_name):
-            raise UserError(f"{name}: there is no Python module {module_name!r} to import") from error
+            raise UserError(f"{name}: there is no Python module {module_name!r}") from error
         raise
 
 

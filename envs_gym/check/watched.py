@@ -124,7 +124,7 @@ class CheckWatch:
         limit = self._timeout if self._part else IMPORT
         if verb and now - self._moved >= limit:
             line = line_of_process(self._process.pid or 0, self._dump)
-            evidence = f"{VERBS[verb]}, call {count:,} of this check, gave no answer for {limit:g} seconds{line}"
+            evidence = f"{VERBS[verb]}, call {count:,} of this check, did not return in {limit:g} seconds{line}"
             self._stop(finding("hangs", evidence))
 
     def _report_death(self) -> None:
@@ -137,5 +137,5 @@ class CheckWatch:
 
     def _stop(self, last: EnvFinding) -> None:
         self._result.add(last)
-        self._result.stopped = f"it did not get past {self._part or 'its import'!r}"
+        self._result.stopped = f"it stopped at {self._part or 'its import'!r}"
         self._running = False

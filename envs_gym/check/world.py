@@ -49,7 +49,7 @@ class CheckedWorld:
             result = self.env.step(action)
             self.seconds = time.perf_counter() - start_time
             if not isinstance(result, tuple) or len(result) != 5:
-                raise TypeError(f"its step answers {shown(result)}, not five values")
+                raise TypeError(f"its step returns {shown(result)}, not five values")
         return result
 
     def render(self) -> Any:

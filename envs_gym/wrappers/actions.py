@@ -12,7 +12,7 @@ from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, req
 
 
 class ActionRemapper(Wrapper):
-    """Action i of the policy is action `actions[i]` of the world; a mask in `info` is renamed with them."""
+    """Action i of the policy becomes action `actions[i]` of the environment; a mask in `info` is reordered too."""
 
     def __init__(self, env: Env, actions: Sequence[int]) -> None:
         super().__init__(env)
@@ -32,9 +32,10 @@ class ActionRemapper(Wrapper):
 
 
 class CarRacingPedals(Wrapper):
-    """Steering and one pedal in [-1, 1], forward gas and backward brake: the middle, where a policy starts, is neither.
+    """Two actions in [-1, 1]: steering, and one pedal for gas (positive) and brake (negative).
 
-    CarRacing's own three numbers, scaled to [-1, 1], start with half the gas against half the brake.
+    A new policy acts near the middle: neither gas nor brake. With CarRacing's own three actions it would use half the
+    gas and half the brake.
     """
 
     def __init__(self, env: Env) -> None:
@@ -50,7 +51,7 @@ class CarRacingPedals(Wrapper):
 
 
 class StickyActions(Wrapper):
-    """With this probability the world is given the action it was given before (Machado et al. 2018)."""
+    """With this probability, the previous action is repeated instead (Machado et al. 2018)."""
 
     def __init__(self, env: Env, probability: float = 0.25) -> None:
         super().__init__(env)
@@ -70,9 +71,9 @@ class StickyActions(Wrapper):
 
 
 class ActionMask(Wrapper):
-    """Adds `action_mask` to the observation: true where an action makes sense.
+    """Adds `action_mask` to the observation: true for each valid action.
 
-    Always the same mask with `valid_actions`, otherwise what `info["action_mask"]` of each step says.
+    The mask is constant with `valid_actions`, otherwise it comes from `info["action_mask"]` at each step.
     """
 
     def __init__(self, env: Env, valid_actions: Sequence[int] | None = None) -> None:
@@ -85,11 +86,11 @@ class ActionMask(Wrapper):
         else:
             _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
             has_mask = MASK in info and np.shape(info[MASK]) == (self._count,)
-            hint = "give valid_actions, or spec.valid_actions"
-            require(has_mask, f"{env_name(env)} gives no {MASK} of {self._count} actions in its info; {hint}")
+            hint = "set valid_actions, or spec.valid_actions"
+            require(has_mask, f"the info of {env_name(env)} has no {MASK} of {self._count} actions; {hint}")
         space = env.observation_space
         components = dict(space.spaces) if isinstance(space, Dict) else {"obs": space}
-        require(MASK not in components, f"the observation of {env_name(env)} has an {MASK} already")
+        require(MASK not in components, f"the observation of {env_name(env)} already has an {MASK}")
         self.observation_space = Dict({**components, MASK: MultiBinary(self._count)})
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
@@ -104,7 +105,7 @@ class ActionMask(Wrapper):
         mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
         if not mask.any():
             if not terminated:
-                raise ValueError(f"{MASK} allows no action at all")
+                raise ValueError(f"{MASK} allows no action")
             mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
         return {**observation, MASK: mask} if isinstance(observation, Mapping) else {"obs": observation, MASK: mask}
 
@@ -114,6 +115,6 @@ def checked_actions(name: str, key: str, env: Env, actions: int | Sequence[int],
     count = require_discrete_actions(env, name)
     listed: list[Any] = list(actions) if isinstance(actions, list | tuple) else [actions]
     fitting = bool(listed) and all(isinstance(a, int) and 0 <= a < count for a in listed)
-    require(fitting, f"{name}: {key} lists actions from 0 to {count - 1}, not {actions}")
-    require(not once or len(set(listed)) == len(listed), f"{name}: {key} lists each action once, not {actions}")
+    require(fitting, f"{name}: {key} must list actions from 0 to {count - 1}, not {actions}")
+    require(not once or len(set(listed)) == len(listed), f"{name}: {key} must list each action once, not {actions}")
     return listed

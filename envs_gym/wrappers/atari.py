@@ -34,11 +34,12 @@ def game_of(env: Env, wrapper: str) -> Any:
 
 
 class AtariScreen(FrameSkip, ChannelFirst):
-    """Each action for as many frames as the game's `frameskip` says; seen is the brighter of the last two.
+    """Repeats each action for the game's `frameskip` frames and observes the brighter of the last two.
 
-    `stack` screens are channels, newest last, an episode's first one repeated; `size: null` leaves 210 x 160. Before an
-    episode the game runs up to `noop_max` - 1 frames without a player: for games without sticky actions, which else
-    begin and go on the same. The bits are those of ale_py's AtariVectorEnv; nobody presses FIRE for the player.
+    `stack` screens become channels, newest last; an episode starts with its first screen repeated. `size: null` keeps
+    210 x 160. Before an episode, the game runs up to `noop_max` - 1 frames without actions: for games without sticky
+    actions, which would otherwise always start the same. The results equal those of ale_py's AtariVectorEnv; FIRE is
+    not pressed automatically.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
     ) -> None:
         game = game_of(env, "AtariScreen")
         require(isinstance(stack, int) and stack >= 1, f"AtariScreen: stack must be at least 1, not {stack}")
-        require(isinstance(noop_max, int) and noop_max >= 0, f"AtariScreen: noop_max is a number of frames: {noop_max}")
+        require(isinstance(noop_max, int) and noop_max >= 0, f"AtariScreen: noop_max must be 0 or more, not {noop_max}")
         require(isinstance(game._frameskip, int), "AtariScreen needs a fixed frameskip")
         require(game._obs_type in ("rgb", "grayscale"), f"AtariScreen needs a screen, not obs_type {game._obs_type}")
         super().__init__(env, game._frameskip)
@@ -118,7 +119,7 @@ class AtariScreen(FrameSkip, ChannelFirst):
 
 
 class LifeLoss(Wrapper):
-    """A lost life is an end to learn from, and none of the game: no reset, and the return is the full game's."""
+    """A lost life counts as an end for learning only: the game is not reset, and the return is of the full game."""
 
     # `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
     # world that is played or watched goes on
@@ -144,7 +145,7 @@ class LifeLoss(Wrapper):
 
 
 class ClipReward(RewardWrapper):
-    """Rewards to learn from no larger than 1, no smaller than -1; returns are reported as the world pays."""
+    """Clips the rewards for learning to [-1, 1]; reported returns stay unclipped."""
 
     def reward(self, reward: Any) -> float:
         return min(max(float(reward), -1.0), 1.0)

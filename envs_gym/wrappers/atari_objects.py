@@ -54,7 +54,7 @@ class ConsoleMemory:
         self.game: Any = game_of(env, wrapper)
         name = self.game._game
         games = (only,) if only else tuple(GAMES)
-        require(name in games, f"{wrapper} knows where things are in {' and '.join(games)}, not in {name}")
+        require(name in games, f"{wrapper} supports {' and '.join(games)}, not {name}")
         self.objects = GAMES[name]
 
     def pixels(self, coordinate: Coordinate) -> float:
@@ -77,7 +77,7 @@ class ConsoleMemory:
 
 
 class AtariObjects(ObservationWrapper):
-    """Where ball and paddles are: ball x, ball y, whether there is a ball, then each paddle. Pong and Breakout."""
+    """Positions of ball and paddles: ball x, ball y, whether there is a ball, then each paddle. Pong and Breakout."""
 
     only = ""
 

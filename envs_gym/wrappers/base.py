@@ -24,7 +24,7 @@ StepAnswer = tuple[Any, Any, bool, bool, Info]
 
 
 class RawReward(Wrapper):
-    """Directly around the environment: adds up its rewards, whatever the wrappers above make of them."""
+    """Directly around the environment: adds up its rewards, before other wrappers change them."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -80,7 +80,7 @@ def require_discrete_actions(env: Env, name: str) -> int:
     """How many discrete actions there are; they have to count from 0."""
     space = env.action_space
     if not isinstance(space, Discrete) or int(space.start) != 0:
-        raise UserError(f"{name} needs discrete actions from 0 on, not {space}")
+        raise UserError(f"{name} needs discrete actions that start at 0, not {space}")
     return int(space.n)
 
 
@@ -104,4 +104,4 @@ def check_observation(name: str, shape: Sequence[int], dtype: np.dtype) -> None:
     """UserError where an observation of a wrapper would be too large; called before an array of that size is made."""
     size = math.prod(int(side) for side in shape) * dtype.itemsize
     if size > LARGEST:
-        raise UserError(f"{name}: an observation of {size:,} bytes is more than the {LARGEST:,} that one may have")
+        raise UserError(f"{name}: an observation of {size:,} bytes is above the limit of {LARGEST:,} bytes")

@@ -14,7 +14,7 @@ class DoomShaper(PotentialShaper):
 
 
 class DoomHealthShaper(DoomShaper):
-    """Phi is the player's health as a fraction of 100: being hurt costs at once, a medikit pays at once."""
+    """Phi is the player's health as a fraction of 100, so that damage costs and a medikit pays immediately."""
 
     def potential(self) -> float:
         return max(float(self._world.variable("HEALTH")), 0.0) / HEALTHY

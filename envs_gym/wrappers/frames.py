@@ -16,9 +16,9 @@ TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of
 
 
 class FrameSkip(Wrapper):
-    """Repeats each action for `skip` frames and adds their rewards up; an episode's end cuts the rest short.
+    """Repeats each action for `skip` frames and adds up their rewards; stops early if the episode ends.
 
-    `max_last_two` shows the brighter of the last two frames, for screens that draw objects by turns.
+    `max_last_two` observes the brighter of the last two frames, for games that draw objects only in every second frame.
     """
 
     def __init__(self, env: Env, skip: int, max_last_two: bool = False) -> None:

@@ -61,7 +61,7 @@ class Transpose(ImageObservation):
 
 
 class GrayscaleObservation(ImageObservation):
-    """Red, green and blue as one channel of brightness (BT.601)."""
+    """Converts red, green and blue to one grey channel (BT.601)."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(channel_first(env))
@@ -73,7 +73,7 @@ class GrayscaleObservation(ImageObservation):
 
 
 class ResizeObservation(ImageObservation):
-    """Height and width by averaging areas: each new pixel is the mean of the patch it covers, weighted by area."""
+    """Resizes images by averaging areas: each new pixel is the mean of the pixels it covers, weighted by area."""
 
     def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         self.size = checked_size("ResizeObservation", size)

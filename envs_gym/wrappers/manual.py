@@ -11,17 +11,17 @@ from stride.envs_gym.wrappers.registry import WRAPPERS, find_wrapper
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 INTRODUCTION = """\
-A wrapper changes what a policy sees, does or is paid; the return that is reported stays the environment's own.
-`env_wrappers` of a config lists them, the one directly around the environment first:
+A wrapper changes a policy's observations, actions or rewards. The reported return stays the environment's own return.
+`env_wrappers` of a config lists them, the innermost first:
 
 ```
 python train.py Taxi-v4:ppo 'env_wrappers=[{id: StickyActions, probability: 0.1}, {id: CountBonus, scale: 0.5}]'
 ```
 
-Keys of a config that do the same are shorter: `frame_skip`, `frame_stack`, `grayscale_obs`, `resize_obs`, `obs`,
+These config keys do the same and are shorter: `frame_skip`, `frame_stack`, `grayscale_obs`, `resize_obs`, `obs`,
 `action_mask`, `max_episode_steps`."""
 LISTS: dict[object, object] = {Sequence[int]: tuple[int, ...]}  # as types of a config
-OWN = "One of your own is `{id: your_module:Name}`: a gymnasium.Wrapper, `Name(env, **arguments)`."
+OWN = "Use your own wrapper as `{id: your_module:Name}`: a gymnasium.Wrapper, `Name(env, **arguments)`."
 
 
 class WrapperText(NamedTuple):
@@ -45,16 +45,16 @@ def help_text(width: int = 100) -> str:
         lines += _wrapped(wrapper.doc, width, " " * 6)
     installed = sorted(registered("wrappers"))
     if installed:
-        lines += ["", f"of installed packages: {', '.join(installed)}"]
+        lines += ["", f"from installed packages: {', '.join(installed)}"]
     return "\n".join(lines)
 
 
 def markdown() -> str:
     """docs/wrappers.md."""
-    head = "Generated from the code in envs_gym/wrappers/ by `python -m lab.write_docs`; edit that."
+    head = "Generated from the code in envs_gym/wrappers/ by `python -m lab.write_docs`; edit the code."
     rows = ["| wrapper | arguments | what it does |", "|---|---|---|"]
     rows += [f"| `{wrapper.name}` | {'<br>'.join(wrapper.arguments)} | {wrapper.doc} |" for wrapper in entries()]
-    own = f"{OWN} `python train.py --help wrappers` shows this list, and names those of installed packages."
+    own = f"{OWN} `python train.py --help wrappers` shows this list, and the wrappers of installed packages."
     return "\n\n".join(("# Wrappers", head, INTRODUCTION, own, _shapers(), "\n".join(rows))) + "\n"
 
 
@@ -71,7 +71,7 @@ def _described(name: str) -> WrapperText:
 
 def _argument(parameter: inspect.Parameter, hint: object) -> str:
     if parameter.name == "gamma":
-        return "gamma=the run's own: a number"
+        return "gamma=gamma of the run: a number"
     accepted = [takes(LISTS.get(member, member)) for member in members(hint)]
     default = "" if parameter.default is parameter.empty else f"={_typed(parameter.default)}"
     return f"{parameter.name}{default}: {' or '.join(accepted)}"

@@ -22,7 +22,7 @@ MOST_SENTENCES = 100_000
 
 
 class MiniGridPlanes(ChannelFirst, ObservationWrapper):
-    """MiniGrid's view as a picture with a plane for each code, 0 or 255, beside the direction and the mission's words.
+    """MiniGrid's view as an image with one plane (0 or 255) per code, plus the direction and the mission's words.
 
     `mission: false` leaves the words out.
     """
@@ -66,10 +66,10 @@ class MiniGridFlat(MiniGridPlanes):
 
 
 class MiniGridMask(Wrapper):
-    """Says in `info` which actions would change anything, for `action_mask: true`.
+    """Adds a mask to `info` of the actions that would change something, for `action_mask: true`.
 
-    A task with rules of its own may react to an action that moves nothing: there the mask leaves out only picking up
-    where nothing can be, and dropping nothing or onto something.
+    Some tasks react to actions that move nothing. In these, the mask excludes only picking up where there is nothing,
+    dropping nothing, and dropping onto something.
     """
 
     def __init__(self, env: Env) -> None:
@@ -130,7 +130,7 @@ class MissionWords:
         for position, codes in self._codes.items():
             word = sentence_words[position] if position < len(sentence_words) else ""
             if word not in codes:
-                raise ValueError(f"its mission {sentence!r} is none of its mission space")
+                raise ValueError(f"its mission {sentence!r} is not in its mission space")
             encoded[codes[word]] = 1
         return encoded
 
@@ -156,8 +156,8 @@ def missions(env: Env, name: str) -> list[str]:
     """Every sentence that a world may say; UserError where they are those of a grammar."""
     components: Any = env.observation_space
     space = components["mission"]
-    cure = f"give {{id: {name}, mission: false}}, and the policy is not told what to do"
-    require("BabyAI" not in type(space).__name__, f"{env_name(env)} speaks in sentences of a grammar; {cure}")
+    cure = f"give {{id: {name}, mission: false}}, and the policy does not see the mission"
+    require("BabyAI" not in type(space).__name__, f"the missions of {env_name(env)} come from a grammar; {cure}")
     options = space.ordered_placeholders or []
     count = math.prod(map(len, options))
     require(count <= MOST_SENTENCES, f"{env_name(env)} has {count:,} sentences; {cure}")

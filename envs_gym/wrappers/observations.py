@@ -14,7 +14,7 @@ ENCODINGS = ("onehot", "binary", "array")
 
 
 class DiscreteEncoder(ObservationWrapper):
-    """A discrete observation as numbers: `onehot` [n], `binary` (digits, lowest first) or `array` (itself) [1]."""
+    """Encodes a discrete observation: `onehot` [n], `binary` (digits, lowest first) or `array` (the number) [1]."""
 
     def __init__(self, env: Env, encoding: str = "onehot") -> None:
         super().__init__(env)
@@ -41,7 +41,7 @@ class DiscreteEncoder(ObservationWrapper):
 
 
 class SelectObservation(ObservationWrapper):
-    """Only these entries of a vector, in this order; the rest stays hidden."""
+    """Keeps only these entries of a vector, in this order."""
 
     def __init__(self, env: Env, indices: Sequence[int]) -> None:
         super().__init__(env)
@@ -51,7 +51,7 @@ class SelectObservation(ObservationWrapper):
         size = space.shape[0]
         selected = indices if isinstance(indices, list | tuple) else [indices]
         fitting = bool(selected) and all(isinstance(i, int) and 0 <= i < size for i in selected)
-        require(fitting, f"SelectObservation: indices lists entries from 0 to {size - 1}, not {indices}")
+        require(fitting, f"SelectObservation: indices must list entries from 0 to {size - 1}, not {indices}")
         check_observation("SelectObservation", (len(selected),), space.dtype)
         self._indices = np.array(selected)
         lower, upper = space.low[self._indices], space.high[self._indices]

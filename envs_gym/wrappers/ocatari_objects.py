@@ -25,8 +25,8 @@ READER = "ocatari.ram.extract_ram_info"
 
 
 class OCAtariObjects(ObservationWrapper):
-    """Where the things of a game are, by OCAtari: of each, whether it is there (1 or 0), its middle across and down in
-    [-1, 1], its width and height as fractions of the screen; 0 where it is not there. Scores and lives are left out.
+    """Positions of a game's objects, from OCAtari. For each object: whether it exists (1 or 0), its centre (x, y) in
+    [-1, 1], its width and height as fractions of the screen; 0 if it does not exist. Scores and lives are left out.
     """
 
     def __init__(self, env: Env) -> None:
@@ -74,8 +74,8 @@ def reader_of(game: str) -> ModuleType:
     module = sys.modules.get(f"{package}.{game.lower()}")
     if module is None:
         games = [name.rpartition(".")[2] for name in sys.modules if name.startswith(f"{package}.")]
-        raise UserError(f"OCAtari does not know where things are in {game}{nearest(game.lower(), games)}")
+        raise UserError(f"OCAtari does not support {game}{nearest(game.lower(), games)}")
     mixes = any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(inspect.getsource(module))))
-    problem = f"OCAtari shares what it saw of {game} among all worlds, so no run could repeat; take obs_type ram"
+    problem = f"OCAtari shares its state of {game} among all environments, so no run is reproducible; use obs_type ram"
     require(not mixes, problem)
     return reader

@@ -23,7 +23,7 @@ TALL = 1.5  # units from the cart's underside to the upper edge; height and widt
 
 
 class PixelObservation(ChannelFirst, ObservationWrapper):
-    """A picture [channels, height, width] in place of the world's own observation; velocities need a FrameStack."""
+    """Replaces the observation by an image [channels, height, width]; velocities need a FrameStack."""
 
     def __init__(self, env: Env, size: int | Sequence[int] = SQUARE) -> None:
         super().__init__(env)

@@ -181,7 +181,9 @@ def wrap(env: Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             raise
         except REFUSALS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
+            raise UserError(
+                f"env_wrappers: {wrapper['id']} refuses {arguments or 'the environment'}: {reason}"
+            ) from error
     stack = channel_first(stack)
     remembering = tuple(layer for layer in layers(stack) if isinstance(layer, MemoryWrapper))
     return WrappedWorld(stack, raw, remembering, step_limit(stack), _lives_of(stack))
@@ -194,7 +196,7 @@ def _lives_of(env: Env) -> LifeLayers | None:
     observing = [layer for layer in layers(env) if not isinstance(layer, LifeLoss | ClipReward | PotentialShaper)]
     stacks = [layer for layer in observing if isinstance(layer, AtariScreen | FrameStack)]
     fitting = not stacks or stacks == observing[:1]
-    require(fitting, "LifeLoss: a stack of frames begins anew with a life; nothing may be above it")
+    require(fitting, "LifeLoss must be the outermost wrapper, because a frame stack restarts with each life")
     return LifeLayers(losses[0], stacks[0] if stacks else None)
 
 
@@ -212,7 +214,7 @@ def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
         hint = f"{nearest(name, names)} (train.py --help wrappers shows all)"
         raise UserError(f"env_wrappers: {name!r} is not registered{hint}")
     if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, Env)):
-        raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")
+        raise UserError(f"env_wrappers: {wrapper_id} is not a gymnasium.Wrapper, or a function that makes one")
     return wrapper
 
 
@@ -227,7 +229,7 @@ def _with_gamma(wrapper: WrapperConfig, gamma: float | Schedule) -> WrapperConfi
         if argument != "id" and argument not in accepted and not open_ended:
             raise UserError(f"env_wrappers: {name} has no {argument!r}{nearest(argument, accepted)}; {hint}")
     if "gamma" in accepted and "gamma" not in wrapper:
-        require(not isinstance(gamma, Schedule), f"env_wrappers: {name} takes one gamma, and the run's has a schedule")
+        require(not isinstance(gamma, Schedule), f"env_wrappers: {name} needs a constant gamma, not a schedule")
     if "gamma" in accepted:
         wrapper = {"gamma": gamma, **wrapper}
     for argument, required in accepted.items():

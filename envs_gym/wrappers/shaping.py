@@ -23,7 +23,7 @@ MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
 
 class PotentialShaper(Wrapper, ABC):
-    """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` has to be the discount the agent learns with."""
+    """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` must be the discount that the agent learns with."""
 
     world_class: Any = Env  # the environments whose state `potential` reads
     world_name = ""
@@ -67,7 +67,7 @@ class CartPoleShaper(PotentialShaper):
 
 
 class MountainCarShaper(PotentialShaper):
-    """Phi from -1 (at rest in the valley) to 0 (all the energy that standing at the flag takes, or more)."""
+    """Phi from -1 (at rest in the valley) to 0 (at least the energy needed to stand at the flag)."""
 
     GRAVITY = 0.0025  # dv = force - GRAVITY * cos(3 x), hence the potential energy below
     world_class = MountainCar
@@ -82,10 +82,10 @@ class MountainCarShaper(PotentialShaper):
 
 
 class CountBonus(MemoryWrapper):
-    """Adds scale / sqrt(visits) of the state that a step leads to, this visit included.
+    """Adds scale / sqrt(visits) of the next state, this visit included.
 
-    States are discrete observations, as they are before other wrappers encode them: a number, or several in a fixed
-    order. Visits are counted over all episodes of a world, each world for itself.
+    States are discrete observations before other wrappers encode them: one number, or several in a fixed order. Each
+    environment counts its own visits, over all its episodes.
     """
 
     def __init__(self, env: Env, scale: float = 1.0) -> None:

@@ -82,7 +82,7 @@ HALVED = partial(configured, lambda facts: {"config": {**facts["config"], "gamma
 KEPT = "kept as metrics.damaged-1.csv"
 CHANGES = {
     "threads": Change(words=("threads=2",), told="changed: threads auto -> 2", equal=("state",)),
-    "engine": Change(told="not to the bit; engine", equal=()),
+    "engine": Change(told="not bit-exact; engine", equal=()),
     "mtimes of 1970": Change(partial(dated, 0)),
     "mtimes of 2099": Change(partial(dated, 4_080_000_000)),
     "clock": Change(prepare=later),
@@ -97,7 +97,7 @@ CHANGES = {
     "config.json's engine": Change(
         partial(configured, lambda facts: {"engine": "another"}), told="was edited by hand: engine", code=2),
     "edit accepted": Change(HALVED, ("--accept-changes",), "edited by hand in config.json: gamma", equal=()),
-    "sidecar garbage": Change(garbled_sidecar, told="has no sidecar that says what it should be"),
+    "sidecar garbage": Change(garbled_sidecar, told="has no sidecar with its size and hash"),
 }  # fmt: skip
 
 

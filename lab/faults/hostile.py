@@ -177,7 +177,7 @@ def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         tally.add(f"trial {trial}", "" if taken and unread(path) else "loaded, or another taken")
     notes = load_run(str(run.path), "last").notes  # the whole way once: what play, inspect and publish do
     again = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")
-    resumed = again.code == 0 and f"taking {before}" in again.said and bool(notes)
+    resumed = again.code == 0 and f"using {before}" in again.said and bool(notes)
     word = "continued" if resumed else "DID NOT continue"
     lines = [
         f"{tally} damaged files ({flips} with one bit flipped, {cuts} cut) refused unread; the checkpoint before was "

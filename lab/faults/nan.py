@@ -175,7 +175,7 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
     said = ended.said.strip()
     if ended.code != 1 or not refused_in_a_line(said):
         return f"exit code {ended.code}: {said[-500:]}"
-    whose = f"environment {WORLD} " in said or f"world {WORLD}:" in said
+    whose = f"environment {WORLD} " in said or f"environment {WORLD}:" in said
     if place not in said or (place in ("observation", "action", "reward") and not whose):
         return f"not named: {said}"
     run = last_run(root)

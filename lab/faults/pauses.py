@@ -79,7 +79,7 @@ def paused(words: tuple[str, ...], steps: list[int], root: Path, by_group: bool)
     for step in steps:
         ended = finish((*before, *group, "--pause-at", str(step)), root)
         stood = ended.code == 0 and "result=paused" in ended.said
-        if not stood and "is behind" not in ended.said:
+        if not stood and "is too low" not in ended.said:
             return f"--pause-at {step} ended with {ended.code}: {ended.said[-300:]}", stops
         stops += stood
         if not by_group:

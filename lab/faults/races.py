@@ -217,7 +217,7 @@ def stale(number: int, root: Path) -> str:
     before = written(run)
     os.kill(child.pid, signal.SIGCONT)
     ended = child.wait()
-    if other.code or ended.code != LOST or "another process's now" not in ended.said:
+    if other.code or ended.code != LOST or "now belongs to another process" not in ended.said:
         return f"the other ended with {other.code}, the halted one with {ended.code}: {ended.said[-300:]}"
     if written(run) != before:
         return f"the halted one wrote {sorted(written(run).items() ^ before.items())[:4]}"

@@ -46,7 +46,7 @@ def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) ->
     root = runs_root()
     candidates, reasons = decided(read(), best, recent)
     if not candidates:
-        return [f"nothing goes; {_counts(reasons)}"]
+        return [f"nothing to delete; {_counts(reasons)}"]
     text_lines = []
     total_bytes = 0
     for run_brief in candidates:
@@ -55,7 +55,7 @@ def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) ->
         text_lines.append(f"{run_brief.id}  {_summary(run_brief)}, {size / 2**20:,.1f} MiB")
     total = f"{len(candidates):,} runs, {total_bytes / 2**20:,.1f} MiB"
     if dry:
-        return [*text_lines, f"would go: {total}; {_counts(reasons)}"]
+        return [*text_lines, f"would delete: {total}; {_counts(reasons)}"]
     deletable = {run_brief.id for run_brief in candidates}
     if not sure:
         _ask("\n".join([*text_lines, _counts(reasons), f"delete {total}? [y/N] "]))
@@ -115,9 +115,9 @@ def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> s
         EMPTY: not checkpoints.is_dir() or checkpoints.is_symlink(),
         UNSET: not run_brief.settings,
         "in training": run_brief.status in BUSY,
-        "of a search that is not over": is_search_open is True,
+        "of an unfinished search": is_search_open is True,
         "paused": run_brief.status == PAUSED and is_search_open is None,
-        "of a status that is not known": run_brief.status not in (*DELETABLE, *BUSY, PAUSED),
+        "of unknown status": run_brief.status not in (*DELETABLE, *BUSY, PAUSED),
         f"tagged {KEEP}": KEEP in run_brief.labels.tags,
         LAST: run_brief.id == last,
         "recent": run_brief.started is not None and time.time() - run_brief.started < recent,
@@ -145,12 +145,12 @@ def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
     try:
         with locked(folder):
             if not is_deletable or _has_changed(folder, run_brief):
-                raise UserError(f"{run_brief.id} or what it was compared with has changed since it was shown")
+                raise UserError(f"{run_brief.id}, or a run it was compared with, has changed since it was listed")
             keep(root, folder)
             os.rename(folder, hidden)
             if _has_changed(hidden, run_brief):  # by a process that had opened it before
                 os.rename(hidden, folder)
-                raise UserError(f"{run_brief.id} has changed since it was shown")
+                raise UserError(f"{run_brief.id} has changed since it was listed")
     except UserError as error:
         print(f"stays: {error}", file=sys.stderr)
         return False
@@ -186,14 +186,14 @@ def _summary(run_brief: Brief) -> str:
     if best_score is not None:
         summary += f" {score(best_score)}"
     if run_brief.started is not None:
-        summary += f", begun {duration(time.time() - run_brief.started)} ago"
+        summary += f", started {duration(time.time() - run_brief.started)} ago"
     return summary
 
 
 def _counts(reasons: Counter[str]) -> str:
-    """`7 stay: 4 recent, 2 among the best, 1 damaged`"""
+    """`7 kept: 4 recent, 2 among the best, 1 damaged`"""
     parts = [f"{count:,} {reason}" for reason, count in reasons.most_common() if count]
-    return f"{reasons.total():,} stay" + (f": {', '.join(parts)}" if parts else "")
+    return f"{reasons.total():,} kept" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _changed_at(path: Path) -> float:
@@ -205,7 +205,7 @@ def _changed_at(path: Path) -> float:
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise UserError("nobody is here to be asked: --yes deletes, --dry-run says what would go")
+        raise UserError("cannot ask without a terminal; --yes deletes without asking, --dry-run only lists")
     try:
         answer = input(question)
     except EOFError:

@@ -46,7 +46,7 @@ def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list
     text_lines = [f"A  {first}", f"B  {second}", ""]
     text_lines += [f"{config_key}: {value} | {other}" for config_key, (value, other) in result["configs"].items()]
     if not result["configs"]:
-        text_lines.append("one config, one seed, the same circumstances")
+        text_lines.append("same config, same seed, same machine and versions")
     csv_row = result["row"]
     if "metrics" in csv_row:
         env_steps = plain(csv_row["env_steps"] or 0)
@@ -60,7 +60,7 @@ def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list
     tensor = result["tensor"]
     if "name" in tensor:
         metric_name = f"{tensor['name']}{tensor['place'] or ''}"
-        most = "" if tensor["most"] is None else f", this one by {tensor['most']:.3g} at most"
+        most = "" if tensor["most"] is None else f", this one by at most {tensor['most']:.3g}"
         text_lines.append(f"tensor {metric_name} of {tensor['checkpoint']} is the first that differs:")
         text_lines.append(f"  {tensor['first']} | {tensor['second']}")
         text_lines.append(f"  {tensor['differing']} of {tensor['tensors']} tensors differ{most}")

@@ -22,7 +22,7 @@ def explained(name: str) -> list[str]:
         text_lines.append(f"  alarming  {alert_rule.words()}: {alert_rule.means}")
         text_lines.append("  tip       " + "; ".join(KEY.sub(r"\1", advice) for advice in alert_rule.tries))
     if not metric.alerts:
-        text_lines.append("  alarming  never, except where it is not a number")
+        text_lines.append("  alarming  only if it is not a number")
     return text_lines
 
 
@@ -53,9 +53,9 @@ def find_metric(name: str) -> Metric:
         return metrics[name]
     matches = [full_name for full_name in metrics if full_name.endswith(f"/{name}")]
     if len(matches) > 1:
-        raise UserError(f"{name!r} ends {len(matches)} metrics: {', '.join(matches)}")
+        raise UserError(f"{name!r} matches {len(matches)} metrics: {', '.join(matches)}; give more of the name")
     if not matches:
         short_names = [full_name.rpartition("/")[2] for full_name in metrics]
         suggestion = nearest(name, [*metrics, *short_names])
-        raise UserError(f"no metric {name[:60]!r}{suggestion}; explain without a name lists all")
+        raise UserError(f"no metric {name[:60]!r}{suggestion}; stride runs explain lists all")
     return metrics[matches[0]]

@@ -31,7 +31,7 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
     """The complete text."""
     if by == "variant":
         if columns:
-            raise UserError("--by variant has columns of its own; --columns goes with --by run")
+            raise UserError("--columns needs --by run; --by variant has fixed columns")
         table_rows = variant_rows(briefs)
         columns = list(table_rows[0]) if table_rows else list(_variant_row("", "", []))
     elif form == "json" and not columns:

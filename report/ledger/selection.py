@@ -84,7 +84,7 @@ def find_runs(selectors: Sequence[str], least: int = 1) -> "list[RunDir]":
             selected = [RunDir.find(selector)]
         runs |= {str(run.path): run for run in selected}
     if len(runs) < least:
-        raise UserError(f"{least} runs are wanted, and {' '.join(selectors)} is {len(runs)}")
+        raise UserError(f"this command needs {least} runs, but {' '.join(selectors)} names {len(runs)}")
     return [*runs.values()]
 
 
@@ -96,5 +96,5 @@ def _ids_of_group(name: str) -> list[str]:
         name = groups[-1]
     briefs = index.select("[group] = ? AND [group] <> ''", [name], "coalesce(seed, 0), id")
     if not briefs:
-        raise UserError(f"no run belongs to a group {name[:60]!r}{nearest(name, groups)}")
+        raise UserError(f"no runs have the group {name[:60]!r}{nearest(name, groups)}")
     return [run_brief.id for run_brief in briefs]

@@ -75,7 +75,7 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
     except UserError as error:  # of another version
         yield f"settings        {error}"
         return
-    yield from ("", "settings that are not the algorithm's defaults")
+    yield from ("", "settings that differ from the algorithm's defaults")
     changed = changed_keys(facts)
     for config_key, value, default in rows:
         remarks = ["changed for this run"] * (config_key in changed) + [f"default {default}"] * bool(default)
@@ -94,7 +94,7 @@ def _last_values(run: RunDir) -> list[str]:
             title = f"  {one_line(metric.title, LONGEST)}"
             table_rows.append((title, value, metric.unit_text, one_line(metric.name, LONGEST)))
     head = ("last of each metric", "", " ", " ")  # the columns behind the first have none
-    more = f"  and {len(values) - len(table_rows)} more: --json prints all"
+    more = f"  and {len(values) - len(table_rows)} more; --json prints all"
     return ["", *aligned(head, table_rows, {"last of each metric", " "}), more]
 
 

@@ -57,7 +57,7 @@ def _position(values: Sequence[float], value: float) -> str:
     if value > values[-1]:
         return "above all"
     if len(values) < FEWEST_SEEDS:
-        return "between lowest and highest of"
+        return "between the lowest and the highest of"
     low, _, high = quantiles(values, n=4, method="inclusive")
     if value < low:
         return "below the 25th percentile of"

@@ -161,5 +161,5 @@ def _newest() -> Path:
     if last_run is not None and not training:
         return last_run.path
     if not run_list.briefs:
-        raise UserError(f"no run yet under {runs_root()}; `{TRAIN} CartPole-v1:ppo` begins one")
+        raise UserError(f"no runs yet in {runs_root()}; start one: {TRAIN} CartPole-v1:ppo")
     return runs_root() / (training[0] if training else run_list.briefs[0].id)

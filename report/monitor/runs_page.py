@@ -57,7 +57,7 @@ def _group_line(group: RunRow, is_open: bool, state_width: int, rest_width: int,
 def runs_page(list_lines: Sequence[Line], selected: int, open_groups: Collection[str], page: Page) -> list[Text]:
     """Heads of the columns, and as many lines around the selected one as there is space for."""
     if not list_lines:
-        return [line_of(f" no run yet: {TRAIN} CartPole-v1:ppo begins one", "dim")]
+        return [line_of(f" no runs yet; start one: {TRAIN} CartPole-v1:ppo", "dim")]
     height = max(1, page.height - 1)
     first = max(0, min(selected - height // 2, len(list_lines) - height))
     state_width = max([STATE, *(len(shown_state(run)) + 1 for _, run in list_lines if run)])

@@ -64,9 +64,9 @@ class AsyncTracker(Sink):
         tracker = self._tracker
         problems = [tracker.remark, self._trouble]
         if self._queue.dropped_rows:
-            problems.append(f"it was too slow, {self._queue.dropped_rows:,} rows were dropped")
+            problems.append(f"it was too slow: {self._queue.dropped_rows:,} rows were dropped")
         if not is_complete:
-            problems.append("it is slow, what is left goes on in the background")
+            problems.append("it is slow: the remaining uploads continue in the background")
         if tracker.location:
             log.info(f"{tracker.title}: {tracker.location}")
         if any(problems):
@@ -81,7 +81,7 @@ class AsyncTracker(Sink):
                 if message["call"] == END:
                     break
         except (OSError, UserError, VideoError) as error:  # a full disk, a lost process, a damaged video
-            self._trouble = f"given up, {describe_error(error)}"
+            self._trouble = f"stopped after an error, {describe_error(error)}"
             log.log(NOTE, f"{self._tracker.title}: {self._trouble}")
         finally:
             self._finished.set()

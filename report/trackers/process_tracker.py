@@ -69,7 +69,7 @@ class ProcessTracker(Tracker):
         with run_files.open_file(self._output_path) as file:
             output = file.read()[-LAST_BYTES:].decode(errors="replace").split("\n")
         output = [line.strip() for line in output if line.strip()]
-        last_line = output[-1] if output else "it ended without a word"
+        last_line = output[-1] if output else "it ended without a message"
         return f"{last_line} ({self._output_path.parent.name}/{self._output_path.name})"
 
 

@@ -26,7 +26,7 @@ class WandbRun(Tracker):
             reason = " ".join(str(error).split())
             wandb.teardown()
             self._run = wandb.init(**options, mode="offline")
-            self.remark = f"no server was reached, so it writes files ({reason[:120]})"
+            self.remark = f"it could not reach the server, so it writes files ({reason[:120]})"
         # rows of a resumed run repeat a stretch: the axis is env steps, not a count of calls
         self._run.define_metric(STEPS)
         self._run.define_metric("*", step_metric=STEPS)

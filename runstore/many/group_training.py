@@ -83,9 +83,7 @@ def resume_seeds(
             words = ["--resume", standing.run.id, "--quiet", *changes]
             jobs.append(SeedJob(standing.seed, tuple(words), standing.run, standing.key, standing.label))
     if changes and not jobs:
-        raise UserError(
-            f"every run of group {group} is finished; a budget, --max-timesteps N, is what they can be given"
-        )
+        raise UserError(f"every run of group {group} is finished; give them more with --max-timesteps N")
     if changes and plan.parts:
         changed_parts = []
         for part in plan.parts:
@@ -145,7 +143,7 @@ def _train(
             ):
                 # ended by a signal: Popen says -number, shells and we say 128 + number
                 exit_code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
-                lines = finished.output_tail.strip().splitlines() or [f"ended with code {exit_code} and no word"]
+                lines = finished.output_tail.strip().splitlines() or [f"exit code {exit_code}, no message"]
                 worst_code, ended_well = max(worst_code, exit_code), ended_well + (exit_code == 0)
                 for watcher in watchers:
                     watcher.ended(finished.index, exit_code, lines[-1])

@@ -100,7 +100,9 @@ class RayPool:
                     if capacity or running:
                         last_capacity_at = checked_at
                     elif checked_at - last_capacity_at > EMPTY:
-                        raise UserError(f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command goes on")
+                        raise UserError(
+                            f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command continues"
+                        )
                 while waiting and len(running) < capacity:
                     index = waiting.pop()
                     task = [*commands[index]], [*program], environment, os.getcwd(), self._contract
@@ -158,7 +160,7 @@ class RayPool:
         for reference, node in nodes_by_task.items():
             address = node["NodeManagerAddress"]
             if reference in silent_nodes:
-                raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
+                raise UserError(f"node {address} of the Ray cluster did not answer within {CHECK:.0f} s")
             try:
                 difference = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
@@ -225,8 +227,8 @@ def _reached(where: str) -> Any:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **options)
     except ConnectionError as error:
         raise UserError(
-            "--on ray: there is no Ray cluster here; RAY_ADDRESS names one, `ray start --head` makes one, "
-            "--on ray:local makes one for this command"
+            "--on ray: no Ray cluster was found; set RAY_ADDRESS, start one with `ray start --head`, or use "
+            "--on ray:local for this command only"
         ) from error
     return ray
 
@@ -261,15 +263,15 @@ def differing(file: str, token: str, expected_facts: Mapping[str, str]) -> str:
     try:
         node_token = Path(file).read_text()
     except OSError:
-        return f"does not read {file}, just written: the folder of runs (STRIDE_RUNS) is not shared with it"
+        return f"cannot read the new {file}: the folder of runs (STRIDE_RUNS) is not shared with it"
     if node_token != token:
-        return f"reads another {file}: the folder of runs (STRIDE_RUNS) is not shared with it"
+        return f"reads a different {file}: the folder of runs (STRIDE_RUNS) is not shared with it"
     differences = []
     for key, expected in expected_facts.items():
         node_value = facts().get(key)
         if node_value != expected:
-            differences.append(f"{key} {node_value!r} where {expected!r} is here")
-    return f"differs, so that bits would: {', '.join(differences)}" if differences else ""
+            differences.append(f"{key} {node_value!r} there, {expected!r} here")
+    return f"differs, so results could differ: {', '.join(differences)}" if differences else ""
 
 
 def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> Start:

@@ -21,12 +21,12 @@ from stride.utils.user_error import UserError, check_value
 
 EXAMPLES = """\
 examples:
-  stride check-env CartPole-v1                           any id that Gymnasium knows
-  stride check-env mypackage:MyWorld-v0                  imports mypackage, which registers it
+  stride check-env CartPole-v1                           any id registered with Gymnasium
+  stride check-env mypackage:MyWorld-v0                  imports mypackage, which registers the id
   stride check-env mypackage.world:MyWorld --kwargs size=5 mode=easy    a class, registered or not
-  stride check-env MyWorld-v0 --json | jq .findings      for programs; docs/check_env.md says what it holds
+  stride check-env MyWorld-v0 --json | jq .findings      for programs; docs/check_env.md lists the keys
 exit codes:
-  0 no fault (maybe warnings and notes); 1 a fault; 2 the arguments are wrong, nothing was checked
+  0 no fault (warnings and notes are possible); 1 a fault; 2 wrong arguments, nothing was checked
 """
 MOST_STEPS, MOST_SECONDS = 10_000_000, 86_400.0
 PIPE_WIDTH = 100  # columns where there is no terminal
@@ -48,17 +48,17 @@ class CheckArguments:
 def build_check_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride check-env",
-        description="Check an environment: its form, and what costs people weeks. Each finding comes with a cure.",
+        description="Check an environment: its interface, and common mistakes. Each finding says how to fix it.",
         epilog=EXAMPLES,
     )
     parser.add_argument("env", metavar="ENV", help="ID, module:ID or module:Class")
-    parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="arguments of its constructor")
-    parser.add_argument("--steps", type=int, metavar="N", default=5000, help="of random play at most; 5,000 by default")
-    text = "of the complete check, about, once all is imported; 15 by default; slow environments want more"
+    parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="constructor arguments")
+    parser.add_argument("--steps", type=int, metavar="N", default=5000, help="most steps of random play; default 5,000")
+    text = "approximate time of the whole check, without imports; default 15; slow environments need more"
     parser.add_argument("--seconds", type=float, metavar="S", default=15.0, help=text)
-    text = "for one call of its code: what takes longer hangs; 30 by default"
+    text = "time limit of one call to the environment; a longer call counts as hanging; default 30"
     parser.add_argument("--timeout", type=float, metavar="S", default=30.0, help=text)
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -66,9 +66,9 @@ def parse_check(argv: list[str]) -> CheckArguments:
     """argv without the program's name; UserError for what is unknown or out of range. No environment is made."""
     parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
-        raise UserError(f"{parsed.env!r} is no environment; ID, module:ID or module:Class are")
+        raise UserError(f"{parsed.env!r} is not an environment: give ID, module:ID or module:Class")
     if not 1 <= parsed.steps <= MOST_STEPS:
-        raise UserError(f"--steps is a whole number from 1 to {MOST_STEPS:,}, not {parsed.steps}")
+        raise UserError(f"--steps must be a whole number from 1 to {MOST_STEPS:,}, not {parsed.steps}")
     for name, value in (("seconds", parsed.seconds), ("timeout", parsed.timeout)):
         if not math.isfinite(value) or not 0 < value <= MOST_SECONDS:
             raise UserError(f"--{name} must be above 0 and at most {MOST_SECONDS:,.0f}, not {value:g}")
@@ -79,11 +79,11 @@ def _pair(word: str) -> tuple[str, Any]:
     """`size=5`, the value as YAML reads it."""
     key, equals, text = word.partition("=")
     if not equals or not key.isidentifier():
-        raise UserError(f"--kwargs takes KEY=VALUE, not {word!r}; the environment comes before it")
+        raise UserError(f"--kwargs takes KEY=VALUE, not {word!r}; put the environment before --kwargs")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"--kwargs {key}: {text!r} is no value: {error}") from error
+        raise UserError(f"--kwargs {key}: {text!r} is not a valid value: {error}") from error
     check_value(key, value)
     return key, value
 

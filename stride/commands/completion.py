@@ -1,4 +1,4 @@
-"""Print what goes into a shell's file so that it completes the words of `stride`.
+"""Print the shell code that completes the words of `stride`.
 
 bash, in ~/.bashrc:                    eval "$(stride completion bash)"
 zsh, in ~/.zshrc after compinit:       eval "$(stride completion zsh)"
@@ -43,7 +43,7 @@ NEWEST = 20  # runs that are offered
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("shell", choices=SHELLS, help="whose words to print")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to print completion for")
     shell = parser.parse_args(argv).shell
     print(argcomplete.shellcode(["stride"], use_defaults=False, shell=shell), end="")
     return 0

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
     description = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
     remark = "; all actions equal" if likeness.chosen else ""
-    say(f"verified   at most {likeness.worst:.1e} from the policy on {description}, {TOLERANCE:g} is allowed{remark}")
+    say(f"verified   at most {likeness.worst:.1e} from the policy on {description}; allowed {TOLERANCE:g}{remark}")
     say(f"written    {path}, {path.stat().st_size:,} bytes")
     return 0
 

@@ -1,6 +1,6 @@
-"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys; trains at once.
+"""Make a project: an environment, its settings, a test, and editor settings for config keys. It trains at once.
 
-`stride new walker` makes a folder. `stride new --here` makes a project of the repository you stand in: its
+`stride new walker` makes a folder. `stride new --here` turns the current repository into a project: its
 pyproject.toml gets a table [tool.stride] with the modules here that register environments, and the folders of configs
 and runs.
 """
@@ -43,9 +43,11 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "folder", metavar="FOLDER", nargs="?", help="to be made; its name is the project's, such as walker"
+        "folder", metavar="FOLDER", nargs="?", help="the folder to make; its name becomes the project's name"
     )
-    where.add_argument("--here", action="store_true", help="make a project of the present folder; no file is replaced")
+    where.add_argument(
+        "--here", action="store_true", help="turn the current folder into a project; no file is replaced"
+    )
     arguments = parser.parse_args(argv)
     return begin_here() if arguments.here else begin(Path(arguments.folder))
 
@@ -54,7 +56,7 @@ def begin(folder: Path) -> int:
     """A folder with every file of a new project."""
     files = project_files(folder.absolute().name)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UserError(f"{folder} is there already, and not empty; a new project wants a folder of its own")
+        raise UserError(f"{folder} exists and is not empty; choose a new folder")
     write(folder, files)
     print("\n".join([f"{folder}/", *(f"  {name}" for name in files), "", *first_steps(folder)]))
     return 0
@@ -69,8 +71,8 @@ def begin_here() -> int:
     if not (folder / SCHEMA).exists():
         files[SCHEMA] = schema_text() + "\n"
     write(folder, files)
-    advice = "" if ids else "   # ENV is registered by a module of imports = [...] in pyproject.toml"
-    print(f"{table}\nThis is in {FILE} now. {SCHEMA} tells editors what a config may say. Next:\n")
+    advice = "" if ids else "   # ENV must be registered by a module in imports = [...] in pyproject.toml"
+    print(f"{table}\nWritten to {FILE}. With {SCHEMA}, editors check and complete configs. Next:\n")
     print(f"{typed('train')} {next(iter(ids), 'ENV')}:ppo{advice}")
     return 0
 
@@ -83,7 +85,7 @@ def with_table(pyproject: Path, table: str) -> str:
         raise UserError(f"{pyproject} is a link: add the table by hand\n{table}")
     data = read_user_file(pyproject, MOST_BYTES)
     if read_project(pyproject, data):
-        raise UserError(f"{pyproject} has a table [tool.stride] already: this folder is a project")
+        raise UserError(f"{pyproject} has a table [tool.stride] already; this folder is a project")
     return f"{data.decode().rstrip()}\n\n{table}"
 
 
@@ -120,9 +122,9 @@ def words_of(name: str) -> dict[str, str]:
     """The values of the placeholders in the template; UserError where a name cannot be a package's."""
     module = name.replace("-", "_").lower()
     if not NAME.fullmatch(name):
-        raise UserError(f"a project cannot be called {name!r}: a name is letters, digits, _ and -, a letter first")
+        raise UserError(f"{name!r} is not a valid project name: use letters, digits, _ and -, starting with a letter")
     if is_taken(module):
-        raise UserError(f"a project cannot be called {name!r}: an installed package has that name")
+        raise UserError(f"{name!r} cannot be the project name: an installed package has that name")
     cls = "".join(part.capitalize() for part in module.split("_"))
     return {
         "name": name,

@@ -57,8 +57,8 @@ def differences(one: object, other: object) -> list[Difference]:
     """Where two trees differ, in the order of the first."""
     first = {item.name: item.value for item in walk(one)}
     second = {item.name: item.value for item in walk(other)}
-    results = [Difference(name, math.inf, "is missing in the other") for name in first if name not in second]
-    results += [Difference(name, math.inf, "is only in the other") for name in second if name not in first]
+    results = [Difference(name, math.inf, "is missing in the second") for name in first if name not in second]
+    results += [Difference(name, math.inf, "is only in the second") for name in second if name not in first]
     for name in first:
         if name in second and (difference := _difference(name, first[name], second[name])):
             results.append(difference)
@@ -73,7 +73,7 @@ def _difference(name: str, a: object, b: object) -> Difference | None:
         size = (x - y).abs().nan_to_num(nan=math.inf).max().item()
         return Difference(name, size, f"differs by up to {size:.3g}")
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return Difference(name, math.inf, "is another tensor")
+        return Difference(name, math.inf, "differs in shape or type")
     if repr(a) == repr(b):
         return None
     size = math.inf

@@ -106,7 +106,7 @@ class CompareAt(Callback):
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         for name in self.left:
-            self.differences.append(Difference(name, float("inf"), "is never reached: training ends before"))
+            self.differences.append(Difference(name, float("inf"), "was not reached: the training stopped earlier"))
 
 
 class StopAtStart(Callback):

@@ -17,7 +17,7 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError, check_file_name
 
-RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path, hub:USER/REPO[@REVISION]"
+RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path or hub:USER/REPO[@REVISION]"
 CHECKPOINT = "best (the default), last or epoch=NN"
 
 
@@ -35,12 +35,12 @@ def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> 
 
 PLAY_EXAMPLES = """\
 examples:
-  python run_play.py                                   five episodes of the last run, in a window where there is one
-  python run_play.py --headless --episodes 100 --json  the evaluation: mean and deviation of 100 episodes
-  python run_play.py --run-id @best:CartPole-v1 --video            film it: a file per episode in the run's folder
-  python run_play.py --step-by-step --sampled          Enter for each step, with what the policy thinks
+  python run_play.py                                   five episodes of the last run, in a window if possible
+  python run_play.py --headless --episodes 100 --json  mean and standard deviation of 100 episodes
+  python run_play.py --run-id @best:CartPole-v1 --video            record one file per episode in the run's folder
+  python run_play.py --step-by-step --sampled          press Enter for each step; shows the policy's output
   python run_play.py --user                            play it yourself
-  python run_play.py --run-id group:@last              compare the seeds of the last group, as their runs ended
+  python run_play.py --run-id group:@last              compare the seeds of the last group by their closing tests
   python run_play.py --run-id group:A,group:B --episodes 100   play every run of two groups, compare the groups
 """
 
@@ -86,25 +86,25 @@ def build_play_parser() -> OneLineParser:
     add = parser.add_argument
     add("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
     add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
-    add("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
+    add("--episodes", type=int, metavar="N", default=5, help="number of episodes; default 5")
     modes = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
     for flag, mode, text in (
         ("--deterministic", "greedy", "the most likely action; the default"),
-        ("--sampled", "sampled", "actions by the policy's chances"),
-        ("--random", "random", "any action"),
-        ("--user", "user", "you play, by keyboard"),
+        ("--sampled", "sampled", "actions drawn from the policy's distribution"),
+        ("--random", "random", "random actions"),
+        ("--user", "user", "you play, with the keyboard"),
     ):
         modes.add_argument(flag, dest="mode", action="store_const", const=mode, default="greedy", help=text)
-    add("--headless", action="store_true", help="no window; many episodes at once")
-    text = "film it, without a window: an episode a file in the run's videos/ or in the folder PATH, all in PATH.mp4"
+    add("--headless", action="store_true", help="no window; many episodes in parallel")
+    text = "record without a window: one file per episode in the run's videos/ or in folder PATH; or all in PATH.mp4"
     add("--video", nargs="?", const="", metavar="PATH", help=text)
-    text = "a video without episode, step and return"
+    text = "do not write episode, step and return into the video"
     add("--no-captions", dest="captions", action="store_false", help=text)
-    add("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
-    add("--fps", type=float, metavar="N", help="speed of the window or the video")
+    add("--seed", type=int, metavar="N", default=0, help="the same seed gives the same episodes; default 0")
+    add("--fps", type=float, metavar="N", help="frames per second of the window or video")
     add("--step-by-step", action="store_true", help="describe each step and wait for Enter")
     add("--max-steps", type=int, metavar="N", help="end each episode after N steps")
-    add("--json", action="store_true", help="one JSON object on standard output, no window")
+    add("--json", action="store_true", help="print one JSON object, no window")
     add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     add_project(parser)
     return parser
@@ -117,13 +117,13 @@ def parse_play(argv: list[str]) -> PlayArguments:
     limits = (("episodes", arguments.episodes, 1), ("max-steps", arguments.max_steps, 1), ("seed", arguments.seed, 0))
     for name, value, least in limits:
         if value is not None and not least <= value < 2**63:
-            raise UserError(f"--{name} is a whole number from {least} on, not {value}")
+            raise UserError(f"--{name} must be a whole number, {least} or more, not {value}")
     if arguments.fps is not None and not 0 < arguments.fps <= 1000:
         raise UserError(f"--fps must be above 0 and at most 1000, not {arguments.fps:g}")
     if arguments.user and (arguments.headless or arguments.filmed or arguments.json):
-        raise UserError("--user needs a window, which --headless, --video and --json do without")
+        raise UserError("--user needs a window; leave out --headless, --video and --json")
     if not arguments.captions and not arguments.filmed:
-        raise UserError("--no-captions is about a --video; give both")
+        raise UserError("--no-captions needs --video; give both")
     if arguments.video:
         _check_video(arguments.video)
     return _for_group(arguments, argv) if arguments.group else arguments
@@ -135,7 +135,7 @@ def _check_video(name: str) -> None:
     if path.is_dir():
         return
     if path.suffix != ".mp4":
-        raise UserError(f"--video writes .mp4 files or into a folder, and {name} is neither")
+        raise UserError(f"--video takes a folder or a file that ends in .mp4, not {name}")
     check_output_file("--video", name)
 
 
@@ -143,7 +143,7 @@ def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
     """A group is compared, never watched; its runs are played where a flag says how."""
     if arguments.user or arguments.filmed or arguments.step_by_step or arguments.fps:
         raise UserError(
-            f"{arguments.run_id} is compared, not watched; without these flags it shows its runs: watch one"
+            f"{arguments.run_id} is several runs, and these flags need one; without them, the runs are compared"
         )
     playing = {"--episodes", "--checkpoint", "--seed", "--max-steps", "--sampled", "--random", "--deterministic"}
     is_played = any(word.partition("=")[0] in playing for word in argv)
@@ -152,7 +152,7 @@ def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
 
 PUBLISH_EXAMPLES = """\
 examples:
-  python run_publish.py --dry-run                      what would be sent: the card here, the files in a folder
+  python run_publish.py --dry-run                      print the model card and write the files into a folder
   python run_publish.py                                the last run, to <you>/<env>-<variant>
   python run_publish.py --run-id @best:CartPole-v1 --repo you/cartpole --private
 then, on any machine:
@@ -168,14 +168,14 @@ def build_publish_parser() -> OneLineParser:
         epilog=PUBLISH_EXAMPLES,
     )
     add = parser.add_argument
-    add("--run-id", "--run_id", metavar="RUN", default=LAST, help="@last (the default), id, path")
+    add("--run-id", "--run_id", metavar="RUN", default=LAST, help="@last (the default), id or path")
     add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
-    add("--repo", metavar="USER/NAME", default="", help="<you>/<env>-<variant> by default")
+    add("--repo", metavar="USER/NAME", default="", help="default <you>/<env>-<variant>")
     add("--private", action="store_true", help="only you can see it")
     text = "send nothing: write the files into FOLDER and print the card"
     add("--dry-run", dest="folder", nargs="?", metavar="FOLDER", const=TEMPORARY, help=text)
-    add("--message", metavar="TEXT", default="", help="of the commit")
-    text = "publish texts of yours that look like a secret, a path or an address"
+    add("--message", metavar="TEXT", default="", help="commit message")
+    text = "publish even where your texts look like a secret, a path or an address"
     add("--allow-text", action="store_true", help=text)
     add("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     add_project(parser)
@@ -189,7 +189,7 @@ def parse_publish(argv: list[str]) -> Namespace:
     """
     arguments = build_publish_parser().parse_all(argv)
     if parse_selector(arguments.run_id).kind == "hub":
-        raise UserError(f"{arguments.run_id} is published already; --run-id takes a run of this machine")
+        raise UserError(f"{arguments.run_id} is already published; --run-id takes a run on this machine")
     if arguments.folder:
         check_file_name(arguments.folder, "--dry-run")
     arguments.trust = trusted(arguments.trust)
@@ -199,7 +199,7 @@ def parse_publish(argv: list[str]) -> Namespace:
 EXPORT_EXAMPLES = """\
 examples:
   stride export @last --onnx                        CartPole-v1-ppo.onnx, for onnxruntime
-  stride export hub:you/cartpole --torch --time     for torch without Stride; ms of a call
+  stride export hub:you/cartpole --torch --time     for torch without Stride; measures ms per call
 """
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 ONNX_MODULES = ("onnx", "onnxscript", "onnxruntime")  # that the extra `export` installs
@@ -233,35 +233,35 @@ def build_export_parser() -> OneLineParser:
     kinds = parser.add_mutually_exclusive_group(required=True)
     text = "for onnxruntime; pip install 'stride-rl[export]'"
     kinds.add_argument("--onnx", dest="kind", action="store_const", const="onnx", help=text)
-    text = "torch.export's own file, which torch loads without Stride"
+    text = "torch.export format, which torch loads without Stride"
     kinds.add_argument("--torch", dest="kind", action="store_const", const="torch", help=text)
-    add("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx or .pt2 by default")
-    add("--time", action="store_true", help="measure a call of the file beside one of torch")
+    add("--out", metavar="FILE", default="", help="default ENV-VARIANT.onnx or .pt2")
+    add("--time", action="store_true", help="measure one call of the file and one of torch")
     return parser
 
 
 def parse_export(argv: list[str]) -> ExportArguments:
     """argv without the program's name; UserError for what is unknown, of the wrong form or not installed."""
     if "--c" in argv:
-        raise UserError("--c was removed: export --onnx; onnx2c makes C of it")
+        raise UserError("--c was removed; use --onnx, then onnx2c to make C code")
     arguments = ExportArguments(**vars(build_export_parser().parse_all(argv)))
     for module in ONNX_MODULES if arguments.kind == "onnx" else ():
         if find_spec(module) is None:
             raise UserError(f"--onnx needs {module}: pip install 'stride-rl[export]'")
     path, suffix = Path(arguments.out), SUFFIXES[arguments.kind]
     if arguments.out and path.suffix != suffix:
-        raise UserError(f"--{arguments.kind} writes {suffix} files: --out {path.with_suffix(suffix)}, not {path}")
+        raise UserError(f"--{arguments.kind} writes {suffix} files; use --out {path.with_suffix(suffix)}, not {path}")
     check_output_file("--out", arguments.out)
     return arguments
 
 
 VERIFY_EXAMPLES = """\
 examples:
-  stride verify @last                     up to its earliest checkpoint
-  stride verify RUN --iterations 50       every checkpoint of its first 50 iterations
-  stride verify RUN --test                and the closing test, with the weights of its last checkpoint
+  stride verify @last                     compare its earliest checkpoint
+  stride verify RUN --iterations 50       compare every checkpoint of its first 50 iterations
+  stride verify RUN --test                also repeat the closing test, with the weights of its last checkpoint
 exit codes:
-  0 identical, or the same within the tolerance; 1 different, or the run contradicts itself; 2 it cannot be repeated
+  0 identical, or the same within the tolerance; 1 different, or the run's files disagree; 2 it cannot be repeated
 """
 TOLERANCE = 1e-5
 
@@ -269,15 +269,15 @@ TOLERANCE = 1e-5
 def build_verify_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride verify",
-        description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
+        description="Check that a run is reproducible: train its first iterations again from its config and seed.",
         epilog=VERIFY_EXAMPLES,
     )
     add = parser.add_argument
-    add("run_id", metavar="RUN", nargs="?", default=LAST, help="@last (the default), id, path")
-    text = "compare every checkpoint of these; default: the earliest checkpoint"
+    add("run_id", metavar="RUN", nargs="?", default=LAST, help="@last (the default), id or path")
+    text = "compare every checkpoint of the first N iterations; default: only the earliest checkpoint"
     add("--iterations", type=int, metavar="N", default=0, help=text)
-    add("--test", action="store_true", help="play the closing test again and compare it")
-    text = f"numbers that differ by no more are the same; default {TOLERANCE:g}"
+    add("--test", action="store_true", help="repeat the closing test and compare it")
+    text = f"largest difference that counts as the same; default {TOLERANCE:g}"
     add("--tolerance", type=float, metavar="X", default=TOLERANCE, help=text)
     return parser
 
@@ -289,11 +289,11 @@ def parse_verify(argv: list[str]) -> Namespace:
     """
     arguments = build_verify_parser().parse_all(argv)
     if arguments.iterations < 0:
-        raise UserError(f"--iterations is a whole number from 1 on, not {arguments.iterations}")
+        raise UserError(f"--iterations must be a whole number, 1 or more, not {arguments.iterations}")
     if not 0 <= arguments.tolerance < float("inf"):
-        raise UserError(f"--tolerance is a number from 0 on, not {arguments.tolerance}")
+        raise UserError(f"--tolerance must be a number, 0 or more, not {arguments.tolerance}")
     if parse_selector(arguments.run_id).kind == "hub":
-        raise UserError(f"{arguments.run_id} holds one checkpoint and no rows; verify takes a run of this machine")
+        raise UserError(f"{arguments.run_id} has one checkpoint and no rows; verify takes a run on this machine")
     return arguments
 
 
@@ -301,14 +301,14 @@ ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
 
 
 def build_inspect_parser() -> OneLineParser:
-    parser = OneLineParser(prog="python run_inspect.py", description="Look into runs and episodes in the browser.")
+    parser = OneLineParser(prog="python run_inspect.py", description="Inspect runs and episodes in the browser.")
     add = parser.add_argument
-    text = "the run to begin with: @last (the default), @best[:ENV[:VARIANT]], id"
+    text = "the run to show first: @last (the default), @best[:ENV[:VARIANT]] or id"
     add("--run-id", "--run_id", metavar="RUN", default=LAST, help=text)
-    add("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
-    text = "who may connect: 127.0.0.1 (the default) is this machine only"
+    add("--port", type=int, metavar="N", default=7860, help="default 7860; 0 takes any free port")
+    text = "address to listen on; 127.0.0.1 (the default) allows this machine only"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
-    text = "a public address through Gradio's servers: whoever knows it sees every run"
+    text = "a public address through Gradio's servers; everyone with the address sees every run"
     add("--share", action="store_true", help=text)
     add_project(parser)
     return parser

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     port = free_port(arguments.host, arguments.port)
     with ended_by_signals(), Inspector(arguments.run_id) as inspector:
         url = inspector.launch(arguments.host, port, arguments.share)
-        print(f"runs of {runs_root()}\n{url}   (Ctrl-C ends it)", flush=True)
+        print(f"runs in {runs_root()}\n{url}   (Ctrl-C stops)", flush=True)
         threading.Event().wait()
     return 0
 

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
         played.append(episode)
         say(f"episode {episode.number + 1:>3}  return {episode.episode_return:10.2f}  length {episode.length:6,}")
     if not played:
-        say("stopped before an episode was over")
+        say("stopped before an episode ended")
         return 0
     summary = summarize(loaded, arguments, played)
     say(sentence(summary))
@@ -124,7 +124,7 @@ def wants_window(arguments: PlayArguments, say: Say) -> bool:
     if has_display():
         return True
     if arguments.user:
-        raise UserError("--user needs a display, and there is none (neither DISPLAY nor WAYLAND_DISPLAY is set)")
+        raise UserError("--user needs a display; neither DISPLAY nor WAYLAND_DISPLAY is set")
     say("no display: playing without a window")
     return False
 
@@ -206,7 +206,7 @@ def wait() -> None:
     try:
         input()
     except EOFError as error:
-        raise UserError("--step-by-step waits for Enter, but nobody can press it: standard input is closed") from error
+        raise UserError("--step-by-step waits for Enter, but standard input is closed; run it in a terminal") from error
 
 
 def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]) -> dict[str, Any]:

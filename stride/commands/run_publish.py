@@ -73,7 +73,7 @@ def show_texts(texts: list[WrittenText], secrets: list[Secret], allowed: bool) -
     for finding in suspicious:
         say(f"allowed    {finding}")
     for line in shown(texts):
-        say(f"goes out   {line}")
+        say(f"to send    {line}")
 
 
 def repo_name(loaded: LoadedRun) -> str:
@@ -99,7 +99,7 @@ def write_folder(files: dict[str, bytes], wanted: str) -> None:
 
 def sentence(pushed: Pushed) -> str:
     if not pushed.added and not pushed.deleted:
-        return f"nothing has changed: {pushed.url} stays at commit {pushed.commit[:7]}"
+        return f"nothing changed: {pushed.url} stays at commit {pushed.commit[:7]}"
     removed = f", removed {', '.join(pushed.deleted)}" if pushed.deleted else ""
     return f"published  {pushed.url} at commit {pushed.commit[:7]}: {', '.join(pushed.added)}{removed}"
 

@@ -24,34 +24,34 @@ EXAMPLES = """\
 examples:
   stride runs list --filter 'env=CartPole and test>=475' --sort -test
   stride runs list --filter 'policy_lr<1e-3 age<7d' --columns run,seed,policy_lr,test --json
-  stride runs show @last                                everything about a run
+  stride runs show @last                                all facts about one run
   stride runs compare @last @best --metrics train/policy/entropy --svg curves.svg
   stride runs export --filter env=Acrobot --format latex --by variant
   stride runs tag @last good tuned;  stride runs note @last 'entropy bonus doubled'
   stride runs cleanup --keep-best 3 --keep-recent 30d --dry-run
   stride runs explain train/policy/approx_kl            meaning, unit, bounds, what to try
-  stride runs diff RUN RUN                              where two runs of one config part
-a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of which must hold; VALUE is 400, 20k, 10m,
-  2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started group tag
-  note commit settings id, any key of a config, and the last value of any metric.
-a run: @last, @best[:ENV[:VARIANT]], an id or its beginning, a folder; where several are meant also group:NAME
+  stride runs diff RUN RUN                              where two runs of one config first differ
+a filter: words to find in a run, and FIELD=VALUE (also !=, <, <=, >, >=). All conditions must hold. VALUE is 400, 20k,
+  10m, 2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started
+  group tag note commit settings id, any config key, and the last value of any metric.
+a run: @last, @best[:ENV[:VARIANT]], an id or its start, a folder; commands that take several runs also take group:NAME
 """
 CLEANUP = """\
-What goes is listed, then asked for, then decided again from the files; a run that has changed meanwhile stays. So do
-runs that train or are paused, those of a search that is not over, the run of @last, those tagged `keep`, damaged ones,
-and every folder that is no run: a name without date and time, no checkpoints/, no config. The last line counts what
-stays, by reason.
+The command lists what it would delete, asks, then checks the files again. It keeps a run that changed meanwhile. It
+also keeps runs in training or paused, runs of an unfinished search, the run of @last, runs tagged `keep`, damaged
+runs, and every folder that is not a run (a name without date and time, no checkpoints/, no config). The last line
+counts what is kept, by reason.
 """
 COMMANDS = {
-    "list": "runs, the newest first, as many as a filter lets through",
-    "show": "all that is known of a run",
-    "compare": "runs side by side: numbers, configs, curves",
-    "export": "the table of runs as csv, latex or json",
-    "tag": "give runs tags, or take them away",
-    "note": "write a line about a run, or clear it",
-    "cleanup": "delete runs that are neither good nor recent; their configs and last metrics are kept",
-    "explain": "what a metric means, when it is alarming, and what to try",
-    "diff": "the first row and the first tensor in which two runs of one config differ",
+    "list": "list runs, newest first; --filter selects",
+    "show": "show all facts about a run",
+    "compare": "compare runs: numbers, configs, curves",
+    "export": "write the table of runs as csv, latex or json",
+    "tag": "add tags to runs, or remove them",
+    "note": "write a one-line note about a run, or clear it",
+    "cleanup": "delete runs that are neither among the best nor recent; their configs and last metrics are kept",
+    "explain": "explain a metric: meaning, bounds that raise an alert, what to try",
+    "diff": "show the first row and the first tensor where two runs of one config differ",
 }
 FORMATS = ("csv", "latex", "json")
 AGE = re.compile(r"(\d{1,6})([hdw])")
@@ -62,9 +62,7 @@ MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
 
 
 def build_runs_parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog="stride runs", description="Everything about the runs that are stored.", epilog=EXAMPLES
-    )
+    parser = OneLineParser(prog="stride runs", description="Find, compare and manage stored runs.", epilog=EXAMPLES)
     subparsers = parser.add_subparsers(dest="command", metavar="WORD", required=True)
     add = {}  # subcommand -> its add_argument
     for name, text in COMMANDS.items():
@@ -72,31 +70,37 @@ def build_runs_parser() -> OneLineParser:
         subparser.epilog = CLEANUP if name == "cleanup" else None
         add[name] = subparser.add_argument
     for name in ("list", "export"):
-        add[name]("--filter", metavar="TEXT", default="", help="such as 'env=CartPole and test>=475'")
-        add[name]("--sort", metavar="FIELD", default="", help="-FIELD begins with the highest")
-        add[name]("--columns", metavar="A,B", default="", help="fields, keys of configs, metrics")
-        add[name]("--limit", type=int, metavar="N", default=0, help="at most this number; 0: all")
+        add[name]("--filter", metavar="TEXT", default="", help="for example 'env=CartPole and test>=475'")
+        add[name]("--sort", metavar="FIELD", default="", help="sort by FIELD; -FIELD puts the highest first")
+        add[name]("--columns", metavar="A,B", default="", help="fields, config keys, metrics")
+        add[name]("--limit", type=int, metavar="N", default=0, help="show at most N; 0 shows all")
     for name in ("list", "show", "compare", "diff", "explain"):
-        add[name]("--json", action="store_true", help="one JSON value on standard output")
-    add["list"]("--rebuild", action="store_true", help="read every run anew, whatever the index says")
+        add[name]("--json", action="store_true", help="print one JSON value")
+    add["list"]("--rebuild", action="store_true", help="read every run again and rebuild the index")
     add["show"]("run", metavar="RUN", nargs="?", default="@last")
     add["compare"]("runs", metavar="RUN", nargs="+")
-    add["compare"]("--metrics", metavar="A,B", default="", help="names or their ends, such as entropy")
-    add["compare"]("--svg", metavar="FILE", default="", help="the curves as a picture")
-    add["export"]("--format", choices=FORMATS, default="csv", help="csv by default")
-    add["export"]("--by", choices=("run", "variant"), default="run", help="a line a run, or of its seeds")
-    add["export"]("--out", metavar="FILE", default="", help="instead of standard output")
+    add["compare"]("--metrics", metavar="A,B", default="", help="metric names or their ends, for example entropy")
+    add["compare"]("--svg", metavar="FILE", default="", help="write the curves as a picture")
+    add["export"]("--format", choices=FORMATS, default="csv", help="default csv")
+    add["export"](
+        "--by", choices=("run", "variant"), default="run", help="one line per run, or one per variant over its seeds"
+    )
+    add["export"]("--out", metavar="FILE", default="", help="write to FILE instead of standard output")
     add["tag"]("run", metavar="RUN")
     add["tag"]("tags", metavar="TAG", nargs="+")
-    add["tag"]("--remove", action="store_true", help="take these tags away")
+    add["tag"]("--remove", action="store_true", help="remove these tags")
     add["note"]("run", metavar="RUN")
-    add["note"]("text", metavar="TEXT", help="'' clears it")
-    add["cleanup"]("--keep-best", type=int, metavar="N", help="of every ENV:VARIANT, by best evaluation")
-    add["cleanup"]("--keep-recent", metavar="AGE", help="begun within 12h, 30d or 8w")
-    add["cleanup"]("--filter", metavar="TEXT", default="", help="only of these runs")
-    add["cleanup"]("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
-    add["cleanup"]("--yes", action="store_true", help="do not ask")
-    add["explain"]("metric", metavar="METRIC", nargs="?", default="", help="its name or end; none: all")
+    add["note"]("text", metavar="TEXT", help="the note; '' clears it")
+    add["cleanup"](
+        "--keep-best", type=int, metavar="N", help="keep the N runs of every ENV:VARIANT with the best evaluation"
+    )
+    add["cleanup"]("--keep-recent", metavar="AGE", help="keep runs started within AGE: 12h, 30d or 8w")
+    add["cleanup"]("--filter", metavar="TEXT", default="", help="only consider these runs")
+    add["cleanup"]("--dry-run", action="store_true", help="show what would be deleted; delete nothing")
+    add["cleanup"]("--yes", action="store_true", help="delete without asking")
+    add["explain"](
+        "metric", metavar="METRIC", nargs="?", default="", help="its name or the end of it; leave out for all"
+    )
     add["diff"]("runs", metavar="RUN", nargs=2)
     return parser
 
@@ -105,13 +109,15 @@ def parse_runs(argv: list[str]) -> argparse.Namespace:
     """argv without the program's name; UserError for what is unknown or out of range."""
     parser = build_runs_parser()
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        raise UserError(f"no word {argv[0]!r}{nearest(argv[0], COMMANDS)}; words: {', '.join(COMMANDS)}")
+        raise UserError(
+            f"stride runs has no command {argv[0]!r}{nearest(argv[0], COMMANDS)}; commands: {', '.join(COMMANDS)}"
+        )
     arguments, unknown = parser.parse_known_args(joined(argv))
     if unknown:
         flags = flags_of(parser, arguments.command)
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}")
     if not 0 <= getattr(arguments, "limit", 0) <= MOST:
-        raise UserError(f"--limit is a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
+        raise UserError(f"--limit must be a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
     if arguments.command == "tag":
         arguments.tags = [check_tag(tag) for tag in arguments.tags]
     for flag in ("out", "svg"):
@@ -142,12 +148,12 @@ def _check_cleanup(arguments: argparse.Namespace) -> None:
     """Sets `recent`, in seconds; one of the two must be given, or all would go."""
     keep_best, keep_recent = arguments.keep_best, arguments.keep_recent
     if keep_best is None and keep_recent is None:
-        raise UserError("what is to be kept? --keep-best 3, --keep-recent 30d, or both")
+        raise UserError("say what to keep: --keep-best 3, --keep-recent 30d, or both")
     if keep_best is not None and not 0 <= keep_best <= MOST:
-        raise UserError(f"--keep-best is a whole number from 0 to {MOST:,}, not {keep_best}")
+        raise UserError(f"--keep-best must be a whole number from 0 to {MOST:,}, not {keep_best}")
     age = AGE.fullmatch(keep_recent or "0h")
     if not age:
-        raise UserError(f"--keep-recent is hours, days or weeks: 12h, 30d, 8w; not {keep_recent!r}")
+        raise UserError(f"--keep-recent must be hours, days or weeks (12h, 30d, 8w), not {keep_recent!r}")
     arguments.recent = int(age[1]) * HOURS[age[2]] * 3600.0
 
 
@@ -166,7 +172,7 @@ def list_runs(arguments: argparse.Namespace) -> list[str]:
     if arguments.json:
         return [json.dumps([data(line, fields) for line in lines])]
     if not lines:
-        return [f"no run under {runs_root()}{' that matches' if arguments.filter else ''}"]
+        return [f"no runs{' that match the filter' if arguments.filter else ''} in {runs_root()}"]
     width = _width()
     shown_lines = lines[:MOST_SHOWN] if width and not arguments.limit else lines
     output = table(shown_lines, columns or COLUMNS, fields, width)
@@ -189,7 +195,7 @@ def reasons(lines: Sequence[Brief], width: int) -> list[str]:
         text = f"{run_ids[0]}{others}: {printable(reason)}"
         is_cut = is_cut or len(text) > width
         output.append(shortened(text, width))
-    return [*output, "stride runs show ID says all of it"] if is_cut else output
+    return [*output, "stride runs show ID shows everything"] if is_cut else output
 
 
 def show(arguments: argparse.Namespace) -> list[str]:

@@ -1,4 +1,4 @@
-"""Print the JSON Schema of an environment's YAML file; editors check and complete by it."""
+"""Print the JSON Schema of an environment's YAML file. Editors use it to check and complete configs."""
 
 import json
 

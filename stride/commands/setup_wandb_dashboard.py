@@ -1,7 +1,7 @@
-"""Make the page of a W&B project that shows what Stride logs; made again it stays the same page.
+"""Make a W&B dashboard for what Stride logs. Running it again keeps the same page.
 
 stride setup-wandb-dashboard --entity me --project CartPole-v1             once for a project
-stride setup-wandb-dashboard --entity me --project CartPole-v1 --dry-run   prints what it would send
+stride setup-wandb-dashboard --entity me --project CartPole-v1 --dry-run   prints what would be sent
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"a dashboard needs the package wandb-workspaces: {CURE}")
     if arguments.dry_run:
         if arguments.select_latest:
-            print("--select-latest: which runs there are is only arguments when it is sent", file=sys.stderr)
+            print("--select-latest has no effect with --dry-run: it needs the list of runs", file=sys.stderr)
         print(as_json(workspace(arguments.entity, arguments.project)))
         return 0
     return send(arguments)
@@ -33,10 +33,12 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--entity", required=True, help="the user or team that the project belongs to")
-    parser.add_argument("--project", required=True, help="the project; of a run that is its project_id")
-    parser.add_argument("--overwrite", action="store_true", help="put it anew where it is there, own changes are lost")
+    parser.add_argument("--project", required=True, help="the project; the project_id of its runs")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an existing dashboard; your changes to it are lost"
+    )
     parser.add_argument("--select-latest", action="store_true", help="show the newest run, hide the others")
-    parser.add_argument("--dry-run", action="store_true", help="print the JSON that would be sent, ask nobody")
+    parser.add_argument("--dry-run", action="store_true", help="print the JSON that would be sent; no network")
     return parser.parse_args(argv)
 
 
@@ -50,7 +52,7 @@ def send(arguments: argparse.Namespace) -> int:
         existing = find_page(page)
         if existing is not None:
             if not arguments.overwrite:
-                print(f"it exists: {existing.url}\n--overwrite replaces it")
+                print(f"the dashboard exists: {existing.url}\n--overwrite replaces it")
                 return 0
             page._internal_id = existing._internal_id
         page.save()

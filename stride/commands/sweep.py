@@ -31,12 +31,12 @@ from stride.utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
-  stride sweep config/sweeps/cartpole.yaml        27 trials, side by side; docs/scale.md says what the file may hold
-  stride sweep mine.yaml --trials 54              the same search with more of them; goes on where it was stopped
+  stride sweep config/sweeps/cartpole.yaml        27 trials in parallel; docs/scale.md describes the file
+  stride sweep mine.yaml --trials 54              continue the same search, with more trials
   stride sweep mine.yaml --on ray                 on a cluster
 exit codes:
-  0 searched and confirmed; 1 no trial came to an end; 2 the arguments or the file are wrong, nothing was begun;
-  130 and 143 stopped by Ctrl-C or SIGTERM: the same command goes on
+  0 searched and confirmed; 1 no trial finished; 2 wrong arguments or a wrong file, nothing was started;
+  130 and 143 stopped by Ctrl-C or SIGTERM: the same command continues
 """
 MOST = 10_000
 
@@ -48,13 +48,13 @@ class NothingFoundError(RuntimeError):
 def build_sweep_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride sweep",
-        description="Search for hyperparameters: trials are runs that pause, the best go on, and are confirmed.",
+        description="Search for hyperparameters: the best of many short runs continue, and new seeds confirm them.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("file", metavar="FILE", help="a sweep in W&B's format, with `variant` and what else is ours")
-    text = "where the trials are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    parser.add_argument("file", metavar="FILE", help="a sweep in W&B's format, with `variant` and Stride's own keys")
+    text = "where to train: local; ray (a cluster); or ray:local (a cluster for this command); see docs/scale.md"
     parser.add_argument("--on", metavar="WHERE", default=LOCAL, help=text)
-    parser.add_argument("--trials", metavar="N", help="how many, whatever the file's run_cap says")
+    parser.add_argument("--trials", metavar="N", help="number of trials; replaces run_cap of the file")
     return parser
 
 
@@ -68,7 +68,7 @@ def parse_sweep(argv: list[str]) -> Namespace:
     trials = arguments.trials
     if trials is not None:
         if not (trials.isdecimal() and 1 <= int(trials) <= MOST):
-            raise UserError(f"--trials is a whole number from 1 to {MOST:,}, not {trials}")
+            raise UserError(f"--trials must be a whole number from 1 to {MOST:,}, not {trials}")
         arguments.trials = int(trials)
     if find_spec("optuna") is None:
         raise UserError(NEEDS_OPTUNA)
@@ -89,11 +89,11 @@ def main(argv: list[str]) -> int:
             print(f"  {search.trials} trials of {search.variant}, {workers} runs at a time; {folder}", flush=True)
             is_over = runs.run(pool, workers, noted)
             if is_over and not runs.best():
-                raise NothingFoundError(f"no trial of {search.name} came to its end; their lines say why")
+                raise NothingFoundError(f"no trial of {search.name} finished; the lines above say why")
             result = runs.confirm(pool, workers, noted) if is_over else None
             if result is None or noted.number:
                 by = f" by {name_of(noted.number)}" if noted.number else ""
-                print(f"  stopped{by}; the same command goes on", flush=True)
+                print(f"  stopped{by}; the same command continues", flush=True)
                 return 128 + (noted.number or signal.SIGTERM)
             write_json(folder / "result.json", result.plain())
             print("\n".join(["", *result.lines(search)]))
@@ -125,7 +125,7 @@ def check_same(folder: Path, search: Search) -> None:
     before = mapping(read_json(path)) if path.exists() else plain
     if different := [key for key in plain if plain[key] != before.get(key)]:
         names = ", ".join(different)
-        raise UserError(f"{folder} holds a search with another {names}; a file of another name begins anew")
+        raise UserError(f"{folder} has a search with a different {names}; rename your file to start a new search")
     write_json(path, plain)
 
 

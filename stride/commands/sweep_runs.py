@@ -32,7 +32,7 @@ from stride.utils.typography import duration, score
 
 LAST_LINE = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # of a quiet run
 SOLVED = "solved"
-NOT_MEASURED = "was never measured (an evaluation counts where every episode of it ended)"
+NOT_MEASURED = "was never measured (an evaluation counts only when all its episodes end)"
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
 
 
@@ -223,7 +223,7 @@ def exit_and_line(finished: Finished) -> tuple[int, str]:
     """The exit code as a shell has it, and the last line."""
     code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
     lines = finished.output_tail.strip().splitlines()
-    return code, lines[-1] if lines else f"ended with code {code} and no word"
+    return code, lines[-1] if lines else f"ended with exit code {code} and no message"
 
 
 def read_score(line: str, metric: str) -> TrialScore | None:

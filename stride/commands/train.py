@@ -145,7 +145,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     check_room(folder, 0)  # before kernels are compiled in vain
     with (
         start_reported(config, arguments.group, resumption),
-        shortage_errors(config, "nothing was begun", arguments.again),
+        shortage_errors(config, "nothing was started", arguments.again),
     ):
         user_callbacks = check_names(config)
         agent = make_agent(config, device, arguments.quiet)
@@ -214,7 +214,7 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
     steps_done = resumption.env_steps if resumption and not arguments.claimed else -1
     if resumption and pause_at is not None and pause_at <= steps_done:
         raise UserError(
-            f"--pause-at {pause_at:,} is behind {resumption.source.id}, which has done {steps_done:,} env steps"
+            f"--pause-at {pause_at:,} is too low: {resumption.source.id} has already done {steps_done:,} env steps"
         )
     return config
 
@@ -237,7 +237,7 @@ def prepare_device(config: Config, resumption: Resumption | None) -> torch.devic
             command_text += " engine=auto"
         if config.precision == "tf32":
             command_text += " precision=32"
-        raise UserError(f"{error}; to go on there: {command_text}") from error
+        raise UserError(f"{error}; to continue on this machine: {command_text}") from error
     prepare(device, config.precision)
     return device
 
@@ -266,9 +266,9 @@ def goal_of(config: Config) -> float | None:
 def check_required(config: Config, goal: float | None) -> None:
     """UserError where --require-goal asks for what no training could answer."""
     if goal is None:
-        raise UserError(f"--require-goal: no goal of {config.env_id} is known; say which: spec.goal=N")
+        raise UserError(f"--require-goal: {config.env_id} has no goal; set one with spec.goal=N")
     if not config.test_episodes:
-        reason = "only the closing test says whether the goal is reached"
+        reason = "only the closing test decides whether the goal is reached"
         raise UserError(f"--require-goal: test_episodes is 0, and {reason}")
 
 
@@ -317,7 +317,7 @@ def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]
             env_id, variant, seed, info, run_id, lambda run: adopt(run, resumption) if resumption else None
         )
     except FileExistsError as error:
-        raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
+        raise RunInTrainingError(f"another process has just started {run_id}") from error
 
 
 def opening_lines(

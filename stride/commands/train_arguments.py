@@ -39,51 +39,55 @@ examples:
   python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
   python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
   python train.py CartPole-v1:ppo Acrobot-v1:ppo -m policy_lr=1e-3,3e-4 gamma=0.98,0.99 --seed 1-5
-                                                       each of them with each combination of these values: 40 runs
-  python train.py CartPole-v1:ppo device=cuda          on a GPU; engine=graphed and precision=bf16 are docs/gpu.md
-  python train.py Ant-v5:sac                           any Gymnasium environment, with the algorithm's general settings
-  python train.py --list-envs cart                     what is there, and what it reached here
+                                                       both variants, every combination of values: 40 runs
+  python train.py CartPole-v1:ppo device=cuda          on a GPU; docs/gpu.md: engine=graphed, precision=bf16
+  python train.py Ant-v5:sac                           any Gymnasium environment, with general settings
+  python train.py --list-envs cart                     shipped variants, and the best results on this machine
   python train.py --resume @last                       continue exactly where a run stopped
-  python train.py --resume group:NAME                  the same for every unfinished run of a group
-  python train.py CartPole-v1:ppo --group NAME         begin the run, or go on with it, or say that it is done: for a
-                                                       scheduler that starts commands again (docs/scale.md); of
-                                                       several runs those that are missing
+  python train.py --resume group:NAME                  continue every unfinished run of a group
+  python train.py CartPole-v1:ppo --group NAME         start the run, continue it, or report that it is finished; with
+                                                       several runs, start the missing ones. For schedulers that
+                                                       repeat commands (docs/scale.md)
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
   python train.py --help wrappers                      every wrapper for env_wrappers, with its arguments
 environment variables:
-  STRIDE_RUNS=FOLDER    where runs are stored, for every command; else in runs/ of a project of one's own (made by
-                        python -m stride new), beside this program, or in the present folder if it was installed
-  STRIDE_PROJECT=FOLDER as --project
-  STRIDE_QUIET=1        as -q
-  STRIDE_LEASE=SECONDS  when a run is nobody's whose machine no longer answers (120); the same on all machines
-  STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
-  WANDB_MODE=offline    what W&B's own variables say goes for logger: wandb
+  STRIDE_RUNS=FOLDER    where all commands store and find runs. Without it: runs/ of your project (stride new makes
+                        one), runs/ beside this program, or runs/ in the current folder if Stride is installed
+  STRIDE_PROJECT=FOLDER like --project
+  STRIDE_QUIET=1        like -q
+  STRIDE_LEASE=SECONDS  how long a run stays locked after its machine stops answering (120); same on all machines
+  STRIDE_NO_RUN_LOG=1   write no run.log
+  WANDB_MODE=offline    W&B's own variables work with logger: wandb
 exit codes:
-  0 trained, or paused; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the
-  goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
-  or SIGTERM, and saved
+  0 trained or paused; 1 the training failed; 2 wrong arguments, nothing was started; 3 with --require-goal: at least
+  one seed did not reach the goal; 75 another machine has taken over the run; 130 and 143 stopped by Ctrl-C or SIGTERM,
+  and saved
 """
-TRUST = "import these modules of this machine where a run from elsewhere names them"
+TRUST = "allow a run from elsewhere to import these modules of this machine"
 TINY = 10  # iterations under a debugger, of a budget that nobody chose
 VALUES = (  # flag, the name of its value, help
-    ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"),
-    ("--checkpoint", "NAME", "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"),
+    ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or a group: group:NAME, group:@last"),
+    (
+        "--checkpoint",
+        "NAME",
+        "with --resume: start a new run from best or epoch=NN; with --fork also from last or step=N",
+    ),
     (
         "--group",
         "NAME",
-        "the run of this group with exactly this config and seed: begun, continued, or waited for where it trains",
+        "start or continue this group's run with exactly this config and seed; wait while another process trains it",
     ),
     ("--trust", "MODULE[,MODULE]", TRUST),
 )
 SWITCHES = {
-    "--fork": "with --resume: a new run from there, which may have another seed; the old one stays. --group: once",
-    "--accept-changes": "with --resume: take a config.json that was edited by hand",
+    "--fork": "with --resume: start a new run from there (seed= may change); the old run stays. --group: once",
+    "--accept-changes": "with --resume: accept a config.json that was edited by hand",
     "--require-goal": "exit code 3 unless the closing test reaches the goal",
-    "--json": "an event a line on stdout, for programs: docs/events.md",
-    "--detach": "train in the background, which outlives this shell; shows how to look on and how to stop it",
-    "--monitor": "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the "
-    "background",
-    "--debug": "one world, a tiny budget, all checks, a profiler trace",
+    "--json": "one JSON event per line on stdout, for programs (docs/events.md)",
+    "--detach": "train in the background, also after this shell closes; prints how to watch and stop it",
+    "--monitor": "watch with a monitor: beside the training in tmux; elsewhere instead of the console, with the "
+    "training in the background",
+    "--debug": "one environment, a tiny budget, all checks, a profiler trace",
 }
 Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
 
@@ -167,7 +171,7 @@ class Arguments:
         if self.file:
             return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
         if not self.config_id:
-            raise UserError("which environment? ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows them")
+            raise UserError("say what to train: ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows all")
         try:
             env_id, variant = parse_config_id(self.config_id)
         except UserError:
@@ -214,7 +218,9 @@ class Arguments:
 def check_pause(pause_at: int | None, budget: int) -> None:
     """UserError where no iteration of a training of this budget could be the one to pause after."""
     if pause_at is not None and pause_at > budget:
-        raise UserError(f"--pause-at {pause_at:,} is beyond the budget of {budget:,} env steps; nothing pauses there")
+        raise UserError(
+            f"--pause-at {pause_at:,} is above the budget of {budget:,} env steps; the run would never pause"
+        )
 
 
 def build_parser() -> OneLineParser:
@@ -224,30 +230,30 @@ def build_parser() -> OneLineParser:
     )
     add = parser.add_argument
     add("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
-    text = "where several runs are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    text = "where to train several runs: local, ray (a cluster) or ray:local (one for this command); see docs/scale.md"
     add("--on", metavar="WHERE", default=LOCAL, help=text)
-    text = "each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
+    text = "train every combination of values: key=1,2 or key=range(1,5) or key=[64,64],[128,128] (Hydra's grammar)"
     add("-m", "--multirun", action="store_true", help=f"multiply: {text}")
     add(
         "-h",
         "--help",
         action="store_true",
-        help="this; of ENV:VARIANT: every key of that variant; of wrappers: every wrapper",
+        help="show this help; with ENV:VARIANT: every key of that variant; with wrappers: every wrapper",
     )
-    add("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
-    text = "a YAML file of your own; modules beside it count"
+    add("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first argument")
+    text = "your own YAML file; modules beside it can be imported"
     add("--config", dest="file", metavar="FILE", default="", help=text)
     add_project(parser)
     add("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     add("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
-    add("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
+    add("--seed", metavar="N[,N...]", help="one seed, or several (1,2,3 or 1-5): one run per seed")
     for flag, metavar, text in VALUES:
         add(flag, metavar=metavar, default="", help=text)
-    text = "stop after this number of env steps, saved and untested, to go on another time exactly as without a stop"
+    text = "save and stop after N env steps, without the closing test; --resume continues exactly, as without the stop"
     add("--pause-at", metavar="STEPS", help=text)
-    text = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
+    text = "use the values that a W&B sweep chose (automatic under a W&B agent); see docs/trackers.md"
     add("--wandb_sweep", "--wandb-sweep", action="store_true", help=text)
-    add("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
+    add("-q", "--quiet", action="store_true", help="print only one line at the end, easy to grep")
     for flag, text in SWITCHES.items():
         add(flag, action="store_true", help=text)
     return parser
@@ -272,7 +278,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if len(seeds) == 1:
         overrides.append(f"seed={seeds[0]}")
     if len(seeds) > 1 and any(override.startswith("seed=") for override in overrides):
-        raise UserError(f"--seed {parsed.seed} and seed= at once; --seed alone says it")
+        raise UserError(f"both --seed {parsed.seed} and seed= are given; use --seed only")
     sweep = None if parsed.resume else find_sweep(parsed.wandb_sweep)
     if parsed.group:
         check_group(parsed.group)
@@ -281,7 +287,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
     several = _each_training(config_ids, overrides, multirun)
     run_count = len(several) * max(1, len(seeds))
     if run_count > MOST_RUNS:
-        raise UserError(f"{run_count:,} runs; one command has at most {MOST_RUNS:,}")
+        raise UserError(f"this command would start {run_count:,} runs; the limit is {MOST_RUNS:,}")
     values = vars(parsed)
     for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
         del values[name]
@@ -314,10 +320,10 @@ def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun
     """Each ENV:VARIANT with each combination of values."""
     for config_id in config_ids:
         if config_ids.count(config_id) > 1:
-            raise UserError(f"{config_id} is given twice")
+            raise UserError(f"{config_id} is given twice; name each training once")
         if ":" not in config_id and len(config_ids) > 1:
             example = f"not {config_id!r}; overrides are written key=value"
-            raise UserError(f"several trainings are each named ENV:VARIANT, {example}")
+            raise UserError(f"name each training as ENV:VARIANT, {example}")
     values = combinations(overrides) if multirun else [tuple(overrides)]
     return tuple((config_id, overrides_of_one) for config_id in config_ids or [""] for overrides_of_one in values)
 
@@ -330,34 +336,34 @@ def _check_conflicts(
     has_many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
     refuse(
         (resume and (config_ids or flags.file or flags.multirun or len(seeds) > 1),
-         "--resume takes everything from the run's config.json; give it alone, or with key=value changes"),
+         "--resume takes its settings from the run's config.json; give it alone, or with key=value changes"),
         (resume and flags.wandb_sweep,
-         "--wandb_sweep says what a run begins with; --resume takes everything from the run's config.json"),
+         "--wandb_sweep is for new runs; --resume takes its settings from the run's config.json"),
         (flags.checkpoint and group,
-         "a group goes on where each of its runs stopped; --checkpoint is for one run"),
-        (flags.checkpoint and not resume, "--checkpoint says where to --resume a run; give both"),
-        (flags.fork and not resume, "--fork says how to --resume a run; give both"),
-        (flags.fork and group, "--fork is for one run; a group goes on where each of its runs stopped"),
+         "--checkpoint is for one run; a group resumes every run where it stopped"),
+        (flags.checkpoint and not resume, "--checkpoint needs --resume; give both"),
+        (flags.fork and not resume, "--fork needs --resume; give both"),
+        (flags.fork and group, "--fork is for one run; a group resumes every run where it stopped"),
         (flags.group and resume and not flags.fork,
-         "--group finds the run to go on with by its config; give it, or --resume, or --fork as well"),
-        (flags.accept_changes and not resume, "--accept-changes says how to --resume a run; give both"),
+         "--group already finds the run to continue by its config; leave out --resume, or add --fork"),
+        (flags.accept_changes and not resume, "--accept-changes needs --resume; give both"),
         (flags.trust and not resume,
-         "--trust is for a run from elsewhere that is to go on; what you name yourself is imported"),
+         "--trust is for resuming a run from elsewhere; modules that you name yourself need no --trust"),
         (sweep and has_many,
-         f"a sweep's run has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the sweep choose"
-         " among seeds"),
-        (flags.group and flags.debug, "--debug makes a run of its own, which no --group has; give one of them"),
-        (flags.json and (has_many or group), "--json reports one run; start one for each seed, each with --json"),
+         f"a run of a sweep has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the"
+         " sweep choose the seed"),
+        (flags.group and flags.debug, "--debug starts a separate run, outside any --group; give one of them"),
+        (flags.json and (has_many or group), "--json reports one run; start one command per seed, each with --json"),
     )  # fmt: skip
     check_machines(flags.on)
     apart_flag = "--detach" if flags.detach else "--monitor"
     refuse(
         (flags.on != LOCAL and resume and not group,
-         f"--on {flags.on} is for several runs; one goes on where you are"),
+         f"--on {flags.on} is for several runs; a single run trains here"),
         (flags.on != LOCAL and flags.debug,
-         f"--debug looks at what happens here, and --on {flags.on} is elsewhere: give one of them"),
+         f"--debug works on this machine only, and --on {flags.on} trains elsewhere; give one of them"),
         ((flags.detach or flags.monitor) and (flags.json or flags.debug),
-         f"{apart_flag} trains where nobody reads; --json and --debug are for who does: give one of them"),
+         f"{apart_flag} trains in the background, without output; --json and --debug need output: give one of them"),
         (flags.json and (flags.help or flags.list_envs is not None),
          "--json reports a training; --help and --list-envs are for people"),
     )  # fmt: skip

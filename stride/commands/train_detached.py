@@ -43,7 +43,7 @@ def apart(arguments: Arguments) -> bool:
 def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
     """Begin it, and print how to look on and how to stop it; its own exit code where it ended before it had a run."""
     if arguments.monitor and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("--monitor wants a terminal; --detach alone trains in the background")
+        raise UserError("--monitor needs a terminal; --detach trains in the background without one")
     since = time.time() - EARLIER
     # a session of its own: neither the shell's Ctrl-C nor the end of the terminal reaches it
     child = subprocess.Popen(
@@ -51,7 +51,7 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     if not arguments.quiet:
-        print("  begins in the background ...", flush=True)
+        print("  starting in the background ...", flush=True)
     try:
         training = _awaited(child, arguments, since)
     except KeyboardInterrupt:
@@ -73,9 +73,9 @@ def farewell(training: Background, is_running: bool) -> list[str]:
     name = f"group:{training.group}" if training.group else training.folder.name
     attach = f"  attach    stride monitor {name}"
     if not is_running:
-        return [f"  it ended: {name}", attach]
-    stop = f"  stop      kill {training.pid}    it saves first"
-    return [f"  trains in the background: {name}", attach, stop, f"  goes on   {TRAIN} --resume {name}"]
+        return [f"  the training has ended: {name}", attach]
+    stop = f"  stop      kill {training.pid}    (it saves first)"
+    return [f"  training in the background: {name}", attach, stop, f"  resume    {TRAIN} --resume {name}"]
 
 
 def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float) -> Background | None:

@@ -195,7 +195,7 @@ def report_again(arguments: Arguments, run: RunDir, events: Events | None = None
     elif arguments.quiet:
         print(printable(outcome.line()))
     else:
-        print(f"  {run.id} is trained already: {outcome.sentence()}")
+        print(f"  {run.id} is already trained: {outcome.sentence()}")
     missed = arguments.require_goal and outcome.reason != PAUSED and not outcome.solved
     return GOAL_MISSED if missed else 0
 

@@ -44,12 +44,12 @@ def values_of(override: str) -> list[str]:
         if not parsed.is_sweep_override():
             return [override]
         if not parsed.is_discrete_sweep() or isinstance(parsed.value(), Glob):
-            raise UserError(f"-m {override}: takes values, such as {key}=1e-3,3e-4 or {key}=range(1,5)")
+            raise UserError(f"-m {override}: give several values, for example {key}=1e-3,3e-4 or {key}=range(1,5)")
         values = [f"{key}={value}" for value in parsed.sweep_string_iterator()]
     except HydraException as error:
         raise UserError(f"-m {override}: {str(error).splitlines()[0]}") from error
     if key == "seed":
-        raise UserError(f"-m {override}: --seed 1,2,3 says several seeds")
+        raise UserError(f"-m {override}: use --seed 1,2,3 for several seeds")
     if len(set(values)) < len(values):
         raise UserError(f"-m {override}: a value is given twice")
     return values
@@ -61,11 +61,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,40})\s*(?:-\s*(\d{1,40})\s*)?", part)
         if not match:
-            raise UserError(f"--seed {text}: seeds are whole numbers from 0, such as 3, 1,2,3 or 1-5")
+            raise UserError(f"--seed {text}: seeds are whole numbers, 0 or more, for example 3, 1,2,3 or 1-5")
         first = int(match[1])
         last = int(match[2] or first)
         if last < first:
-            raise UserError(f"--seed {text}: {first}-{last} runs backwards")
+            raise UserError(f"--seed {text}: {first}-{last} counts down; write the smaller number first")
         if len(seeds) + last - first >= MOST_RUNS:
             raise UserError(f"--seed {text}: a group has at most {MOST_RUNS:,} seeds")
         seeds += range(first, last + 1)
@@ -81,7 +81,7 @@ def parse_steps(text: str) -> int:
     except ValueError:
         steps = 0.0
     if not 1 <= steps < 2**63 or steps != int(steps):
-        raise UserError(f"--pause-at {text}: env steps are a whole number above 0, such as 20000 or 2e4")
+        raise UserError(f"--pause-at {text}: give env steps as a whole number above 0, for example 20000 or 2e4")
     return int(steps)
 
 
@@ -111,7 +111,7 @@ class WandbSweep(NamedTuple):
         value = self.values[key]
         if spelled == str(value) or value_of(override) == value:  # as Python spells it, as agents do, or as we do
             return True
-        raise UserError(f"{text}: the sweep says {override_text(key, value)}; leave one of them out")
+        raise UserError(f"{text}: the sweep sets {override_text(key, value)}; leave one of them out")
 
 
 def find_sweep(required: bool) -> WandbSweep | None:
@@ -120,7 +120,7 @@ def find_sweep(required: bool) -> WandbSweep | None:
     if file and (name or required):
         return WandbSweep(name, read_values(Path(file)))
     if required:
-        reason = f"no sweep chose anything, {FILE_VARIABLE} is not set; `wandb agent SWEEP` starts us so"
+        reason = f"there are no values of a sweep: {FILE_VARIABLE} is not set; start the agent with `wandb agent SWEEP`"
         raise UserError(f"--wandb_sweep: {reason}")
     return None
 
@@ -132,7 +132,7 @@ def read_values(path: Path) -> dict[str, Any]:
         if key == HEADER:
             continue
         if not isinstance(entry, Mapping) or "value" not in entry:
-            raise UserError(f"{path}: {key} has no value; a sweep's file holds `key: {{value: ..}}`")
+            raise UserError(f"{path}: {key} has no value; write `key: {{value: ..}}`")
         values[key] = entry["value"]
     return values
 
@@ -142,4 +142,4 @@ def ignored_sweep() -> str:
     name = os.environ.get(SWEEP_VARIABLE, "")
     if not name or find_sweep(False) is not None:
         return ""
-    return f"{SWEEP_VARIABLE}={name} is ignored: no agent left its values ({FILE_VARIABLE})"
+    return f"{SWEEP_VARIABLE}={name} is ignored: {FILE_VARIABLE} is not set, so there are no values"

@@ -25,22 +25,22 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("train", "train", "train an agent: ENV:VARIANT, and key=value for whatever is to be different"),
-    Command("play", "run_play", "watch, film, measure or steer what was trained"),
-    Command("inspect", "run_inspect", "look into runs and episodes in the browser"),
-    Command("monitor", "monitor", "look on while runs train, in any terminal"),
+    Command("train", "train", "train an agent: ENV:VARIANT, and key=value to change settings"),
+    Command("play", "run_play", "watch, record or measure a trained agent, or play yourself"),
+    Command("inspect", "run_inspect", "inspect runs and episodes in the browser"),
+    Command("monitor", "monitor", "watch runs while they train, in a terminal"),
     Command("publish", "run_publish", "put a run on the Hugging Face Hub; --dry-run shows what would be sent"),
-    Command("runs", "runs", "what was trained: find, compare, export, tag, explain, clean up"),
-    Command("sweep", "sweep", "search for hyperparameters that a YAML file in W&B's format describes"),
-    Command("list", "train", "what there is to train, and what it reached; TERM shows more", ("--list-envs",)),
-    Command("verify", "verify_run", "train a run's first iterations again: is the result the same?"),
-    Command("new", "new", "a project of your own: an environment, its settings, a test; trains at once"),
-    Command("check-env", "check_env", "what is wrong with an environment, and how to cure it"),
-    Command("export", "export", "a trained policy for programs without this one"),
-    Command("setup-wandb-dashboard", "setup_wandb_dashboard", "a page of W&B for the runs of a project"),
-    Command("info", "info", "what a report of a problem needs: versions, processor, a run's config; no secrets"),
-    Command("schema", "schema", "the JSON Schema of a YAML file, for editors"),
-    Command("completion", "completion", "what bash, zsh or fish needs to complete these words"),
+    Command("runs", "runs", "find, compare, export, tag, explain and clean up runs"),
+    Command("sweep", "sweep", "search for hyperparameters, described by a YAML file in W&B's format"),
+    Command("list", "train", "list the shipped variants and their results; TERM shows more", ("--list-envs",)),
+    Command("verify", "verify_run", "train a run's first iterations again and compare the results"),
+    Command("new", "new", "make a project: an environment, its settings, a test; it trains at once"),
+    Command("check-env", "check_env", "check an environment for faults; says how to fix them"),
+    Command("export", "export", "export a trained policy for programs without Stride"),
+    Command("setup-wandb-dashboard", "setup_wandb_dashboard", "make a W&B dashboard for the runs of a project"),
+    Command("info", "info", "print versions, processor and a run's config for a report of a problem; no secrets"),
+    Command("schema", "schema", "print the JSON Schema of a config file, for editors"),
+    Command("completion", "completion", "print the completion code for bash, zsh or fish"),
 )
 
 
@@ -77,7 +77,7 @@ class NameProject(argparse.Action):
 
 def add_project(parser: argparse.ArgumentParser) -> None:
     """The flag, for commands that import modules of the user's own."""
-    text = f"folder of your own modules and [tool.stride]; also {VARIABLE}; else where you are, or where RUN was made"
+    text = f"folder with your modules and [tool.stride]; also {VARIABLE}; default: the current folder or RUN's project"
     parser.add_argument("--project", metavar="FOLDER", action=NameProject, default=argparse.SUPPRESS, help=text)
 
 
@@ -90,7 +90,7 @@ def check_output_file(flag: str, name: str) -> None:
     if not path.parent.is_dir():
         raise UserError(f"{flag} {name}: there is no folder {path.parent}")
     if path.is_dir():
-        raise UserError(f"{flag} {name} is a folder; name a file in it")
+        raise UserError(f"{flag} {name} is a folder; give a file in it")
 
 
 def parser_of(doc: str | None) -> OneLineParser:

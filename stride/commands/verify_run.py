@@ -84,7 +84,7 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
     results = contradictions(run, info, sidecars, rows, goal, config.test_episodes)
     test = closing_test(rows) if arguments.test else {}
     if arguments.test and not test:
-        raise UserError(f"{run.id} has no closing test to play again")
+        raise UserError(f"{run.id} has no closing test to repeat")
     with scratch():
         compare = CompareAt(run, config, {name: sidecars[name] for name in names})
         again = repeated(config, info.get("goal"), compare)
@@ -102,11 +102,11 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
 def repeatable(run: RunDir, info: Plain) -> Config:
     """The run's config, on the worlds it was trained on; UserError where it cannot be trained again from the start."""
     if any(resumed.get("changed") for resumed in info.get("resumed") or ()):
-        raise UserError(f"{run.id} was resumed with other settings; only what one config made can be repeated")
+        raise UserError(f"{run.id} was resumed with other settings; only a run with one config can be repeated")
     if info.get("parent"):
-        raise UserError(f"{run.id} is a fork of {info['parent'].get('run')}; verify that one")
+        raise UserError(f"{run.id} is a fork of {info['parent'].get('run')}; verify that run instead")
     if "config" not in info:
-        raise UserError(f"{run.config_json} holds no config")
+        raise UserError(f"{run.config_json} has no config")
     trust = trust_in(run, ())
     check_names(info["config"], trust, run.id)
     if not run.foreign:
@@ -137,7 +137,7 @@ def extent_of(run: RunDir, sidecars: Sidecars, names: list[str], missing_test: b
         links = [link for link in checkpoint_set.LINKS if linked(run, link) not in names]
         missing.append(f"{' and '.join(links) or 'later checkpoints'} (--iterations {total_iterations} compares them)")
     if missing_test:
-        missing.append("the closing test (--test plays it again)")
+        missing.append("the closing test (--test repeats it)")
     extent = f"compared up to iteration {compared_iterations:,} of {total_iterations:,} ({last})"
     return f"{extent}; not verified: {', '.join(missing)}" if missing else extent
 
@@ -220,7 +220,7 @@ def _links(run: RunDir, sidecars: Sidecars) -> list[Difference]:
             results.append(Difference(f"checkpoints/{name}", math.inf, f"cannot be compared: {error}"))
             continue
         if len(targets) > 1 or not targets <= sidecars.keys():
-            message = "is no pair of links to a checkpoint and its sidecar"
+            message = "does not link to a checkpoint and its sidecar"
             results.append(Difference(f"checkpoints/{name}", math.inf, message))
     return results
 
@@ -262,7 +262,7 @@ def _unequal(name: str, stored: object, where: str, other: float | None) -> list
         is_equal = stored is None
     else:
         is_equal = number is not None and format_number(number) == format_number(other)
-    return [] if is_equal else [Difference(name, math.inf, f"is {stored!r}, and {other!r} by {where}"[:160])]
+    return [] if is_equal else [Difference(name, math.inf, f"is {stored!r}, but {other!r} according to {where}"[:160])]
 
 
 def command(argv: list[str]) -> int:

@@ -195,7 +195,7 @@ def test_an_action_that_worlds_noted_ends_the_playing():
     envs.wrong = torch.ones(1, dtype=torch.int32)
     collector = Collector(envs, Counting(), 5, EVALUATE)
     collector.looks = 4
-    with pytest.raises(ValueError, match="an action that there is not"):
+    with pytest.raises(ValueError, match="an invalid action"):
         collector.play(5)
 
 

@@ -275,7 +275,7 @@ def test_sizes_and_masks_that_fit_no_model_are_refused():
     worlds.observation_space = gym.spaces.Dict(
         {"at": worlds.observation_space, "action_mask": gym.spaces.MultiBinary(2)}
     )
-    with pytest.raises(UserError, match="a world model cannot tell which actions will make sense"):
+    with pytest.raises(UserError, match="a world model cannot predict action masks"):
         Dreamer(DreamerConfig(**SMALL), worlds)
 
 

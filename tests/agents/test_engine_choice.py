@@ -28,7 +28,7 @@ from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError
 
-ON_HOST = "Gymnasium's worlds step on the host"
+ON_HOST = "Gymnasium's environments step on the host"
 REFUSED = {
     "fused_cpu": (
         "CartPole-v1:ppo policy=lstm", "CartPole-v1:ppo optimizer=sgd", "CartPole-v1:ppo hidden_dims=[]",
@@ -76,8 +76,8 @@ def test_an_engine_refuses_by_name_and_auto_takes_the_next(asked, snapshot):
         taken = choose(replace(agent.config, engine="auto"), agent)
         with pytest.raises(UserError) as error:
             choose(replace(agent.config, engine=asked), agent)
-        before, _, why = str(error.value).partition(" cannot run this config: ")
-        assert before == f"engine: {asked}" and why.endswith(f"; engine: auto takes {taken.name}")
+        before, _, why = str(error.value).partition(" does not support this config: ")
+        assert before == f"engine: {asked}" and why.endswith(f"; engine=auto takes {taken.name}")
         assert why.partition(";")[0] in taken.reason or words == "CartPole-v1:dqn"
         lines += [words, f"    {why}"]
     assert shown("\n".join(lines)) == snapshot
@@ -85,7 +85,7 @@ def test_an_engine_refuses_by_name_and_auto_takes_the_next(asked, snapshot):
 
 @pytest.mark.parametrize("config", ["CartPole-v1:ppo", "CartPole-v1:dreamer"])
 def test_auto_leaves_precision_to_eager(config):
-    assert agent_for(config, "precision=bf16").engine[:2] == ("eager", "it does not know precision: bf16")
+    assert agent_for(config, "precision=bf16").engine[:2] == ("eager", "it does not support precision: bf16")
 
 
 def test_eager_is_taken_as_configured():
@@ -99,7 +99,7 @@ def test_fused_cpu_refuses_a_processor_that_nobody_has_tried(monkeypatch):
     agent = agent_for("CartPole-v1:ppo")
     assert agent.engine.name == "eager" and "AVX2" in agent.engine.reason
     assert not may_be_fused(load_config("CartPole-v1", "ppo"))  # so none of its kernels are compiled for nothing
-    with pytest.raises(UserError, match="fused_cpu cannot run this config: its kernels need a processor with AVX2"):
+    with pytest.raises(UserError, match="does not support this config: its kernels need a processor with AVX2"):
         agent_for("CartPole-v1:ppo", "engine=fused_cpu")
 
 
@@ -130,7 +130,7 @@ def test_auto_takes_fused_gpu_where_it_knows_everything(words):
     precision = "tf32" if "16,32" in words else 32
     for asked in ("auto", "fused_gpu"):
         engine = on_gpu(agent, engine=asked, precision=precision)
-        assert engine[:2] == ("fused_gpu", "knows all the config asks for")
+        assert engine[:2] == ("fused_gpu", "supports everything this config uses")
         assert isinstance(engine.play, Ahead) == ("lag=1" in words), "played beside the updates"
     assert on_gpu(agent, engine="graphed").name == "graphed"
 
@@ -138,7 +138,7 @@ def test_auto_takes_fused_gpu_where_it_knows_everything(words):
 def test_tensor_cores_that_a_gpu_does_not_have_are_refused(monkeypatch):
     agent = agent_of("CartPole-v1:ppo hidden_dims=[16,32]", "fused_gpu")
     monkeypatch.setattr(gpu_engine, "capability", lambda device: (7, 5))
-    with pytest.raises(UserError, match="precision: tf32 needs a GPU from sm_80 on, this one is sm_75; engine: auto"):
+    with pytest.raises(UserError, match="tf32 needs a GPU with sm_80 or newer, this one is sm_75; engine=auto"):
         on_gpu(agent, engine="fused_gpu", precision="tf32")
 
 
@@ -191,5 +191,5 @@ def test_what_cuda_refuses_to_capture_is_one_line(monkeypatch):
     for name in ("Stream", "CUDAGraph"):
         monkeypatch.setattr(torch.cuda, name, lambda *arguments: None)
     monkeypatch.setattr(torch.cuda, "graph", refuse)
-    with pytest.raises(UserError, match=r"not permitted when stream is capturing\); engine: eager trains it$"):
+    with pytest.raises(UserError, match=r"not permitted when stream is capturing\); use engine=eager$"):
         CudaGraph(torch.device("cuda:0")).capture(lambda: None)

@@ -268,5 +268,5 @@ def test_what_is_interrupted_before_or_after_a_growth_goes_on_as_if_it_had_not_b
 def test_room_that_is_not_there_names_the_key_to_lower(monkeypatch):
     log = ReplayLog(rows=31, n=1, slots=2, seed=1, ends=(0.3, 0.3))
     monkeypatch.setattr(storage, "free_bytes", lambda kind: 10)
-    with pytest.raises(UserError, match=r"buffer_size 31 takes 16 bytes, 9 bytes may be taken in memory"):
+    with pytest.raises(UserError, match=r"buffer_size 31 needs 16 bytes, 9 bytes may be used in memory"):
         log.write(31)

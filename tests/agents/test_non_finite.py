@@ -40,7 +40,7 @@ def test_the_earliest_reward_is_named_with_its_world_and_step(value, word, rows)
     place = f"of environment 2 at env step {min(rows) * 4 + 4} in iteration 3 (96 env steps)"
     with pytest.raises(NumbersError) as caught:
         advance(agent, 1)
-    assert str(caught.value) == f"reward: {word} {place}; the weights are as before it"
+    assert str(caught.value) == f"reward: {word} {place}; the weights are unchanged"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -77,7 +77,7 @@ def test_skip_gives_up_where_nothing_can_be_learnt_any_more(monkeypatch):
     monkeypatch.setattr("stride.agents.base.SKIPS", 5)
     agent = ppo(range(800), nan_guard="skip")
     advance(agent, 4)
-    with pytest.raises(NumbersError, match="from 5 iterations in a row"):
+    with pytest.raises(NumbersError, match="; 5 iterations in a row were skipped"):
         advance(agent, 1)
 
 
@@ -138,7 +138,7 @@ def test_an_update_whose_loss_or_gradient_is_not_finite_is_not_made(buffer, plac
     mine, other = (advance(on_fused_cpu("CartPole-v1:ppo", *SMALL), 1) for _ in range(2))
     mine.engine.learn.bound.frame.held[buffer][place] = NAN
     before = weights(mine)
-    with pytest.raises(NumbersError, match=f"^{part} stopped being a number in iteration 2"):
+    with pytest.raises(NumbersError, match=f"^{part} became not a number in iteration 2"):
         advance(mine, 1)
     advance(other, 1)
     made = [agent.optimizer.state[next(agent.policy.parameters())]["step"].item() for agent in (mine, other)]
@@ -152,7 +152,7 @@ def test_a_loss_is_named_whether_or_not_metrics_of_its_update_are_noted(config, 
     agent = advance(on_fused_cpu(config, *REPLAY), 6)
     agent.progress["updates"] = updates  # DQN notes metrics of every eighth
     agent.engine.learn.bound.frame.held["sums"][0] = NAN
-    with pytest.raises(NumbersError, match="the loss stopped being a number"):
+    with pytest.raises(NumbersError, match="the loss became not a number"):
         advance(agent, 1)
 
 

@@ -106,7 +106,7 @@ def test_one_thread_ends_with_as_many_as_before():
 
 # --- `threads: auto`
 
-FASTER = "auto: or 1, what is faster as it trains"
+FASTER = "auto: switches to 1 if that is faster"
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_as_many_as_pay(four_cores, snapshot):
 
 def test_a_machine_that_is_busy_is_not_made_busier(four_cores, monkeypatch):
     monkeypatch.setattr(choice, "idle", lambda: 1)
-    assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: other programs keep the cores busy")
+    assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: other programs use the cores")
 
 
 def test_a_run_records_how_many_there_were_and_goes_on_anywhere(four_cores, tmp_path, monkeypatch, capsys):
@@ -146,7 +146,7 @@ def test_a_run_records_how_many_there_were_and_goes_on_anywhere(four_cores, tmp_
     monkeypatch.setenv(CORES_VARIABLE, "1")  # as on another machine
     assert train.command(["--resume", run.id, "max_timesteps=2560"]) == 0
     output = capsys.readouterr().out
-    assert "threads 1 (auto: there is one core for it)" in output and ", exact" in output
+    assert "threads 1 (auto: only one core is available)" in output and ", exact" in output
     assert read_json(run.config_json)["threads"] == 1
 
 

@@ -125,7 +125,7 @@ def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
     monkeypatch.setattr(warming, "FOLDER", Path("/proc/nowhere"))
-    with pytest.raises(UserError, match=r"cannot keep compiled kernels in /proc/nowhere: .*NUMBA_CACHE_DIR"):
+    with pytest.raises(UserError, match=r"cannot store compiled kernels in /proc/nowhere: .*NUMBA_CACHE_DIR"):
         warm(registry.make("CartPole-v1", 1, seed=0), "ppo", "tanh", quiet=True)
 
 

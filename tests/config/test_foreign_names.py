@@ -12,16 +12,16 @@ from stride.config.schema import ALGORITHMS
 from stride.utils.user_error import UserError
 
 LINES = {
-    "CartPole-v1:dqn target_update_interval=5": "called target_freq here",
-    "CartPole-v1:dqn exploration_fraction=0.1": "called epsilon_schedule_end here",
-    "CartPole-v1:ppo learning-rate=1e-3": "called policy_lr here",
+    "CartPole-v1:dqn target_update_interval=5": "in Stride it is called target_freq",
+    "CartPole-v1:dqn exploration_fraction=0.1": "in Stride it is called epsilon_schedule_end",
+    "CartPole-v1:ppo learning-rate=1e-3": "in Stride it is called policy_lr",
     "CartPole-v1:ppo verbose=1": "-q",
     "CartPole-v1:ppo env=x": "CartPole-v1:ppo",
     "CartPole-v1:ppo --track": r"logger=\[wandb\]",
     "--algo ppo --env CartPole-v1": "CartPole-v1:ppo",
-    "CartPole-v1:td3": "there is no TD3 here",
-    "CartPole-v1:a2c": "there is no A2C here, ppo is the nearest",
-    "PongNoFrameskip-v4:ppo": "called ALE/Pong-v5 here",
+    "CartPole-v1:td3": "Stride has no TD3",
+    "CartPole-v1:a2c": "Stride has no A2C, the closest is ppo",
+    "PongNoFrameskip-v4:ppo": "its name in Gymnasium is ALE/Pong-v5",
     "Pong-v5:ppo": "did you mean ALE/Pong-v5",
 }
 

@@ -101,7 +101,7 @@ def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
 def test_few_are_told_whole(capsys):
     print_variants("CartPole-v1:ppo")
     out = " ".join(capsys.readouterr().out.split())
-    words = ("+1 for every step", "1 to 500, 500 steps at most", "push left, push right", "pole angle", "https://")
+    words = ("+1 for every step", "1 to 500, at most 500 steps", "push left, push right", "pole angle", "https://")
     assert all(word in out for word in words)
 
 

@@ -261,7 +261,7 @@ def test_every_step_is_taken_once_and_the_original_is_left_alone():
 
 
 def test_where_a_step_is_missing_the_changes_since_are_listed():
-    with pytest.raises(UserError, match=r"is 1, this program reads 3; .*2: lr is called policy_lr; 3: batch_size"):
+    with pytest.raises(UserError, match=r"is 1, but this Stride reads 3; .*2: lr is called policy_lr; 3: batch_size"):
         migrate({"schema_version": 1}, {2: STEPS[2]}, 3, THREE)
 
 

@@ -221,7 +221,7 @@ def test_values_that_are_wrong_are_one_line(chosen, tmp_path, monkeypatch, snaps
 def test_a_run_that_goes_on_asks_no_sweep(chosen):
     chosen(gamma=0.9)
     assert parse_arguments(["--resume", "@last"]).sweep is None
-    with pytest.raises(UserError, match="--resume takes everything"):
+    with pytest.raises(UserError, match="--resume takes its settings"):
         parse_arguments(["--resume", "@last", "--wandb_sweep"])
 
 

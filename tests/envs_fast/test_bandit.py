@@ -118,7 +118,7 @@ def means(name, **kwargs):
 @pytest.mark.parametrize("name", ["", "a b", "ä/b", "x" * 300 + " "])
 def test_a_name_that_no_id_can_have_is_one_line(name, capsys):
     assert train.command([f"Bandit/{name}:ppo", "-q"]) == 2
-    assert "is no id of an environment" in capsys.readouterr().err
+    assert "is not an environment id" in capsys.readouterr().err
 
 
 def test_a_name_is_a_bandit_of_its_own():

@@ -175,9 +175,9 @@ def test_a_snapshot_of_other_worlds_is_refused_by_name(make):
     make("Pendulum-v1", 3, g=9.0).load_state_dict(saved)
     make("FrozenLake-v1", 2, desc=["SF", "FG"]).load_state_dict(lake)
     for other, state, line in (
-        (make("Pendulum-v1", 3), saved, "the checkpoint's Pendulum-v1 has argument g 9.0, this one 10.0"),
-        (make("Pendulum-v1", 3, max_episode_steps=50, g=9.0), saved, "has time limit 200, this one 50"),
-        (make("Pendulum-v1", 4, g=9.0), saved, "3 worlds of Pendulum-v1, not 4"),
+        (make("Pendulum-v1", 3), saved, "the checkpoint's Pendulum-v1 has argument g 9.0, but this one has 10.0"),
+        (make("Pendulum-v1", 3, max_episode_steps=50, g=9.0), saved, "has time limit 200, but this one has 50"),
+        (make("Pendulum-v1", 4, g=9.0), saved, "3 copies of Pendulum-v1, not 4"),
         (make("FrozenLake-v1", 2), lake, "argument desc"),
     ):
         with pytest.raises(UserError, match=line):
@@ -197,9 +197,9 @@ def test_a_wrong_action_names_the_world_and_moves_nothing(env_id, wrong, line):
     env = registry.make(env_id, 6, seed=0)
     before, action = env.state.copy(), torch.zeros_like(random_actions(env, 3))
     action[2, 4] = wrong
-    with pytest.raises(ValueError, match=rf"^{env_id}, world 4: {line}"):
+    with pytest.raises(ValueError, match=rf"^{env_id}, environment 4: {line}"):
         env.step(action[2])
-    with pytest.raises(ValueError, match=f"world 4 of step 2: {line}"):
+    with pytest.raises(ValueError, match=f"environment 4 of step 2: {line}"):
         env.advance(action)
     assert np.array_equal(env.state, before)
 
@@ -220,7 +220,7 @@ def test_actions_of_the_wrong_shape_or_type(make, action):
         env.step(action)
     with pytest.raises(ValueError, match=r"CartPole-v1 takes actions torch.int64\[T, 6\], got torch"):
         env.advance(action)
-    with pytest.raises(ValueError, match=r"out holds \(3, 6\) steps"):
+    with pytest.raises(ValueError, match=r"out has \(3, 6\) steps"):
         env.advance(torch.zeros(4, 6, dtype=torch.int64), env.trajectory(3))
 
 
@@ -233,11 +233,11 @@ def test_what_is_no_tensor_no_seed_no_state_and_no_device_is_one_clear_line(make
         r"the mask must be bool\[2\], got int64\(1,\)": lambda: env.restart([1]),
         "the seed must be a whole number in .*, got None": lambda: env.reset(None),
         "the seed must be a whole number in .*, got 1.5": lambda: env.reset(1.5),
-        "load_state_dict takes what state_dict": lambda: env.load_state_dict({"env_id": "CartPole-v1"}),
+        "load_state_dict takes only the result of state_dict": lambda: env.load_state_dict({"env_id": "CartPole-v1"}),
         "steps must be a whole number of at least 1, got 'ten'": lambda: env.trajectory("ten"),
         "no fast environment 3": lambda: registry.make(3),
-        "device: there are cpu, cuda and cuda:N, not 'gpu'": lambda: registry.make("CartPole-v1", device="gpu"),
-        "device: there are .*, not 'mps'": lambda: registry.make("CartPole-v1", device=torch.device("mps")),
+        "device must be cpu, cuda or cuda:N, not 'gpu'": lambda: registry.make("CartPole-v1", device="gpu"),
+        "device must be .*, not 'mps'": lambda: registry.make("CartPole-v1", device=torch.device("mps")),
         "device: cuda: torch finds no CUDA device": lambda: registry.make("CartPole-v1", device="cuda"),
     }
     before = torch.as_tensor(env.state).clone()

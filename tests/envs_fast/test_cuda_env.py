@@ -63,9 +63,9 @@ def test_a_snapshot_is_a_copy_on_the_cpu():
 @pytest.mark.parametrize(
     ("env_id", "wrong", "kind", "line"),
     [
-        ("CartPole-v1", 2, ValueError, "an action that there is not; actions are 0 to 1$"),
-        ("FrozenLake-v1", -1, ValueError, "an action that there is not; actions are 0 to 3$"),
-        ("Pendulum-v1", float("nan"), NumbersError, "actions are numbers, of which -1 to 1 spans the bounds$"),
+        ("CartPole-v1", 2, ValueError, "an invalid action; actions are 0 to 1$"),
+        ("FrozenLake-v1", -1, ValueError, "an invalid action; actions are 0 to 3$"),
+        ("Pendulum-v1", float("nan"), NumbersError, "actions are numbers; -1 to 1 spans the bounds$"),
     ],
 )
 def test_a_wrong_action_raises_a_flag_that_whoever_looks_turns_into_a_line(env_id, wrong, kind, line):
@@ -93,7 +93,7 @@ def test_a_wrong_action_raises_a_flag_that_whoever_looks_turns_into_a_line(env_i
 
 
 def test_workers_are_of_the_cpu():
-    with pytest.raises(UserError, match="workers are threads of the CPU; worlds on cuda:0 take 1, got 2"):
+    with pytest.raises(UserError, match="workers are CPU threads; on cuda:0, workers must be 1, got 2"):
         registry.make("CartPole-v1", 4, workers=2, device=torch.device("cuda:0"))
 
 
@@ -134,5 +134,5 @@ def test_training_on_them_is_training_on_the_cpus_to_the_bit():
 def test_the_fused_engine_of_the_cpu_refuses_them_by_name():
     assert "cuda:0" in why_not_here(torch.device("cuda:0"))
     agent = build_agent(CONFIG, on_host("CartPole-v1", 8))
-    assert agent.engine.reason == "updates only: its kernels play no worlds of a GPU"
+    assert agent.engine.reason == "updates only: its kernels cannot play environments on a GPU"
     assert agent.engine.play.name != "fused_cpu"

@@ -291,7 +291,7 @@ def ended():
 BAD = [
     (lambda: FastVectorEnv("CartPol", 2), UserError, "'CartPol'; did you mean CartPole-v1"),
     (lambda: vector("CartPole-v1", 2, render_mode="holo"), UserError, "no render_mode 'holo'; it has human, rgb_array"),
-    (lambda: vector("CartPole-v1", 2).step(np.zeros(2, int)), UserError, "reset.* comes before the first step"),
+    (lambda: vector("CartPole-v1", 2).step(np.zeros(2, int)), UserError, "call reset.* before the first step"),
     (lambda: vector("CartPole-v1", 2).render(), UserError, "made without a render_mode"),
     (
         lambda: begun().step(np.zeros(3, int)),
@@ -299,16 +299,16 @@ BAD = [
         r"takes actions like MultiDiscrete\(\[2 2\]\), got int64\[3\]",
     ),
     (lambda: begun().step(np.zeros(2)), ValueError, r"got float64\[2\]"),
-    (lambda: begun().step([0, 2]), ValueError, "world 1: action 2; actions are 0 to 1"),
+    (lambda: begun().step([0, 2]), ValueError, "environment 1: action 2; actions are 0 to 1"),
     (lambda: begun().reset(options={"reset_mask": [True, False]}), TypeError, "reset_mask.*must be a numpy array"),
     (lambda: begun().reset(options={"reset_mask": np.ones(2)}), TypeError, "of dtype bool, got an array of float64"),
     (lambda: begun().reset(options={"reset_mask": np.ones(3, bool)}), ValueError, r"must have shape \(2,\)"),
     (lambda: begun().reset(options={"reset_mask": np.zeros(2, bool)}), ValueError, "at least one True"),
     (lambda: begun().reset(seed=-1), (UserError, gymnasium.error.Error), "seed|Seed"),
     (lambda: begun().reset(seed=[1]), ValueError, "one for each of num_envs=2, got 1"),
-    (lambda: begun().set_attr("gravity", 1.0), UserError, "'gravity' cannot be set in compiled worlds"),
-    (lambda: begun().call("step", 0), UserError, "step of a single world"),
-    (lambda: ended().step([0, 0]), gymnasium.error.ResetNeeded, "worlds 0, 1 are over; reset them"),
+    (lambda: begun().set_attr("gravity", 1.0), UserError, "'gravity' cannot be set in compiled environments"),
+    (lambda: begun().call("step", 0), UserError, "step cannot be called on a single environment"),
+    (lambda: ended().step([0, 0]), gymnasium.error.ResetNeeded, "environments 0, 1 have ended; reset them"),
 ]
 
 

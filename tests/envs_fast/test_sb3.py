@@ -102,10 +102,10 @@ def test_attributes_and_methods_of_the_worlds():
 
 
 BAD = [
-    (lambda: cartpole(2).step(np.zeros(2, np.int64)), UserError, "comes before the first step"),
+    (lambda: cartpole(2).step(np.zeros(2, np.int64)), UserError, "call reset.* before the first step"),
     (lambda: begun().step(np.zeros(2)), ValueError, r"takes 2 actions of Discrete\(2\), got float64\[2\]"),
-    (lambda: begun().step(np.array([0, 5])), ValueError, "world 1: action 5"),
-    (lambda: begun().set_attr("gravity", 1.0), UserError, "'gravity' cannot be set in compiled worlds"),
+    (lambda: begun().step(np.array([0, 5])), ValueError, "environment 1: action 5"),
+    (lambda: begun().set_attr("gravity", 1.0), UserError, "'gravity' cannot be set in compiled environments"),
     (lambda: begun().get_attr("nothing_of_the_kind"), AttributeError, ""),
 ]
 

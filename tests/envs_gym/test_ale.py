@@ -101,7 +101,7 @@ def test_a_world_that_does_not_come_back_is_cut_and_says_so(caplog):
     state = envs.state_dict()
     state["returns"][1] += 1
     fresh.load_state_dict(state)
-    assert "1 of 2 worlds begin a new episode" in caplog.text
+    assert "1 of 2 environments start a new episode" in caplog.text
     expected, step = envs.step(actions[20]), fresh.step(actions[20])
     assert step.truncated.tolist() == [False, True] and bits(step, [0]) == bits(expected, [0])
     assert torch.equal(step.final_obs[1], state["obs"][1]) and step.episode_length[1] == 20 and step.reward[1] == 0
@@ -120,19 +120,19 @@ def test_a_world_begins_the_same_whatever_the_number_of_worlds_and_refuses_actio
     for action, complaint in ((torch.tensor([4]), "actions are 0 to 3"), (torch.tensor([0.0]), "takes actions")):
         with pytest.raises(ValueError, match=complaint):
             one.step(action)
-    with pytest.raises(UserError, match=r"holds 2 worlds of ALE/Breakout-v5, not 1"):
+    with pytest.raises(UserError, match=r"has 2 environments of ALE/Breakout-v5, not 1"):
         one.load_state_dict(two.state_dict())
 
 
 CHOICES = {
     "ale": ({}, {"env_wrappers": LIVES}, {"grayscale_obs": False}, {"env_kwargs": QUIET}),
-    "shows ram": ({"env_kwargs": {"obs_type": "ram"}},),
-    "shows objects": ({"env_kwargs": {"obs_type": "objects"}},),
+    "supports obs_type ram": ({"env_kwargs": {"obs_type": "ram"}},),
+    "supports obs_type objects": ({"env_kwargs": {"obs_type": "objects"}},),
     "env_kwargs.mode": ({"env_kwargs": {"mode": 1}},),
-    "takes PongShaper": ({"env_wrappers": ({"id": "PongShaper"},)},),
-    "takes StickyActions": ({"env_wrappers": ({"id": "StickyActions", "probability": 0.1},)},),
-    "takes FrameSkip": ({"frame_skip": 2},),
-    "draws a frameskip": ({"env_kwargs": {"frameskip": (2, 5)}},),
+    "supports PongShaper": ({"env_wrappers": ({"id": "PongShaper"},)},),
+    "supports StickyActions": ({"env_wrappers": ({"id": "StickyActions", "probability": 0.1},)},),
+    "supports FrameSkip": ({"frame_skip": 2},),
+    "supports a random frameskip": ({"env_kwargs": {"frameskip": (2, 5)}},),
     "shows the whole screen": (WHOLE,),
 }
 
@@ -145,15 +145,15 @@ def test_who_plays_a_game_and_why(words):
         if words == "ale":
             assert not reason and wrappers_of(asked)[0]["id"] == "AtariScreen"
         else:
-            assert reason.startswith("only Gymnasium's") and words in reason
-    assert "no Atari game" in why_not(replace(config(), env_id="CartPole-v1"))
+            assert reason.startswith("only gym ") and words in reason
+    assert "not an Atari game" in why_not(replace(config(), env_id="CartPole-v1"))
 
 
 @pytest.mark.slow
 def test_auto_takes_ale_and_a_choice_that_cannot_be_says_what_auto_takes():
     pytest.importorskip("ale_py")
     assert choose_backend(config()).name == "ale"
-    with pytest.raises(UserError, match=r"env_backend ale cannot play this: .*ram.*; auto takes gym"):
+    with pytest.raises(UserError, match=r"env_backend ale does not support this config: .*ram.*=auto, which takes gym"):
         choose_backend(replace(config(env_kwargs={"obs_type": "ram"}), env_backend="ale"))
 
 
@@ -205,7 +205,7 @@ def test_the_shaper_and_objects_answer_what_they_promise():
     shaped.reset(1), plain.reset(1)
     pairs = ((shaped.step(action), plain.step(action)) for action in random_actions(plain, 60))
     assert all(torch.equal(one.episode_return, other.episode_return) for one, other in pairs)
-    with pytest.raises(UserError, match="PongShaper knows where things are in pong, not in breakout"):
+    with pytest.raises(UserError, match="PongShaper supports pong, not breakout"):
         made("gym", 1, name="Breakout", env_wrappers=({"id": "PongShaper"},))
     with pytest.raises(UserError, match="LifeLoss needs a game of ale-py, not CartPole-v1"):
         make_envs(replace(config(), env_id="CartPole-v1", env_wrappers=LIVES, **WHOLE), 1)

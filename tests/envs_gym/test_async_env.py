@@ -67,17 +67,19 @@ def all_gone(pids, seconds=60.0):
 
 def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
     env = trouble()
-    with pytest.raises(EnvError, match=r"Trouble-v0, world 2 \(worker 1\): ZeroDivisionError: the sky fell") as caught:
+    with pytest.raises(
+        EnvError, match=r"Trouble-v0, environment 2 \(worker 1\): ZeroDivisionError: the sky fell"
+    ) as caught:
         env.step(torch.tensor([FINE, FINE, RAISE, FINE]))
     assert "async_worlds.py" in str(caught.value.__cause__) and "in step" in str(caught.value.__cause__)
-    with pytest.raises(EnvError, match=r"workers of .* are gone: .*world 2"):
+    with pytest.raises(EnvError, match=r"workers of .* are gone: .*environment 2"):
         env.step(ALL_FINE)
     assert all_gone(env.pids)
 
 
 def test_a_world_that_hangs_is_named_with_its_line_after_the_timeout(trouble):
     env = trouble(timeout=2.0)
-    line = r"worker 1 .*worlds 2 to 3\): no answer for 2 seconds in world 3 \(.*async_worlds\.py:\d+\)"
+    line = r"worker 1 .*environments 2 to 3\): no answer for 2 seconds in environment 3 \(.*async_worlds\.py:\d+\)"
     with pytest.raises(EnvError, match=line):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
     assert all_gone(env.pids)
@@ -97,7 +99,7 @@ def kill_in_a_step(env):
 def test_a_worker_that_is_killed_in_a_step_is_named_with_its_signal(trouble):
     env = trouble()
     threading.Thread(target=kill_in_a_step, args=(env,), daemon=True).start()
-    with pytest.raises(EnvError, match=r"worker 1 .*the worker was killed by SIGKILL in world 3"):
+    with pytest.raises(EnvError, match=r"worker 1 .*the worker was killed by SIGKILL in environment 3"):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
     assert all_gone(env.pids)
 
@@ -108,13 +110,13 @@ def test_a_worker_that_is_lost_between_steps_or_ends_itself_is_named(trouble):
     assert all_gone(env.pids[:1])
     with pytest.raises(EnvError, match=r"worker 0 .*killed by SIGKILL"):
         env.step(ALL_FINE)
-    with pytest.raises(EnvError, match=r"worker 0 .*ended with exit code 3 in world 1"):
+    with pytest.raises(EnvError, match=r"worker 0 .*ended with exit code 3 in environment 1"):
         trouble().step(torch.tensor([FINE, EXIT, FINE, FINE]))
 
 
 def test_worlds_that_only_a_worker_cannot_build(monkeypatch):
     monkeypatch.setenv("STRIDE_TEST_PARENT", str(os.getpid()))
-    with pytest.raises(EnvError, match=r"world 0 \(worker 0\): ZeroDivisionError: no worker can build me"):
+    with pytest.raises(EnvError, match=r"environment 0 \(worker 0\): ZeroDivisionError: no worker can build me"):
         AsyncEnv(TROUBLE, 2, {"broken": True}, workers=1)
 
 
@@ -193,11 +195,11 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "cores", "keys", "number", "reason"), [
-    (0.013, 4, {}, 4, "a step takes 13 ms, processes pay from 0.5 ms on"),
+    (0.013, 4, {}, 4, "a step takes 13 ms; processes are faster from 0.5 ms"),
     (0.013, 4, {"n_envs": 3}, 3, "a step takes 13 ms"),
     (0.00003, 4, {}, 0, "a step takes 0.03 ms"),
     (0.013, 1, {}, 0, "one core"),
-    (0.013, 4, {"n_envs": 1}, 0, "one world"),
+    (0.013, 4, {"n_envs": 1}, 0, "one environment"),
     (0.0, 4, {"workers": 16}, 8, "as configured"),  # no process is without a world
     (0.0, 4, {"workers": 0}, 0, "as configured"),
 ])  # fmt: skip
@@ -212,7 +214,7 @@ def test_a_world_that_says_so_gets_none(entry, machine):
     gymnasium.register("stride-test/Alone-v0", entry)
     machine(0.013)
     config = Config(env_id="stride-test/Alone-v0")
-    assert choose_workers(config) == (0, "the world says that they do not pay")
+    assert choose_workers(config) == (0, "the environment is set to run without them")
     assert choose_workers(replace(config, workers=2)).number == 2
     gymnasium.register("stride-test/Alone-v0", lambda: Slow())
     assert not workers.refuses_workers(config)
@@ -240,7 +242,7 @@ def test_worlds_that_only_this_program_has_stay_in_it(machine):
     machine(0.013)
     for env_id in ("stride-test/Local-v0", "stride-test/Main-v0", "stride-test/Odd-v0", "given/Walker"):
         assert choose_workers(Config(env_id=env_id)).number == 0
-        with pytest.raises(UserError, match=r"workers: 2 processes cannot make .*; take workers=0"):
+        with pytest.raises(UserError, match=r"workers: 2 processes cannot make .*; use workers=0"):
             choose_workers(Config(env_id=env_id, workers=2))
     assert choose_workers(Config(env_id="stride-test/Slow-v0")).number == 4
 
@@ -248,7 +250,7 @@ def test_worlds_that_only_this_program_has_stay_in_it(machine):
 def test_compiled_worlds_take_no_workers_and_a_debugger_sees_all_of_them():
     assert workers_of(Config(env_id="CartPole-v1")) == (0, "")
     line = refused("CartPole-v1", workers=2)
-    assert "workers are processes of env_backend gym; fast steps its worlds itself" in line
+    assert "workers are for env_backend gym; fast steps its environments itself" in line
     assert for_debugger(load_config("LunarLander-v3", "ppo", ["workers=4"])).workers == 0
 
 
@@ -262,7 +264,7 @@ def test_a_lost_worker_is_started_again_and_what_its_worlds_played_is_cut(troubl
     assert step.final_obs.flatten().tolist()[:2] == [1, 1] and step.obs.flatten().tolist() == [0, 0, 2]
     assert step.reward.tolist() == [0, 0, 1] and step.episode_return.tolist() == [1, 1, 2]
     assert step.episode_length.tolist() == [1, 1, 2]
-    assert "ended with exit code 3 in world 1; started again, 2 episodes end as truncated" in caplog.text
+    assert "ended with exit code 3 in environment 1; restarted, 2 episodes end as truncated" in caplog.text
     assert envs.step(fine).episode_length.tolist() == [1, 1, 3]
     os.kill(envs.pids[1], signal.SIGKILL)
     state = envs.state_dict()
@@ -276,7 +278,7 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
     envs = trouble(2, workers=1, timeout=20.0, on_death="restart")
     for _ in range(MOST):
         assert envs.step(torch.tensor([EXIT, FINE])).truncated.all()
-    line = f"exit code 3 in world 0; the {MOST} before it were lost within 1,000 steps, too"
+    line = f"exit code 3 in environment 0; the previous {MOST} workers also failed within 1,000 steps"
     with pytest.raises(EnvError, match=line):
         envs.step(torch.tensor([EXIT, FINE]))
 
@@ -291,7 +293,7 @@ def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(tm
     assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
     ours, theirs = (torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"] for run in (plain, half))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert "exact" in half.run_log.read_text() and "not to the bit" not in half.run_log.read_text()
+    assert "exact" in half.run_log.read_text() and "not bit-exact" not in half.run_log.read_text()
 
 
 @pytest.mark.slow

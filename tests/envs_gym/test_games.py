@@ -47,10 +47,10 @@ def test_scenarios_are_found_by_their_files_and_ones_own_win(packages, capsys):
     assert [*scenarios] == ["basic", "maze", "cig"]
     assert scenarios["basic"].parent == packages / "mine" and scenarios["cig"].parent.name == "scenarios"
     print_variants("vizdoom")
-    assert "VizDoom/NAME:ALGORITHM here: basic, maze, cig" in capsys.readouterr().out
+    assert "VizDoom/NAME:ALGORITHM with NAME: basic, maze, cig" in capsys.readouterr().out
     print_variants("Taxi")
     assert "VizDoom" not in capsys.readouterr().out
-    assert "no scenario 'mase' of VizDoom; did you mean maze?" in refused("VizDoom/mase")
+    assert "VizDoom has no scenario 'mase'; did you mean maze?" in refused("VizDoom/mase")
 
 
 def test_a_folder_of_scenarios_that_is_not_there_is_one_line(packages, monkeypatch, capsys):
@@ -65,7 +65,7 @@ def test_a_folder_of_scenarios_that_is_not_there_is_one_line(packages, monkeypat
 def test_games_are_those_whose_rom_is_here(packages):
     assert retro_games() == ["Here-Nes-v0"]
     line = refused("Retro/Gone-Nes-v0")
-    assert "no ROM of 'Gone-Nes-v0' is here: " in line and "stable_retro.import" in line
+    assert "there is no ROM of 'Gone-Nes-v0': " in line and "stable_retro.import" in line
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_policy_is_trained_goes_on_and_is_evaluated(tmp_path, monkeypatch, cap
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     tiny = ["n_envs=8", "n_steps=16", "batch_size=0.5", "n_epochs=1", "eval_freq_epochs=null", "test_episodes=0"]
     assert train_policy(["fast", "max_timesteps=256", "max_episode_steps=20", *tiny]) == 0
-    assert "torch (it is one simulation that answers tensors)" in capsys.readouterr().out
+    assert "torch (it is one simulation that returns tensors)" in capsys.readouterr().out
     from stride.commands import train
 
     assert train.command(["--resume", "@last", "max_timesteps=512"]) == 0

@@ -93,10 +93,10 @@ def test_what_is_given_and_what_is_seen():
 @pytest.mark.parametrize(
     ("asked", "backend", "reason"),
     [
-        ({"env_id": "CartPole-v1"}, "fast", "nothing that only Gymnasium has"),
+        ({"env_id": "CartPole-v1"}, "fast", "compiled; supports everything this config uses"),
         ({"env_id": "CartPole-v1", "env_backend": "gym"}, "gym", "as configured"),
         ({"env_id": "CartPole-v1", "env_kwargs": {"render_mode": "rgb_array"}}, "gym", "env_kwargs.render_mode"),
-        ({"env_id": "LunarLander-v3"}, "gym", "no compiled worlds of LunarLander-v3"),
+        ({"env_id": "LunarLander-v3"}, "gym", "LunarLander-v3 has no compiled version"),
     ],
 )
 def test_auto_takes_the_compiled_worlds_where_it_can_and_says_why(asked, backend, reason):
@@ -197,7 +197,7 @@ def test_a_fault_names_the_environment_and_the_world(fault, what, cause):
     env = counting(num_envs=3)
     env.envs[1].unwrapped.fault = fault
     play(env, 1)
-    with pytest.raises(EnvError, match=f"{ID}, world 1: .*{what}") as caught:
+    with pytest.raises(EnvError, match=f"{ID}, environment 1: .*{what}") as caught:
         play(env, 1)
     assert isinstance(caught.value.__cause__, cause)
 

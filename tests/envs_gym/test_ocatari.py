@@ -60,9 +60,9 @@ def test_things_are_seen_where_ocatari_finds_them_and_resume_to_the_bit(ocatari)
 
 
 def test_what_ocatari_cannot_do_is_one_line(ocatari, monkeypatch):
-    assert "OCAtari does not know where things are in Skiing" in refused(**{**OBJECTS, "env_id": "ALE/Skiing-v5"})
+    assert "OCAtari does not support Skiing" in refused(**{**OBJECTS, "env_id": "ALE/Skiing-v5"})
     line = refused(**{**OBJECTS, "env_id": "ALE/Qbert-v5"})
-    assert "OCAtari shares what it saw of Qbert among all worlds" in line and "obs_type ram" in line
+    assert "OCAtari shares its state of Qbert among all environments" in line and "obs_type ram" in line
     monkeypatch.setitem(sys.modules, "ocatari.ram.extract_ram_info", None)
     assert "OCAtari cannot be imported: ModuleNotFoundError" in refused(**OBJECTS)
 

@@ -62,7 +62,7 @@ def test_worlds_of_tensors_train_and_are_played(tmp_path):
     page = Page("../families/tensor_worlds.md", tmp_path)
     assert page.changes() == ({"drift.py"}, set())
     (command,) = page.commands("drift:Drift-v0:ppo")
-    assert "256, torch (it is one simulation that answers tensors)" in page.run(command)
+    assert "256, torch (it is one simulation that returns tensors)" in page.run(command)
     assert "episode   3" in page.run("python run_play.py --run-id @last --headless --episodes 3")
 
 
@@ -93,5 +93,5 @@ def test_an_old_run_of_envpool_is_listed_and_refused_by_name(tmp_path, monkeypat
         assert capsys.readouterr().err == f"error: {run.id}: {ENVPOOL}\n"
     assert train.command(["envpool/WalkerWalk-v1:ppo"]) == 2
     assert ENVPOOL in capsys.readouterr().err
-    with pytest.raises(UnknownEnvError, match="register a task with Gymnasium"):
+    with pytest.raises(UnknownEnvError, match="register the task with Gymnasium"):
         find_spec("envpool/WalkerWalk-v1")

@@ -68,5 +68,5 @@ def test_a_training_goes_on_where_it_cannot_be_kept(state, tmp_path, caplog):
     state.parent.parent.mkdir()
     state.parent.write_text("no folder")
     remember(tmp_path / "run", [Path("/mine")])
-    assert "give --project /mine to play it" in caplog.text
+    assert "use --project /mine to play" in caplog.text
     assert recall(tmp_path / "run") == []

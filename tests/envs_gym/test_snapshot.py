@@ -123,7 +123,7 @@ def test_a_world_that_came_out_otherwise_is_cut_and_the_others_go_on(env_id, pac
     state = copy.deepcopy(envs.state_dict())
     CHANGES[changed](state)
     fresh.load_state_dict(state)
-    assert f"{env_id} cannot be restored exactly: 1 of 3 worlds begin a new episode" in caplog.text
+    assert f"{env_id} cannot be restored exactly: 1 of 3 environments start a new episode" in caplog.text
     step = fresh.step(actions[10])
     assert step.truncated[1] and bits(step, [0, 2]) == bits(envs.step(actions[10]), [0, 2])
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_replayed_is_cut_with_one_warning(keys, caplog, monkeypat
     record(envs, actions)
     state = hand_over(envs, fresh)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line == f"{keys['env_id']} cannot be restored exactly: 2 of 2 worlds begin a new episode"
+    assert line == f"{keys['env_id']} cannot be restored exactly: 2 of 2 environments start a new episode"
     step = fresh.step(actions[0])
     assert step.truncated.all() and not step.terminated.any() and step.reward.tolist() == [0, 0]
     assert torch.equal(step.final_obs, state["obs"])  # what the policy saw is what is valued
@@ -210,7 +210,7 @@ def test_a_state_of_other_worlds_is_refused():
     with pytest.raises(RuntimeError, match="before its first reset"):
         envs.state_dict()
     envs.reset(1)
-    with pytest.raises(UserError, match="2 worlds of CartPole-v1, not 3 of CartPole-v1"):
+    with pytest.raises(UserError, match="2 environments of CartPole-v1, not 3 of CartPole-v1"):
         GymEnv("CartPole-v1", 3).load_state_dict(envs.state_dict())
     with pytest.raises(UserError, match="not 2 of Acrobot-v1"):
         GymEnv("Acrobot-v1", 2).load_state_dict(envs.state_dict())

@@ -140,10 +140,10 @@ UNSUPPORTED = {
         observation_space,
         [gym.Text(5), gym.Sequence(Discrete(2)), Dict({"a": gym.Text(3)}), Dict({}), Tuple(())],
     ),
-    "two entries of one name": (observation_space, [Dict({"a.b": Discrete(2), "a": Dict({"b": Discrete(2)})})]),
+    "two entries with one name": (observation_space, [Dict({"a.b": Discrete(2), "a": Dict({"b": Discrete(2)})})]),
     r"action space .* not supported": (actions, [Dict({"a": Discrete(2)}), Tuple((Discrete(2),)), gym.Text(3)]),
-    "observation space .* begins elsewhere than at 0": (observations, [LATE]),
-    "action space .* begins elsewhere than at 0": (lambda space: BatchActions(space, N, CPU), [LATE]),
+    "observation space .* must start at 0": (observations, [LATE]),
+    "action space .* must start at 0": (lambda space: BatchActions(space, N, CPU), [LATE]),
     "two or three dimensions": (policy_space, [Box(0, 255, (2, 3, 4, 5), np.uint8)]),
 }
 

@@ -102,7 +102,7 @@ def test_the_manual_has_every_wrapper_with_every_argument(capsys):
     arguments = [argument for entry in entries.values() for argument in entry.arguments]
     assert all(f"  {argument}\n" in text for argument in arguments)
     assert entries["FrameSkip"].arguments == ("skip: a whole number", "max_last_two=false: true or false")
-    assert entries["PongShaper"].arguments == ("gamma=the run's own: a number", "scale=0.1: a number")
+    assert entries["PongShaper"].arguments == ("gamma=gamma of the run: a number", "scale=0.1: a number")
 
 
 # Rewards
@@ -338,7 +338,7 @@ def test_a_mask_that_is_observed_or_joins_a_dict_is_bool(kind):
     step = envs.step(FIRST)
     assert step.obs["count"].tolist() == [1] and step.obs["action_mask"].tolist() == [[False, True, True]]
     assert isinstance(envs.observation_space["action_mask"], gymnasium.spaces.MultiBinary)
-    assert "has an action_mask already" in refused(COUNTING, env_kwargs={**kwargs, "kind": "masked"}, action_mask=True)
+    assert "already has an action_mask" in refused(COUNTING, env_kwargs={**kwargs, "kind": "masked"}, action_mask=True)
 
 
 @pytest.mark.parametrize("length", [9, 2])
@@ -349,7 +349,7 @@ def test_a_mask_without_an_action_is_an_error_unless_all_is_over(length):
     if length == 2:
         assert envs.step(FIRST).final_obs["action_mask"].tolist() == [[True, True, True]]
         return
-    with pytest.raises(EnvError, match="world 0: ValueError: action_mask allows no action"):
+    with pytest.raises(EnvError, match="environment 0: ValueError: action_mask allows no action"):
         envs.step(FIRST)
 
 

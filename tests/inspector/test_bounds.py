@@ -109,7 +109,7 @@ def test_a_dead_run_is_not_read_at_each_look_and_lives_again_when_it_is_resumed(
     (folder / ".lock").touch()  # held by nobody
     states, table = counted(monkeypatch, run_state, "read_facts"), Runs()
     assert [line.status for _ in range(4) for line in table.page().lines] == ["dead"] * 4
-    assert reads() == 2 and len(states) == 1 and "ended without a word" in table.page().lines[0].reason
+    assert reads() == 2 and len(states) == 1 and "ended without a message" in table.page().lines[0].reason
     with locked(folder):
         assert [line.status for line in table.page().lines] == ["running"]
         monkeypatch.setattr(run_state, "SILENT_AFTER", -1.0)

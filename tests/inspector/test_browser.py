@@ -166,7 +166,7 @@ def dashed(page, name):
 def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
     data = page.record_run(runs["dreamer"], "last")
     page.all(".ep-dream[data-dreamt='0']").wait_for()
-    names = [*(each["name"] for each in data["observations"]), "reward", "going on", "value"]
+    names = [*(each["name"] for each in data["observations"]), "reward", "continue", "value"]
     page.expect(page.all(".ep-dream-line .label")).to_have_text(names)
     points = min(HORIZON, data["steps"])
     assert len(dashed(page, "pole angle")) == 1 + points and len(dashed(page, "reward")) == points
@@ -187,7 +187,7 @@ def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
     before = len(asked)
     page.page.wait_for_timeout(400)
     page.button("button", name="termination").click()
-    page.expect(page.all(".ep-dream-head")).to_contain_text("nothing follows the end")
+    page.expect(page.all(".ep-dream-head")).to_contain_text("no steps follow the end")
     page.page.wait_for_timeout(400)
     assert len(asked) - before <= 1, "the page's own clock may ask once; a step that is known, or none, does not"
 

@@ -31,7 +31,7 @@ def event(index, data, **more):
     return {"data": data, "fn_index": index, "session_hash": "abc", "trigger_id": None, "event_data": None, **more}
 
 
-SEED, STEPS = "Seed is a number from 0", "Max steps is a number from 1 to 5000"
+SEED, STEPS = "Seed must be a number from 0", "Max steps must be a number from 1 to 5000"
 SENT = [  # (name of the event, its values, other fields, why it is refused)
     ("tick", [None, None, None, None], {}, ""),
     ("tick", [["x"], 1, {}, "a-run"], {}, ""),  # a state is the server's own, whatever is sent
@@ -39,27 +39,27 @@ SENT = [  # (name of the event, its values, other fields, why it is refused)
     ("several", [["a", "b"], ["return"]], {}, ""),
     ("value", [], {"event_data": {"value": "Runs", "index": 3}}, ""),
     ("key+step", [], {"event_data": {"key": "k", "step": 3}}, ""),
-    ("tick", [None, None, None, 7], {}, "run is one of its names"),
+    ("tick", [None, None, None, 7], {}, "run must be one of its names"),
     ("tick", [None], {}, "the event has 4 values, not 1"),
     *(("record", ["a-run", "best", seed, "greedy", 10], {}, SEED) for seed in (-1, None, 2**70, float("nan"), True)),
     ("record", ["a-run", "best", 0, "greedy", 9e9], {}, STEPS),
-    ("record", ["a-run", "best", 0, "rude", 10], {}, "Policy is one of its names"),
-    ("record", ["a-run", "\ud800", 0, "greedy", 10], {}, "Checkpoint is one of its names"),
-    ("record", ["a" * 5000, "best", 0, "greedy", 10], {}, "run is one of its names"),
-    ("several", ["a", []], {}, "groups and runs is a list of names"),
-    ("several", [[], [1]], {}, "metrics is a list of names"),
-    ("words", [], {}, "event_data does not hold words"),
-    ("words", [], {"event_data": {"words": 7}}, "event_data does not hold words"),
-    ("runs", [], {"event_data": {"runs": "abc"}}, "event_data does not hold runs"),
-    ("run", [], {"event_data": ["run"]}, "event_data does not hold run"),
-    ("key+step", [], {"event_data": {"key": "k", "step": "1"}}, "event_data does not hold key, step"),
+    ("record", ["a-run", "best", 0, "rude", 10], {}, "Policy must be one of its names"),
+    ("record", ["a-run", "\ud800", 0, "greedy", 10], {}, "Checkpoint must be one of its names"),
+    ("record", ["a" * 5000, "best", 0, "greedy", 10], {}, "run must be one of its names"),
+    ("several", ["a", []], {}, "groups and runs must be a list of names"),
+    ("several", [[], [1]], {}, "metrics must be a list of names"),
+    ("words", [], {}, "event_data does not have words"),
+    ("words", [], {"event_data": {"words": 7}}, "event_data does not have words"),
+    ("runs", [], {"event_data": {"runs": "abc"}}, "event_data does not have runs"),
+    ("run", [], {"event_data": ["run"]}, "event_data does not have run"),
+    ("key+step", [], {"event_data": {"key": "k", "step": "1"}}, "event_data does not have key, step"),
     ("no backend", [], {}, "the page has no such event"),
     ("tick", [None] * 4, {"fn_index": 9999}, "the page has no such event"),
     ("tick", [None] * 4, {"fn_index": "0"}, "the page has no such event"),
-    ("tick", [None] * 4, {"trigger_id": []}, "trigger_id is a number"),
+    ("tick", [None] * 4, {"trigger_id": []}, "trigger_id must be a number"),
     ("tick", {}, {}, "a list `data`"),
-    ("tick", [None] * 4, {"session_hash": None}, "session_hash is up to 64"),
-    ("tick", [None] * 4, {"session_hash": "../x"}, "session_hash is up to 64"),
+    ("tick", [None] * 4, {"session_hash": None}, "session_hash must be up to 64"),
+    ("tick", [None] * 4, {"session_hash": "../x"}, "session_hash must be up to 64"),
 ]
 
 

@@ -96,7 +96,7 @@ def test_tags_and_note_are_edited_and_a_mistake_is_a_line(run, browser):
         page.all("dialog input").fill("good, bad/tag")
         page.all("dialog textarea").fill("entropy bonus doubled")
         page.all("dialog [type=submit]").click()
-        page.expect(page.all("dialog .problem")).to_contain_text("'bad/tag' is no tag")
+        page.expect(page.all("dialog .problem")).to_contain_text("'bad/tag' is not a valid tag")
         page.all("dialog input").fill("good tuned")
         page.all("dialog [type=submit]").click()
         page.all("dialog").wait_for(state="detached")

@@ -87,7 +87,7 @@ def test_compare_opens_with_the_last_group_and_its_band(page, runs):
     page.tab("Compare")
     page.all("#compared .band").first.wait_for()
     page.expect(page.all("#compared .thin")).to_have_count(2)
-    for words in ("2 runs", "lowest to the highest", *(run.id for run in runs[0])):
+    for words in ("2 runs", "lowest to highest", *(run.id for run in runs[0])):
         page.expect(page.all("#compared")).to_contain_text(words)
     page.all("#metrics input").fill("approx_kl")
     page.all("#metrics input").press("Enter")
@@ -102,11 +102,11 @@ def test_groups_are_compared_by_name(runs):
     briefs = chosen(found, [GROUP, seeds[0].id, other.id])
     assert [each.id for each in briefs] == [seeds[0].id, seeds[1].id, other.id]
     assert "choose another" in compare_runs(found, [other.id], [])[0] and "choose a group" in compare([])
-    with pytest.raises(UserError, match="no run belongs to group:nothing"):
+    with pytest.raises(UserError, match="no runs have group:nothing"):
         chosen(found, ["group:nothing"])
     page, options = compare_runs(found, [*(run.id for run in seeds), odd.id], [RETURN, KL, "train/nothing"])
     assert {VAL, TRAIN, KL, RATE} <= {name for _, name in options} and page.count("data-chart") == 2
-    assert "KL, nats" in page and "nothing measured" in page
+    assert "KL, nats" in page and "no values yet" in page
     assert "3 runs" in page and "NaN" not in page and "Infinity" not in page
 
 

@@ -41,7 +41,7 @@ def test_runs_are_listed_and_filtered(runs):
     assert [line.id for line in table.page("cartpole S2-").lines] == [runs[1].id]
     line = read_run(runs[0]).brief
     assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
-    assert runs[0].id in runs_table(table.page()) and "no run under" in runs_table(table.page("nothing"))
+    assert runs[0].id in runs_table(table.page()) and "no runs in" in runs_table(table.page("nothing"))
 
 
 @pytest.mark.parametrize("selector", ["", "/etc", "../x", "nothing", "a/../b", "hub:user/x", "\0", "@best:Nope-v0"])
@@ -192,7 +192,7 @@ def test_the_network_is_listed(runs):
 def test_everything_is_escaped():
     assert safe("a\x1b[1m\u202eb\nc\t\xa0") == "a\\x1b[1m\\u202eb\nc\t\xa0"
     assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>' and "{" not in safe("${x}{{y}}`")
-    assert "nothing measured" in chart("x", [Line("x", [Point(1.0, float("nan"))], "c0")])
+    assert "no values yet" in chart("x", [Line("x", [Point(1.0, float("nan"))], "c0")])
 
 
 def test_wrong_words_are_one_line(runs, capsys, monkeypatch):

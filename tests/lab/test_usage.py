@@ -100,4 +100,4 @@ def test_a_launcher_becomes_its_module_in_a_clone_and_says_that_it_needs_one_els
         shutil.copy(ROOT / file, tmp_path / file)
     done = run_command(tmp_path / "scripts" / "gpu_check.py", "--help", cwd=tmp_path)
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr == f"this needs a clone of the project; in it, type python -m {MODULES['gpu_check']}\n"
+    assert done.stderr == f"this command needs a clone of the project; there, run python -m {MODULES['gpu_check']}\n"

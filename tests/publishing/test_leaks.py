@@ -103,10 +103,10 @@ def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, 
     change(loaded, description="see /home/alice/notes")
     code, captured = dry_run(capsys, loaded, tmp_path / "out")
     assert code == 2 and len(captured.err.splitlines()) == 1 and not (tmp_path / "out").exists()
-    assert "config.description holds what looks like a path" in captured.err and "alice" not in captured.err
+    assert "config.description contains what looks like a path" in captured.err and "alice" not in captured.err
     code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
-    assert code == 0 and "goes out   config.description: see /home/alice/notes" in captured.out
-    assert "allowed    config.description holds what looks like a path" in captured.out
+    assert code == 0 and "to send    config.description: see /home/alice/notes" in captured.out
+    assert "allowed    config.description contains what looks like a path" in captured.out
     assert "see /home/alice/notes" in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -114,7 +114,7 @@ def test_a_secret_of_this_machine_is_never_allowed(hub, loaded, capsys, monkeypa
     monkeypatch.setenv("DB_PASS", "swordfish-7")
     change(loaded, description="with swordfish-7")
     code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
-    assert code == 2 and "holds the value of $DB_PASS; nothing was published" in captured.err
+    assert code == 2 and "contains the value of $DB_PASS; nothing was published" in captured.err
     assert not (tmp_path / "out").exists()
 
 

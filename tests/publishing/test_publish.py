@@ -88,7 +88,7 @@ def test_publishing_again_makes_no_commit(hub, published, capsys):
     published.commit({"replay.mp4": b"from another encoder"})
     commits = [*published.commits]
     code, captured = publish(capsys)
-    assert code == 0 and "nothing has changed" in captured.out
+    assert code == 0 and "nothing changed" in captured.out
     assert published.commits == commits and hub.count("/commit/") == 0
 
 
@@ -102,7 +102,7 @@ def test_what_differs_goes_in_one_commit_and_stale_files_leave(published, capsys
 
 def test_something_elses_repository_is_left_alone(hub, capsys):
     repo = hub.repo("tester/precious", {"pytorch_model.bin": b"years of work"})
-    assert "holds something else (pytorch_model.bin)" in refused(capsys, "--repo", "tester/precious")
+    assert "has other files (pytorch_model.bin)" in refused(capsys, "--repo", "tester/precious")
     assert repo.files["pytorch_model.bin"] and len(repo.commits) == 2
 
 
@@ -147,11 +147,11 @@ def test_a_world_of_ones_own_is_published_with_a_warning(hub, capsys, monkeypatc
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     tiny_run("stride_test_mine:Mine-v0:ppo", "--config", str(tmp_path / "mine.yaml"))
     code, captured = publish(capsys, "--repo", "tester/mine")
-    warnings = [line for line in captured.out.splitlines() if "it cannot be loaded as it is" in line]
-    assert code == 0 and len(warnings) == 1 and "env_id names a module, 'stride_test_mine'" in warnings[0], captured
+    warnings = [line for line in captured.out.splitlines() if "it cannot be loaded from the Hub" in line]
+    assert code == 0 and len(warnings) == 1 and "env_id names the module 'stride_test_mine'" in warnings[0], captured
     card = hub.repos["tester/mine"].files["README.md"].decode()
-    assert "names a module" in card and "hub:tester/mine" not in card + captured.out
-    assert "names a module" in refused_play("hub:tester/mine")
+    assert "names the module" in card and "hub:tester/mine" not in card + captured.out
+    assert "names the module" in refused_play("hub:tester/mine")
     (text,) = re.findall(r"```yaml\n(.*?)```", card, re.S)
     (tmp_path / "again.yaml").write_text(text)
     assert load_file(tmp_path / "again.yaml").max_timesteps == 64
@@ -166,7 +166,7 @@ def test_a_server_error_once_is_tried_again(hub, capsys):
 def test_a_server_that_stays_broken_is_one_line(hub, capsys, run):
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     hub.fail = {"/commit/": [500] * 9}
-    assert "has an error of its own (500)" in refused(capsys)
+    assert "has a server error (500)" in refused(capsys)
     assert hub.repos[REPO].files.keys() == {".gitattributes"}
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
     hub.fail = {}
@@ -176,12 +176,12 @@ def test_a_server_that_stays_broken_is_one_line(hub, capsys, run):
 def test_wrong_tokens_and_no_network(hub, capsys, monkeypatch, refused_play):
     monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
     line = refused(capsys)
-    assert "does not know this token" in line and "hf_wrong" not in line
+    assert "does not accept this token" in line and "hf_wrong" not in line
     monkeypatch.delenv("HF_TOKEN")
     assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.fail = {"/create": [403]}
-    assert "it needs the right to write" in refused(capsys)
+    assert "has no write permission" in refused(capsys)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
@@ -198,7 +198,7 @@ def test_a_missing_package_names_its_install(hub, capsys, monkeypatch, package):
 
 WRONG = {  # words -> fragment of the line
     "--repo norepo": "not the name of a repository", "--repo ../x": "not the name of a repository",
-    "--run-id nothing": "no run 'nothing'", "--run-id hub:a/b": "published already",
+    "--run-id nothing": "no run 'nothing'", "--run-id hub:a/b": "already published",
     "--checkpoint epoch=77": "it has epoch=02, epoch=04", "--privat": "did you mean --private",
     "--dry-run /dev/null/x": "Not a directory",
 }  # fmt: skip
@@ -261,7 +261,7 @@ def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
 NO_RUNS = [  # (selector, checkpoint, fragment)
     ("hub:nobody/nothing", "best", "is not on"),
     (f"hub:{REPO}@v9", "best", "no such revision"),
-    (f"hub:{REPO}", "epoch=77", "holds one checkpoint"),
+    (f"hub:{REPO}", "epoch=77", "has only the checkpoint"),
     ("hub:../../etc", "best", "not the name of a repository"),
     ("hub:", "best", "not the name of a repository"),
     ("hub:a/b/c", "best", "not the name of a repository"),

@@ -251,7 +251,7 @@ def test_a_table_leaves_out_columns_rather_than_to_break(width, root, monkeypatc
 
 def test_a_group_is_not_watched_and_played_where_somebody_says_how():
     for words in (["--user"], ["--step-by-step"], ["--fps", "5"]):
-        with pytest.raises(UserError, match="compared, not watched"):
+        with pytest.raises(UserError, match="is several runs, and these flags need one"):
             parse_play(["--run-id", "group:@last", *words])
     assert not parse_play(["--run-id", "group:@last"]).headless
     assert parse_play(["--run-id", "group:@last", "--episodes=5"]).headless

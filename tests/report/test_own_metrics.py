@@ -91,7 +91,7 @@ NO_ROWS = [
     (1, {"reward": "high"}, "reward takes a number, not str"),
     (1, {"reward": [1, 2]}, "reward takes a number, not list"),
     (1, {STEPS: 3}, "is the step itself"),
-    (float("nan"), {}, "not a number of steps"),
+    (float("nan"), {}, "must be a number of steps"),
     ("one", {}, "step takes a number"),
 ]
 
@@ -173,7 +173,7 @@ def test_a_training_does_without_where_the_file_cannot_be_made(monkeypatch):
     monkeypatch.setattr("stride.runstore.metrics_writer.mmap.mmap", refuse)
     run = tiny_run(test_episodes=0)
     assert run.facts()["status"] == "finished" and len(read_csv(run.metrics_csv)) > 1
-    assert "metrics.mmap cannot be made (No such device): monitors will read metrics.csv" in run.run_log.read_text()
+    assert "metrics.mmap cannot be created (No such device); monitors will read metrics.csv" in run.run_log.read_text()
 
 
 READERS = ["python", pytest.param("c", marks=pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler here"))]
@@ -245,7 +245,7 @@ def test_a_metric_too_many_is_reported_once(path, writer, caplog):
     for step in range(2):
         writer.row(step, dict.fromkeys("abcd", 1.0))
     (record,) = caplog.records
-    assert "metrics.mmap has no room for d" in record.message
+    assert "metrics.mmap is full: monitors will not show d" in record.message
 
 
 @given(st.integers(0, at.VALUES + 3 * at.VALUE.size - 8))
@@ -296,7 +296,7 @@ def test_every_byte_of_a_record_is_guarded(path, writer):
 
 RECORDS = at.Layout(3, 4).records
 DAMAGES = {
-    "cut short": lambda data: data[:-1],
+    "shortened": lambda data: data[:-1],
     "empty": lambda data: b"",
     "another format": lambda data: b"a,b\n" * 2000,
     "another version": lambda data: data[:8] + b"\x02" + data[9:],
@@ -320,7 +320,7 @@ def test_what_is_damaged_is_said_in_a_line(path, writer, snapshot):
     reader = MetricsReader(copied(path, bytes))
     assert reader.read()
     os.truncate(path.with_name("copy") / at.NAME, 5000)
-    assert "cut short" in refusal(reader.read), "an error and no crash"
+    assert "shortened" in refusal(reader.read), "an error and no crash"
 
 
 def test_a_dead_writer_is_taken_for_dead_and_a_forked_one_writes_nothing(path, writer):

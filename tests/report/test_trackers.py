@@ -69,8 +69,8 @@ def test_one_that_takes_nothing_costs_a_training_nothing_but_its_own_rows(caplog
         sink.end(outcome(run))
     assert notes.calls == []  # all of it came back before the first call
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    dropped = int(line.split("too slow, ")[1].split(" rows")[0])
-    assert "what is left goes on in the background; metrics.csv has every row" in line
+    dropped = int(line.split("too slow: ")[1].split(" rows")[0])
+    assert "the remaining uploads continue in the background; metrics.csv has every row" in line
     notes.go.set()
     until(lambda: notes.calls and notes.calls[-1][0] == "end")
     rows = [call for call in notes.calls if call[0] == "row"]
@@ -84,7 +84,7 @@ def test_one_that_fails_is_given_up_and_told(call, caplog):
     with caplog.at_level(logging.INFO, "stride"):
         tell([AsyncTracker(notes, run)], run, header, config)
     line = caplog.records[-1].getMessage()
-    assert line == "Notes: given up, OSError: the disk is full; metrics.csv has every row"
+    assert line == "Notes: stopped after an error, OSError: the disk is full; metrics.csv has every row"
 
 
 def test_a_signal_is_not_made_to_wait(monkeypatch):
@@ -191,14 +191,14 @@ def test_without_a_server_it_writes_files(told_to_wandb, noted, monkeypatch):
     _, lines = told_to_wandb()
     assert [call[2].get("mode") for call in noted() if call[0] == "init"] == [None, "offline"]
     assert sum(call[0] == "log" for call in noted()) == 4
-    assert lines[-1].startswith("W&B: no server was reached, so it writes files (no route to host)")
+    assert lines[-1].startswith("W&B: it could not reach the server, so it writes files (no route to host)")
 
 
 @pytest.mark.parametrize("what", ["raise KeyError('boom')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
 def test_a_package_that_breaks_harms_nobody(told_to_wandb, monkeypatch, what):
     monkeypatch.setenv("AT_LOG", f"import sys; print('last words', file=sys.stderr, flush=True); {what}")
     _, lines = told_to_wandb()
-    (line,) = [line for line in lines if "given up" in line]
+    (line,) = [line for line in lines if "stopped after an error" in line]
     assert ("KeyError: 'boom'" if "boom" in what else "last words") in line and "(logs/wandb.txt)" in line
 
 

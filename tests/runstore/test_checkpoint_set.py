@@ -51,7 +51,7 @@ def test_a_damaged_one_gives_way_to_the_one_before_and_says_so(folder):
     flip(folder / "step=448.ckpt")
     assert select(folder, "last", "run") == (
         folder / "epoch=06.ckpt",
-        ("run: step=448 is damaged: its bytes do not have the hash they had", "taking epoch=06"),
+        ("run: step=448 is damaged: its hash has changed", "using epoch=06"),
     )
     (folder / "epoch=06.ckpt").write_bytes(b"cut")
     assert select(folder, "last", "run").path.stem == "epoch=04"
@@ -115,10 +115,10 @@ def test_a_score_of_a_part_of_the_episodes_is_none(tmp_path):
     (tmp_path / "metrics.csv").write_text(f"{head}128,10,\n256,9,\n384,,\n384,,100\n512,,\n512,,99\n")
     scores = [checkpoint_set.score_of(folder / f"epoch=0{n}.ckpt") for n in (2, 4, 6, 8)]
     assert scores == [10.0, -math.inf, 20.0, -math.inf]
-    notes = ("run: not every episode of the evaluation of epoch=04 ended", "taking epoch=06")
+    notes = ("run: some episodes of the evaluation of epoch=04 did not end", "using epoch=06")
     assert select(folder, "best", "run") == (folder / "epoch=06.ckpt", notes)
     (tmp_path / "metrics.csv").write_text(head + "".join(f"{64 * n},0,0\n" for n in (2, 4, 6, 8)))
-    notes = ("run has no evaluation of which every episode ended: taking last",)
+    notes = ("run has no evaluation in which every episode ended: using last",)
     assert select(folder, "best", "run") == (folder / "epoch=08.ckpt", notes)
     change(folder / "epoch=02.ckpt", score_episodes=10)  # as it is written now
     assert select(folder, "best", "run").path.stem == "epoch=02"

@@ -46,9 +46,9 @@ def test_a_node_that_sees_other_files_or_has_other_code_says_so(tmp_path):
     same = ray_pool.NodeContract(str(tmp_path / "note"), "x", ray_pool.facts())
     assert ray_pool.differing(*same) == ""
     assert "is not shared with it" in ray_pool.differing(*same._replace(token="y"))
-    assert "does not read" in ray_pool.differing(*same._replace(file=str(tmp_path / "other")))
+    assert "cannot read the new" in ray_pool.differing(*same._replace(file=str(tmp_path / "other")))
     other = ray_pool.differing(*same._replace(facts={**same.facts, "code": "abc", "torch": "1.0"}))
-    assert "code" in other and "torch" in other and "'abc' where" not in other and "where 'abc' is here" in other
+    assert "code" in other and "torch" in other and "'abc' there" not in other and "'abc' here" in other
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_a_run_is_found_by_any_beginning_that_no_other_has():
         if beginning in ids or len(matching) == 1:
             assert RunDir.find(beginning).id == (beginning if beginning in ids else matching[0])
         else:
-            with pytest.raises(UserError, match=f"begins {len(matching)} runs: "):
+            with pytest.raises(UserError, match=f"matches {len(matching)} runs: "):
                 RunDir.find(beginning)
 
 
@@ -97,11 +97,11 @@ def test_best_is_the_highest_score_of_that_environment():
 
 
 def test_a_last_that_leads_to_no_run_is_refused(root):
-    with pytest.raises(UserError, match="no run yet"):
+    with pytest.raises(UserError, match="no runs yet"):
         RunDir.find("@last")
     run = RunDir.create("CartPole-v1", "ppo", 1)
     run.path.rename(root / "kept-elsewhere")
-    with pytest.raises(UserError, match="no longer under"):
+    with pytest.raises(UserError, match="no longer in"):
         RunDir.find("@last")
     relink(root / "@last", Path("/etc"))  # planted
     with pytest.raises(UserError, match="not a run id"):

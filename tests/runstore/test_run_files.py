@@ -117,10 +117,12 @@ def test_links_of_checkpoints_are_read_not_followed(run):
 def test_sizes_are_known_before_anything_is_read(run):
     with open(run / "config.json", "wb") as file:
         file.truncate(1 << 40)
-    assert "has 1,099,511,627,776 bytes, more than the 16,777,216" in refusal(run_files.read_json, run / "config.json")
+    assert "has 1,099,511,627,776 bytes, more than the limit of 16,777,216" in refusal(
+        run_files.read_json, run / "config.json"
+    )
     (run / "run.log").write_text("twelve bytes")
     assert run_files.read_bytes(run / "run.log", 12) == b"twelve bytes"
-    assert "more than the 11" in refusal(run_files.read_bytes, run / "run.log", 11)
+    assert "more than the limit of 11" in refusal(run_files.read_bytes, run / "run.log", 11)
 
 
 def test_a_file_that_is_also_elsewhere_is_read_but_not_written(run):

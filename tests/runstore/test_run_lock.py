@@ -126,7 +126,7 @@ def test_a_lock_is_renewed_while_it_is_held_and_not_on_anothers_behalf(tmp_path,
         check(tmp_path)
         lock.write_text(other)
         stamp = lock.stat().st_mtime_ns
-        with pytest.raises(LockLostError, match="another process's now"):
+        with pytest.raises(LockLostError, match="now belongs to another process"):
             check(tmp_path)
         time.sleep(0.3)
         assert lock.stat().st_mtime_ns == stamp
@@ -154,7 +154,7 @@ def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, number):
 @pytest.mark.parametrize("word", ["soon", "0", "-1", "nan", "inf"])
 def test_a_lease_is_a_number_of_seconds(tmp_path, monkeypatch, word):
     monkeypatch.setenv("STRIDE_LEASE", word)
-    with pytest.raises(UserError, match="STRIDE_LEASE is a number of seconds above 0"), locked(tmp_path):
+    with pytest.raises(UserError, match="STRIDE_LEASE must be a number of seconds above 0"), locked(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -204,7 +204,7 @@ def test_a_living_process_is_live_halted_and_live_again_and_dead_when_it_is_kill
         becomes(run.path, "halted")
         os.kill(child, signal.SIGCONT)
         becomes(run.path, "live")
-    assert state_of(run.path, facts()) == "dead" and "ended without a word" in silent_end(run, facts())
+    assert state_of(run.path, facts()) == "dead" and "ended without a message" in silent_end(run, facts())
 
 
 def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):

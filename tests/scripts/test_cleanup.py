@@ -332,7 +332,7 @@ def test_a_tag_in_the_last_instant_is_heeded(made, monkeypatch, cleaned):
     monkeypatch.setattr(cleanup, "keep", keep)
     code, out, err = cleaned(*BEST_YES)
     assert code == 0 and left(made.root) == {made.ids[2], made.best} and "1 changed meanwhile" in out
-    assert f"{made.ids[2]} has changed since it was shown" in err and no_trace(made.root)
+    assert f"{made.ids[2]} has changed since it was listed" in err and no_trace(made.root)
 
 
 def test_a_fork_outlives_its_parent(cleaned, capsys):

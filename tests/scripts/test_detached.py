@@ -54,12 +54,12 @@ def test_another_run_is_not_taken_for_the_one_that_was_begun(begin, capsys):
     other = RunDir.create("CartPole-v1", "ppo", 3, facts(3))
     with locked(other.path):
         assert begin("1", program=("-c", "import time; time.sleep(0.3)")) == 0
-    assert capsys.readouterr().out.strip() == "begins in the background ..."
+    assert capsys.readouterr().out.strip() == "starting in the background ..."
 
 
 def test_who_reads_along_does_not_detach_and_a_monitor_wants_a_terminal():
     for flag in ("--json", "--debug"):
         with pytest.raises(UserError, match="give one of them"):
             parse_arguments(["CartPole-v1:ppo", "--detach", flag])
-    with pytest.raises(UserError, match="wants a terminal"):
+    with pytest.raises(UserError, match="needs a terminal"):
         train_apart(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))

@@ -125,6 +125,6 @@ def test_quitting_leaves_the_training_and_one_that_is_killed_is_seen_to_die(trai
     terminal.until("live", run.id)
     child.kill()
     child.wait()
-    terminal.until("dead", "its process ended without a word", run.id)
+    terminal.until("dead", "its process ended without a message", run.id)
     terminal.keys("C-c")
     terminal.until(READY.strip(), gone="ended without")

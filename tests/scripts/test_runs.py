@@ -265,7 +265,7 @@ def test_why_runs_failed_is_said_once_and_short_and_where_all_of_it_is():
     briefs = [Brief("a", reason=long_reason), Brief("b"), Brief("c", fault="bad"), Brief("d", reason=long_reason)]
     first, second, last = runs.reasons(briefs, 80)
     assert first.startswith("a and 1 more: a module of one's own: x") and len(first) == 80
-    assert (second, last) == ("c: bad", "stride runs show ID says all of it")
+    assert (second, last) == ("c: bad", "stride runs show ID shows everything")
     assert runs.reasons([Brief("c", fault="bad"), Brief("b")], 80) == ["c: bad"]
 
 

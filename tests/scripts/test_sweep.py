@@ -142,7 +142,7 @@ def test_a_whole_search_and_the_file_of_another(file, root):
     assert [run["seed"] for run in facts].count(100) == 9
     assert [run["status"] for run in facts].count("paused") == result["trials"]["pruned"]
     assert ended(sweep(file()))[0].splitlines()[-3:] == out.splitlines()[-3:] and len(list_runs()) == len(facts)
-    assert "holds a search with another seeds" in ended(sweep(file(seeds=[101])), code=2)[1]
+    assert "has a search with a different seeds" in ended(sweep(file(seeds=[101])), code=2)[1]
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def unlinked(run):
 
 
 LATER = "not verified: best and last (--iterations 8 compares them)"
-TEST = "the closing test (--test plays it again)"
+TEST = "the closing test (--test repeats it)"
 FORGED = {  # what was done to a run that reached 8 iterations; words, and what is said of it
     "nothing": (lambda run: None, "", f"identical: compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
     "nothing, all": (lambda run: None, "--iterations 8 --test", "identical: compared up to iteration 8 of 8 (e"),
@@ -68,15 +68,15 @@ FORGED = {  # what was done to a run that reached 8 iterations; words, and what 
     "gamma": (changed("config", gamma=0.5), "", "0.train/loss/value is "),
     "seed": (changed("config", seed=2), "", "0.train/loss/policy is "),
     "a row": (lambda run: row(run, "train/loss/value", 7, 0), "", "0.train/loss/value is 7.0, not "),
-    "solved": (changed("outcome", solved=True, test_mean=500), "", "outcome.test_mean is 500, and "),
-    "episodes": (changed("outcome", test_episodes=3), "", "outcome.test_episodes is 3, and 100.0 by metrics.csv"),
-    "goal": (changed("outcome", goal=1, solved=True), "", "outcome.goal is 1, and 475.0 by config.json"),
-    "both goals": (forged_goal, "", "goal is 1, and 475.0 by its config"),
-    "env_steps": (changed("outcome", env_steps=9), "", "outcome.env_steps is 9, and 128 by the last checkpoint"),
-    "val_best": (changed("outcome", val_best=500), "", "outcome.val_best is 500, and "),
-    "score": (lambda run: change(run, score=500), "", "epoch=02.json: score is 500, and "),
+    "solved": (changed("outcome", solved=True, test_mean=500), "", "outcome.test_mean is 500, but "),
+    "episodes": (changed("outcome", test_episodes=3), "", "outcome.test_episodes is 3, but 100.0 according to "),
+    "goal": (changed("outcome", goal=1, solved=True), "", "outcome.goal is 1, but 475.0 according to config.json"),
+    "both goals": (forged_goal, "", "goal is 1, but 475.0 according to its config"),
+    "env_steps": (changed("outcome", env_steps=9), "", "outcome.env_steps is 9, but 128 according to the last"),
+    "val_best": (changed("outcome", val_best=500), "", "outcome.val_best is 500, but "),
+    "score": (lambda run: change(run, score=500), "", "epoch=02.json: score is 500, but "),
     "best.json": (unlinked, "", "checkpoints/best cannot be compared"),
-    "never reached": (lambda run: change(run, "epoch=08", iterations=90), "--iterations 90", "is never reached"),
+    "never reached": (lambda run: change(run, "epoch=08", iterations=90), "--iterations 90", "was not reached"),
     "test and its row": (forged_test, "", f"compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
     "test and its row, all": (forged_test, "--test", "test/roll/ep_rew/mean is 500.0, not "),
 }  # fmt: skip
@@ -143,7 +143,7 @@ def test_whole_runs_repeat(changes, verified):
 
 def test_what_cannot_be_repeated_is_refused_and_nothing_imported_for_a_run_from_elsewhere(run, tmp_path):
     refused = {"--iterations 1": "no checkpoint before iteration 2", "--iterations -1": "a whole number",
-               "--tolerance nan": "a number from 0 on", "--tset": "did you mean --test"}  # fmt: skip
+               "--tolerance nan": "a number, 0 or more", "--tset": "did you mean --test"}  # fmt: skip
     for words, line in refused.items():
         with pytest.raises(UserError, match=line):
             main([run.id, *words.split()])
@@ -153,7 +153,7 @@ def test_what_cannot_be_repeated_is_refused_and_nothing_imported_for_a_run_from_
     foreign = RunDir(shutil.move(run.path, tmp_path / "foreign"))
     tell(foreign, "", parent={})
     tell(foreign, "config", env_id="antigravity:CartPole-v1")
-    with pytest.raises(UserError, match="what a run from elsewhere names is never imported"):
+    with pytest.raises(UserError, match="modules named by a run from elsewhere are not imported"):
         main([str(foreign.path)])
 
 
@@ -164,7 +164,7 @@ def test_trees_are_compared_leaf_by_leaf():
     other = {"a": torch.tensor([1.0, 2.5]), "b": [2, {"c": "y"}]}
     assert [(d.name, d.size) for d in differences(one, other)] == [
         ("d", float("inf")), ("a", 0.5), ("b.0", 1), ("b.1.c", float("inf"))]  # fmt: skip
-    assert differences({"a": torch.zeros(1)}, {"a": torch.zeros(2)})[0].words == "is another tensor"
+    assert differences({"a": torch.zeros(1)}, {"a": torch.zeros(2)})[0].words == "differs in shape or type"
     assert differences({"a": torch.tensor([-0.0])}, {"a": torch.tensor([0.0])})[0].size == 0.0, "bits, not values"
 
 

@@ -304,12 +304,12 @@ def test_a_checkpoint_without_its_rows_gives_way_to_the_one_before(run, damage, 
     damage(path)
     assert train.command(["--resume", run.id, "--max-timesteps", "384"]) == 0
     out = capsys.readouterr().out
-    assert f"epoch=05 lacks a part of its replay memory: {path.name}" in out and "taking epoch=04" in out
+    assert f"epoch=05 lacks part of its replay memory: {path.name}" in out and "using epoch=04" in out
     assert not checkpoint_set.fault(run.checkpoints / "epoch=06.ckpt", remembering=True)
 
 
 def test_rows_that_all_checkpoints_need_stop_a_resume_with_one_line(run):
     for name in {read_json(path)["segments"][0] for path in run.checkpoints.glob("epoch=*.json")}:
         spoil(run.checkpoints / "segments" / name)
-    with pytest.raises(UserError, match=r"has no checkpoint; .*epoch=05 lacks a part of its replay memory: .*epoch=01"):
+    with pytest.raises(UserError, match=r"has no checkpoint; .*epoch=05 lacks part of its replay memory: .*epoch=01"):
         train.main(["--resume", run.id, "-q", "--max-timesteps", "384"])

@@ -33,7 +33,7 @@ def test_the_warmup_counts_in_epochs_still():
 
 
 def test_only_one_key_says_when():
-    with pytest.raises(UserError, match="only one of them"):
+    with pytest.raises(UserError, match="give one of them"):
         load_config("CartPole-v1", "ppo", ["eval_freq_steps=1000", "eval_freq_epochs=3"])
     assert load_config("CartPole-v1", "ppo", ["eval_freq_steps=1000"]).eval_freq_epochs == "auto"
     assert load_config("CartPole-v1", "ppo", ["eval_freq_steps=0"]).eval_freq_steps is None
@@ -46,7 +46,7 @@ def test_an_evaluation_that_is_cut_by_time_has_no_score(engine, capsys):
     assert rows and all(row[EPISODES] == 0 for row in rows)
     assert not any("val/roll/ep_rew/mean" in row or "val/roll/ep_rew/best" in row for row in rows)
     assert math.isnan(run.facts()["outcome"].get("val_best") or math.nan)
-    assert "depends on the machine" in (run.path / "run.log").read_text()
+    assert "may depend on the machine" in (run.path / "run.log").read_text()
 
 
 def test_none_is_null_where_it_is_no_choice():

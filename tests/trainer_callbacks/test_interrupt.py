@@ -139,7 +139,7 @@ def test_a_signal_is_answered_at_once_and_handlers_are_put_back(capfd):
     with Interrupts() as interrupts:
         interrupts.patient = True  # the iteration goes on
         os.kill(os.getpid(), signal.SIGTERM)
-        assert capfd.readouterr().err == "\nSIGTERM: this iteration is finished and saved if that is quick ...\n"
+        assert capfd.readouterr().err == "\nSIGTERM: finishing and saving this iteration, if that is quick ...\n"
     with pytest.raises(Dropped), Interrupts():
         os.kill(os.getpid(), signal.SIGINT)
     assert [signal.getsignal(number) for number in numbers] == before

@@ -76,7 +76,7 @@ def test_a_metric_that_never_comes_is_told_once(caplog):
     for _ in range(5):
         look(watching)
     (line,) = [record.message for record in caplog.records]
-    assert "no train/loss/q in 2 rows" in line and line.endswith("there are train/loss/value")
+    assert "no train/loss/q in 2 rows" in line and line.endswith("available: train/loss/value")
 
 
 def test_a_state_goes_on_with_what_is_still_meant():

@@ -102,7 +102,7 @@ def test_a_limit_of_the_process_is_known(monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])
 def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
-    whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
+    whole = pytest.raises(ShortageError, match=rf"{os.strerror(number)} \(a.ckpt\): .* complete; go on so")
     with whole, shortage_errors(Config("CartPole-v1", "ppo"), "go on so"):
         raise OSError(number, os.strerror(number), "a.ckpt")
 

@@ -52,7 +52,7 @@ def check_is_not_tested(run):
 def check_has_no_score(run):
     assert best_of(run.path) == (None, "") and run.facts()["outcome"]["val_best"] is None
     assert "val/roll/ep_rew" not in run.metrics_csv.read_text().splitlines()[0]
-    assert f"{run.id} has no evaluation of which every episode ended: taking last" in load_run(run.id).notes
+    assert f"{run.id} has no evaluation in which every episode ended: using last" in load_run(run.id).notes
 
 
 @pytest.mark.parametrize("way", [*WAYS, pytest.param("workers", marks=pytest.mark.slow)])
@@ -119,14 +119,14 @@ def test_what_older_versions_called_solved_is_read_as_not_tested():
     assert (line.result, line.test, line.score) == ("not tested", None, None)
     assert verdict(run.facts()["outcome"]) == "not tested"
     assert RunDir.find("@best").id == sound.id
-    assert load_run(run.id).notes[0] == f"{run.id} has no evaluation of which every episode ended: taking last"
+    assert load_run(run.id).notes[0] == f"{run.id} has no evaluation in which every episode ended: using last"
     assert [file.read_bytes() for file in files] == before
 
 
 def test_without_a_whole_evaluation_best_is_the_last_and_seeds_of_a_group_are_not_tested_either(caplog):
     runs = [tiny_run("CartPole-v1:ppo", "--group", "both", seed=seed, **PART) for seed in (1, 2)]
     assert RunDir.find("@best").id == RunDir.find("@best:CartPole-v1:ppo").id == runs[1].id
-    assert "no run of CartPole-v1 has an evaluation of which every episode ended: taking the last" in caplog.text
+    assert "no run of CartPole-v1 has an evaluation in which every episode ended: using the last run" in caplog.text
     group = read_group("both")
     assert [seed.verdict for seed in group.seeds] == ["not tested"] * 2 and group.tested == []
 
@@ -207,7 +207,7 @@ def test_the_end_is_tested_with_evaluation_off_and_told():
     run = tiny_run(eval_freq_epochs="null", early_stop_on_eval_threshold=None, **{"spec.goal": 5})
     assert run.facts()["outcome"]["solved"] and run.facts()["outcome"]["test_episodes"] == 100
     assert "**Solved (budget spent), test " in run.report.read_text()
-    assert "the goal of 5 does not stop this run early" in run.run_log.read_text()
+    assert "the run does not stop early at the goal of 5" in run.run_log.read_text()
 
 
 @pytest.mark.parametrize("cadence", ["null", "2"])

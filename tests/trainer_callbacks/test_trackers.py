@@ -71,9 +71,9 @@ def test_a_layer_that_makes_what_is_no_number_is_named():
     layer = nn.Linear(2, 2)
     layer.register_forward_hook(lambda module, given, answer: check("actor.0", module, given, answer))
     layer(torch.ones(1, 2))
-    with pytest.raises(NumbersError, match=r"policy.actor.0 \(Linear\) was given a non-finite number"):
+    with pytest.raises(NumbersError, match=r"policy.actor.0 \(Linear\) received a non-finite number"):
         layer(torch.tensor([[1.0, float("nan")]]))
     with torch.no_grad():
         layer.bias[0] = float("inf")
-    with pytest.raises(NumbersError, match="made a non-finite number"):
+    with pytest.raises(NumbersError, match="returned a non-finite number"):
         layer(torch.ones(1, 2))

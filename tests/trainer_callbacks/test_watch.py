@@ -204,7 +204,7 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
     assert [alert.title for alert in watch.read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
     with (tmp_path / "metrics.csv").open("a") as file:
         file.truncate(watch.MOST_BYTES + 1)
-    with pytest.raises(UserError, match="has 4 MiB: its alerts stand in report"):
+    with pytest.raises(UserError, match=r"too large \(4 MiB\); report.md lists the alerts"):
         watch.read_alerts(RunDir(tmp_path))
 
 

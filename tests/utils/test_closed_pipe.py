@@ -58,11 +58,12 @@ def test_playing_goes_on_quietly(root, pipe_of):
 def test_a_dry_run_writes_its_whole_folder(root, tmp_path, pipe_of):
     pytest.importorskip("huggingface_hub", reason="needs pip install 'stride-rl[hub]'")
     *end, line = pipe_of("run_publish.py", "--run-id", root.id, "--dry-run", str(tmp_path / "out"))
-    assert line.startswith("goes out") and end == [0, ""] and (tmp_path / "out" / "README.md").is_file()
+    assert line.startswith("to send") and end == [0, ""] and (tmp_path / "out" / "README.md").is_file()
 
 
 SETTINGS = [f"{key}={value}" for key, value in {**TINY, "max_timesteps": 640}.items()]
-UNHEARD = "error: stdout: No space left on device; what cannot be printed there is dropped\n"
+UNREAD = "stdout: it would block; output that cannot be printed there is dropped"
+UNHEARD = "error: stdout: No space left on device; output that cannot be printed there is dropped\n"
 
 
 def finished_and_logged(line):
@@ -138,7 +139,9 @@ def test_a_pipe_that_nobody_reads_is_given_up(pipe):
     streams.listeners.append(lines.append)
     try:
         assert outlet.write(b"x") == 1 and losses["stdout"].errno == errno.EAGAIN
-        assert outlet.write(b"y") == 1 and lines == ["stdout: it would block; what cannot be printed there is dropped"]
+        assert outlet.write(b"y") == 1 and lines == [
+            "stdout: it would block; output that cannot be printed there is dropped"
+        ]
     finally:
         streams.listeners.remove(lines.append)
     os.read(reader, 1 << 20)

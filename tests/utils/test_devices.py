@@ -24,7 +24,7 @@ from stride.utils.places import module_of
 from stride.utils.user_error import UserError
 from tests.tiny_runs import tiny_run
 
-NONE = "device: cuda: torch finds no CUDA device (torch 2.13.0+cpu was built without CUDA); device: cpu trains here"
+NONE = "device: cuda: torch finds no CUDA device (torch 2.13.0+cpu was built without CUDA); use device=cpu"
 
 
 @pytest.fixture
@@ -106,11 +106,11 @@ def test_a_run_of_a_gpu_goes_on_without_one(keys, words, tmp_path, monkeypatch, 
     capsys.readouterr()
     assert train.command([*more, "-q"]) == 2
     line = capsys.readouterr().err
-    assert line == f"error: {NONE}; to go on there: python train.py --resume {run.id} {words}\n"
+    assert line == f"error: {NONE}; to continue on this machine: python train.py --resume {run.id} {words}\n"
     assert train.command([*more, *words.split()]) == 0
     out, facts = capsys.readouterr().out, read_json(run.config_json)
     assert "device cuda -> cpu" in out
-    assert ", not to the bit; engine graphed then, eager now; device cuda then, cpu now" in out
+    assert ", not bit-exact; engine graphed then, eager now; device cuda then, cpu now" in out
     assert (facts["engine"], facts["device"], facts["outcome"]["env_steps"]) == ("eager", "cpu", 128)
 
 
@@ -172,7 +172,7 @@ def test_a_name_that_two_modules_share_has_one_meaning(tmp_path, monkeypatch):
         vars(made).update(constants)
         monkeypatch.setitem(sys.modules, module_of(f"{name}.py"), made)
     assert written(tmp_path, '#include "one.py"\n#include "two.py"\n').count("#define SHARED 0x1.4") == 1
-    with pytest.raises(ValueError, match=r"three.py: SHARED is 0x1.0\S+ here and 0x1.4\S+ in a module .* before"):
+    with pytest.raises(ValueError, match=r"three.py: SHARED is 0x1.0\S+ here, but 0x1.4\S+ in a module .* before"):
         written(tmp_path, '#include "one.py"\n#include "three.py"\n')
 
 

@@ -78,7 +78,7 @@ AT_ONCE = [  # what is typed, its exit code, what is said
     ("run_play.py --help", 0, "Watch or measure a trained agent."),
     ("run_play.py --episode 3", 2, "did you mean --episodes"),
     ("run_publish.py --help", 0, "Publish"),
-    ("run_inspect.py --help", 0, "Look into runs"),
+    ("run_inspect.py --help", 0, "Inspect runs"),
     ("train.py --resume nobody", 2, "no run 'nobody'"),
     *((f"run_{name}.py --run-id nobody", 2, "no run 'nobody'") for name in ("play", "publish", "inspect")),
 ]

@@ -28,24 +28,24 @@ from stride.utils.kernel_folder import FEATURES
 def why_not_here(device: torch.device = CPU) -> str | None:
     """Why none of the kernels can run: they know memory of the CPU only, and were tried with AVX-512 and AVX2 only."""
     if device.type != "cpu":
-        return f"it learns on the CPU, and the worlds are on {device}"
+        return f"it learns on the CPU, but the environments are on {device}"
     return None if {"avx2", "fma"} <= FEATURES else "its kernels need a processor with AVX2 and FMA"
 
 
 def why_not_known(config: Config) -> str | None:
     """What a recipe knows and these kernels do not."""
     if config.precision != 32:
-        return f"it does not know precision: {config.precision}"
-    return "it does not know lag" if isinstance(config, PPOConfig) and config.lag else None
+        return f"it does not support precision: {config.precision}"
+    return "it does not support lag" if isinstance(config, PPOConfig) and config.lag else None
 
 
 def why_not_played(recipe: type[Recipe], learner: Learner) -> str | None:
     """Why it must be the collector that plays, a step at a time; None where the kernels can."""
     envs = learner.collector.envs
     if isinstance(envs, CudaEnv):
-        return "its kernels play no worlds of a GPU"
+        return "its kernels cannot play environments on a GPU"
     if not isinstance(envs, NumbaEnv):
-        return "Gymnasium's worlds step one by one"
+        return "Gymnasium's environments step one by one"
     return recipe.why_not_played(learner.policy, envs.observation_space)
 
 
@@ -53,10 +53,10 @@ def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, thread
     """The sockets for an agent of this recipe; that of learning alone where the kernels cannot play its worlds."""
     usable = usable_threads(threads)
     if issubclass(recipe, ModelRecipe):
-        return Engine("fused_cpu", "updates only: the model acts a step at a time", EagerPlay(), ModelLearn(usable))
+        return Engine("fused_cpu", "updates only: the model acts one step at a time", EagerPlay(), ModelLearn(usable))
     make: Any = recipe  # its argument is an agent of its own class
     refusal = why_not_played(recipe, learner)
-    reason = f"updates only: {refusal}" if refusal else "knows all the config asks for"
+    reason = f"updates only: {refusal}" if refusal else "supports everything this config uses"
     dicts = isinstance(learner.collector.envs.observation_space, spaces.Dict)
     if issubclass(recipe, OnPolicy):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))

@@ -39,7 +39,7 @@ NONE = "-"  # no compiled worlds, or no engine
 CompileJob = Callable[[], object]
 HOW_OFTEN = "once on this machine"
 if ROOT.name.startswith(PASSING):
-    HOW_OFTEN = "for this run alone, as no folder for them is safe from others; NUMBA_CACHE_DIR names one"
+    HOW_OFTEN = "for this run only, because no safe folder for them was found; set NUMBA_CACHE_DIR"
 HOUR = 3600.0  # seconds in which any process that began to write a file has written it
 SECONDS = 10  # roughly, for the line that explains the wait
 
@@ -120,7 +120,7 @@ def _alone(quiet: bool) -> Iterator[None]:
             file = open(FOLDER / LOCK, "w")  # noqa: SIM115  # closed below
         except OSError as error:
             message = (
-                f"cannot keep compiled kernels in {FOLDER}: {error.strerror}; NUMBA_CACHE_DIR names another folder"
+                f"cannot store compiled kernels in {FOLDER}: {error.strerror}; set NUMBA_CACHE_DIR to another folder"
             )
             raise UserError(message) from error
         with file:

@@ -32,7 +32,7 @@ Kind = type[Recipe] | type[ModelRecipe]
 def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None:
     """What its kernels do not know, in the config's own words; None where they know all of it."""
     if kind is None or not issubclass(kind, OnPolicy):
-        return f"fused_gpu does not know {config.algo_id}"
+        return f"fused_gpu does not support {config.algo_id}"
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
     if refusal := why_not_lowered(config, agent.collector.envs.device):
@@ -41,7 +41,7 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     needed = max(fitting(recipe, available).shared, learn.shared_of(learn.fitting(recipe, available)))
     if needed > available:
         dims = list(config.hidden_dims)
-        return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {available >> 10} KB"
+        return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, but a block has {available >> 10} KB"
     return None
 
 
@@ -50,10 +50,10 @@ def why_not_lowered(config: Config, device: torch.device) -> str | None:
     if config.precision == 32:
         return None
     if len(config.hidden_dims) < 2:
-        return f"precision: {config.precision} is of what hidden layers multiply with one another, and there is one"
+        return f"precision: {config.precision} applies to products of two hidden layers, and there is only one"
     major, minor = capability(device)
     if (major, minor) < TENSOR_CORES:
-        return f"precision: {config.precision} needs a GPU from sm_80 on, this one is sm_{major}{minor}"
+        return f"precision: {config.precision} needs a GPU with sm_80 or newer, this one is sm_{major}{minor}"
     return None
 
 
@@ -61,7 +61,7 @@ def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
     """Why it must be the collector that plays, a step at a time; None where the kernels can."""
     envs = agent.collector.envs
     if not isinstance(envs, CudaEnv):
-        return "Gymnasium's worlds step on the host"
+        return "Gymnasium's environments step on the host"
     return kind.why_not_played(agent.policy, envs.observation_space)
 
 
@@ -95,5 +95,5 @@ def fused_gpu(
             learn_socket.beside = ahead.begin
         elif make:
             play = GraphedPlay(make, device, fused)
-    reason = f"updates only: {refusal}" if refusal else "knows all the config asks for"
+    reason = f"updates only: {refusal}" if refusal else "supports everything this config uses"
     return Engine("fused_gpu", reason, play, learn_socket)

@@ -51,11 +51,11 @@ class DQNRecipe(ReplayRecipe):
             return refusal
         assert isinstance(config, DQNConfig) and isinstance(policy, QPolicy)
         if config.prioritised:
-            return "it does not know prioritised"
+            return "it does not support prioritised"
         if config.quantiles:
-            return "it does not know quantiles"
+            return "it does not support quantiles"
         if policy.masked:
-            return "it does not know action masks"
+            return "it does not support action masks"
         return why_not_read(policy.network.encoder, obs)
 
     def before_play(self, live: Live) -> bool:

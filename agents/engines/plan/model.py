@@ -16,9 +16,9 @@ class ModelRecipe:
         """What it cannot unroll, in the config's own words; None where it can."""
         assert isinstance(config, WorldModelConfig) and isinstance(policy, ModelPolicy)
         if config.precision != 32:
-            return f"it does not know precision: {config.precision}"
+            return f"it does not support precision: {config.precision}"
         if (blocks := policy.sizes.blocks) > 1:
-            return f"it does not know cells of {blocks} blocks, as in size: {config.size}"
+            return f"it does not support cells of {blocks} blocks, as in size: {config.size}"
         if config.batch_size % LANES:
-            return f"batch_size {config.batch_size} is not a multiple of {LANES}, the sequences it takes side by side"
+            return f"batch_size {config.batch_size} is not a multiple of {LANES}, its number of parallel sequences"
         return None

@@ -62,11 +62,11 @@ class OnPolicy(Recipe):
         if refusal := why_not_configured(config):
             return refusal
         if type(config) is not cls.config:
-            return f"it does not know {config.algo_id}"
+            return f"it does not support {config.algo_id}"
         if type(policy) is not ActorCritic:
-            return f"it does not know policy: {config.policy}"
+            return f"it does not support policy: {config.policy}"
         if isinstance(config, RolloutConfig) and config.accumulate > 1:
-            return "it does not know accumulate"
+            return "it does not support accumulate"
         if not isinstance(policy.head, Categorical | Gaussian):
             return "an action is more than one choice"
         return why_not_read(policy.encoder, obs)

@@ -86,9 +86,9 @@ class ReplayRecipe(Recipe):
 def why_not_configured(config: Config) -> str | None:
     """What no fused engine knows, in the config's own words."""
     if config.optimizer not in ("adam", "adamw"):
-        return f"it does not know optimizer: {config.optimizer}"
+        return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
-        return f"it does not know nan_guard: {config.nan_guard}"
+        return f"it does not support nan_guard: {config.nan_guard}"
     return None if config.hidden_dims else "hidden_dims is empty"
 
 

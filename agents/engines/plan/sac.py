@@ -55,7 +55,7 @@ class SACRecipe(ReplayRecipe):
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
         assert isinstance(policy, SquashedPolicy)
         refusal = ReplayRecipe.why_not_played(policy, space)
-        return refusal or ("it does not know noise_correlation" if policy.correlation else None)
+        return refusal or ("it does not support noise_correlation" if policy.correlation else None)
 
     def before_play(self, live: Live) -> bool:
         return not self.agent.policy.at_random

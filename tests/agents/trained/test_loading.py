@@ -92,7 +92,7 @@ def test_a_loaded_agent_acts_in_the_raw_environment(root):
 def test_without_a_best_the_last_is_taken_and_said(copied):
     (copied.checkpoints / "best.ckpt").unlink()
     loaded = load_run(str(copied.path))
-    assert loaded.checkpoint == "epoch=04" and "taking last" in loaded.notes[0]
+    assert loaded.checkpoint == "epoch=04" and "using last" in loaded.notes[0]
 
 
 def test_a_run_in_training_is_loaded_while_it_writes(root, copied):
@@ -130,9 +130,9 @@ def test_what_does_not_fit_is_named(copied):
     tensors = state["state_dict"]
     name = "policy.actor.0.0.weight"
     for changed, fragment in (
-        ({key: value for key, value in tensors.items() if key != name}, "no tensor actor.0.0.weight"),
+        ({key: value for key, value in tensors.items() if key != name}, "tensor actor.0.0.weight is missing"),
         ({**tensors, "policy.extra": torch.zeros(1)}, "no place for tensor extra"),
-        ({**tensors, name: torch.zeros(64, 5)}, r"float32\[64, 5\], the policy's is torch.float32\[64, 4\]"),
+        ({**tensors, name: torch.zeros(64, 5)}, r"float32\[64, 5\], but torch.float32\[64, 4\] in the policy"),
         ({**tensors, name: tensors[name].double()}, "float64"),
         ({**tensors, name: "text"}, "is str"),
     ):
@@ -247,7 +247,7 @@ def test_an_agents_own_weights_allow_its_network(words):
     lambda: torch.zeros(1).new_full((1 << 40,), 1.0), lambda: [torch.ones(1 << 20) for _ in range(1 << 10)],
 ])  # fmt: skip
 def test_more_is_never_made(make):
-    with pytest.raises(UserError, match="asks for a tensor of"), Allowance({"w": torch.zeros(8)}, 32, "theirs"):
+    with pytest.raises(UserError, match="needs a tensor of"), Allowance({"w": torch.zeros(8)}, 32, "theirs"):
         make()
 
 
@@ -270,12 +270,12 @@ def spoilt(folder, changes):
 CHANGES = {
     "product": (
         {"n_envs": 1 << 16, "n_steps": 1 << 16, "frame_stack": 2, "max_timesteps": 1 << 40},
-        "a rollout takes 34,359,738,368",
+        "a rollout needs at least 34,359,738,368",
     ),
-    "rollout": ({"n_steps": 1 << 22, "max_timesteps": 1 << 40}, "n_steps of more than"),
+    "rollout": ({"n_steps": 1 << 22, "max_timesteps": 1 << 40}, "n_steps above"),
     "window": ({"env_kwargs": {"render_mode": "human"}}, "env_kwargs.render_mode"),
-    "memory": ({"policy": "gru", "policy_kwargs": {"hidden_size": 50_000}, "batch_size": 1.0}, "asks for a tensor of"),
-    "network": ({"hidden_dims": [50_000, 50_000]}, "asks for a tensor of"),
+    "memory": ({"policy": "gru", "policy_kwargs": {"hidden_size": 50_000}, "batch_size": 1.0}, "needs a tensor of"),
+    "network": ({"hidden_dims": [50_000, 50_000]}, "needs a tensor of"),
 }
 
 

@@ -111,7 +111,7 @@ def test_a_run_tells_the_same_by_its_file_and_by_its_table():
         ("finished", {}, "finished", "solved (goal reached), 480.0 over 100 fresh episodes, goal 475"),
         ("interrupted", {}, "interrupted", "python train.py --resume"),
         ("failed", {"failure": "EnvError: the sky fell (sky.py:3)"}, "failed", "the sky fell (sky.py:3)"),
-        ("running", {}, "dead", "its process ended without a word before its first checkpoint"),
+        ("running", {}, "dead", "its process ended without a message before its first checkpoint"),
     ],
 )
 def test_what_ended_says_how_and_what_to_do(status, more, state, words):
@@ -188,7 +188,7 @@ def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
 
 
 def test_programs_are_told_one_object_and_pipes_a_screen_without_codes(capsys):
-    with pytest.raises(UserError, match="no run yet"):
+    with pytest.raises(UserError, match="no runs yet"):
         door.main(["--once"])
     run, _ = made(4)
     data = json.loads(as_json(run.path, ""))
