@@ -7,6 +7,7 @@ What a cell raises ends it, where the cell is not tagged `raises-exception`; the
 """
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 FOLDER = PROJECT / "docs" / "notebooks"
 ORDER = ("first_run", "your_environment", "compare_and_publish")
 SECONDS = 600  # a cell may take, on a busy machine
+COLOURS = re.compile(
+    r"\x1b\[[0-9;]*m"
+)  # of a terminal; the checkout's path goes from outputs, too: it is this machine's
 NEEDED = "notebooks need nbclient and ipykernel: pip install 'stride-rl[ci]'"
 
 
@@ -69,13 +73,18 @@ def carried_out(path: Path) -> "NotebookNode":
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     notebook.metadata = about  # not the version of this interpreter
+    checkout = os.path.relpath(PROJECT, folder.resolve()) + os.sep
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output):
+        output["text"] = COLOURS.sub("", output["text"].replace(checkout, ""))
     return notebook
 
 
 def surroundings() -> dict[str, str]:
     """Runs lie beside the notebook; `stride` is this checkout, whatever is installed."""
     path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "STRIDE_RUNS": "runs", "PYTHONPATH": path, "VIRTUAL_ENV": sys.prefix, "COLUMNS": "110"}
+    programs = os.pathsep.join((str(Path(sys.prefix, "bin")), os.environ["PATH"]))
+    own = {"STRIDE_RUNS": "runs", "PYTHONPATH": path, "PATH": programs, "VIRTUAL_ENV": sys.prefix, "COLUMNS": "110"}
+    return {**os.environ, **own}
 
 
 def as_text(notebook: "NotebookNode") -> str:
