@@ -93,10 +93,10 @@ def test_of_two_cold_processes_one_compiles_and_the_other_says_that_it_waits(col
 @pytest.mark.slow
 def test_a_warm_cache_gives_the_weights_of_a_cold_one(cold, tmp_path):
     said = ended(begin(cold.folder / "cache", tmp_path / "runs"))
-    assert "compil" not in said and "waiting" not in said
+    assert "compiling" not in said and "waiting" not in said
     assert weights(tmp_path / "runs") == cold.weights[0]
     other = ended(begin(cold.folder / "cache", tmp_path / "other", "seed=2"))
-    assert "compil" not in other and weights(tmp_path / "other") != cold.weights[0]
+    assert "compiling" not in other and weights(tmp_path / "other") != cold.weights[0]
 
 
 @pytest.mark.slow
@@ -158,4 +158,4 @@ def test_a_copied_and_moved_clone_compiles_nothing(tmp_path, config):
     done = run_command("counted.py", *words, cwd=tmp_path / "moved", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rpartition("COMPILED:")[2].split() == []
-    assert "compil" not in done.stdout.rpartition("COMPILED:")[0]
+    assert "compiling" not in done.stdout.rpartition("COMPILED:")[0]

@@ -97,7 +97,7 @@ def test_the_dashboard_is_made_once(monkeypatch, capsys):
         for name, value in server.variables.items():
             monkeypatch.setenv(name, value)
         lines = [printed(*flags).split(":")[0] for flags in ([], [], ["--overwrite"])]
-        assert lines == ["made", "it exists", "replaced"] and len(server.views) == 1
+        assert lines == ["made", "the dashboard exists", "replaced"] and len(server.views) == 1
         (view,) = server.views.values()
         assert json.loads(view["spec"]) == json.loads(first)["spec"]
         server.mode = "fails"

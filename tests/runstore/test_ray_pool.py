@@ -104,7 +104,7 @@ def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, root, m
     monkeypatch.setattr(ray_pool, "facts", lambda: {"code": "another"})
     assert train.command(["CartPole-v1:ppo", "--seed", "1,2", "--on", "ray", "-q"]) == 2
     told = capsys.readouterr().err
-    assert "of the Ray cluster differs" in told and "where 'another' is here" in told and not list_runs()
+    assert "of the Ray cluster differs" in told and "'another' here" in told and not list_runs()
     assert not list(root.iterdir())
 
 
