@@ -112,7 +112,7 @@ def test_a_planted_fault_is_noticed_and_writes_no_file(tmp_path, monkeypatch):
         return policy
 
     monkeypatch.setattr(files, "deployed", faulty)
-    words = r"not written: at observation \d+ of 50 its action is \[.*\], the policy's \[.*\]: they differ by .*, allowed is"
+    words = r"at observation \d+ of 50 its action is \[.*\], the policy's \[.*\]: they differ by .*, allowed is"
     with pytest.raises(DifferenceError, match=words):
         files.export(loaded, "torch", path, print)
     assert path.read_bytes() == good and [*tmp_path.iterdir()] == [path]
