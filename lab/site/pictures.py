@@ -1,6 +1,6 @@
 """Looks at the built site in a browser, from its files: pictures of pages, and where the search ranks answers.
 
-    make docs && python -m lab.site.pictures /tmp/pictures
+    make docs && python -m lab.site.pictures pictures
 
 Eight pages at two widths, light and dark, as PNG files; then each question with the rank of its page. Exit code 1 where
 a page is not among the first three.
