@@ -200,7 +200,7 @@ def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_tra
     assert told[2:] == [signal.default_int_handler, (("\r    ",), "\r")]
 
 
-# ---- torch's compiler and SciPy
+# ---- torch's compiler and torchmetrics
 
 
 COMPILED = """
@@ -259,16 +259,17 @@ assert "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].__file__
 assert isinstance(torch.compile(torch.nn.Identity()), lightning.pytorch.seen)
 print("whole")
 """
-SCIPY = """
+METRICS = """
 import sys
-{before}
 import stride.utils.late_dynamo
 import lightning.pytorch, torchmetrics
-loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "scipy")
-from scipy.signal import lfilter
-import scipy.stats
-assert sys.modules["scipy"].signal.lfilter is lfilter and scipy.stats.norm.cdf(0) == 0.5
+from torchmetrics import Metric, MetricCollection
+assert torchmetrics.__version__ and MetricCollection([]) is not None
+loaded = sorted(name for name in sys.modules if name.startswith(("torchmetrics.functional", "scipy", "torchvision")))
 print("loaded:", *loaded)
+{after}
+assert issubclass(torchmetrics.SumMetric, Metric) and torchmetrics.functional.accuracy
+assert "late_dynamo" not in type(torchmetrics).__module__
 """
 
 
@@ -299,9 +300,8 @@ def test_a_lightning_that_wants_more_of_it_gets_it(tmp_path, wanted):
 
 
 @pytest.mark.slow
-def test_lightning_loads_no_scipy_and_whoever_wants_it_gets_it(tmp_path):
-    pytest.importorskip("scipy")
-    assert printed(SCIPY.format(before="")) == "loaded:\n"
-    assert "scipy.signal" in printed(SCIPY.format(before="import scipy.special")), "who had it first keeps it as it was"
-    wants = lightning_of(tmp_path, "from scipy.signal import lfilter\nfrom torch._dynamo import OptimizedModule")
-    assert "scipy.signal" in printed(SCIPY.format(before="").replace(", torchmetrics", ""), wants)
+@pytest.mark.parametrize(
+    "after", ["", "from torchmetrics.classification import BinaryAccuracy", "from torchmetrics import *"]
+)
+def test_lightning_loads_two_classes_of_torchmetrics_and_another_name_loads_the_rest(after):
+    assert printed(METRICS.format(after=after)) == "loaded:\n"
