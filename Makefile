@@ -5,6 +5,7 @@
 # make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
 # make lab     the tests of lab/, which measures and proves the product, quick and slow ones
 # make docs    build the documentation site into build/site; `make docs-serve` shows it at http://127.0.0.1:8000
+# make evidence-check   the first tenth of one seed of every cheap row of docs/results.md again: are the bits the same?
 # make soak    by hand, hours: more of what `make slow` and `make lab` show with little; CONTRIBUTING.md says what
 PYTHON ?= python3
 BASE ?= HEAD
@@ -19,7 +20,7 @@ FAST = @$(PYTEST) --ignore tests/lab -m "not slow" && \
 
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: train test quick check slow lab docs docs-serve soak format clean
+.PHONY: train test quick check slow lab docs docs-serve evidence-check soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
@@ -49,6 +50,9 @@ docs: .venv/ready-docs
 
 docs-serve: .venv/ready-docs
 	@$(MKDOCS) serve --livereload --dev-addr 127.0.0.1:8000
+
+evidence-check: .venv/ready
+	@$(BIN)/python -m lab.evidence check
 
 soak: .venv/ready-ci
 	$(PYTEST) -m soak --timeout 0

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from lab.evidence.file import Evidence, machine, named, read_all
 from lab.evidence.report import table
-from lab.evidence.variants import RESULTS
+from lab.evidence.runs import RESULTS
 from stride.commands.usage import parser_of
 from stride.config.loader import from_plain
 from stride.runstore.history import STEPS, TRAIN, VAL

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab import page_tables
+from lab.evidence.families import all_evidence
+from lab.evidence.file import summary
+from lab.evidence.runs import Store
 from lab.resumed import FIGURES as RESUMED
 from lab.resumed import sentence
 from stride.commands.usage import parser_of
@@ -121,9 +124,9 @@ def start_to_solved() -> Row:
 
 def seeds() -> Row:
     """The shipped variants that were solved on each of their seeds."""
-    files = sorted(RESULTS.glob("*.json"))
-    summaries = [read(file)["summary"] for file in files]
-    solved = sum(summary["solved"] == summary["finished"] for summary in summaries)
+    files = all_evidence(Store(), [RESULTS])
+    summaries = [summary(evidence.finished()) for evidence in files]
+    solved = sum(found["solved"] == found["finished"] for found in summaries)
     first = RESULTS / f"{SOLVED_FIRST}.json"
     figure = f"{solved} of {len(files)}; [all, with those that failed](docs/results.md)"
     return Row("Shipped variants solved on every seed tried (1 to 20 seeds)", figure, first, machine_of(read(first)))

@@ -29,7 +29,8 @@ def git_hash() -> str:
         return ""
     try:
         commit = _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")  # words change no result
+        records = (":!docs", ":!evidence")  # which change no result
+        changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *records)
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit.strip() + ("+changes" if changes.strip() else "")

@@ -1,6 +1,6 @@
 """`python -m lab.evidence` measures the shipped variants."""
 
-from lab.evidence.variants import main
+from lab.evidence.campaign import main
 from stride.utils import entry
 
 if __name__ == "__main__":

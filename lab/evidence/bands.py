@@ -1,54 +1,45 @@
-"""Writes config/bands.json: of docs/results what the product needs, the shipped seeds' curves and what they reached.
+"""What the product needs of the results, for config/bands.json: the shipped seeds' curves and what they reached.
 
-`python -m lab.evidence.bands` takes docs/results as it stands; `python -m lab.evidence` does it at its end.
+`python -m lab.evidence page` writes the file.
 """
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lab.evidence.file import OWN_FILES
-from stride.commands.usage import parser_of
-from stride.config.bands import FILE, Curve
+from lab.evidence.file import OWN_FILES, Evidence, summary
+from stride.config.bands import Curve
+from stride.config.general import is_general
 from stride.runstore.run_facts import finite, mapping
-from stride.utils import entry
-from stride.utils.durable_file import read_json
-from stride.utils.provenance import PROJECT
 
 # with these changed it is still the variant, but for its length: what it reached is listed
-BUDGETS = ("max_timesteps", "test_episodes", "early_stop_on_eval_threshold", "eval_freq_epochs", "eval_episodes")
-RESULTS = PROJECT / "docs" / "results"
+BUDGETS = (
+    "max_timesteps", "threads", "test_episodes", "eval_freq_epochs", "eval_episodes", "early_stop_on_eval_threshold",
+    "early_stop_on_train_threshold",
+)  # fmt: skip
 
 
-def main(argv: list[str]) -> int:
-    parser_of(__doc__).parse_args(argv)
-    FILE.write_text(text(RESULTS), encoding="utf-8")
-    return 0
-
-
-def text(folder: Path) -> str:
-    paths = [*sorted(folder.glob("*.json")), *sorted(folder.glob("models/*.json"))]
-    found = {name: band for path in paths for name, band in band_of(path).items()}
-    lines = [f"{json.dumps(name)}: {json.dumps(band, separators=(',', ':'))}" for name, band in found.items()]
+def text(evidence: Iterable[Evidence]) -> str:
+    bands = {name: band for item in evidence for name, band in band_of(item).items()}
+    lines = [f"{json.dumps(name)}: {json.dumps(band, separators=(',', ':'))}" for name, band in bands.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def band_of(path: Path) -> dict[str, dict[str, Any]]:
-    data = mapping(read_json(path))
-    changed = [override.partition("=")[0] for override in data.get("overrides", ())]
-    if data["variant"] in OWN_FILES or any(key not in BUDGETS for key in changed):
+def band_of(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    changed = [override.partition("=")[0] for override in evidence.overrides]
+    is_other = evidence.variant in OWN_FILES or is_general(evidence.variant)
+    if is_other or any(key not in BUDGETS for key in changed):
         return {}
-    summary = mapping(data["summary"])
+    finished = evidence.finished()
+    found = summary(finished)
     # the curve of another budget is not what a run of the shipped one looks like
-    seeds = () if changed else mapping(data["seeds"]).values()
-    curves = [curve_of(mapping(seed.get("curve"))) for seed in seeds]
+    curves = [] if "max_timesteps" in changed else [curve_of(mapping(record.get("curve"))) for record in finished]
     return {
-        str(data["variant"]).replace("/", "-"): {
-            "reached": finite(mapping(summary.get("final")).get("iqm")),
-            "solved": summary["solved"],
-            "seeds": summary["finished"] + summary["failed"],
-            "config": data["config"],
+        evidence.variant.replace("/", "-"): {
+            "reached": finite(mapping(found.get("final")).get("iqm")),
+            "solved": found["solved"],
+            "seeds": len(evidence.seeds),
+            "config": evidence.config,
             "curves": [curve for curve in curves if curve],
         }
     }
@@ -62,7 +53,3 @@ def curve_of(seed: Mapping[str, Any]) -> Curve:
         if curve:
             return sorted(curve)
     return []
-
-
-if __name__ == "__main__":
-    entry.run(main)

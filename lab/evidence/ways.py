@@ -18,7 +18,8 @@ import numpy as np
 
 from lab.evidence.file import Evidence, Record, file_stem
 from lab.evidence.report import table
-from lab.evidence.variants import RESULTS, train
+from lab.evidence.runs import RESULTS
+from lab.evidence.trainings import train
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config, parse_config_id
 from stride.utils import entry

@@ -9,8 +9,10 @@ from typing import Any
 
 from lab.bench.train import REPLAY
 from lab.evidence import report
-from lab.evidence.file import Evidence, file_stem, read_all
+from lab.evidence.families import all_evidence
+from lab.evidence.file import Evidence, file_stem
 from lab.evidence.report import table
+from lab.evidence.runs import Store
 from stride.agents.algorithms import ALGORITHMS
 from stride.agents.engines.choice import RECIPES
 from stride.config import schema
@@ -94,8 +96,7 @@ def _result(listed: ListedVariant) -> tuple[str, ...]:
 
 def _evidence() -> dict[str, Evidence]:
     """Evidence of shipped variants, by ENV:VARIANT."""
-    files = [item for folder in FOLDERS for item in read_all(RESULTS / folder)]
-    return {evidence.variant: evidence for _, evidence in files}
+    return {evidence.variant: evidence for evidence in all_evidence(Store(), [RESULTS / folder for folder in FOLDERS])}
 
 
 def speed(algorithm: str) -> str:

@@ -10,7 +10,7 @@ from commands import run_command
 
 from lab import same_bits, smoke_test_envs
 from lab.bench import envs, pairs, rate, train
-from lab.evidence import models, variants
+from lab.evidence import campaign
 from lab.faults import __main__ as faults
 from stride.utils import entry
 
@@ -58,10 +58,8 @@ WRONG = [
     (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
     (envs, "--env CartPol", "'CartPol'; did you mean CartPole-v1"),
     (train, "pog", "no work is called 'pog'; did you mean pong"),
-    (models, "pendulun", "no row has 'pendulun' in its name"),
-    (variants, "CartPol-v1:pp", "no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
-    (variants, "CartPole --set lr=1", "lr"),
-    (variants, "--set seed=3", "seed"),
+    (campaign, "campaign --only CartPol-v1:pp", "is called 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
+    (campaign, "campaign --hours 0", "--hours"),
     (faults, "kil", "no fault 'kil'; did you mean kill?"),
     (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
     (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),

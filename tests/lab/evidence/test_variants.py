@@ -1,29 +1,21 @@
 """The evidence script: exact values by hand, a tiny measurement, what is kept, what failed, what the page says."""
 
-import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from commands import run_command
 
-from lab.evidence import variants
+from lab.evidence import trainings
 from lab.evidence.exact import HIT, LONGEST, STICK, answers, blackjack, exact_value, policy_value, read_table
 from lab.evidence.file import Evidence, config_hash, is_solved, summary
-from lab.evidence.report import markdown, mean_curve
+from lab.evidence.report import failures, mean_curve, not_solved, older_part
 from stride.agents.engines.choice import build_agent
-from stride.config.listing import list_environments
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
 from stride.utils.curve import Point
-
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
-TINY = ["max_timesteps=64", "n_envs=2", "n_steps=16", "batch_size=1.0", "eval_freq_epochs=1", "eval_episodes=2"]
-
 
 # Two states: in 0 action 0 stays for 1, action 1 goes to 1 for 0; in 1 action 0 ends for 10, action 1 slips back half
 # the time (for 2) and ends else (for 4).
@@ -151,52 +143,6 @@ def test_solved_is_what_is_known_best(reached, goal, solved):
     assert is_solved(reached, goal) is solved
 
 
-def run(runs, *words):
-    """`python -m lab.evidence` on FrozenLake with a budget in which nothing is learnt; with other words, too."""
-    changes = [part for word in TINY for part in ("--set", word)]
-    env = {"STRIDE_RUNS": str(runs), "PATH": "/usr/bin:/bin"}
-    return run_command("-m", "lab.evidence", "FrozenLake-v1:ppo", "--seeds", "2", *changes, *words, env=env)
-
-
-@pytest.mark.slow
-def test_a_measurement_leaves_file_curve_and_page_and_the_next_goes_on(tmp_path):
-    before = {path: path.stat().st_mtime_ns for path in (ROOT / "docs").rglob("*")}
-    done = run(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in before}, "a trial stays out of docs"
-    path = tmp_path / "evidence" / "FrozenLake-v1-ppo.json"
-    data = json.loads(path.read_text())
-    assert data["overrides"] == TINY and data["goal"] == 0.7 and {*data["machine"]} >= {"cores", "cpu"}
-    assert data["commands"][0].startswith("python -m lab.evidence FrozenLake-v1:ppo --seeds 2 --set ")
-    assert list(data["seeds"]) == ["1", "2"] and data["summary"]["finished"] == 2
-    for seed, record in data["seeds"].items():
-        facts = json.loads((tmp_path / record["run"] / "config.json").read_text())
-        assert facts["seed"] == int(seed) and facts["group"].startswith("evidence-")
-        assert record["final"]["mean"] == facts["outcome"]["test_mean"] and record["final"]["episodes"] == 100
-        assert record["best"]["episodes"] == 100 and 0 <= record["best"]["exact"] <= 0.7402
-        assert record["env_steps"] == 64 and record["seconds"] > 0 and record["git_hash"] == facts["git_hash"]
-        assert [x for x, _ in record["curve"]["val"]] == [32, 64]
-    page = (tmp_path / "evidence.md").read_text()
-    assert "FrozenLake-v1:ppo (**changed**)" in page
-    assert "- FrozenLake-v1:ppo: not measured" in page, "a trial is no measurement of the variant"
-    assert path.with_suffix(".svg").read_text().count("<polyline") == 3, "two seeds and their mean"
-    whole, half = Evidence.read(path), Evidence.read(path)
-    del half.seeds[2]  # as if the call had been interrupted after the first seed
-    half.write(path)
-    assert run(tmp_path).returncode == 0
-    again = Evidence.read(path)
-    assert sorted(again.seeds) == [1, 2] and again.seeds[1] == whole.seeds[1] and len(again.commands) == 1
-    assert all(again.seeds[2][key] == whole.seeds[2][key] for key in ("final", "curve"))
-
-
-def test_a_pattern_selects():
-    shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
-    assert variants.select("") == shipped and variants.select("cartpole-V1:ppo") == ["CartPole-v1:ppo"]
-    assert variants.select("cartpole-V1:REINF") == ["CartPole-v1:reinforce"]
-    assert variants.select(":reinforce") == [name for name in shipped if name.endswith(":reinforce")]
-    assert variants.select("Pendulum-v1:reinforce") == ["Pendulum-v1:reinforce"]  # by general settings
-
-
 def record(seed, mean, steps, solved=True):
     values = {"mean": mean, "episodes": 100}
     return {
@@ -215,11 +161,8 @@ def test_the_page_has_the_worst_and_hides_nothing(snapshot):
         machine={"cpu": "a processor", "cores": 2}, commands=["python -m lab.evidence"],
         seeds={record["seed"]: record for record in records},
     )  # fmt: skip
-    pages = [markdown("results", [evidence])]
-    evidence.config_hash = "other"
-    pages.append(markdown("results", [evidence]))
-    lines = [line for page in pages for line in page.splitlines()]
-    assert [line for line in lines if re.search(r"CartPole-v1:(ppo|reinforce)\b", line)] == snapshot
+    page = "\n".join([*older_part([evidence]), *not_solved(evidence), *failures(evidence)])
+    assert [line for line in page.splitlines() if re.search(r"CartPole-v1:ppo\b", line)] == snapshot
     alone = summary([record(1, 500.0, 10)])["final"]
     assert alone == {"iqm": 500.0, "low": None, "high": None, "mean": 500.0, "worst": 500.0}
 
@@ -236,9 +179,9 @@ def test_the_hash_is_of_what_is_trained():
 
 
 def test_a_process_without_a_record_has_failed(tmp_path):
-    job = variants.Job("CartPole-v1:ppo", 4, load_config("CartPole-v1", "ppo"))
-    end = variants.Finished(0, 1, "Traceback\nerror: no luck\n\n")
+    job = trainings.Job("CartPole-v1:ppo", 4, load_config("CartPole-v1", "ppo"))
+    end = trainings.Finished(0, 1, "Traceback\nerror: no luck\n\n")
     failed = {"seed": 4, "status": "failed", "code": 1, "line": "error: no luck"}
-    assert variants.result(job, tmp_path / "none.json", end) == failed
-    killed = variants.result(job, tmp_path / "none.json", variants.Finished(0, -9, ""))
+    assert trainings.result(job, tmp_path / "none.json", end) == failed
+    killed = trainings.result(job, tmp_path / "none.json", trainings.Finished(0, -9, ""))
     assert killed == {**failed, "code": -9, "line": "no word"}

@@ -1,0 +1,182 @@
+"""The campaign's table: what is trained for docs/results.md, for how long, on which seeds, at which price.
+
+The rules. A training of evidence spends its whole budget, which is that of the public reference where there is one, and
+never stops early. Its score is that of the final weights over 100 fresh episodes. How many seeds a row has follows from
+its price. A seed is spent for a variant when one of its settings changed after a result of that seed was recorded: the
+row then goes on with the next round (1001, 2001, ...). Tuning uses seeds 100 to 999. No torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from lab.evidence.file import WORDS, configured, named
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.utils.user_error import UserError, nearest
+
+CLASSIC, TOY, BOX2D, PIXELS = "Classic control", "Toy text", "Box2D", "Pixels and games"
+MINIGRID, MUJOCO, MODELS = "MiniGrid", "MuJoCo", "World models"
+FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MUJOCO, MODELS)
+NEVER_EARLY = ("early_stop_on_eval_threshold=false", "early_stop_on_train_threshold=false")
+WHOLE = (*NEVER_EARLY, "test_episodes=100", "threads=1")
+# these change no weight of a training; a budget does, but it comes from the reference and not from results
+OUTSIDE = (
+    *WORDS,
+    "max_timesteps",
+    "eval_freq_epochs",
+    "eval_episodes",
+    "test_episodes",
+    *(key.partition("=")[0] for key in NEVER_EARLY),
+)
+SEEDS = ((180, 20), (1200, 10))  # for runs that take less than so many seconds of a core; 5 for longer ones
+LONG = 5
+ROUND, MOST = 1000, 20  # between two rounds; seeds of the largest round
+ZOO = "rl-zoo"  # github.com/DLR-RM/rl-baselines3-zoo, benchmark.md: one run each
+OPTIMUM = "optimum"
+HUNDRED = "eval_episodes=100"
+TWICE = ("frame_skip=2", "eval_freq_epochs=1", "eval_episodes=10")  # each action twice, as the suite's results have it
+
+
+class Row(NamedTuple):
+    variant: str
+    family: str
+    piece: str  # the part of the campaign that it is done in
+    seconds: int  # of one core for a run, estimated from records; recorded runs replace the estimate
+    reference: float | None = None  # public score
+    source: str = ""  # of the reference
+    random: float | None = None  # mean return of 100 episodes of random actions
+    budget: int = 0  # env steps, those of the reference; 0: the shipped budget is the same, or there is no reference
+    changes: tuple[str, ...] = ()  # evaluations, and the frames that an action is held for
+    spent: range = range(0)  # seeds that were looked at before the campaign, and settings changed afterwards
+
+    @property
+    def seeds(self) -> int:
+        return next((seeds for limit, seeds in SEEDS if self.seconds < limit), LONG)
+
+    @property
+    def overrides(self) -> list[str]:
+        budget = [f"max_timesteps={self.budget}"] if self.budget else []
+        return [*WHOLE, *budget, *self.changes]
+
+    def config(self) -> Config:
+        return _config(self)
+
+
+ROWS = (
+    Row("CartPole-v1:ppo", CLASSIC, "P1", 20, 500.0, f"{ZOO}, 100,000 steps", 23.68, 100_000),
+    Row("CartPole-v1:pqn", CLASSIC, "P1", 55, 500.0, "highest return", 23.68),
+    Row("CartPole-v1:reinforce", CLASSIC, "P1", 20, 500.0, "highest return", 23.68),
+    Row("CartPole-v1:dqn", CLASSIC, "P1", 60, 500.0, f"{ZOO}, 50,000 steps", 23.68),
+    Row("Acrobot-v1:ppo", CLASSIC, "P1", 100, -73.5, f"{ZOO}, 1,000,000 steps", -497.08),
+    Row("Acrobot-v1:dqn", CLASSIC, "P1", 100, -76.6, f"{ZOO}, 100,000 steps", -497.08),
+    Row("MountainCar-v0:ppo", CLASSIC, "P1", 130, -110.4, f"{ZOO}, 1,000,000 steps", -200.0),
+    Row("MountainCar-v0:dqn", CLASSIC, "P1", 120, -100.8, f"{ZOO}, 120,000 steps", -200.0),
+    Row("MountainCarContinuous-v0:ppo", CLASSIC, "P1", 40, 88.3, f"{ZOO}, 20,000 steps", -33.25),
+    Row("MountainCarContinuous-v0:sac", CLASSIC, "P2", 90, 94.7, f"{ZOO}, 50,000 steps", -33.25),
+    Row("Pendulum-v1:ppo", CLASSIC, "P1", 40, -172.2, f"{ZOO}, 100,000 steps", -1207.56, 100_000),
+    Row("Pendulum-v1:sac", CLASSIC, "P2", 175, -157.0, f"{ZOO}, 20,000 steps", -1207.56),
+    Row("CartPole-v1:ppo_lstm", CLASSIC, "P2", 500, 500.0, "highest return", 23.68),
+    Row("Bandit-v0:ppo", TOY, "P1", 20),
+    Row("Blackjack-v1:ppo", TOY, "P1", 70, -0.0431, OPTIMUM, -0.46),
+    Row("CliffWalking-v1:ppo", TOY, "P1", 40, -13.0, OPTIMUM, -72838.92),
+    Row("CliffWalking-v1:q_learning", TOY, "P1", 20, -13.0, OPTIMUM, -72838.92),
+    Row("FrozenLake-v1:ppo", TOY, "P1", 25, 0.7402, OPTIMUM, 0.01),
+    Row("FrozenLake-v1:q_learning", TOY, "P1", 30, 0.7402, OPTIMUM, 0.01),
+    Row("FrozenLake8x8-v1:ppo", TOY, "P1", 40, 0.886, "value iteration, within 0.01", 0.0),
+    Row("FrozenLake8x8-v1:q_learning", TOY, "P1", 30, 0.886, "value iteration, within 0.01", 0.0),
+    Row("Taxi-v4:ppo", TOY, "P1", 40, 7.93, OPTIMUM, -777.48),
+    Row("Taxi-v4:q_learning", TOY, "P1", 35, 7.93, OPTIMUM, -777.48),
+    Row("LunarLander-v3:ppo", BOX2D, "P1", 110, 242.1, f"{ZOO}, v2, 1,000,000 steps", -191.96),
+    Row("LunarLander-v3:dqn", BOX2D, "P1", 110, 154.4, f"{ZOO}, v2, 100,000 steps", -191.96),
+    Row("LunarLanderContinuous-v3:ppo", BOX2D, "P1", 120, 270.9, f"{ZOO}, v2, 1,000,000 steps", -212.68),
+    Row("LunarLanderContinuous-v3:sac", BOX2D, "P10", 6_300, 260.4, f"{ZOO}, v2, 500,000 steps", -212.68),
+    Row("BipedalWalker-v3:ppo", BOX2D, "P11", 1_800, 213.3, f"{ZOO}, 5,000,000 steps", -102.82),
+    Row("BipedalWalker-v3:sac", BOX2D, "P12", 6_300, 297.7, f"{ZOO}, 500,000 steps", -102.82),
+    Row("CarRacing-v3:ppo", BOX2D, "later", 52_000),
+    Row("CartPole-v1:ppo_pixels", PIXELS, "P2", 320, 500.0, "highest return", 23.68),
+    Row("ALE/Pong-v5:features", PIXELS, "later", 2_000),
+    Row("ALE/Breakout-v5:features", PIXELS, "later", 2_000),
+    Row("VizDoom/basic:ppo", PIXELS, "later", 1_000),
+    Row("VizDoom/defend_the_center:ppo", PIXELS, "later", 8_000),
+    Row("Retro/Airstriker-Genesis-v0:ppo", PIXELS, "later", 8_000),
+    Row("MiniGrid-DoorKey-5x5-v0:ppo", MINIGRID, "P3", 150, None, "", 0.041),
+    Row("MiniGrid-DoorKey-5x5-v0:lstm", MINIGRID, "P3", 600, None, "", 0.041),
+    Row("MiniGrid-DoorKey-5x5-v0:cnn", MINIGRID, "P3", 600, None, "", 0.041),
+    Row("HalfCheetah-v5:ppo", MUJOCO, "P3", 450, 5819.1, f"{ZOO}, v3, 1,000,000 steps", -282.49, 1_000_000),
+    Row("Hopper-v5:ppo", MUJOCO, "P3", 400, 2410.4, f"{ZOO}, v3, 1,000,000 steps", 16.67, 1_000_000),
+    Row("Walker2d-v5:ppo", MUJOCO, "P3", 450, 3478.8, f"{ZOO}, v3, 1,000,000 steps", None, 1_000_000),
+    Row("Ant-v5:ppo", MUJOCO, "P3", 1_000, 1327.2, f"{ZOO}, v3, 1,000,000 steps", None, 1_000_000),
+    Row("HalfCheetah-v5:sac", MUJOCO, "P14", 12_000, 9535.5, f"{ZOO}, v3, 1,000,000 steps", -282.49),
+    Row("Hopper-v5:sac", MUJOCO, "P14", 12_000, 2325.5, f"{ZOO}, v3, 1,000,000 steps", 16.67),
+    Row(
+        "CartPole-v1:dreamer", MODELS, "P2", 400, 500.0, "highest return", 23.68,
+        changes=("eval_freq_epochs=2", HUNDRED), spent=range(1, 6),
+    ),
+    Row("Pendulum-v1:dreamer", MODELS, "P2", 300, None, "", -1207.56, changes=("eval_freq_epochs=3", HUNDRED)),
+    Row("PixelCatch-v0:dreamer", MODELS, "later", 900, None, "", None, 20_000, ("eval_freq_epochs=2", HUNDRED)),
+    Row("CartPole-v1:dreamer_pixels", MODELS, "later", 4_000, 500.0, "highest return", 23.68),
+    Row(
+        "dm_control/cartpole-swingup:dreamer", MODELS, "later", 2_500, budget=50_000,
+        changes=(*TWICE, "epoch_iterations=625"),
+    ),
+    Row("dm_control/cartpole-swingup:sac", MODELS, "later", 900, None, "", None, 50_000, TWICE),
+    Row("CartPole-v1:planet", MODELS, "later", 600, 500.0, "highest return", 23.68),
+)  # fmt: skip
+
+# how many trainings chose a variant's settings, and on which seeds; "unknown" where nobody counted
+TUNING = dict.fromkeys(
+    (
+        "Acrobot-v1:dqn", "BipedalWalker-v3:ppo", "CartPole-v1:dqn", "HalfCheetah-v5:sac", "Hopper-v5:sac",
+        "LunarLander-v3:dqn", "LunarLander-v3:ppo", "LunarLanderContinuous-v3:ppo", "LunarLanderContinuous-v3:sac",
+        "Pendulum-v1:sac",
+    ),
+    "none: numbers of rl-zoo",
+)  # fmt: skip
+UNKNOWN = "unknown"
+
+
+def chosen(words: Collection[str]) -> list[Row]:
+    """The rows of these pieces, names or parts of names; all for no word."""
+    rows = {row.variant: row for row in ROWS}
+    found: dict[str, Row] = {} if words else rows
+    for word in words:
+        matching = [row for row in ROWS if row.piece == word] or [rows[name] for name in named(word, [*rows])]
+        if not matching:
+            raise UserError(f"no row or piece is called {word!r}{nearest(word, [*rows, 'P1', 'P2', 'P3'])}")
+        found |= {row.variant: row for row in matching}
+    return [row for row in ROWS if row.variant in found]
+
+
+def row_of(variant: str) -> Row:
+    for row in ROWS:
+        if row.variant == variant:
+            return row
+    raise UserError(f"no row of the campaign is called {variant!r}{nearest(variant, [row.variant for row in ROWS])}")
+
+
+@cache
+def _config(row: Row) -> Config:
+    return configured(row.variant, row.overrides)
+
+
+@cache
+def settings(row: Row) -> str:
+    """12 digits of the SHA-256 of the resolved config's settings: a change of one spends the seeds."""
+    return settings_hash(to_plain(row.config()))
+
+
+def settings_hash(plain: Mapping[str, Any]) -> str:
+    kept = {key: value for key, value in plain.items() if key not in OUTSIDE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def seeds_of(row: Row, looked_at: Mapping[int, Collection[str]], present: str) -> range:
+    """The seeds of the first round of which none is spent; `looked_at`: seed -> settings that it has a result of."""
+    spent = {seed for seed, hashes in looked_at.items() if any(text != present for text in hashes)} | {*row.spent}
+    first = 1
+    while spent & {*range(first, first + MOST)}:
+        first += ROUND
+    return range(first, first + row.seeds)

@@ -1,0 +1,103 @@
+"""One run of the campaign as a process of its own: claims it, trains or goes on, plays, writes its record.
+
+    python -m lab.evidence.run CartPole-v1:ppo 3                        what `lab.evidence campaign` starts
+    python -m lab.evidence.run CartPole-v1:ppo 3 --tenth FILE.json      the first tenth, what `check` starts
+
+The claim belongs to this process, so a run is done once though its runner dies. A training that was killed goes on
+where its last checkpoint is, as long as the code is the same. Exit code 75: another process has the run.
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lab.evidence.file import OWN_FILES, Record, this_machine
+from lab.evidence.receipts import SHARE, first_tenth, last_return, loaded_sources, sources_hash
+from lab.evidence.rows import row_of, settings
+from lab.evidence.runs import Curve, Run, Store, keep
+from lab.evidence.seed import find_run, measure
+from stride.commands import train
+from stride.commands.usage import parser_of
+from stride.runstore.metrics_table import read_csv
+from stride.utils import entry, kernel_folder
+from stride.utils.durable_file import write_json
+from stride.utils.provenance import called, git_hash, source_hash, versions
+
+
+def main(argv: list[str]) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("variant")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--tenth", type=Path, metavar="FILE", help="train the first tenth only, write its receipt here")
+    given = parser.parse_args(argv)
+    run = Run(row_of(given.variant), given.seed)
+    if given.tenth:
+        write_json(given.tenth, tenth(run))
+        return 0
+    return keep(Store(), run, lambda: trained(run))
+
+
+def group() -> str:
+    """Runs go on as long as the code is the same; a commit of records alone changes nothing."""
+    return f"evidence-{source_hash()[:10]}"
+
+
+def train_words(run: Run, *more: str) -> list[str]:
+    own = OWN_FILES.get(run.row.variant)
+    config = ["--config", str(own)] if own else []
+    words = [run.row.variant, "--seed", str(run.seed), "--group", group(), "--quiet", *config]
+    return [*words, *run.row.overrides, *more]
+
+
+def trained(run: Run) -> tuple[Record, Curve] | int:
+    """The record and its curve; the exit code where a person stopped the training or asked for what cannot be."""
+    words = train_words(run)
+    with called("train", [word for word in words if word != "--quiet"]):
+        code = train.command(words)
+    if code not in (0, 1):
+        return code
+    sources = loaded_sources()
+    facts = find_run(group(), run.row.variant, run.seed)
+    receipt = receipt_of(run, sources)
+    if code:
+        line = facts.facts().get("failure") or "no reason was written"
+        return {**receipt, "status": "failed", "solved": False, "code": code, "line": line}, {"sources": sources}
+    record = measure(facts)
+    rows, curve = read_csv(facts.metrics_csv), {**record.pop("curve"), "sources": sources}
+    record |= {"tenth": first_tenth(rows, run.row.config().max_timesteps)}
+    # the commit at which the training began; the code was the same until its end
+    return {**receipt, **record, "core_seconds": round(time.process_time(), 1)}, curve
+
+
+def receipt_of(run: Run, sources: list[str]) -> dict[str, Any]:
+    return {
+        "variant": run.row.variant, "seed": run.seed, "settings": settings(run.row),
+        "budget": run.row.config().max_timesteps, "git_hash": git_hash(), "sources": sources_hash(sources),
+        "machine": this_machine(), "processor": processor_class(), "threads": 1, "versions": versions(),
+    }  # fmt: skip
+
+
+def processor_class() -> str:
+    """What equal bits depend on: the compiler's name for the processor, and the instruction set that torch uses."""
+    return f"{kernel_folder.NAME}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def tenth(run: Run) -> dict[str, Any]:
+    """The receipt of the first tenth of the same training, which stops there."""
+    budget = run.row.config().max_timesteps
+    with tempfile.TemporaryDirectory(prefix="stride-tenth-") as folder:
+        os.environ["STRIDE_RUNS"] = folder
+        code = train.command(train_words(run, "--pause-at", str(budget // SHARE)))
+        if code:
+            raise SystemExit(code)
+        rows = read_csv(find_run(group(), run.row.variant, run.seed).metrics_csv)
+    receipt = receipt_of(run, loaded_sources())
+    return {**receipt, "tenth": first_tenth(rows, budget), "last": last_return(rows, budget)}
+
+
+if __name__ == "__main__":
+    entry.run(main)
