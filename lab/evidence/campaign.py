@@ -94,6 +94,11 @@ def due_runs(rows: Sequence[Row], store: Store) -> list[Run]:
     """Piece by piece; in it first BATCH seeds of every row, the cheapest row first, then BATCH more of each."""
     runs = {}
     for row in rows:
+        try:
+            row.config()
+        except UserError as error:
+            print(f"  {row.variant} is left out: {error}")
+            continue
         price, seeds = price_of(row, store), store.seeds(row)
         for seed in store.due(row):
             batch = (seed - seeds.start) // BATCH
@@ -133,7 +138,8 @@ def plan(rows: Sequence[Row], store: Store, runs: Sequence[Run]) -> str:
 def start(run: Run) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "lab.evidence.run", run.row.variant, str(run.seed)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=quiet, stdout=quiet)
 
 
 def work(runs: Sequence[Run], store: Store, seconds: float, processes: int, begin: Callable[[Run], Process]) -> int:

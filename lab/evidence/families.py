@@ -109,7 +109,7 @@ def left_over(rows: Iterable[Row], store: Store) -> list[str]:
     """What the campaign has not measured yet, with its price."""
     lines, hours = [], 0.0
     for row in rows:
-        due = len(store.due(row))
+        due = len(store.due(row)) if store.current(row) else row.seeds
         hours += due * row.seconds / 3600
         if due:
             price = f"{due * row.seconds / 3600:.1f} core hours"

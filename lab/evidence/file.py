@@ -9,10 +9,8 @@ import math
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from stride.config.loader import load_config, load_file, parse_config_id, to_pla
 from stride.config.schema import Config
 from stride.envs_gym.task import task_of
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.provenance import CODE, PROJECT
+from stride.utils.provenance import PROJECT
 from stride.utils.statistics import FEWEST, interval, iqm
 from stride.utils.user_error import UserError
 
@@ -152,17 +150,6 @@ def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
 def short_hash(code: str) -> str:
     """Ten digits of a commit; `+changes` stays, as that code is in no repository."""
     return code[:10] + ("+changes" if "+" in code else "")
-
-
-@cache
-def age(code: str) -> str:
-    """How a commit is related to the code of today: "same", "changed since", or "not in this repository"."""
-    commit = code.partition("+")[0]
-    known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=PROJECT, capture_output=True)
-    if known.returncode:
-        return "not in this repository"
-    changes = subprocess.run(["git", "diff", "--quiet", commit, "--", *CODE], cwd=PROJECT, capture_output=True)
-    return "changed since" if changes.returncode or "+" in code else "same"
 
 
 def this_machine() -> str:

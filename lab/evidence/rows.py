@@ -19,7 +19,8 @@ from stride.utils.user_error import UserError, nearest
 
 CLASSIC, TOY, BOX2D, PIXELS = "Classic control", "Toy text", "Box2D", "Pixels and games"
 MINIGRID, MUJOCO, MODELS = "MiniGrid", "MuJoCo", "World models"
-FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MUJOCO, MODELS)
+GENERAL = "Environments without own settings"
+FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MUJOCO, MODELS, GENERAL)
 NEVER_EARLY = ("early_stop_on_eval_threshold=false", "early_stop_on_train_threshold=false")
 WHOLE = (*NEVER_EARLY, "test_episodes=100", "threads=1")
 # these change no weight of a training; a budget does, but it comes from the reference and not from results
@@ -123,6 +124,15 @@ ROWS = (
         changes=(*TWICE, "epoch_iterations=625"),
     ),
     Row("dm_control/cartpole-swingup:sac", MODELS, "later", 900, None, "", None, 50_000, TWICE),
+    Row("minigrid:MiniGrid-Empty-5x5-v0:ppo", GENERAL, "later", 90, random=0.179),
+    Row("minigrid:MiniGrid-LavaGapS5-v0:ppo", GENERAL, "later", 90, random=0.054),
+    Row("minigrid:MiniGrid-Unlock-v0:dqn", GENERAL, "later", 2_200, random=0.025),
+    Row("highway_env:highway-fast-v0:ppo", GENERAL, "later", 480, random=7.81),
+    Row("highway_env:parking-v0:sac", GENERAL, "later", 610, random=-42.6),
+    Row("gymnasium_robotics:PointMaze_UMazeDense-v3:ppo", GENERAL, "later", 60, random=68.1),
+    Row("InvertedPendulum-v5:ppo", GENERAL, "later", 15, random=4.9),
+    Row("InvertedDoublePendulum-v5:sac", GENERAL, "later", 100, random=47.3),
+    Row("Reacher-v5:sac", GENERAL, "later", 170, random=-42.7),
     Row("CartPole-v1:planet", MODELS, "later", 600, 500.0, "highest return", 23.68),
 )  # fmt: skip
 
@@ -139,11 +149,13 @@ UNKNOWN = "unknown"
 
 
 def chosen(words: Collection[str]) -> list[Row]:
-    """The rows of these pieces, names or parts of names; all for no word."""
+    """The rows of these pieces, families, names or parts of names; all for no word."""
     rows = {row.variant: row for row in ROWS}
     found: dict[str, Row] = {} if words else rows
     for word in words:
-        matching = [row for row in ROWS if row.piece == word] or [rows[name] for name in named(word, [*rows])]
+        matching = [row for row in ROWS if word in (row.piece, row.family)] or [
+            rows[name] for name in named(word, [*rows])
+        ]
         if not matching:
             raise UserError(f"no row or piece is called {word!r}{nearest(word, [*rows, 'P1', 'P2', 'P3'])}")
         found |= {row.variant: row for row in matching}

@@ -93,12 +93,12 @@ class Store:
 
     def seeds(self, row: Row) -> range:
         """Those of the row's present round."""
-        looked_at: dict[int, set[str]] = {}
+        looked_at: dict[int, set[str]] = {}  # seed -> settings that it has a result of
         for seed, record in self.records(row.variant).items():
             looked_at[seed] = {record["settings"], *(earlier["settings"] for earlier in record["earlier"])}
         for seed, text in before_the_campaign(row).items():
             looked_at.setdefault(seed, set()).add(text)
-        return seeds_of(row, looked_at, settings(row))
+        return seeds_of(row, looked_at, settings(row) if looked_at else "")
 
     def due(self, row: Row) -> list[int]:
         """Seeds of the round without a record of the present budget, and all that a check has found stale."""
@@ -107,8 +107,10 @@ class Store:
 
     def current(self, row: Row) -> dict[int, Record]:
         """Records of the present round and budget."""
-        seeds, budget = self.seeds(row), row.config().max_timesteps
         records = self.records(row.variant)
+        if not records:
+            return {}
+        seeds, budget = self.seeds(row), row.config().max_timesteps
         return {seed: record for seed, record in records.items() if seed in seeds and record["budget"] == budget}
 
     def is_stale(self, variant: str, record: Record) -> bool:
@@ -118,8 +120,6 @@ class Store:
 
     def evidence(self, row: Row) -> Evidence | None:
         """The row's present round, as the tables read it; None where no run is recorded."""
-        if not (self.runs / file_stem(row.variant)).is_dir():
-            return None
         records = self.current(row)
         if not records:
             return None
@@ -148,11 +148,11 @@ def keep(store: Store, run: Run, train: Callable[[], tuple[Record, Curve] | int]
 
 def before_the_campaign(row: Row, folder: Path = RESULTS) -> dict[int, str]:
     """Seed -> settings, of the seeds in files of before the campaign; keys that came later were at their defaults."""
-    now = to_plain(row.config())
     looked_at: dict[int, str] = {}
     for path in (folder / f"{file_stem(row.variant)}.json", folder / "models" / f"{file_stem(row.variant)}.json"):
         evidence = Evidence.read(path) if path.is_file() else None
         if evidence and evidence.config:
+            now = to_plain(row.config())
             text = settings_hash({key: evidence.config.get(key, value) for key, value in now.items()})
             looked_at |= dict.fromkeys(evidence.seeds, text)
     return looked_at

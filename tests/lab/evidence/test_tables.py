@@ -1,4 +1,4 @@
-"""Tables of evidence: two ways compared, world models, worlds nobody configured, bands of curves."""
+"""Tables of evidence: two ways compared, world models and bands of curves."""
 
 import json
 from types import SimpleNamespace
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from lab.bench import peers
-from lab.evidence import unconfigured
 from lab.evidence.bands import text
 from lab.evidence.families import all_evidence
 from lab.evidence.file import Evidence, configured, summary
@@ -86,17 +85,3 @@ def test_what_is_recorded_of_a_model_beside_its_curve():
 def test_a_rate_that_fades_is_of_the_share_that_is_left():
     fading = peers.rate(Schedule("linear", 3.0, 1.0))
     assert [fading(left) for left in (1.0, 0.5, 0.0)] == [3.0, 2.0, 1.0] and peers.rate(0.5) == 0.5
-
-
-@pytest.mark.slow
-def test_an_unconfigured_world_that_trains_and_one_that_cannot_be_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(unconfigured, "TASKS", {"Acrobot-v1:reinforce": (), "no_such_module:X-v0:ppo": ()})
-    monkeypatch.setattr(unconfigured, "FIGURES", tmp_path / "figures" / "rows.json")
-    monkeypatch.setattr(unconfigured, "PAGE", tmp_path / "page.md")
-    assert unconfigured.main(["--seeds", "1", "--budget", "8192", "--record"]) == 1
-    good, bad = json.loads((tmp_path / "figures" / "rows.json").read_text())["rows"]
-    assert good["env_steps"] == 8192 and -500 <= good["random"] < 0 and -500 <= good["trained"] < 0
-    assert good["found"].startswith("0 faults, ") and good["found"] in unconfigured.PAGE.read_text()
-    assert bad["verdict"].startswith("failed: ") and "no Python module 'no_such_module'" in bad["verdict"]
-    monkeypatch.setattr(unconfigured, "measured", lambda *words: pytest.fail("what is recorded is kept"))
-    assert unconfigured.main(["--seeds", "1", "--record"]) == 1
