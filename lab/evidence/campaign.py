@@ -56,7 +56,9 @@ def main(argv: list[str]) -> int:
     if given.dry_run or not runs:
         return 0
     check_tree()
-    return work(runs, store, given.hours * 3600, given.processes, start)
+    code = work(runs, store, given.hours * 3600, given.processes, start)
+    print("  python -m lab.evidence page writes docs/results.md from the records; commit both")
+    return code
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

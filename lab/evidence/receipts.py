@@ -96,7 +96,7 @@ def is_in_git(commit: str) -> bool:
 
 def first_tenth(rows: Sequence[Mapping[str, float]], budget: int) -> str:
     """A hash over all metrics of the first tenth of a training: returns, losses, norms; no times."""
-    tenth = [row for row in rows if row[STEPS] < budget / SHARE]
+    tenth = [row for row in rows if row.get(STEPS, budget) < budget / SHARE]
     kept = [{name: value for name, value in row.items() if not name.startswith(LOOSE)} for row in tenth]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -104,7 +104,7 @@ def first_tenth(rows: Sequence[Mapping[str, float]], budget: int) -> str:
 def last_return(rows: Sequence[Mapping[str, float]], budget: int) -> dict[str, Any]:
     """The last evaluation of the first tenth, else the last return of training: {"curve": "val", "step", "value"}."""
     for curve, name in (("val", VAL), ("train", TRAIN)):
-        points = [(row[STEPS], row[name]) for row in rows if name in row and row[STEPS] < budget / SHARE]
+        points = [(row[STEPS], row[name]) for row in rows if name in row and row.get(STEPS, budget) < budget / SHARE]
         if points:
             return {"curve": curve, "step": points[-1][0], "value": points[-1][1]}
     return {}

@@ -153,9 +153,9 @@ def chosen(words: Collection[str]) -> list[Row]:
     rows = {row.variant: row for row in ROWS}
     found: dict[str, Row] = {} if words else rows
     for word in words:
-        matching = [row for row in ROWS if word in (row.piece, row.family)] or [
-            rows[name] for name in named(word, [*rows])
-        ]
+        matching = [row for row in ROWS if word in (row.piece, row.family)]
+        if not matching:
+            matching = [rows[name] for name in named(word, [*rows])]
         if not matching:
             raise UserError(f"no row or piece is called {word!r}{nearest(word, [*rows, 'P1', 'P2', 'P3'])}")
         found |= {row.variant: row for row in matching}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lab.evidence.file import OWN_FILES, Record, this_machine
-from lab.evidence.receipts import SHARE, first_tenth, last_return, loaded_sources, sources_hash
+from lab.evidence.receipts import SHARE, first_tenth, last_return, loaded_sources, restamped, sources_hash
 from lab.evidence.rows import row_of, settings
 from lab.evidence.runs import Curve, Run, Store, keep
 from lab.evidence.seed import find_run, measure
@@ -26,6 +26,7 @@ from stride.runstore.metrics_table import read_csv
 from stride.utils import entry, kernel_folder
 from stride.utils.durable_file import write_json
 from stride.utils.provenance import called, git_hash, source_hash, versions
+from stride.utils.user_error import UserError
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     if given.tenth:
         write_json(given.tenth, tenth(run))
         return 0
-    return keep(Store(), run, lambda: trained(run))
+    return keep(Store(), run, lambda: trained_by_its_commit(run))
 
 
 def group() -> str:
@@ -51,6 +52,18 @@ def train_words(run: Run, *more: str) -> list[str]:
     config = ["--config", str(own)] if own else []
     words = [run.row.variant, "--seed", str(run.seed), "--group", group(), "--quiet", *config]
     return [*words, *run.row.overrides, *more]
+
+
+def trained_by_its_commit(run: Run) -> tuple[Record, Curve] | int:
+    """UserError where the code on disk became another one during the training."""
+    result = trained(run)
+    if not isinstance(result, int):
+        record, curve = result
+        if restamped(record, curve["sources"]):
+            raise UserError(
+                f"the code is not that of {record['git_hash'][:10]}, which began the run: nothing is recorded"
+            )
+    return result
 
 
 def trained(run: Run) -> tuple[Record, Curve] | int:

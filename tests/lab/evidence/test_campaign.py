@@ -300,3 +300,8 @@ def test_a_real_run_leaves_its_record_and_its_tenth_has_the_same_bits(store, mon
     assert store.curve(row.variant, 1)["sources"] == sorted(store.curve(row.variant, 1)["sources"])
     assert "agents/q_learning.py" in store.curve(row.variant, 1)["sources"]
     assert module.tenth(run)["tenth"] == record["tenth"]
+    monkeypatch.setattr(
+        module, "trained", lambda run: ({**record, "git_hash": "HEAD", "sources": "others"}, {"sources": []})
+    )
+    with pytest.raises(UserError, match="nothing is recorded"):
+        module.trained_by_its_commit(run)
