@@ -1,7 +1,7 @@
 """docs/results.md by family, with its pictures, from nothing but the records: failures first, older rows last."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lab.evidence import aggregate, report
@@ -45,7 +45,7 @@ seeds 100 to 999. A seed is spent when a setting changed after its result was re
 table of its family. `make evidence-check` trains the first tenth of a seed of each cheap row and compares its bits."""
 NORMALISED = (
     "*Normalised*: 0 is random play, 1 the reference. The picture shows the share of runs above each normalised score, "
-    "the mean over tasks."
+    "the mean over rows."
 )
 
 
@@ -57,8 +57,7 @@ def write_results(store: Store) -> Path:
             (RESULTS / f"{file_stem(row.variant)}.svg").write_text(report.curve(evidence), encoding="utf-8")
     for family in FAMILIES:
         if lines := profiles(family, found):
-            picture = RESULTS / family_picture(family)
-            picture.write_text(lines_svg(f"{family}: share of runs above a normalised score", lines, None), "utf-8")
+            (RESULTS / family_picture(family)).write_text(profile_svg(family, lines), encoding="utf-8")
     PAGE.write_text(markdown(store), encoding="utf-8")
     return PAGE
 
@@ -197,10 +196,10 @@ def aggregates(found: Sequence[tuple[Row, Evidence]], store: Store) -> str:
         if peers(row, store):
             mine.append(values)
             theirs.append(peers(row, store))
-    text = f"IQM of all {sum(map(len, ours))} runs of {len(ours)} tasks: {interval_text(ours)}."
+    text = f"IQM of all {sum(map(len, ours))} runs ({len(ours)} rows): {interval_text(ours)}."
     if theirs:
         chance = aggregate.improvement(mine, theirs)
-        text += f" Probability that a run is above one of SB3, mean of {len(theirs)} tasks: {chance:.2f}."
+        text += f" Probability that a run is above one of SB3, mean of {len(theirs)} rows: {chance:.2f}."
     return text
 
 
@@ -224,6 +223,12 @@ def rounds(row: Row, store: Store) -> list[str]:
         older = [f"{score_text(brief['mean'])} at {short_hash(brief['git_hash'])}" for brief in record["earlier"]]
         lines += [f"{row.variant} seed {seed}, earlier results: {', '.join(older)}"] if older else []
     return ["\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def profile_svg(family: str, lines: Mapping[str, Sequence[Point]]) -> str:
+    """A picture of learning curves with the axes of a profile."""
+    picture = lines_svg(f"{family}: share of runs above a normalised score", lines, None)
+    return picture.replace(">env steps<", ">normalised score<").replace(">return<", ">share of runs<")
 
 
 def family_picture(family: str) -> str:
