@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         return 0
     check_tree()
     code = work(runs, store, given.hours * 3600, given.processes, start)
-    print("  python -m lab.evidence page writes docs/results.md from the records; commit both")
+    print("  python -m lab.evidence page writes docs/results.md from the records")
     return code
 
 
@@ -77,7 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def write_page(store: Store) -> int:
     page = families.write_results(store)
     shipped_bands.FILE.write_text(bands.text(families.all_evidence(store)), encoding="utf-8")
-    print(f"  {os.path.relpath(page)}")
+    print(f"  {os.path.relpath(page)}; lab.readme and lab.write_docs write what follows from it")
     return 0
 
 
