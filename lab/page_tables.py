@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.bench import table as table_of_peers
 from stride.utils.places import PROJECT
 
 DOCS = PROJECT / "docs"
@@ -22,6 +23,7 @@ PEERS = {
 WIDE, WIDE_NAME = "CartPole-v1, 4096 x 64, one trunk", "4096 x 64, one pass, one layer of 128"
 SIZES = ("4096", "256")  # of copies; Gymnasium's toy environments are not timed at the first
 COLUMNS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium", "gymnasium sync")
+OWN = "gymnasium native"
 BACKENDS = ("fast", "ale", "gym", "gym, 2 workers", "SyncVectorEnv", "AsyncVectorEnv")
 
 
@@ -37,7 +39,9 @@ def table(rows: list[list[str]]) -> str:
 
 
 def peers() -> str:
-    """Thousands of env steps per second, and the median ratio to the best of the others over the turns of one run."""
+    """The tables of lab.bench.beside; until they are measured, thousands of env steps per second by older code."""
+    if files := table_of_peers.files(BENCHMARKS):
+        return "\n\n".join(table_of_peers.markdown(table_of_peers.read(file)) for file in files)
     tables = read("train.json")["tables"]
     rows = [["envs", "fused_cpu", "eager", *PEERS.values(), "to the best peer"]]
     for name, key in (*((str(envs), f"CartPole-v1, {envs} x 128") for envs in (8, 256, 2048)), (WIDE_NAME, WIDE)):
@@ -48,11 +52,22 @@ def peers() -> str:
         turns = zip(rates["fused_cpu"]["all"], best["all"], strict=True)
         ratio = statistics.median(ours / theirs for ours, theirs in turns)
         rows.append([name, *shown, f"{ratio:.0f}x" if ratio > 10 else f"{ratio:.1f}x"])
-    return table(rows)
+    return f"Measured by older code, with older yardsticks, three turns:\n\n{table(rows)}"
+
+
+def own_vector_env(data: dict[str, Any]) -> dict[str, float]:
+    """How many times Gymnasium's own vector CartPole ours is behind its interface, by the number of copies."""
+    measured = data.get("ratios", {}).get("CartPole-v1", {})
+    times = {}
+    for size, rates in data["steps_per_second"]["CartPole-v1"].items():
+        if OWN in rates:
+            ratio = measured.get(size, {}).get(OWN, {"median": rates[COLUMNS[2]] / rates[OWN]})
+            times[f"{int(size):,}"] = ratio["median"]
+    return times
 
 
 def environments() -> str:
-    """Millions of env steps per second, and the ratio of the last two columns."""
+    """Millions of env steps per second, and how many times the last column's the one before is."""
     rows = [["environment", "copies", "T steps", "1 step", "Gymnasium", "SyncVectorEnv", "times"]]
     for name, sizes in read("envs.json")["steps_per_second"].items():
         size = next(size for size in SIZES if COLUMNS[-1] in sizes.get(size, {}))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab import page_tables
+from lab.bench import table as table_of_peers
 from lab.resumed import FIGURES as RESUMED
 from lab.resumed import sentence
 from stride.commands.usage import parser_of
@@ -104,11 +105,12 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def machine_of(data: dict[str, Any]) -> str:
-    """The processor and its cores."""
+    """The processor, its cores, the instruction set and the threads in use; whether a benchmark names its commit."""
     machine = data["machine"]
     if isinstance(machine, dict):
         return f"{machine['cpu']}, {machine['cores']} cores"
-    return ", ".join(machine.splitlines()[0].split(", ")[:2])
+    first: str = machine.splitlines()[0]
+    return first if "commit" in data else f"{first}, older code"
 
 
 def start_to_solved() -> Row:
@@ -131,6 +133,8 @@ def seeds() -> Row:
 
 def trainings() -> list[Row]:
     """Whole trainings by PPO beside Stable-Baselines3 and the best of the others."""
+    if files := table_of_peers.files(BENCHMARKS):
+        return [beside(files[0], row, record) for row, record in table_of_peers.read(files[0]).items() if row in SHOWN]
     file = BENCHMARKS / "train.json"
     data = read(file)
     rows = []
@@ -154,6 +158,10 @@ def on_a_gpu() -> list[Row]:
     return rows
 
 
+SHOWN = {  # rows of lab.bench.beside
+    "ppo-8": "PPO on CartPole, 8 environments", "ppo-2048": "PPO on CartPole, 2048 environments",
+    "dqn": "DQN on CartPole", "sac-pendulum": "SAC on Pendulum",
+}  # fmt: skip
 LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
 
 
@@ -161,7 +169,14 @@ def thousands(rate: float) -> str:
     return f"{round(rate / 1000) * 1000:,}"
 
 
+def beside(file: Path, row: str, record: dict[str, Any]) -> Row:
+    """A training of lab.bench.beside."""
+    return Row(f"{SHOWN[row]}, whole call", table_of_peers.summary(record), file, machine_of(record))
+
+
 def off_policy() -> list[Row]:
+    if table_of_peers.files(BENCHMARKS):  # among the trainings
+        return []
     file = BENCHMARKS / "offpolicy.json"
     data = read(file)
     tasks = {"dqn": "DQN on CartPole", "sac": "SAC on Pendulum"}
@@ -170,7 +185,8 @@ def off_policy() -> list[Row]:
 
 
 def environments() -> Row:
-    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed."""
+    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed, and beside
+    Gymnasium's own vector environment at each count: only CartPole has one."""
     file = BENCHMARKS / "envs.json"
     data = read(file)
     ratios = []
@@ -178,6 +194,8 @@ def environments() -> Row:
         both = [rates for rates in sizes.values() if "gymnasium sync" in rates]
         ratios.append(both[-1]["ours, Gymnasium"] / both[-1]["gymnasium sync"])
     figure = f"{min(ratios):,.0f} to {max(ratios):,.0f}, median {statistics.median(ratios):,.0f}"
+    own = ", ".join(f"{ratio:.1f} with {size}" for size, ratio in page_tables.own_vector_env(data).items())
+    figure += f"; CartPole beside Gymnasium's own vector environment: {own} copies"
     what = f"{len(ratios)} compiled environments: times as fast as Gymnasium's SyncVectorEnv"
     return Row(what, figure, file, machine_of(data))
 

@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lab.bench.train import REPLAY
+from lab.bench import table as table_of_peers
+from lab.bench.cases import REPLAY
 from lab.evidence import report
 from lab.evidence.file import Evidence, file_stem, read_all
 from lab.evidence.report import table
@@ -99,7 +100,9 @@ def _evidence() -> dict[str, Evidence]:
 
 
 def speed(algorithm: str) -> str:
-    """Env steps per second of whole trainings, by engine and by other libraries."""
+    """Whole trainings beside other libraries."""
+    if measured := table_of_peers.rows_of(algorithm, BENCHMARKS):
+        return table_of_peers.markdown(measured)
     if algorithm == "ppo":
         data = _json(BENCHMARKS / "train.json")
         tables = {
@@ -121,7 +124,7 @@ def speed(algorithm: str) -> str:
         for title, columns in tables.items()
     ]
     machine = data["machine"].partition("\n")[0]
-    head = f"Env steps per second of whole trainings, side by side in one run, on {machine}:"
+    head = f"Env steps per second of whole trainings, side by side in one run, on {machine}, by older code:"
     return f"{head}\n\n{table([('training', *names), *rows])}"
 
 
