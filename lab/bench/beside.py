@@ -129,7 +129,8 @@ def measure(asked: argparse.Namespace) -> int:
         print(f"  {'; '.join(filter(None, cells(measured[name])))}", flush=True)
         rows = (read(file) if file.is_file() else {}) | measured
         write_json(file, {"rows": {row: rows[row] for row in NAMES if row in rows}})
-    print(f"\n{markdown(measured)}\n\nwritten to {file}")
+    if measured:
+        print(f"\n{markdown(measured)}\n\nwritten to {file}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -18,6 +19,8 @@ from stride.agents.engines.choice import build_agent
 from stride.config.diff import IDENTITY
 from stride.config.loader import to_plain
 from stride.envs_gym.make import make_envs
+from stride.utils import entry
+from stride.utils.user_error import UserError
 
 STACKED = ("grayscale_obs=false", "resize_obs=false", "frame_stack=1")  # pictures are stacks already
 
@@ -105,8 +108,8 @@ def test_an_iteration_of_ppo_is_timed_in_parts(tmp_path, capsys):
 
 def test_a_replay_memorys_training_counts_its_updates(tmp_path, monkeypatch):
     monkeypatch.setitem(cases.REPLAY, "dqn", ("CartPole-v1", 1500))
-    [table] = measured(tmp_path, "dqn").values()
-    assert [*table["contenders"]] == ["fused_cpu", "eager"]
+    [table] = measured(tmp_path, "dqn", "--without", "eager").values()
+    assert [*table["contenders"]] == ["fused_cpu"]
     for name, figures in table["engines"].items():
         assert 0 < figures["updates_an_env_step"] < 1 and figures["update_ms"] > 0
         assert 0 < table["contenders"][name]["updates"] < 1500
@@ -173,16 +176,15 @@ def test_a_peer_is_made_once_and_learns_in_every_turn(monkeypatch):
 def test_a_compiled_peer_compiles_nothing_while_the_clock_runs(work, monkeypatch):
     """In an environment of peers (lab/README.md): elsewhere it is skipped."""
     jax = pytest.importorskip("jax", reason="needs pip install sbx-rl jax")
+    pytest.importorskip("sbx", reason="needs pip install sbx-rl")
     monkeypatch.undo()
+    name = "purejaxrl style" if work == "purejaxrl" else "sbx"
     if work in cases.REPLAY:
-        monkeypatch.setitem(cases.REPLAY, work, (cases.REPLAY[work][0], 1_500))
-        pytest.importorskip("sbx", reason="needs pip install sbx-rl")
-        case, name = cases.replay_case(work, 1), "sbx"
+        steps = {"dqn": 1_500, "sac": 300}[work]
+        monkeypatch.setitem(cases.REPLAY, work, (cases.REPLAY[work][0], steps))
+        case = cases.replay_case(work, 1)
     else:
-        case, name = (
-            cases.ppo_case(cases.ppo_setting("CartPole-v1", 2, 1)),
-            "purejaxrl style" if work != "ppo" else "sbx",
-        )
+        case = cases.ppo_case(cases.ppo_setting("CartPole-v1", 2, 1))
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
@@ -244,6 +246,30 @@ def test_a_row_is_measured_recorded_and_printed_and_the_others_stay(small, tmp_p
     assert rows["face-16"]["ratios"]["gymnasium native"]["cpu"]["turns"] == 2
     assert "1e+06x sbx: missed" in printed and "2 turn(s) only" in printed
     assert f"| {record['title']} |" in printed and "our products 90% of it" in printed
+
+
+def test_what_is_wrong_is_one_line_and_avx2_is_set_before_anything_is_loaded(monkeypatch, capsys):
+    assert entry.ended(beside.main, ["ppo-9"]) == 2
+    assert "no row 'ppo-9'; did you mean ppo-8" in capsys.readouterr().err
+    assert entry.ended(beside.main, ["ppo-8", "--turns", "0"]) == 2
+    begun = []
+    monkeypatch.setattr(
+        beside.subprocess, "run", lambda words, env, check: begun.append((words, env)) or SimpleNamespace(returncode=7)
+    )
+    assert beside.main(["face-16", "--avx2"]) == 7
+    [(words, env)] = begun
+    assert words[-2:] == ["face-16", "--avx2"] and beside.AVX2.items() <= env.items()
+    assert "avx512" not in env["NUMBA_CPU_FEATURES"] and env["XLA_FLAGS"].endswith("AVX2")
+
+
+def test_a_row_whose_environment_is_missing_is_left_out(monkeypatch, tmp_path, capsys):
+    def missing(threads):
+        raise UserError("it needs mujoco")
+
+    monkeypatch.setitem(beside.ROWS, "sac-cheetah", beside.Row(missing, "updates/s", 1.0))
+    file = tmp_path / "record.json"
+    assert beside.main(["sac-cheetah", "--threads", "1", "--json", str(file)]) == 0
+    assert "left out: it needs mujoco" in capsys.readouterr().out and not file.exists()
 
 
 def test_pages_show_the_record_once_there_is_one(small, tmp_path, monkeypatch):
