@@ -123,7 +123,9 @@ def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measur
     finally:
         for contender in who.values():
             contender.close()
-    rates = {name: statistics.median(one.env_steps / one.wall for one in spells) for name, spells in turns.items()}
+    rates = {
+        name: statistics.median(spell.env_steps / spell.wall for spell in spells) for name, spells in turns.items()
+    }
     backend, workers = choose_backend(config), workers_of(config)
     auto, told = called(backend.name, workers.number), [backend.reason, workers.reason]
     resumes = {name: contender.resume for name, contender in who.items() if contender.resume}

@@ -99,8 +99,8 @@ def cells(record: Record) -> tuple[str, ...]:
     ratios = {name: {key: Ratio(**ratio) for key, ratio in clocks.items()} for name, clocks in record["ratios"].items()}
     whole, fit = str(ratios[best][clock]), str(ratios[best]["fit"]) if has_fit else ""
     others = ", ".join(f"{name} {rates[name]} = {ratios[name][clock].median:,.2f}x" for name in ratios if name != best)
-    two = seconds(mine), seconds(contenders[best])
-    return record["title"], first, f"{best} {rates[best]}", whole, fit, goal(record), *two, others, share
+    costs = seconds(mine), seconds(contenders[best])
+    return record["title"], first, f"{best} {rates[best]}", whole, fit, goal(record), *costs, others, share
 
 
 def rate(value: float, record: Record) -> str:

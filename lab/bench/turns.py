@@ -102,10 +102,14 @@ def warmed(run: Run, length: Length) -> int:
 def figures_of(results: Sequence[Spent], env_steps: int) -> Figures:
     """Env steps per second by three clocks, with the seconds themselves."""
     clocks = {"whole": "wall", "fit": "fit", "cpu": "cpu"}
-    rates = {name: median_of([env_steps / getattr(one, clock) for one in results]) for name, clock in clocks.items()}
-    seconds = {f"{name}_seconds": median_of([getattr(one, clock) for one in results]) for name, clock in clocks.items()}
+    rates = {
+        name: median_of([env_steps / getattr(spent, clock) for spent in results]) for name, clock in clocks.items()
+    }
+    seconds = {
+        f"{name}_seconds": median_of([getattr(spent, clock) for spent in results]) for name, clock in clocks.items()
+    }
     updates = results[0].updates
-    update_ms = [1e3 * one.learning / one.updates for one in results if one.updates]
+    update_ms = [1e3 * spent.learning / spent.updates for spent in results if spent.updates]
     return {
         "env_steps": env_steps,
         "updates": updates,
