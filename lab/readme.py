@@ -134,7 +134,7 @@ def seeds() -> Row:
 def trainings() -> list[Row]:
     """Whole trainings by PPO beside Stable-Baselines3 and the best of the others."""
     if files := table_of_peers.files(BENCHMARKS):
-        return [beside(files[0], row, record) for row, record in table_of_peers.read(files[0]).items() if row in SHOWN]
+        return [beside(files[0])]
     file = BENCHMARKS / "train.json"
     data = read(file)
     rows = []
@@ -142,7 +142,8 @@ def trainings() -> list[Row]:
         rates = {name: rate["median"] for name, rate in data["tables"][f"CartPole-v1, {envs} x 128"].items()}
         others = {name: rate for name, rate in rates.items() if name not in (OURS, "eager")}
         best = max(others, key=lambda name: others[name])
-        figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {LABELS[best]} {thousands(others[best])}"
+        theirs = f"{table_of_peers.label(best)} {thousands(others[best])}"
+        figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {theirs}"
         rows.append(Row(f"PPO, {envs} environments: env steps per second", figure, file, machine_of(data)))
     return rows
 
@@ -159,19 +160,22 @@ def on_a_gpu() -> list[Row]:
 
 
 SHOWN = {  # rows of lab.bench.beside
-    "ppo-8": "PPO on CartPole, 8 environments", "ppo-2048": "PPO on CartPole, 2048 environments",
-    "dqn": "DQN on CartPole", "sac-pendulum": "SAC on Pendulum",
+    "ppo-8": "PPO, CartPole, 8 environments", "ppo-2048": "2048 environments", "dqn": "DQN, CartPole",
+    "sac-pendulum": "SAC, Pendulum",
 }  # fmt: skip
-LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
 
 
 def thousands(rate: float) -> str:
     return f"{round(rate / 1000) * 1000:,}"
 
 
-def beside(file: Path, row: str, record: dict[str, Any]) -> Row:
-    """A training of lab.bench.beside."""
-    return Row(f"{SHOWN[row]}, whole call", table_of_peers.summary(record), file, machine_of(record))
+def beside(file: Path) -> Row:
+    """The rates of some rows of lab.bench.beside, and how many times the best peer's they are."""
+    records = table_of_peers.read(file)
+    rows = [row for row in SHOWN if row in records]
+    figure = "; ".join(f"{SHOWN[row]} {table_of_peers.summary(records[row])}" for row in rows)
+    machines = dict.fromkeys(machine_of(records[row]) for row in rows)
+    return Row("Whole trainings beside the fastest peer", figure, file, "; ".join(machines))
 
 
 def off_policy() -> list[Row]:

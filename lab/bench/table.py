@@ -17,6 +17,7 @@ HEAD = (
     "work", "Stride: whole call (fit)", "best peer", "ratio: whole call", "ratio: fit", "goal",
     "wall (CPU) s: Stride", "peer", "others", "of the registers' limit",
 )  # fmt: skip
+LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
 MS = "ms an update"  # a unit: of the updates alone; other units are rates
 Record = dict[str, Any]
 
@@ -55,7 +56,13 @@ def summary(record: Record) -> str:
     """One training in a few words: its rate, and how many times the best peer's that is."""
     clock, best = record["clock"], best_of(record)
     mine = rate(record["contenders"][record["ours"]][clock]["median"], record)
-    return f"{mine}, {Ratio(**record['ratios'][best][clock])} times {best}" if best else mine
+    return f"{mine}, {Ratio(**record['ratios'][best][clock])} times {label(best)}" if best else mine
+
+
+def label(name: str) -> str:
+    """SB3, 2 thread(s) of "sb3, 2 thread(s)"."""
+    first, comma, rest = name.partition(",")
+    return LABELS.get(first, first) + comma + rest
 
 
 def markdown(rows: Mapping[str, Record]) -> str:
@@ -98,9 +105,11 @@ def cells(record: Record) -> tuple[str, ...]:
         return record["title"], first, "not installed", "", "", goal(record), seconds(mine), "", "", share
     ratios = {name: {key: Ratio(**ratio) for key, ratio in clocks.items()} for name, clocks in record["ratios"].items()}
     whole, fit = str(ratios[best][clock]), str(ratios[best]["fit"]) if has_fit else ""
-    others = ", ".join(f"{name} {rates[name]} = {ratios[name][clock].median:,.2f}x" for name in ratios if name != best)
+    others = "; ".join(
+        f"{label(name)} {rates[name]} = {ratios[name][clock].median:,.2f}x" for name in ratios if name != best
+    )
     costs = seconds(mine), seconds(contenders[best])
-    return record["title"], first, f"{best} {rates[best]}", whole, fit, goal(record), *costs, others, share
+    return record["title"], first, f"{label(best)} {rates[best]}", whole, fit, goal(record), *costs, others, share
 
 
 def rate(value: float, record: Record) -> str:
@@ -123,4 +132,4 @@ def goal(record: Record) -> str:
     if against not in record["ratios"]:
         return f"{wanted:g}x"
     reached = record["ratios"][against][record["clock"]]["median"] >= wanted
-    return f"{wanted:g}x {against}: {'reached' if reached else 'missed'}"
+    return f"{wanted:g}x {label(against)}: {'reached' if reached else 'missed'}"

@@ -244,7 +244,7 @@ def test_a_row_is_measured_recorded_and_printed_and_the_others_stay(small, tmp_p
     assert record["commit"] and record["machine"].count("thread(s)") == 1 and len(record["limits"]) == 1
     assert record["contenders"]["fused_cpu"]["cpu_seconds"]["median"] > 0 and 0 < record["share"] < 1
     assert rows["face-16"]["ratios"]["gymnasium native"]["cpu"]["turns"] == 2
-    assert "1e+06x sbx: missed" in printed and "2 turn(s) only" in printed
+    assert "1e+06x SBX: missed" in printed and "2 turn(s) only" in printed
     assert f"| {record['title']} |" in printed and "our products 90% of it" in printed
 
 
@@ -281,7 +281,7 @@ def test_pages_show_the_record_once_there_is_one(small, tmp_path, monkeypatch):
     monkeypatch.setattr(page_tables, "BENCHMARKS", tmp_path)
     monkeypatch.setattr(learners, "BENCHMARKS", tmp_path)
     [row] = readme.trainings()
-    assert row.line.startswith("| PPO on CartPole, 8 environments, whole call |") and " times sbx " in row.line
+    assert "| PPO, CartPole, 8 environments " in row.line and " times SBX |" in row.line
     assert readme.off_policy() == [] and "older code" not in row.line
     title = table.read(file)["ppo-8"]["title"]
     assert title in page_tables.peers() and title in learners.speed("ppo")
