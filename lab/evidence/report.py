@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.evidence import public
 from lab.evidence.file import WORDS, Evidence, age, config_hash, file_stem, is_solved, read_all, summary
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, parse_config_id, to_plain
@@ -125,7 +126,10 @@ def curve(evidence: Evidence) -> str:
     seeds = f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
     title = f"{evidence.variant}, {seeds}" + (", training" if kind == "train" else "")
     title += ", changed" if evidence.overrides else ""  # how, says the page
-    return seeds_svg(title, lines, mean_curve(lines), _goal(evidence))
+    last = max((line[-1].x for line in lines if line), default=0.0)
+    env = evidence.variant.rpartition(":")[0]
+    published = public.overlay(env, evidence.algorithm, last, evidence.config.get("frame_skip", 1))
+    return seeds_svg(title, lines, mean_curve(lines), _goal(evidence), published)
 
 
 def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
