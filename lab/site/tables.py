@@ -1,18 +1,12 @@
-"""The tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to.
+"""The tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to."""
 
-Written and checked by `python -m lab.readme`, beside README's figures.
-"""
-
-import json
 import statistics
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
+from lab.evidence.report import table
+from stride.utils.durable_file import read_json
 from stride.utils.places import PROJECT
 
-DOCS = PROJECT / "docs"
-BENCHMARKS = DOCS / "benchmarks"
+BENCHMARKS = PROJECT / "docs" / "benchmarks"
 PEERS = {
     "sb3": "Stable-Baselines3",
     "sbx": "SBX",
@@ -25,20 +19,9 @@ COLUMNS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium", "gymnasium sync")
 BACKENDS = ("fast", "ale", "gym", "gym, 2 workers", "SyncVectorEnv", "AsyncVectorEnv")
 
 
-def read(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
-    return data
-
-
-def table(rows: list[list[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def peers() -> str:
     """Thousands of env steps per second, and the median ratio to the best of the others over the turns of one run."""
-    tables = read("train.json")["tables"]
+    tables = read_json(BENCHMARKS / "train.json")["tables"]
     rows = [["envs", "fused_cpu", "eager", *PEERS.values(), "to the best peer"]]
     for name, key in (*((str(envs), f"CartPole-v1, {envs} x 128") for envs in (8, 256, 2048)), (WIDE_NAME, WIDE)):
         rates = {peer.removesuffix(", two nets"): rate for peer, rate in tables[key].items()}
@@ -54,7 +37,7 @@ def peers() -> str:
 def environments() -> str:
     """Millions of env steps per second, and the ratio of the last two columns."""
     rows = [["environment", "copies", "T steps", "1 step", "Gymnasium", "SyncVectorEnv", "times"]]
-    for name, sizes in read("envs.json")["steps_per_second"].items():
+    for name, sizes in read_json(BENCHMARKS / "envs.json")["steps_per_second"].items():
         size = next(size for size in SIZES if COLUMNS[-1] in sizes.get(size, {}))
         rates = [sizes[size][column] for column in COLUMNS]
         cells = [f"{rate / 1e6:.3g}" for rate in rates]
@@ -65,7 +48,7 @@ def environments() -> str:
 def families() -> str:
     """Env steps per second by each backend; bold is what `auto` takes."""
     rows = [["", *BACKENDS]]
-    for name, family in read("families.json")["families"].items():
+    for name, family in read_json(BENCHMARKS / "families.json")["families"].items():
         if "rates" not in family:
             continue
         rates = family["rates"]
@@ -73,9 +56,3 @@ def families() -> str:
         cells[family["auto"]] = f"**{cells[family['auto']]}**"
         rows.append([name, *cells.values()])
     return table(rows)
-
-
-BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {
-    DOCS / "performance.md": {"peers": peers},
-    DOCS / "environments.md": {"environments": environments, "families": families},
-}
