@@ -57,7 +57,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         problem, stops = paused(AGENTS[name], steps, root, by_group=number % 2 == 1)
         pauses[name] += stops
         tallies[name].add(f"{name} paused at {steps}", problem or differing(outcome(root), wanted[name]))
-    alike = "runs end in the same weights, optimizer, worlds, memory, counters and rows of metrics.csv"
+    alike = "runs end in the same weights, optimizer state, environments, memory, counters and rows of metrics.csv"
     lines = [f"{name}, paused {pauses[name]} times: {tally} {alike}" for name, tally in tallies.items()]
     problems = [problem for tally in tallies.values() for problem in tally.problems]
     return lines + problems, not problems
@@ -138,10 +138,10 @@ def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
                 problem = f"{error}: {(root / 'log').read_text()[-600:]}"
             tally.add(f"kill {number}", problem)
     lines = [
-        f"nodes killed while they trained, every other one inside a save: {tally} runs finished once, with weights, "
-        "optimizer, worlds, counters and rows of an undisturbed run",
-        f"another process had the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
-        f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were left after {LEFT_AFTER:.0f} s",
+        f"nodes killed while they trained, every other one inside a save: {tally} runs finished exactly once, with the "
+        "weights, optimizer state, environments, counters and rows of an undisturbed run",
+        f"another process continued the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
+        f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were alive after {LEFT_AFTER:.0f} s",
     ]
     return lines + tally.problems, tally.good and not left
 
