@@ -80,6 +80,15 @@ def test_its_sample_is_what_a_training_prints(capsys, tmp_path, monkeypatch):
     assert plain(re.search(r"<!-- sample -->\n```\n(.*?)```", TEXT, re.S)[1]) == printed
 
 
+def test_its_sample_and_the_results_have_one_answer():
+    """Seed 1 of the evidence is the training that README shows."""
+    record = json.loads((ROOT / "docs" / "results" / "CartPole-v1-ppo.json").read_text())["seeds"]["1"]
+    final = record["final"]
+    sample = re.search(r"<!-- sample -->\n(.*?)<!-- /sample -->", TEXT, re.S)[1]
+    assert f"test    {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']:.0f} episodes\n" in sample
+    assert f"spent   {record['env_steps']:,} env steps in " in sample
+
+
 def plain(text):
     """Its different lines without digits, for what does not depend on the machine."""
     lines = (re.sub(r"[\d.,:%+-]+\S*", "#", line).split() for line in text.splitlines())
