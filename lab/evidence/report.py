@@ -37,7 +37,7 @@ environment's transition table (Blackjack's follows from its rules; the best pol
 IQM is the interquartile mean over the seeds, of {fewest} seeds or more with its bootstrapped 95 % interval.
 A seed that *stopped at the goal* was stopped by the very test that is its score, so it cannot be below the goal: its
 row says how soon the goal is reached, neither how good the variant becomes nor how bad its worst seed would be later.
-**No row is of the code as it is today unless the last table says "same"**: command, engine and commit stand there.
+**No row is of the code as it is today unless the last table says "same"**: it has command, engine and commit.
 The best checkpoint is the one with the highest evaluation, played on fresh episodes too."""
 CURVE = (
     "Evaluation return of each seed (thin) and their mean (bold); a seed that has stopped counts with its last value."
