@@ -23,6 +23,8 @@ MAKERS: dict[str, Callable[..., str]] = {
     "keys": learners.keys,
     "learners": learners.overview,
     "measured": measured.table,
+    "mujoco": tables.mujoco,
+    "off_policy": tables.off_policy,
     "peers": tables.peers,
     "public": learners.public,
     "reached": learners.reached,

@@ -5,8 +5,9 @@ import statistics
 from lab.evidence.report import table
 from stride.utils.durable_file import read_json
 from stride.utils.places import PROJECT
+from stride.utils.typography import score
 
-BENCHMARKS = PROJECT / "docs" / "benchmarks"
+BENCHMARKS, RESULTS = PROJECT / "docs" / "benchmarks", PROJECT / "docs" / "results"
 PEERS = {
     "sb3": "Stable-Baselines3",
     "sbx": "SBX",
@@ -43,6 +44,26 @@ def environments() -> str:
         cells = [f"{rate / 1e6:.3g}" for rate in rates]
         rows.append([name, f"{int(size):,}", *cells, f"{rates[2] / rates[3]:,.0f}"])
     return table(rows)
+
+
+def off_policy() -> str:
+    """How many times as fast as SB3's the whole trainings of DQN and SAC are."""
+    data = read_json(BENCHMARKS / "offpolicy.json")
+    dqn, sac = (f"{data[name]['ratio']['median']:.1f}" for name in ("dqn", "sac"))
+    return (
+        f"DQN and SAC run in the same engine. Whole trainings on CartPole and Pendulum are {dqn} and {sac} times\n"
+        "as fast as Stable-Baselines3's (`python -m lab.bench.train dqn sac`, [figures](benchmarks/offpolicy.json))."
+    )
+
+
+def mujoco() -> str:
+    """The last evaluation of each seed of docs/results/mujoco, ours and SB3's."""
+    lines: dict[tuple[str, int], dict[str, str]] = {}
+    for row in read_json(RESULTS / "mujoco" / "rows.json")["rows"]:
+        last = score(row["points"][-1][1])
+        lines.setdefault((row["words"], row["budget"]), {}).setdefault(row["who"], last)
+    head = ("one seed", "env steps", "ours", "SB3")
+    return table([head, *((name, f"{budget:,}", who["ours"], who["sb3"]) for (name, budget), who in lines.items())])
 
 
 def families() -> str:

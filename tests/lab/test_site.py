@@ -112,6 +112,22 @@ def test_published_results_are_drawn_as_far_as_a_curve_goes():
     assert twice.labels[0] in text
 
 
+FIGURE = re.compile(
+    r"(?<![\w-])\d+(?:[.,]\d+)* ?(?:s|ms|us|ns|seconds|minutes|steps/s|times|million|%|[GM]B|[MG])(?!\w)"
+)
+SOURCE = re.compile(r"\]\([^)]*\.(?:json|svg|md#measured)\)|`python -m lab\.|generated|by hand|lab/bench/")
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_measured_figures_name_their_source(path):
+    """A section with three figures or more has a file, the command that measured them, or says `by hand`."""
+    if path.parent.name in ("decisions", "reference", "tutorials"):
+        return
+    for section in re.split(r"^(?=##+ )", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), flags=re.M):
+        figures = FIGURE.findall(re.sub(r"`[^`]*`", "", section))
+        assert len(figures) < 3 or SOURCE.search(section), section[:300]
+
+
 @pytest.mark.parametrize("path", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda path: path.stem)
 def test_stride_commands_of_a_page_exist(path):
     text = path.read_text()
