@@ -136,11 +136,8 @@ CLOSES = ("raises in close", "calls sys.exit in close", "raises KeyboardInterrup
 HANGS = ("hangs", "hangs in reset")
 SPINS = ("computes without end", "waits for a lock", "waits for input")
 UNSOUND = tuple(_NUMBERS)
-ANSWERS = (
-    *(what for what in GIVES if what not in UNSOUND),
-    "observes too few values in reset",
-    "returns None in reset",
-)
+ANSWERS = (*(what for what in GIVES if what not in UNSOUND), "observes too few values in reset",
+           "returns None in reset")  # fmt: skip
 _UNMADE = ("raises", "calls sys.exit", "raises KeyboardInterrupt", "raises coloured text",
            "raises something that is no Exception", "has no observation space", "has no action space",
            "sees nothing", "does nothing")  # fmt: skip
@@ -228,14 +225,8 @@ WORLD = 2  # which goes wrong
 # worlds 0 to 3 train, 4 was asked what it is
 EVALUATED, TESTED = Fault(world=5, at=3, seeded=3), Fault(world=8, at=20)
 LIMIT = "step_timeout=0.5"
-COUNTED = (
-    *UNSOUND,
-    "rewards with a number as text",
-    "ends with text",
-    "raises",
-    "calls sys.exit",
-    "raises KeyboardInterrupt",
-)
+COUNTED = (*UNSOUND, "rewards with a number as text", "ends with text", "raises", "calls sys.exit",
+           "raises KeyboardInterrupt")  # fmt: skip
 PLAYING: dict[str, tuple[Callable[[list[str]], int], tuple[str, ...]]] = {
     "counting": (run_play.command, ("--headless", "--episodes", "3")),
     "watching": (run_play.command, ("--headless", "--episodes", "2", "--video", "VIDEO")),
@@ -261,22 +252,12 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     # one class evaluates all agents, so one of them will do
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
     played = [(what, how) for what in counted for how in PLAYING]
-    ended = (
-        "runs ended with one line that names environment and place, and resumed to the bits of a run without a fault"
-    )
+    ended = "runs ended with one line that names environment and place; resumed, they equal a run without a fault"
     parts: dict[str, tuple[Sequence[Any], Callable[..., str], str]] = {
         "in training": (training, partial(trained, wanted), ended),
         "in evaluation and the closing test": (evaluated, partial(trained, wanted), ended),
-        "where environments are made": (
-            rig.evenly(MAKING, len(chosen)),
-            unmade,
-            "ended with one line, exit code 1 and status failed",
-        ),
-        "in playing, filming and publishing": (
-            played,
-            misplayed,
-            "ended with exit code 1, one line that names it, and no result",
-        ),
+        "where environments are made": (rig.evenly(MAKING, len(chosen)), unmade, "ended with one line, status failed"),
+        "in playing, filming and publishing": (played, misplayed, "ended with one line that names it, and no result"),
     }
     lines, good = list[str](), True
     for where, (cases, judge, what) in parts.items():

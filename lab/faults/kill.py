@@ -82,9 +82,7 @@ def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         good = good and tally.good
         ended = f"runs ended with exit code {128 + number} within {WITHIN:g} s (slowest {slowest:.1f} s)"
         lines.append(f"{number.name}: {tally} {ended} and resumed to the same bits as the uninterrupted run")
-    lines.append(
-        f"phases, in turn: {', '.join(PHASES)}; each as it is, prolonged to 20 s, and with a second signal at once"
-    )
+    lines.append(f"phases, in turn: {', '.join(PHASES)}; as they are, prolonged to 20 s, with a second signal at once")
     told, well = groups(counts["groups"], draw, folder)
     return [*lines, *told], good and well
 
@@ -123,9 +121,7 @@ def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.
         number, root = leaders[trial % len(leaders)], folder / f"group-{trial}"
         tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
         shutil.rmtree(root, ignore_errors=True)
-    ended = (
-        f"times all its trainings ended within {WITHIN:g} s; resumed, it ended in the bits of an uninterrupted group"
-    )
+    ended = f"times all its trainings ended within {WITHIN:g} s; resumed, it ended in the bits of an undisturbed group"
     who = f"the leader of a group of {len(SEEDS)} seeds gets"
     lines = [f"{who} {number.name}: {tally} {ended}" for number, tally in tallies.items()]
     return lines, all(tally.good for tally in tallies.values())

@@ -105,9 +105,7 @@ def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
         wrong, older, last = wrong + torn(told), older + (told.sequence < last), told.sequence
     rate = (told.rows - first) / (time.monotonic() - began)
     end(pid)
-    line = (
-        f"{count:,} reads while {rate:,.0f} rows of {len(METRICS)} metrics were written each second: **{wrong}** torn, "
-    )
+    line = f"{count:,} reads while {rate:,.0f} rows of {len(METRICS)} metrics were written a second: **{wrong}** torn, "
     return f"{line}{older} older than the read before", not wrong and not older
 
 
@@ -118,9 +116,7 @@ def killed(count: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
         problem, odd = left_by_one(folder / f"killed-{number}", seconds, record)
         tally.add(f"writer {number}", problem)
         inside += odd
-    line = (
-        f"writers killed at random instants, {inside} of them inside a record: {tally} files complete and in order, and"
-    )
+    line = f"writers killed at random instants, {inside} of them inside a record: {tally} files complete, in order, and"
     return f"{line} recognised as dead", tally.good
 
 
@@ -166,10 +162,11 @@ def replaced(count: int, folder: Path) -> tuple[str, bool]:
         number = told.values.get("number")
         mixed += number is not None and (told.env_steps != number.value or reader.origin.run != f"{number.value:.0f}")
     os.waitpid(pid, 0)
-    line = (
-        f"one reader while its file was replaced {count} times by files of other sizes: {reads:,} reads, **{mixed}** "
+    line = f"one reader while its file was replaced {count} times by files of other sizes: {reads:,} reads, "
+    return (
+        f"{line}**{mixed}** with values of two files; {len(seen)} of the files were read, the last among them",
+        mixed == 0,
     )
-    return f"{line}with values of two files; {len(seen)} of the files were read, the last among them", mixed == 0
 
 
 def cost(steps: int, folder: Path) -> tuple[str, bool]:
