@@ -139,7 +139,7 @@ def test_more_actions_than_memory_holds(capsys, algo_id):
     assert "the environment has 1,000,000,000,000 actions: " in capsys.readouterr().err and not list_runs()
 
 
-MAKING = ["raise@init", "exit@init", "interrupt@init", "colours@init", "no space", "zero", "zero actions", "exit@close"]
+MAKING = ["raise@init", "exit@init", "interrupt@init", "colours@init", "no space", "zero", "zero actions"]
 
 
 @pytest.mark.parametrize("what", MAKING)

@@ -112,7 +112,7 @@ def found(root: Path) -> RunDir:
     return run
 
 
-CHANGED = ("max_timesteps=100000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
+CHANGED = ("max_timesteps=300000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
 WORDS = last_words((*TINY, *CHANGED))
 PATIENCE = 120.0  # seconds
 LEFT_AFTER = 10.0  # seconds after which nothing of a dead node may run
@@ -131,7 +131,7 @@ def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         for number in range(counts["kills"]):
             root = folder / f"trial {number}"
             try:
-                problem, spent, lives = trial(made, draw.uniform(0.0, 2.0), number % 2 == 1, root, wanted)
+                problem, spent, lives = trial(made, draw.uniform(0.0, 1.0), number % 2 == 1, root, wanted)
                 seconds.append(spent)
                 left += lives
             except AssertionError as error:
@@ -165,7 +165,8 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, o
             killed = time.monotonic()
             made.remove_node(node, allow_graceful=False)
             made.add_node(num_cpus=1)
-            wait_until(lambda: trainer_of(run.path) not in (0, owner))
+            wait_until(lambda: trainer_of(run.path) not in (0, owner) or led.poll() is not None)
+            assert led.poll() is None, "it ended as its node was killed, so nothing could continue it"
             resumed = time.monotonic() - killed
             while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
                 time.sleep(0.02)
