@@ -1,11 +1,14 @@
-"""README: figures are those of the evidence files, picture and sample those of real runs, and it stays short."""
+"""README: figures are those of the evidence files, picture and sample those of real runs, and it stays short.
+
+Generated pages of docs/ are up to date, and one that is not is noticed.
+"""
 
 import json
 import re
 
 import pytest
 
-from lab import page_tables, readme, resumed
+from lab import page_tables, readme, resumed, write_docs
 from lab.resumed import FIGURES, IMAGE, drawn, measure
 from stride.commands import train
 
@@ -64,6 +67,10 @@ def plain(text):
     return {" ".join(line) for line in lines if line and line[0] not in (*LOOSE, "#", "run", "engine")}
 
 
-def test_every_block_is_filled():
-    for name in ("sample", "measured", "resumed"):
-        assert len(re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", TEXT, re.S)[1]) > 50
+def test_a_generated_page_that_is_stale_is_named(tmp_path, monkeypatch, capsys):
+    assert write_docs.main(["--check"]) == 0
+    monkeypatch.setattr(write_docs, "FOLDER", tmp_path)
+    assert write_docs.main([]) == 0 and write_docs.main(["--check"]) == 0
+    (tmp_path / "wrappers.md").write_text("# Old\n")
+    assert write_docs.main(["--check"]) == 1
+    assert capsys.readouterr().err == "docs/wrappers.md is stale: run python -m lab.write_docs\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import run_command
 
-from lab import same_bits, smoke_test_envs
+from lab import quick, same_bits, smoke_test_envs
 from lab.bench import envs, pairs, rate, train
 from lab.evidence import models, variants
 from lab.faults import __main__ as faults
@@ -62,6 +62,7 @@ WRONG = [
     (variants, "CartPol-v1:pp", "no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
     (variants, "CartPole --set lr=1", "lr"),
     (variants, "--set seed=3", "seed"),
+    (quick, "nosuchcommit --list", "nosuchcommit"),
     (faults, "kil", "no fault 'kil'; did you mean kill?"),
     (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
     (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
