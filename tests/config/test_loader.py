@@ -116,7 +116,7 @@ def test_yaml_reads_what_is_written(tmp_path):
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 PRINTABLE = st.characters(codec="utf-8", categories=("L", "N", "P", "S"))
-NAMES = st.from_regex(r"x_[a-z_]{0,8}", fullmatch=True)
+NAMES = st.from_regex(r"x_[a-z0-9_-]{0,8}", fullmatch=True)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(PRINTABLE),
     lambda part: st.lists(part, max_size=3) | st.dictionaries(NAMES, part, max_size=3),
