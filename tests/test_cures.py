@@ -146,6 +146,11 @@ def test_the_listing_shows_the_best_of_the_shipped_settings(monkeypatch):
     tests = [(499.0, "gamma=0.1"), (0.0, ""), (-3.0, "")]  # the newest first
     runs = [run_line._replace(test=test, changes=changes) for test, changes in tests]
     only_changed = run_line._replace(variant="CartPole-v1:dqn", test=9.5, changes="tau=1")
-    monkeypatch.setattr(listing, "run_lines", lambda: [*runs, only_changed])
-    expected = {"CartPole-v1:ppo": "0 not solved", "CartPole-v1:dqn": "9.5 not solved, changed"}
+    failed = Brief("b", variant="Taxi-v4:ppo", status="failed")
+    monkeypatch.setattr(listing, "run_lines", lambda: [*runs, only_changed, failed])
+    expected = {
+        "CartPole-v1:ppo": "0 not solved",
+        "CartPole-v1:dqn": "9.5 not solved, changed",
+        "Taxi-v4:ppo": "failed",
+    }
     assert listing.results_here() == expected
