@@ -1,4 +1,4 @@
-"""A run folder from elsewhere harms nobody: its names lead nowhere, its damage is its own. One of an older commit serves."""
+"""A run folder from elsewhere harms nobody: its names lead nowhere, its damage is its own. Old ones are read."""
 
 import hashlib
 import json
