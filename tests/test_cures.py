@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
 
 
-def test_what_comes_next_is_the_same_training_with_the_cure(monkeypatch):
+def test_what_comes_next_is_the_same_training_with_the_cure_and_quoted(monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", "somewhere")
     cured = Outcome(**{**vars(FAILED), "cures": ("gamma=0.98", "env_kwargs={}")})
     first, second, _ = (shlex.split(command) for command in next_commands(cured, HEADER))
@@ -51,9 +51,6 @@ def test_what_comes_next_is_the_same_training_with_the_cure(monkeypatch):
     assert "--resume x --max-timesteps 300000" in next_commands(FAILED, HEADER)[0], "without a cure it is trained on"
     stopped = Outcome(**{**vars(cured), "reason": "interrupted"})
     assert "--resume" not in next_commands(stopped, HEADER)[0] and "--resume" in next_commands(stopped, HEADER)[-1]
-
-
-def test_what_a_folder_says_is_quoted_in_a_command():
     facts = {"command": "python train.py --config 'my own.yaml' fast", "changes": ["a=1; rm -rf x"]}
     words = task_words("CartPole-v1:fast", 7, facts)
     assert words == ("--config", "my own.yaml", "fast", "--seed", "7", "a=1; rm -rf x")

@@ -56,7 +56,7 @@ def test_its_own_tests_pass(walker):
     assert subprocess.run(command, cwd=walker, capture_output=True).returncode == 0
 
 
-def test_its_configs_come_before_the_shipped_ones(walker):
+def test_its_configs_come_before_the_shipped_ones_and_another_module_stays_in_the_name(walker):
     assert parse_config_id("Walker-v0:ppo")[1] == "ppo" and load_config("Walker-v0", "ppo").spec.goal == 0.8
     (walker / "configs" / "CartPole-v1.yaml").write_text("ppo: {max_timesteps: 7_000}\n")
     assert load_config("CartPole-v1", "ppo").max_timesteps == 7_000
@@ -65,6 +65,9 @@ def test_its_configs_come_before_the_shipped_ones(walker):
     assert "FrozenLake-v1" in {row.env for row in list_environments()}
     with pytest.raises(UserError, match=r"did you mean Walker-v0"):
         load_config("Walkr-v0", "ppo")
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.other:Walker-v0"
+    (walker / "configs" / "Walker-v0.yaml").write_text("env_id: walker.third:Walker-v0\nppo: {max_timesteps: 7_000}\n")
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.third:Walker-v0", "the file says it itself"
 
 
 def test_a_projects_file_is_meant_with_and_without_the_module(walker, monkeypatch):
@@ -81,12 +84,6 @@ def test_a_projects_file_is_meant_with_and_without_the_module(walker, monkeypatc
     assert is_general("walker:Walker-v0:ppo"), "outside of the project there is no such file"
 
 
-def test_a_module_that_the_project_does_not_import_stays_in_the_name(walker):
-    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.other:Walker-v0"
-    (walker / "configs" / "Walker-v0.yaml").write_text("env_id: walker.third:Walker-v0\nppo: {max_timesteps: 7_000}\n")
-    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.third:Walker-v0", "the file says it itself"
-
-
 def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     def loaded(*given):
         raise UserError(f"loads {given}")
@@ -97,7 +94,11 @@ def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     assert "module names" in refusal(capsys, run_publish.command, "--run-id", "/x/y", "--trust", "my pkg")
 
 
-def test_runs_are_in_the_project_unless_the_variable_says_where(walker, monkeypatch):
+def test_its_modules_are_imported_behind_what_is_installed_and_its_runs_are_in_it(walker, monkeypatch):
+    (walker / "token.py").write_text("raise ImportError('not mine')")
+    import_own_modules()
+    assert find_spec("Walker-v0").entry_point == "walker.env:Walker"
+    assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
     for folder in (walker, walker / "configs"):
         monkeypatch.chdir(folder)
         assert runs_root() == walker / "runs"
@@ -106,13 +107,6 @@ def test_runs_are_in_the_project_unless_the_variable_says_where(walker, monkeypa
     monkeypatch.delenv("STRIDE_RUNS")
     monkeypatch.chdir(walker.parent)
     assert runs_root() == (walker.parent if IS_WHEEL else ROOT) / "runs"
-
-
-def test_its_modules_are_imported_behind_whatever_is_installed(walker):
-    (walker / "token.py").write_text("raise ImportError('not mine')")
-    import_own_modules()
-    assert find_spec("Walker-v0").entry_point == "walker.env:Walker"
-    assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
 
 
 @pytest.mark.parametrize(("table", "complaint"), [

@@ -37,11 +37,13 @@ def played(capsys, *words):
     return json.loads(out)
 
 
-def test_a_line_per_episode_and_a_verdict(capsys):
+def test_a_line_per_episode_and_a_verdict_and_without_a_display_no_window(capsys):
     assert run_play.command(["--run-id", "@last", "--episodes", "3", "--headless"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:4]] == [["episode", "1"], ["episode", "2"], ["episode", "3"]]
     assert "over 3 episodes: goal not met (475)" in lines[4] and " ± " in lines[4] and len(lines) == 5
+    assert run_play.command(["--episodes", "1"]) == 0
+    assert "no display: playing without a window" in capsys.readouterr().out
 
 
 def test_the_object_is_complete_and_the_same_for_the_same_seed(run, capsys):
@@ -125,11 +127,6 @@ def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeyp
     assert "step    2  value" in out and "push left" in out and "%" in out
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     assert run_play.command(words) == 2 and "but standard input is closed" in capsys.readouterr().err
-
-
-def test_without_a_display_it_plays_without_a_window(capsys):
-    assert run_play.command(["--episodes", "1"]) == 0
-    assert "no display: playing without a window" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["--user"], ["--sampled", "--fps", "500"]])

@@ -112,14 +112,13 @@ def test_an_agent_of_ones_own_brings_its_keys(mypkg, capsys, tmp_path):
     assert "timidity belongs to mypkg:Timid" in refusal(capsys, train.command, "CartPole-v1:ppo", "timidity=1")
 
 
-def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
+def test_an_agent_on_any_environment_needs_no_file_and_the_file_that_is_printed_names_its_variant(
+    mypkg, capsys, tmp_path
+):
     facts = tiny_run("CartPole-v1:mypkg:Timid").facts()
     assert (facts["env_id"], facts["variant"]) == ("CartPole-v1", "mypkg:Timid")
     assert facts["config"]["spec"]["goal"] == 475  # what is known of the environment holds for any algorithm
     assert "max_timesteps is missing" in refusal(capsys, train.command, "CartPole-v1:mypkg:Timid")
-
-
-def test_the_file_that_is_printed_for_it_names_the_variant_like_others(mypkg, tmp_path):
     config = load_general("CartPole-v1:mypkg:Timid", ["max_timesteps=2048"], lambda config: None)
     (tmp_path / "my.yaml").write_text("\n".join(to_keep(config)))
     kept = load_file(tmp_path / "my.yaml")

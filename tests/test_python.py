@@ -96,14 +96,11 @@ def test_a_batch_is_answered_as_each_of_its_rows_alone(run):
     assert loaded.id == run.id and run.agent.predict(OBS[:0]).shape == (0,)
 
 
-def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
+def test_actions_are_in_the_environments_units_and_not_every_policy_judges_or_answers_a_batch():
     agent = untrained("Pendulum-v1:sac", "noise_correlation=0.5").agent
     actions = agent.predict(OBS[:, :3])
     assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
     assert agent.value(OBS[:, :3]) is None
-
-
-def test_a_policy_that_remembers_has_no_answer_to_a_batch():
     agent = untrained("CartPole-v1:ppo", "policy=lstm", "batch_size=1.0").agent
     for ask in (agent.predict, agent.value):
         with pytest.raises(UserError, match="has a memory"):
@@ -173,7 +170,7 @@ def test_an_environment_of_ones_own_goes_on_by_being_given_again(mine):
     assert stride.load(mine.id, env=Lamp).progress == more.progress
 
 
-def test_nobody_else_can_make_it(mine, capsys):
+def test_nobody_else_can_make_it_and_the_function_makes_what_the_run_was_trained_on(mine, capsys, run):
     for ask in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
         with pytest.raises(UserError, match="made by a Python function"):
             ask()
@@ -183,9 +180,6 @@ def test_nobody_else_can_make_it(mine, capsys):
         (run_publish.command, "--run-id", mine.id, "--dry-run"),
     ):
         assert "stride.train(resume=..., env=...)" in refusal(capsys, main, *words)
-
-
-def test_the_function_makes_what_the_run_was_trained_on(run, mine):
     with pytest.raises(UserError, match="leave env= out"):
         stride.load(run.id, env=Lamp)
     with pytest.raises(UserError, match="given/Lamp, but env= makes given/CartPoleEnv"):

@@ -96,12 +96,9 @@ def ordered(sort, by):
     return [item.nodeid for item in items]
 
 
-def test_the_file_of_the_longest_tests_begins_first(conftest):
+def test_the_file_of_the_longest_tests_begins_first_and_a_seed_draws_an_order(conftest):
     recorded = {"c": 2, "c slow": 3, "b": 4, "a slow": 9, "gone": 5}  # of a no slow test is among these
     assert ordered(conftest.longest_first, recorded) == ["c::1", "c::slow", "b::1", "a::1", "a::2", "d::1"]
-
-
-def test_a_seed_draws_an_order_of_files_and_of_the_tests_of_each(conftest):
     orders = [ordered(conftest.shuffle, seed) for seed in range(30)]
     assert [ordered(conftest.shuffle, seed) for seed in range(30)] == orders
     assert len({order[0] for order in orders}) == len(NAMES)

@@ -62,12 +62,16 @@ def test_variants_of_a_file_are_listed_in_its_order_with_their_goals():
     ]
 
 
-def test_descriptions_stand_where_there_is_room_for_all_of_them(terminal, capsys):
+def test_descriptions_stand_where_there_is_room_and_few_variants_are_told_whole(terminal, capsys):
     row = list_environments("Taxi-v4:ppo")[0]
     for columns, there in ((80, False), (400, True)):
         terminal(columns)
         print_variants("")
         assert (row.description in capsys.readouterr().out) is there
+    print_variants("CartPole-v1:ppo")
+    out = " ".join(capsys.readouterr().out.split())
+    words = ("+1 for every step", "1 to 500, at most 500 steps", "push left, push right", "pole angle", "https://")
+    assert all(word in out for word in words)
 
 
 def test_what_is_not_installed_is_marked_with_the_cure(uninstalled, capsys):
@@ -95,13 +99,6 @@ def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
     assert evidence(changed)[0] == "unmeasured"
     monkeypatch.setattr(bands, "measured", dict)
     assert evidence(row) == ("unmeasured", "")
-
-
-def test_few_are_told_whole(capsys):
-    print_variants("CartPole-v1:ppo")
-    out = " ".join(capsys.readouterr().out.split())
-    words = ("+1 for every step", "1 to 500, at most 500 steps", "push left, push right", "pole angle", "https://")
-    assert all(word in out for word in words)
 
 
 def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):
@@ -193,7 +190,7 @@ def test_what_the_loader_takes_is_right_by_it_and_nothing_else(words, tmp_path):
     assert bool(faults(read_yaml(path))) == (words in WRONG)
 
 
-def test_every_key_has_its_meaning():
+def test_every_key_has_its_meaning_and_the_schema_is_printed_without_torch():
     made = schema()
     assert made == WRITTEN  # all of it survives JSON
     assert all(entry["description"] for entry in made["definitions"]["keys"].values())
@@ -203,9 +200,6 @@ def test_every_key_has_its_meaning():
                   {"type": "string", "pattern": made["definitions"]["keys"]["priority_alpha"]["anyOf"][1]["pattern"]}],
     }  # fmt: skip
     assert {*ALGORITHMS} <= made["definitions"].keys()
-
-
-def test_it_is_printed_without_torch():
     code = "import sys; from stride.commands.schema import main; main([]); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == WRITTEN
@@ -228,15 +222,12 @@ def test_metrics_yaml_which_commands_read_unchecked_keeps_its_rules():
     assert [*load_metrics()] == [*read_yaml(PATH)]
 
 
-def test_every_metric_is_one_clear_sentence():
+def test_every_metric_is_one_clear_sentence_and_what_the_code_relies_on():
     for metric in load_metrics().values():
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, metric.name
         assert metric.title and len(metric.title) <= 20 and metric.unit and 0 <= metric.precision <= 8, metric.name
         assert metric.table or not metric.highlight, metric.name
     assert len({metric.title for metric in load_metrics().values()}) == len(load_metrics())
-
-
-def test_what_the_console_and_the_csv_rely_on():
     metrics = load_metrics()
     assert metrics["train/roll/ep_rew/mean"].better == "up" and metrics["train/roll/ep_rew/mean"].highlight
     assert all(rule.below is None for rule in metrics["train/policy/approx_kl"].alerts)  # sampled: may be negative
@@ -244,15 +235,9 @@ def test_what_the_console_and_the_csv_rely_on():
     assert {name for name, metric in metrics.items() if metric.wall_time} == {
         name for name in metrics if name.startswith("train/time/")
     }
-
-
-def test_every_scheduled_hyperparameter_can_be_reported():
     names = {name for config_class in ALGORITHMS.values() for name in schedulable(config_class)}
     assert {f"train/hyper/{name}" for name in names} <= set(load_metrics())
     assert {"gamma", "gae_lambda", "return_lambda", "tau", "weight_decay", "optimizer_eps", "huber"} <= names
-
-
-def test_undeclared_metric_is_refused_by_name():
     with pytest.raises(UserError, match=r"train/los/policy.* is not declared.*did you mean train/loss/policy"):
         declared("train/los/policy")
 

@@ -60,7 +60,7 @@ def test_shipped_variant(stem, variant):
     assert for_debugger(config).n_envs == 1
 
 
-def test_the_stem_names_environment_and_project(tmp_path, monkeypatch):
+def test_the_stem_names_environment_and_project_and_a_flat_file_is_its_own_variant(tmp_path, monkeypatch):
     config = ppo(tmp_path, "ppo: {max_timesteps: 1e5}\n")
     assert (config.env_id, config.project_id, config.algo_id, config.variant) == ("Test-v0", "Test-v0", "ppo", "ppo")
     assert config.max_timesteps == 100_000 and isinstance(config.max_timesteps, int)
@@ -68,9 +68,6 @@ def test_the_stem_names_environment_and_project(tmp_path, monkeypatch):
     monkeypatch.setattr("stride.config.loader.ENVIRONMENTS", tmp_path)
     config = load_config(*parse_config_id("ALE/Pong-v5:ppo"))  # a slash in the id is a dash in the file's name
     assert (config.env_id, config.project_id) == ("ALE/Pong-v5", "ALE-Pong-v5")
-
-
-def test_a_flat_file_is_its_own_variant(tmp_path):
     config = ppo(tmp_path, "env_id: CartPole-v1\nalgo_id: reinforce\nmax_timesteps: 10000\n", variant="")
     assert isinstance(config, REINFORCEConfig) and config.variant == "reinforce" and config.project_id == "Test-v0"
 
@@ -203,15 +200,12 @@ def test_what_is_typed_again_is_short_and_only_what_differs():
     assert command_of(mine) == "", "there is none where the variant is not a shipped one"
 
 
-def test_overrides_of_the_spec():
+def test_overrides_of_the_spec_and_of_the_algorithm_where_the_keys_allow(tmp_path):
     config = cartpole("spec.goal=200", "spec.source=here")
     assert config.spec.goal == 200.0 and config.spec.source == "here"
     assert config.spec.actions == ("push left", "push right")
     assert cartpole("spec={returns: [-500, 0], goal: -90}").spec.goal == -90.0
     assert cartpole("spec={goal: 3}").spec.actions == ()
-
-
-def test_algorithm_can_change_where_the_keys_allow(tmp_path):
     words = ["algo_id=reinforce", "policy_targets=advantages"]
     assert isinstance(ppo(tmp_path, "ppo: {max_timesteps: 1e5}\n", *words), REINFORCEConfig)
 

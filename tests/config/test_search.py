@@ -110,11 +110,8 @@ def test_what_is_wrong_is_one_line(read, snapshot):
     assert all(line.startswith("    mine.yaml: ") for line in lines.splitlines()[1::2])
 
 
-def test_words_that_mean_nothing_are_one_line(snapshot):
+def test_words_that_mean_nothing_and_what_is_not_installed_are_one_line(snapshot, monkeypatch):
     assert refusals(parse_sweep, WORDS) == snapshot
-
-
-def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("stride.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
         parse_sweep(["x.yaml"])
@@ -123,13 +120,10 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
         parse_sweep(["x.yaml", "--on", "ray"])
 
 
-def test_rungs_are_powers_below_the_budget():
+def test_rungs_are_powers_and_the_best_third_goes_on_best_first():
     assert rungs_below(73_728, 8_192, 3) == (8_192, 24_576)
     assert rungs_below(73_729, 8_192, 3) == (8_192, 24_576, 73_728)
     assert rungs_below(10, 9, 2) == (9,)
-
-
-def test_the_best_third_goes_on_best_first_and_a_late_one_takes_its_place():
     assert ranked({0: 5.0, 1: 7.0, 2: 5.0, 3: math.nan, 4: -math.inf}) == [1, 0, 2, 3, 4], "the older of equals"
     assert promoted({}, (), 3) is None
     assert promoted({0: 1.0, 1: 9.0}, (), 3) is None, "nobody before a third is one"

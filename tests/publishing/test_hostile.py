@@ -257,14 +257,13 @@ def test_it_is_one_line_and_nothing_is_written(hub, published, work, refused_pla
     assert os.listdir(work) == [] and not (tmp_path / "cache").exists()
 
 
-def test_names_in_headers_name_no_file(hub, published, tmp_path):
+def test_names_in_headers_name_no_file_and_another_commit_than_the_pinned_one_is_not_taken(
+    hub, published, tmp_path, refused_play
+):
     """huggingface_hub 2.4.0 wrote the file ESC1 for this."""
     hub.odd = {FILE: with_headers(ETag=f'"{UP}{str(tmp_path)[1:]}/ESC1"', X_Repo_Commit=published.commits[-1])}
     assert load_run(f"hub:{SOUND}").config.env_id == "CartPole-v1"
     assert not (tmp_path / "ESC1").exists() and not (tmp_path / "cache").exists() and not Path("/ESC1").exists()
-
-
-def test_another_commit_than_the_pinned_one_is_not_taken(hub, published, refused_play):
     hub.odd = {"/revision/": says({"sha": published.commits[0]})}
     assert "was requested" in refused_play(f"hub:{SOUND}@{published.commits[-1]}")
 

@@ -100,13 +100,10 @@ def test_what_differs_goes_in_one_commit_and_stale_files_leave(published, capsys
     assert len(published.commits) == before + 1 and published.files.keys() == FILES | {".gitattributes", "LICENSE"}
 
 
-def test_something_elses_repository_is_left_alone(hub, capsys):
+def test_something_elses_repository_is_left_alone_and_a_private_one_is_private(hub, capsys):
     repo = hub.repo("tester/precious", {"pytorch_model.bin": b"years of work"})
     assert "has other files (pytorch_model.bin)" in refused(capsys, "--repo", "tester/precious")
     assert repo.files["pytorch_model.bin"] and len(repo.commits) == 2
-
-
-def test_private(hub, capsys):
     assert publish(capsys, "--private", "--repo", "tester/mine")[0] == 0
     assert hub.repos["tester/mine"].private
     assert run_play.command(["--run-id", "hub:tester/mine", "--episodes", "1", "--headless"]) == 0

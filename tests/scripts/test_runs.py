@@ -56,7 +56,7 @@ def facts(root):
     return lambda run_id: json.loads((root / run_id / "config.json").read_text())
 
 
-def test_a_filter_finds_what_the_files_say_and_damaged_runs_harm_no_other(ids, output, facts):
+def test_a_filter_finds_what_the_files_say_by_keys_of_configs_and_metrics_too(ids, output, facts):
     lines = {line["id"]: line for line in output("list", "--json")}
     assert [lines[run_id]["status"] for run_id in ids[-3:]] == ["damaged"] * 3 and len(lines) == RUNS
     out = output("list")
@@ -67,9 +67,6 @@ def test_a_filter_finds_what_the_files_say_and_damaged_runs_harm_no_other(ids, o
     assert {line["id"] for line in found} == {*wanted} and wanted
     tests = [line["test"] for line in found]
     assert tests == sorted(tests, reverse=True)
-
-
-def test_keys_of_configs_and_metrics_are_fields(ids, output, facts):
     low = "policy_lr < 5e-4"
     found = output("list", "--json", "--filter", f"{low} train/policy/entropy<=0.5", "--columns", "policy_lr,gamma")
     rates = {line["id"]: line["policy_lr"] for line in found}
@@ -136,7 +133,7 @@ def test_compare_tells_numbers_differences_and_curves(ids, root, output, facts):
     assert differences["policy_lr"] == [str(rates[first]), str(rates[second])]
 
 
-def test_exports_hold_the_same_table(ids, root, output):
+def test_exports_hold_the_same_table_and_seeds_of_a_variant_are_one_line_with_its_interval(ids, root, output):
     words = ("export", "--filter", "env=CartPole test>0", "--columns", "id,run,seed,test,policy_lr", "--format")
     as_csv = [*csv.DictReader(io.StringIO(output(*words, "csv")))]
     as_json = output(*words, "json")
@@ -144,6 +141,12 @@ def test_exports_hold_the_same_table(ids, root, output):
     assert output(*words, "latex", "--out", str(root / "table.tex")).endswith("table.tex\n")
     body = tabular((root / "table.tex").read_text())
     assert [row[0] for row in body[1:]] == [escaped(row["id"]) for row in as_csv]
+    latex = output("export", "--by", "variant", "--format", "latex")
+    data = output("export", "--by", "variant", "--format", "json")
+    assert len(tabular(latex)) == len(data) + 1 and sum(line["runs"] for line in data) == RUNS - 1
+    for line in data:
+        assert (line["low"] is None) == (line["runs"] < 5)
+        assert line["low"] is None or line["low"] <= line["iqm"] <= line["high"]
 
 
 def tabular(text):
@@ -158,15 +161,6 @@ def tabular(text):
     assert {len(row) for row in rows} == {len(sides)}
     assert not [cell for row in rows for cell in row if re.search(r"(?<!\\)[%#_]", re.sub(r"\$[^$]*\$", "", cell))]
     return rows
-
-
-def test_seeds_of_a_variant_are_one_line_with_its_interval(ids, root, output):
-    latex = output("export", "--by", "variant", "--format", "latex")
-    data = output("export", "--by", "variant", "--format", "json")
-    assert len(tabular(latex)) == len(data) + 1 and sum(line["runs"] for line in data) == RUNS - 1
-    for line in data:
-        assert (line["low"] is None) == (line["runs"] < 5)
-        assert line["low"] is None or line["low"] <= line["iqm"] <= line["high"]
 
 
 LATEX = ["50% of $x$ & more_#", "a\\b{c}~^", "ünïcode <x>", "\x1b[31m\r\n\x07"]
@@ -225,7 +219,7 @@ def test_no_text_of_a_run_reaches_the_terminal_as_it_is(ids, root, command, fact
         assert out.replace("\n", "").isprintable() and "owned" in out, words
 
 
-def test_tags_and_notes_stay_with_the_run(ids, root, output, command):
+def test_tags_and_notes_stay_with_the_run_and_the_last_is_shown_where_none_is_named(ids, root, output, command):
     output("tag", ids[2], "good", "tuned")
     output("note", ids[2], "50% less, _why_?")
     output("tag", ids[2], "tuned", "--remove")
@@ -234,6 +228,8 @@ def test_tags_and_notes_stay_with_the_run(ids, root, output, command):
     (root / ids[2] / "labels.json").write_text('{"tags": ["../x"], "note": ""}')
     assert "labels.json is damaged" in command("tag", ids[2], "more")[2]
     assert {line["id"]: line for line in output("list", "--json")}[ids[2]]["status"] == "damaged"
+    (root / "@last").symlink_to(ids[4])
+    assert RunDir.find("@last").id == output("show", "--json")["id"] == ids[4]
 
 
 def test_diff_finds_the_first_row(ids, root, output):
@@ -253,11 +249,6 @@ def test_diff_finds_the_first_row(ids, root, output):
     assert row["row"] == 7 and row["env_steps"] == 7000
     assert row["metrics"] == {"train/loss/policy": [float(cells[3]), 0.25]}
     assert "row 7, at 7,000 env steps" in output("diff", ids[0], ids[1])
-
-
-def test_the_last_run_is_shown_where_none_is_named(ids, root, output):
-    (root / "@last").symlink_to(ids[4])
-    assert RunDir.find("@last").id == output("show", "--json")["id"] == ids[4]
 
 
 def test_why_runs_failed_is_said_once_and_short_and_where_all_of_it_is():
