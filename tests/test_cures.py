@@ -94,12 +94,14 @@ def test_a_nan_ends_with_another_value_and_not_with_the_same_again(capsys):
     assert [shlex.split(command)[-1] for command in commands] == ["policy_lr=lin_0.001", "max_grad_norm=0.5"]
 
 
-def test_where_a_wrapper_changes_rewards_their_return_is_a_metric():
-    run = tiny_run("CartPole-v1:ppo", FLIPPED, max_timesteps=256)
-    rows = [row for row in read_csv(run.metrics_csv) if LEARNT in row]
-    assert rows and all(row[LEARNT] == pytest.approx(-row[LENGTH]) for row in rows), "each step pays -1"
-    plain = tiny_run(max_timesteps=64)
-    assert not any(LEARNT in row for row in read_csv(plain.metrics_csv))
+def test_where_a_wrapper_changes_rewards_their_return_is_a_metric_of_its_own_and_reported_nowhere_else():
+    rows = read_csv(tiny_run("CartPole-v1:ppo", FLIPPED, max_timesteps=256).metrics_csv)
+    learnt = [row for row in rows if LEARNT in row]
+    assert learnt and all(row[LEARNT] == pytest.approx(-row[LENGTH]) for row in learnt), "each step pays -1"
+    for stage in ("train", "val", "test"):
+        raw = [row for row in rows if f"{stage}/roll/ep_rew/mean" in row]
+        assert raw and all(row[f"{stage}/roll/ep_rew/mean"] == row[f"{stage}/roll/ep_len/mean"] for row in raw), stage
+    assert not any(LEARNT in row for row in read_csv(tiny_run().metrics_csv))
 
 
 def test_the_newest_rows_of_a_ring_make_the_mean_reward():

@@ -178,13 +178,6 @@ def test_the_inspector_serves_its_page(place):
             server.send_signal(signal.SIGINT)
 
 
-@in_a_wheel
-def test_import_is_quick_and_loads_nothing_heavy(place):
-    heavy = "print({'load', 'train'} <= {*dir(stride)}, sorted({'torch', 'numpy', 'yaml', 'rich'} & {*sys.modules}))"
-    assert typed(place, python(f"import sys, stride; {heavy}"), "own") == "True []\n"
-    assert "torch" not in typed(place, python(f"import sys, stride.__main__; {heavy}"), "own")
-
-
 def test_the_readmes_first_lines_for_pip(tmp_path):
     """Typed by bash into an empty environment, in a folder that has a utils.py of its own."""
     [block] = re.findall(r"^```\n(pip wheel .*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)

@@ -327,15 +327,6 @@ def test_a_run_in_training_is_not_resumed_but_forked(copy, capsys):
         assert train.command(["--resume", copy.id, "--checkpoint", "best", "max_timesteps=1408", "-q"]) == 0
 
 
-def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(straight, copy, capsys):
-    path = copy.checkpoints / "epoch=20.ckpt"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert train.command(["--resume", copy.id]) == 0
-    header = capsys.readouterr().out
-    assert "epoch=20 is damaged" in header and "using epoch=15" in header and "at 960 env steps (epoch=15)" in header
-    assert ended(copy) == ended(straight) and not checkpoint_set.fault(path)
-
-
 def test_checkpoints_by_the_clock_on_the_wall():
     timed = run(PPO, "checkpoint_minutes=1e-9", "eval_freq_epochs=null", "epoch_iterations=3")
     assert checkpoint_set.names(timed.checkpoints) == [*(f"epoch=0{n}" for n in range(1, 7)), "step=1280"]
