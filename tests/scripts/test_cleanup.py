@@ -239,19 +239,16 @@ def test_what_stays(case, made, cleaned, snapshot):
         assert (made.root / "20260101-000000-linked-abcd" / "config.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "stays"),
-    [
-        ("--keep-best 0", []),
-        ("--keep-best 2", [4, 5]),
-        ("--keep-best 99", range(6)),
-        ("--keep-recent 9999w", range(6)),
-        ("--keep-recent 0h", []),
-        ("--keep-best 1 --filter seed=1-3", [0, 3, 4, 5]),
-        ("--keep-best 1 --filter tag=good", range(6)),
-        ("--keep-best 0 --filter max_timesteps>1", []),
-    ],
-)
+@pytest.mark.parametrize(("words", "stays"), [
+    ("--keep-best 0", []),
+    ("--keep-best 2", [4, 5]),
+    ("--keep-best 99", range(6)),
+    ("--keep-recent 9999w", range(6)),
+    ("--keep-recent 0h", []),
+    ("--keep-best 1 --filter seed=1-3", [0, 3, 4, 5]),
+    ("--keep-best 1 --filter tag=good", range(6)),
+    ("--keep-best 0 --filter max_timesteps>1", []),
+])  # fmt: skip
 def test_what_is_asked_for(words, stays, made, cleaned):
     code, _, err = cleaned(*words.split(), "--yes")
     assert code == 0 and left(made.root) == {made.ids[number] for number in stays}, err

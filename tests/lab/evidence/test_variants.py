@@ -35,16 +35,13 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("start", "policy", "limit", "value"),
-    [
-        ([1, 0], [[0, 1], [1, 0]], 1, 0.0),  # cut before the 10
-        ([1, 0], [[0, 1], [1, 0]], 7, 10.0),  # nothing follows an end
-        ([1, 0], [[0, 1], [0, 1]], 4, 4.5),  # 0 + (2 + 4) / 2 + half of another 3
-        ([1, 0], [[0.5, 0.5], [1, 0]], 2, 0.5 * (1 + 0.5) + 0.5 * 10),  # sampled: stays once or twice, or goes
-        ([0.25, 0.75], [[1, 0], [1, 0]], 3, 0.25 * 3 + 0.75 * 10),
-    ],
-)
+@pytest.mark.parametrize(("start", "policy", "limit", "value"), [
+    ([1, 0], [[0, 1], [1, 0]], 1, 0.0),  # cut before the 10
+    ([1, 0], [[0, 1], [1, 0]], 7, 10.0),  # nothing follows an end
+    ([1, 0], [[0, 1], [0, 1]], 4, 4.5),  # 0 + (2 + 4) / 2 + half of another 3
+    ([1, 0], [[0.5, 0.5], [1, 0]], 2, 0.5 * (1 + 0.5) + 0.5 * 10),  # sampled: stays once or twice, or goes
+    ([0.25, 0.75], [[1, 0], [1, 0]], 3, 0.25 * 3 + 0.75 * 10),
+])  # fmt: skip
 def test_the_value_of_a_small_chain_by_hand(start, policy, limit, value):
     chain = SimpleNamespace(unwrapped=SimpleNamespace(P=TABLE, initial_state_distrib=np.array(start, float)))
     assert policy_value(read_table(chain), np.array(policy, float), limit) == pytest.approx(value, abs=1e-12)
@@ -123,16 +120,13 @@ def test_blackjacks_best_policy_is_that_of_the_book():
     assert table.reward[natural, STICK] == pytest.approx(1 - 4 / 13)  # a draw where the dealer has one too
 
 
-@pytest.mark.parametrize(
-    ("reached", "goal", "solved"),
-    [
-        ({"mean": 7.2, "exact": 7.6}, 7.5, True),  # bad luck in 100 episodes
-        ({"mean": 7.8, "exact": 6.2}, 7.5, False),  # good luck
-        ({"mean": 7.5}, 7.5, True),
-        ({}, 7.5, False),
-        ({"mean": 7.8}, None, False),
-    ],
-)
+@pytest.mark.parametrize(("reached", "goal", "solved"), [
+    ({"mean": 7.2, "exact": 7.6}, 7.5, True),  # bad luck in 100 episodes
+    ({"mean": 7.8, "exact": 6.2}, 7.5, False),  # good luck
+    ({"mean": 7.5}, 7.5, True),
+    ({}, 7.5, False),
+    ({"mean": 7.8}, None, False),
+])  # fmt: skip
 def test_solved_is_what_is_known_best(reached, goal, solved):
     assert is_solved(reached, goal) is solved
 
