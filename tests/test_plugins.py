@@ -214,15 +214,11 @@ def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):
 
 PLANTED = "import pathlib\npathlib.Path(__file__).with_name('executed').touch()\n"
 BRINGS = {
-    "env_id": "planted:CartPole-v1",
-    "policy": "planted:Net",
-    "algo_id": "planted:Agent",
-    "callbacks": ["planted:Callback"],
-    "callbacks, with arguments": [{"id": "planted:Callback"}],
-    "env_wrappers": [{"id": "planted:Wrapper"}],
-    "env_kwargs": {"inner": {"env_id": "planted:Env-v0"}},
+    "env_id": "planted:CartPole-v1", "policy": "planted:Net", "algo_id": "planted:Agent",
+    "callbacks": ["planted:Callback"], "callbacks, with arguments": [{"id": "planted:Callback"}],
+    "env_wrappers": [{"id": "planted:Wrapper"}], "env_kwargs": {"inner": {"env_id": "planted:Env-v0"}},
     "policy, of a sidecar": "planted:Net",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

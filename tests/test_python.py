@@ -129,13 +129,12 @@ def test_what_is_no_batch_is_refused(batch, complaint):
 
 PPO = "CartPole-v1:ppo"
 WRONG = [
-    (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"),
-    (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
+    (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"), (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
     (PPO, {"policy": Lamp}, "name code as 'module:Name'"),
-    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is not a valid name"),
-    (PPO, {"algo": "ppo"}, "algo= needs env="), (PPO, {"env": Lamp}, "give the algorithm with algo="),
-    ("--help", {}, "is not ENV:VARIANT"), ("", {}, "say what to train"),
-    ("", {"env": Lamp}, "algo='ppo'"), ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
+    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is not a valid name"), (PPO, {"algo": "ppo"}, "algo= needs env="),
+    (PPO, {"env": Lamp}, "give the algorithm with algo="), ("--help", {}, "is not ENV:VARIANT"),
+    ("", {}, "say what to train"), ("", {"env": Lamp}, "algo='ppo'"),
+    ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
     ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, dreamer have general settings"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
     ("", {"env": dict, "algo": "ppo"}, "makes dict, which is not a gymnasium.Env"),

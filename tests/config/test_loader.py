@@ -285,23 +285,19 @@ ppo:
 """
 OF_PARTS = {  # an override, and the schedule that PARTS become by it
     "gamma=0.9": Schedule("linear", 1e-3, 1e-4, 0.5, 80_000),
-    "policy_lr=5e-4": Schedule("linear", 5e-4, 1e-4, 0.5, 80_000),
-    "policy_lr=cos_5e-4": Schedule("cosine", 5e-4, 0.0),
-    "policy_lr_schedule=null": 1e-3,
-    "policy_lr_schedule=cosine": Schedule("cosine", 1e-3, 1e-4, 0.5, 80_000),
+    "policy_lr=5e-4": Schedule("linear", 5e-4, 1e-4, 0.5, 80_000), "policy_lr=cos_5e-4": Schedule("cosine", 5e-4, 0.0),
+    "policy_lr_schedule=null": 1e-3, "policy_lr_schedule=cosine": Schedule("cosine", 1e-3, 1e-4, 0.5, 80_000),
     "policy_lr_schedule_start_value=2e-3": Schedule("linear", 2e-3, 1e-4, 0.5, 80_000),
     "policy_lr_schedule_end=1.0": Schedule("linear", 1e-3, 1e-4, 0.5, 1.0),
     "policy_lr={kind:linear,start_value:1}": Schedule("linear", 1.0, 0.0),
-}
+}  # fmt: skip
 OF_NAME = {  # what lin_0.001 becomes
-    "policy_lr=5e-4": 5e-4,
-    "policy_lr=linear_1e-2": Schedule("linear", 0.01, 0.0),
-    "policy_lr=exp_0.1": Schedule("exponential", 0.1, 0.001),
-    "policy_lr_schedule=null": 1e-3,
+    "policy_lr=5e-4": 5e-4, "policy_lr=linear_1e-2": Schedule("linear", 0.01, 0.0),
+    "policy_lr=exp_0.1": Schedule("exponential", 0.1, 0.001), "policy_lr_schedule=null": 1e-3,
     "policy_lr_schedule=exponential": Schedule("exponential", 1e-3, 1e-5),
     "policy_lr_schedule_end=0.5": Schedule("linear", 1e-3, 0.0, 0.0, 0.5),
     "policy_lr_schedule=warmup": Schedule("warmup", 0.0, 1e-3, 0.0, 0.05),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("schedule", "expected"), AT)

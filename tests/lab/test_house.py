@@ -81,28 +81,21 @@ def test_a_checkout_is_held_to_its_own_storeys(checkout):
 # ---- tests that a change touches
 
 FILES = {
-    "utils/low.py": "def low(): ...\n",
-    "config/middle.py": 'from stride.utils.low import low\nTEXTS = "texts.yaml"\n',
-    "config/texts.yaml": "a: 1\n",
-    "agents/high.py": "from stride.config import middle\n",
-    "utils/wings.py": 'HIGH = "stride.agents.high:High"\n',
-    "tests/conftest.py": "",
-    "tests/helper.py": "from stride.agents.high import x\n",
-    "tests/test_low.py": "from stride.utils.low import low\n",
-    "tests/test_high.py": "from helper import x\n",
-    "tests/test_wings.py": "import stride.utils.wings\n",
+    "utils/low.py": "def low(): ...\n", "config/middle.py": 'from stride.utils.low import low\nTEXTS = "texts.yaml"\n',
+    "config/texts.yaml": "a: 1\n", "agents/high.py": "from stride.config import middle\n",
+    "utils/wings.py": 'HIGH = "stride.agents.high:High"\n', "tests/conftest.py": "",
+    "tests/helper.py": "from stride.agents.high import x\n", "tests/test_low.py": "from stride.utils.low import low\n",
+    "tests/test_high.py": "from helper import x\n", "tests/test_wings.py": "import stride.utils.wings\n",
     "tests/test_alone.py": "import math\n",
-}
+}  # fmt: skip
 
 
 DISTANCES = {
     "utils/low.py": {"test_low": 1, "test_high": 4, "test_wings": 4},
-    "config/texts.yaml": {"test_high": 4, "test_wings": 4},
-    "agents/high.py": {"test_high": 2, "test_wings": 2},
+    "config/texts.yaml": {"test_high": 4, "test_wings": 4}, "agents/high.py": {"test_high": 2, "test_wings": 2},
     "tests/__snapshots__/test_alone.ambr": {"test_alone": 1},
-    "tests/conftest.py": {"test_alone": 1, "test_high": 1, "test_low": 1, "test_wings": 1},
-    "README.md": {},
-}
+    "tests/conftest.py": {"test_alone": 1, "test_high": 1, "test_low": 1, "test_wings": 1}, "README.md": {},
+}  # fmt: skip
 
 
 def test_tests_that_a_change_touches_come_nearest_first(checkout):

@@ -49,24 +49,18 @@ def test_every_script_has_a_help_with_its_own_name(tmp_path):
 
 WRONG = [
     (same_bits, ". --only nothing", "no configuration begins with nothing"),
-    (same_bits, "nowhere", "nowhere is no checkout"),
-    (pairs, "nowhere train.py", "nowhere is no checkout"),
-    (pairs, ".", "nothing to compare"),
-    (rate, "0", "at least 1"),
-    (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
-    (rate, "CartPole-v1:pppo", "did you mean ppo?"),
-    (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
+    (same_bits, "nowhere", "nowhere is no checkout"), (pairs, "nowhere train.py", "nowhere is no checkout"),
+    (pairs, ".", "nothing to compare"), (rate, "0", "at least 1"), (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
+    (rate, "CartPole-v1:pppo", "did you mean ppo?"), (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
     (envs, "--env CartPol", "'CartPol'; did you mean CartPole-v1"),
     (train, "pog", "no work is called 'pog'; did you mean pong"),
     (models, "pendulun", "no row has 'pendulun' in its name"),
     (variants, "CartPol-v1:pp", "no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
-    (variants, "CartPole --set lr=1", "lr"),
-    (variants, "--set seed=3", "seed"),
-    (quick, "nosuchcommit --list", "nosuchcommit"),
-    (faults, "kil", "no fault 'kil'; did you mean kill?"),
+    (variants, "CartPole --set lr=1", "lr"), (variants, "--set seed=3", "seed"),
+    (quick, "nosuchcommit --list", "nosuchcommit"), (faults, "kil", "no fault 'kil'; did you mean kill?"),
     (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
     (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("module", "words", "fragment"), WRONG, ids=[f"{row[0].__name__} {row[1]}" for row in WRONG])

@@ -256,14 +256,11 @@ def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
 
 
 NO_RUNS = [  # (selector, checkpoint, fragment)
-    ("hub:nobody/nothing", "best", "is not on"),
-    (f"hub:{REPO}@v9", "best", "no such revision"),
-    (f"hub:{REPO}", "epoch=77", "has only the checkpoint"),
-    ("hub:../../etc", "best", "not the name of a repository"),
-    ("hub:", "best", "not the name of a repository"),
-    ("hub:a/b/c", "best", "not the name of a repository"),
+    ("hub:nobody/nothing", "best", "is not on"), (f"hub:{REPO}@v9", "best", "no such revision"),
+    (f"hub:{REPO}", "epoch=77", "has only the checkpoint"), ("hub:../../etc", "best", "not the name of a repository"),
+    ("hub:", "best", "not the name of a repository"), ("hub:a/b/c", "best", "not the name of a repository"),
     (f"hub:{REPO}@../main", "best", "not a revision"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("selector", "checkpoint", "fragment"), NO_RUNS)

@@ -109,15 +109,11 @@ printf '%s\\n' "$@" > {words}.part
 mv {words}.part {words}
 """
 LINES = {  # typed after `stride`, with a Tab at the end; and the words that the command then gets
-    "ins": "inspect",
-    "check-e": "check-env",
-    "check-env --sec": "check-env --seconds",
-    "export --onn": "export --onnx",
+    "ins": "inspect", "check-e": "check-env", "check-env --sec": "check-env --seconds", "export --onn": "export --onnx",
     "train CartPole-v1:ppo_l": "train CartPole-v1:ppo_lstm",
     "train CartPole-v1:ppo activation=ta": "train CartPole-v1:ppo activation=tanh",
-    "play --run-id @la": "play --run-id @last",
-    "publish --checkpoint=b": "publish --checkpoint=best",
-}
+    "play --run-id @la": "play --run-id @last", "publish --checkpoint=b": "publish --checkpoint=best",
+}  # fmt: skip
 
 
 @pytest.mark.slow
