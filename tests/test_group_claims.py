@@ -63,10 +63,13 @@ def test_a_run_that_was_deleted_is_made_again_under_its_name():
     assert again.id == run.id and amounts_to(again) == before
 
 
-def test_a_required_goal_that_nothing_can_answer_is_refused(tmp_path, capsys):
+def test_a_goal_that_nothing_can_answer_and_a_name_that_no_folder_may_have_are_refused(tmp_path, capsys):
     (tmp_path / "Own.yaml").write_text("env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n")
     line = refusal(capsys, train.command, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
     assert "plain_world:Plain-v0 has no goal" in line and not list_runs()
+    for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
+        assert refusal(capsys, train.command, *words("--group", name)) and not list_runs()
+    assert ends("--group", "") == 0, "no group"
 
 
 def test_a_required_goal_is_for_every_run_of_a_group_and_one_that_was_missed_is_code_3_each_time():
@@ -126,12 +129,6 @@ def test_a_claim_is_made_once_and_names_a_run():
     claim.write_text("../elsewhere")
     with pytest.raises(UserError, match="is not a run id"):
         seed_group.claimed("g", config)
-
-
-def test_a_name_that_no_folder_may_have_is_refused(capsys):
-    for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
-        assert refusal(capsys, train.command, *words("--group", name)) and not list_runs()
-    assert ends("--group", "") == 0, "no group"
 
 
 def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):

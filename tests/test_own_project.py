@@ -43,15 +43,11 @@ def walker(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_worker_processes_import_its_modules(walker):
+def test_its_own_tests_pass_and_worker_processes_import_its_modules(walker):
     import_own_modules()
     worlds = AsyncEnv("Walker-v0", 2, workers=1)
     assert worlds.reset(seed=1).shape == (2, 3)
     worlds.close()
-
-
-@pytest.mark.slow
-def test_its_own_tests_pass(walker):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     assert subprocess.run(command, cwd=walker, capture_output=True).returncode == 0
 

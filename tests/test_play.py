@@ -74,7 +74,7 @@ def test_the_goal_is_met(capsys, monkeypatch, tmp_path):
     assert "goal met (the publisher's 5; here 475)" in capsys.readouterr().out
 
 
-def test_watched_and_counted_are_the_same(capsys, av, tmp_path):
+def test_watched_and_counted_are_the_same_and_progress_is_shown_on_a_terminal_alone(capsys, av, tmp_path, monkeypatch):
     words = ["--episodes", "2", "--sampled", "--seed", "5", "--max-steps", "25"]
     counted = played(capsys, *words)
     file = tmp_path / "out.mp4"
@@ -83,6 +83,12 @@ def test_watched_and_counted_are_the_same(capsys, av, tmp_path):
     with av.open(str(file)) as container:
         assert container.streams.video[0].average_rate == 20
         assert sum(1 for _ in container.decode(video=0)) == sum(filmed["lengths"]) + 2
+    words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
+    assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run_play.command(words) == 0
+    err = capsys.readouterr().err
+    assert "filming  episode 1/1   step" in err and err.endswith("\r\x1b[K"), "gone in the end"
 
 
 def test_an_episode_a_file_in_the_runs_own_folder_with_captions_or_without(capsys, av, tmp_path):
@@ -102,15 +108,6 @@ def test_an_episode_a_file_in_the_runs_own_folder_with_captions_or_without(capsy
     (tmp_path / "out").mkdir()
     with av.open(played(capsys, *words, str(tmp_path / "out"), "--no-captions")["video"][1]) as container:
         assert container.streams.video[0].height == 400 and len(list((tmp_path / "out").iterdir())) == 2
-
-
-def test_progress_is_told_on_a_terminal_alone(capsys, av, monkeypatch, tmp_path):
-    words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
-    assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert run_play.command(words) == 0
-    err = capsys.readouterr().err
-    assert "filming  episode 1/1   step" in err and err.endswith("\r\x1b[K"), "gone in the end"
 
 
 def test_small_pictures_are_enlarged_for_their_strip():

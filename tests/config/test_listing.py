@@ -54,12 +54,18 @@ def test_it_fits_80_columns(term, terminal, uninstalled, monkeypatch, capsys):
     assert max(map(len, lines)) <= 80 and len(lines) > 3
 
 
-def test_variants_of_a_file_are_listed_in_its_order_with_their_goals():
+def test_variants_are_listed_in_the_order_of_their_file_each_with_its_goal_and_its_own_evidence(monkeypatch):
     rows = [row for row in list_environments("cart") if row.algorithm in ("ppo", "reinforce")]
     assert [row.variant for row in rows] == ["ppo", "reinforce", "ppo_lstm", "ppo_pixels"]
     assert [row.goal for row in list_environments("pendulum-V1:PPO")] == [
         f"{load_config('Pendulum-v1', 'ppo').spec.goal:g}"
     ]
+    (row,) = list_environments("CartPole-v1:pqn")
+    assert evidence(row) == ("488.9", "5/5")
+    (changed,) = list_environments("Hopper-v5:sac")
+    assert evidence(changed)[0] == "unmeasured"
+    monkeypatch.setattr(bands, "measured", dict)
+    assert evidence(row) == ("unmeasured", "")
 
 
 def test_descriptions_stand_where_there_is_room_and_few_variants_are_told_whole(terminal, capsys):
@@ -90,15 +96,6 @@ def test_every_environment_of_an_extra_is_known_to_need_it():
         theirs += ["atari"] if spec.id.startswith("ALE/") else []
         if str(spec.entry_point).startswith("gymnasium.") or theirs:
             assert ([extra.name] if extra else []) == theirs, spec.id
-
-
-def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
-    (row,) = list_environments("CartPole-v1:pqn")
-    assert evidence(row) == ("488.9", "5/5")
-    (changed,) = list_environments("Hopper-v5:sac")
-    assert evidence(changed)[0] == "unmeasured"
-    monkeypatch.setattr(bands, "measured", dict)
-    assert evidence(row) == ("unmeasured", "")
 
 
 def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):

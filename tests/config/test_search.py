@@ -168,33 +168,34 @@ def loaded(*words):
     return parse_arguments(["CartPole-v1:ppo", *words]).load()
 
 
-def test_values_of_every_kind_reach_the_config(chosen):
+def test_values_of_every_kind_reach_the_config_also_where_the_agent_types_them_too(chosen):
     chosen(policy_lr=0.02, hidden_dims=[32, 16], normalize_obs=True, activation="relu", clip_range_vf=None,
            ent_coef="lin_0.01", env_kwargs={"sutton_barto_reward": False}, n_epochs=3)  # fmt: skip
     found = loaded("gamma=0.9")
     assert (found.policy_lr, found.hidden_dims, found.activation, found.n_epochs) == (0.02, (32, 16), "relu", 3)
     assert (found.normalize_obs, found.clip_range_vf, found.gamma) == ("rolling", None, 0.9)
     assert found.ent_coef.start_value == 0.01 and found.env_kwargs == {"sutton_barto_reward": False}
+    chosen(policy_lr=1e-5, normalize_reward=True, clip_range_vf=None)
+    found = loaded("--policy_lr=1e-05", "--normalize_reward=True", "--clip_range_vf=None")
+    assert found.policy_lr == 1e-5 and found.normalize_reward is True
+    assert loaded("policy_lr=0.00001").policy_lr == 1e-5
 
 
-def test_a_run_of_a_sweep_tells_wandb(chosen):
+def test_a_run_of_a_sweep_tells_wandb_and_one_that_goes_on_asks_no_sweep(chosen):
     assert loaded().logger == ("csv",)
     chosen(gamma=0.9)
     assert loaded().logger == ("csv", "wandb")
     assert loaded("logger=[tensorboard,wandb]").logger == ("tensorboard", "wandb")
+    chosen(gamma=0.9)
+    assert parse_arguments(["--resume", "@last"]).sweep is None
+    with pytest.raises(UserError, match="--resume takes its settings"):
+        parse_arguments(["--resume", "@last", "--wandb_sweep"])
 
 
 def test_the_flag_alone_is_enough(chosen):
     chosen(sweep="", gamma=0.9)
     assert loaded().gamma != 0.9
     assert loaded("--wandb_sweep").gamma == loaded("--wandb-sweep").gamma == 0.9
-
-
-def test_an_agent_that_types_them_too_says_them_once(chosen):
-    chosen(policy_lr=1e-5, normalize_reward=True, clip_range_vf=None)
-    found = loaded("--policy_lr=1e-05", "--normalize_reward=True", "--clip_range_vf=None")
-    assert found.policy_lr == 1e-5 and found.normalize_reward is True
-    assert loaded("policy_lr=0.00001").policy_lr == 1e-5
 
 
 def test_values_that_are_wrong_are_one_line(chosen, tmp_path, monkeypatch, snapshot):
@@ -210,13 +211,6 @@ def test_values_that_are_wrong_are_one_line(chosen, tmp_path, monkeypatch, snaps
 
     lines = refusals(loaded, ["--wandb_sweep"]), refusals(choose, CHOSEN), refusals(read, FOREIGN)
     assert "\n".join(lines) == snapshot
-
-
-def test_a_run_that_goes_on_asks_no_sweep(chosen):
-    chosen(gamma=0.9)
-    assert parse_arguments(["--resume", "@last"]).sweep is None
-    with pytest.raises(UserError, match="--resume takes its settings"):
-        parse_arguments(["--resume", "@last", "--wandb_sweep"])
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)

@@ -90,7 +90,14 @@ def test_every_text_of_a_config_is_read(loaded, place):
     assert place in line and "alice" not in line and "hunter2" not in line and "\n" not in line
 
 
-def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, capsys, tmp_path):
+def test_a_secret_of_this_machine_is_never_allowed_and_what_else_is_refused_may_be(
+    hub, loaded, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DB_PASS", "swordfish-7")
+    change(loaded, description="with swordfish-7")
+    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
+    assert code == 2 and "contains the value of $DB_PASS; nothing was published" in captured.err
+    assert not (tmp_path / "out").exists()
     change(loaded, description="see /home/alice/notes")
     code, captured = dry_run(capsys, loaded, tmp_path / "out")
     assert code == 2 and len(captured.err.splitlines()) == 1 and not (tmp_path / "out").exists()
@@ -99,14 +106,6 @@ def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, 
     assert code == 0 and "to send    config.description: see /home/alice/notes" in captured.out
     assert "allowed    config.description contains what looks like a path" in captured.out
     assert "see /home/alice/notes" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_a_secret_of_this_machine_is_never_allowed(hub, loaded, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("DB_PASS", "swordfish-7")
-    change(loaded, description="with swordfish-7")
-    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
-    assert code == 2 and "contains the value of $DB_PASS; nothing was published" in captured.err
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_shipped_texts_are_few_lines_and_facts_without_a_form_of_their_own_stay_here(loaded):

@@ -170,23 +170,6 @@ def test_a_server_that_stays_broken_is_one_line(hub, capsys, run):
     assert publish(capsys)[0] == 0 and hub.repos[REPO].files.keys() >= FILES - {"replay.mp4"}
 
 
-def test_wrong_tokens_and_no_network(hub, capsys, monkeypatch, refused_play):
-    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
-    line = refused(capsys)
-    assert "does not accept this token" in line and "hf_wrong" not in line
-    monkeypatch.delenv("HF_TOKEN")
-    assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    hub.fail = {"/create": [403]}
-    assert "has no write permission" in refused(capsys)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        for line in (refused(capsys), refused_play(f"hub:{REPO}")):
-            assert "cannot reach http://127.0.0.1" in line
-    assert hub.repos == {}
-
-
 @pytest.mark.parametrize("package", ["huggingface_hub", "safetensors"])
 def test_a_missing_package_names_its_install(hub, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
@@ -206,9 +189,23 @@ def test_wrong_input_is_one_line(hub, capsys, words):
     assert WRONG[words] in refused(capsys, *words.split()) and hub.repos == {}
 
 
-def test_secrets_in_a_message_are_refused_and_nothing_is_sent(hub, capsys):
+def test_secrets_in_a_message_wrong_tokens_and_no_network_are_one_line(hub, capsys, monkeypatch, refused_play):
     line = refused(capsys, "--message", f"with {TOKEN}")
     assert "--message holds" in line and TOKEN not in line and "--allow-text" in line and hub.repos == {}
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
+    line = refused(capsys)
+    assert "does not accept this token" in line and "hf_wrong" not in line
+    monkeypatch.delenv("HF_TOKEN")
+    assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.fail = {"/create": [403]}
+    assert "has no write permission" in refused(capsys)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        for line in (refused(capsys), refused_play(f"hub:{REPO}")):
+            assert "cannot reach http://127.0.0.1" in line
+    assert hub.repos == {}
 
 
 # ---- played from the Hub
@@ -237,7 +234,7 @@ def same_weights(here, there):
     return [*weights]
 
 
-def test_a_revision_is_kept(published):
+def test_a_revision_is_kept_and_a_private_repository_needs_its_token(published, monkeypatch):
     first, held = published.commits[-1], load_run(f"hub:{REPO}").checkpoint
     other = "epoch=04" if held == "epoch=02" else "epoch=02"
     assert run_publish.command(["--checkpoint", other, "--repo", REPO]) == 0
@@ -245,6 +242,11 @@ def test_a_revision_is_kept(published):
     assert first != second and load_run(f"hub:{REPO}").checkpoint == other
     assert load_run(f"hub:{REPO}@{first}").checkpoint == held
     assert load_run(f"hub:{REPO}@{second}", other).checkpoint == other
+    published.private = True
+    assert load_run(f"hub:{REPO}").checkpoint
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="is private and needs another HF_TOKEN"):
+        load_run(f"hub:{REPO}")
 
 
 def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
@@ -268,11 +270,3 @@ def test_a_wrong_name_is_one_line(published, selector, checkpoint, fragment):
     with pytest.raises(UserError, match=fragment) as caught:
         load_run(selector, checkpoint)
     assert "\n" not in str(caught.value)
-
-
-def test_a_private_repository_needs_its_token(published, monkeypatch):
-    published.private = True
-    assert load_run(f"hub:{REPO}").checkpoint
-    monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(UserError, match="is private and needs another HF_TOKEN"):
-        load_run(f"hub:{REPO}")

@@ -51,12 +51,9 @@ def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(begi
     assert run.facts()["status"] == "interrupted"
 
 
-def test_one_that_ends_before_it_has_a_run_says_why(begin, capsys):
+def test_one_that_ends_before_it_has_a_run_says_why_and_no_other_run_is_taken_for_it(begin, capsys):
     assert begin("no-number") == 1
     assert "ValueError" in capsys.readouterr().err
-
-
-def test_another_run_is_not_taken_for_the_one_that_was_begun(begin, capsys):
     other = RunDir.create("CartPole-v1", "ppo", 3, facts(3))
     with locked(other.path):
         assert begin("1", program=("-c", "import time; time.sleep(0.3)")) == 0
