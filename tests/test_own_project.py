@@ -1,6 +1,6 @@
 """A project of one's own: what `new` makes, where its runs are, which of its files and modules a name means.
 
-That it trains, is gone on with and played is in test_foreign_modules.py.
+That it trains, is gone on with and played is in test_installs.py.
 """
 
 import os

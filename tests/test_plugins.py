@@ -263,17 +263,12 @@ def test_a_run_from_elsewhere_whose_code_is_trusted_by_name_plays_and_goes_on(my
     assert "module names" in refusal(capsys, train.command, "--resume", theirs, "--trust", "my pkg")
 
 
-def test_what_a_config_names():
-    plain = {"env_id": "a.b:Env-v0", "policy": "mlp", "callbacks": ["c:X", {"id": "d.e:Y"}, 3], "algo_id": "ppo"}
-    assert named_modules({**plain, "env_wrappers": [{"id": "f:Z"}, {"id": 3}, None]}) == {
-        "a.b": "env_id", "f": "env_wrappers", "c": "callbacks", "d.e": "callbacks"
-    }  # fmt: skip
-    assert named_modules({"env_kwargs": {"a": "x:Y-v0", "b": ["http://x", "4x4", "x y:z"]}}) == {"x": "env_kwargs"}
+def test_what_a_config_names_and_what_is_trusted():
+    names = {"env_kwargs": {"a": "x:Y-v0", "b": ["http://x", "4x4", "x y:z"]}, "callbacks": [{"id": "d.e:Y"}, 3]}
+    assert named_modules(names) == {"x": "env_kwargs", "d.e": "callbacks"}
     assert named_modules({"env_id": ["x:y"], "callbacks": "x:y", "env_wrappers": {"id": "x:y"}}) == {}
-    trust = trusting(["a", "d.e"])
-    assert {name for name in ("a", "a.b", "ab", "d", "d.e", "d.e.f") if trust.allows(name)} == {
-        "a", "a.b", "d.e", "d.e.f"
-    }  # fmt: skip
+    trust, names = trusting(["a", "d.e"]), ("a", "a.b", "ab", "d", "d.e", "d.e.f")
+    assert [name for name in names if trust.allows(name)] == ["a", "a.b", "d.e", "d.e.f"]
     assert Trust(everybody=True).allows("x") and not NOBODY.allows("x")
 
 

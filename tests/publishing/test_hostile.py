@@ -162,18 +162,14 @@ def test_it_is_refused_in_one_line(hub, gift, refused_play, what, tmp_path):
 
 def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, work):
     """A policy of the reader's own machine, named by somebody else's run."""
-    code = "from stride.agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
-    (work / "their_net.py").write_text(code)
-    named = config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}])
-    try:
-        hub.repo(REPO, named)
-        with pytest.raises(UserError, match="names the module 'evil_module'"):
-            load_run(f"hub:{REPO}", trust=["their_net"])
-        assert not {"evil_module", "their_net"} & sys.modules.keys()
-        hub.repo(REPO, config(gift, policy="their_net:Net"))
-        assert type(load_run(f"hub:{REPO}", trust=["their_net"]).agent.policy).__name__ == "Net"
-    finally:
-        sys.modules.pop("their_net", None)
+    (work / "their_net.py").write_text("from stride.agents.networks.actor_critic import ActorCritic as Net\n")
+    hub.repo(REPO, config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}]))
+    with pytest.raises(UserError, match="names the module 'evil_module'"):
+        load_run(f"hub:{REPO}", trust=["their_net"])
+    assert not {"evil_module", "their_net"} & sys.modules.keys()
+    hub.repo(REPO, config(gift, policy="their_net:Net"))
+    assert load_run(f"hub:{REPO}", trust=["their_net"]).config.policy == "their_net:Net"
+    assert sys.modules.pop("their_net")
 
 
 # ---- a Hub that means harm
