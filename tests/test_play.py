@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from commands import refusal
 from gallery import gallery, gallery_copy
 from gymnasium import spaces
 
@@ -149,16 +150,12 @@ WRONG = {  # words -> fragment of the line
 
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_input_is_one_line(words, capsys):
-    assert run_play.command(words.split()) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and len(captured.err.splitlines()) == 1 and captured.err.startswith("error: "), captured
-    assert WRONG[words] in captured.err
+    assert WRONG[words] in refusal(capsys, run_play.command, *words.split())
 
 
 def test_a_video_without_pyav_names_its_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
-    assert run_play.command(["--video", str(tmp_path / "a.mp4")]) == 2
-    assert "pip install 'stride-rl[video]'" in capsys.readouterr().err
+    assert "pip install 'stride-rl[video]'" in refusal(capsys, run_play.command, "--video", tmp_path / "a.mp4")
 
 
 def test_keys_are_actions():

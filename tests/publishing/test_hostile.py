@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import refusal
 from fake_hub import TOKEN, FakeHub
 from safetensors.torch import load
 
@@ -248,8 +249,7 @@ ODD = {  # what is wrong -> (fragment of the path, the answer, fragment of the l
 def test_it_is_one_line_and_nothing_is_written(hub, published, work, refused_play, what, tmp_path):
     fragment, answer, words = ODD[what]
     hub.odd = {fragment: answer}
-    line = refused_play(f"hub:{SOUND}")
-    assert words in line and len(line) < 450, line
+    assert words in refused_play(f"hub:{SOUND}")
     assert os.listdir(work) == [] and not (tmp_path / "cache").exists()
 
 
@@ -297,7 +297,5 @@ GARBLED = {"/create": b"[]", "/commit/": b"<html>", "/tree/": b"[{}]"}
 @pytest.mark.parametrize("place", GARBLED)
 def test_publishing_to_a_hub_that_talks_nonsense_is_one_line(hub, capsys, place):
     hub.odd = {place: says(GARBLED[place])}
-    assert run_publish.command([]) == 2
-    captured = capsys.readouterr()
-    assert len(captured.err.splitlines()) == 1 and "an unexpected answer" in captured.err, captured
-    assert TOKEN not in captured.err
+    line = refusal(capsys, run_publish.command)
+    assert "an unexpected answer" in line and TOKEN not in line

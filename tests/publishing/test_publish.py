@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 import yaml
+from commands import refusal
 from fake_hub import TOKEN
 from gallery import gallery
 from tiny_runs import tiny_run
@@ -32,10 +33,7 @@ def publish(capsys, *words):
 
 
 def refused(capsys, *words):
-    code, captured = publish(capsys, *words)
-    lines = captured.err.splitlines()
-    assert code == 2 and len(lines) == 1 and lines[0].startswith("error: "), captured
-    return lines[0]
+    return refusal(capsys, run_publish.command, *words)
 
 
 def test_publish_writes_what_was_promised(hub, capsys, run):
