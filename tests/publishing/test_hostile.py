@@ -70,14 +70,6 @@ def config(files, where=("config",), **changes):
     return {**files, "config.json": json.dumps(facts).encode()}
 
 
-def memory(files, **options):
-    return config(files, policy="lstm", policy_kwargs=options, batch_size=1.0)
-
-
-def pictures(files, size=84, **options):
-    return config(files, obs="pixels", policy="cnn", resize_obs=size, policy_kwargs=options)
-
-
 def checkpoint():
     stream = io.BytesIO()
     torch.save({"state_dict": Evil()}, stream)
@@ -88,6 +80,7 @@ def name_of(files):
     return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
 
 
+LSTM = {"policy": "lstm", "policy_kwargs": {"hidden_size": 60_000}, "batch_size": 1.0}
 STACK, SELECTION = {"id": "FrameStack", "frames": 999}, {"id": "SelectObservation", "indices": [0] * 99_999}
 GIGABYTE = {"shape": [1 << 28], "data_offsets": [0, 1 << 30]}
 DEEP = b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -103,7 +96,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module.Wrapper"}]), "not registered"),
     "module in policy": (lambda f: config(f, policy="evil_module:Net"), "policy names the module 'evil_module'"),
     "module in algo_id": (lambda f: config(f, algo_id="evil_module:Agent"), "algo_id names the module 'evil_module'"),
-    "module in callbacks": (lambda f: config(f, callbacks=[{"id": "evil_module:C"}]), "callbacks names the module"),
     "unknown environment": (lambda f: config(f, env_id="Evil-v0"), "unknown environment 'Evil-v0'"),
     "unknown policy": (lambda f: config(f, policy="evil_module.Net"), "polic"),
     "escape in a key": (lambda f: config(f, **{"a\x1b[2J\nb": 1}), "control characters"),
@@ -113,16 +105,12 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "large network": (lambda f: config(f, hidden_dims=[10**5, 10**5]), "more weights than model.safetensors has"),
     "huge rollout": (lambda f: config(f, n_steps=10**12, max_timesteps=10**15), "n_steps must be at most"),
     "large rollout": (lambda f: config(f, n_steps=1 << 22, max_timesteps=10**15), "n_steps above"),
-    "huge memory": (lambda f: memory(f, hidden_size=10**6), "policy_kwargs.hidden_size must be at least 1 and at most"),
-    "large memory": (lambda f: memory(f, hidden_size=60_000), "needs a tensor of"),
-    "huge stack": (lambda f: config(f, frame_stack=10**8), "frame_stack must be at most"),
+    "large memory": (lambda f: config(f, **LSTM), "needs a tensor of"),
     "large stack": (lambda f: config(f, frame_stack=10**6), "needs a tensor of"),
-    "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
-    "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "needs a tensor of"),
+    "pictures for a long line": (lambda f: config(f, obs="pixels", policy="cnn", resize_obs=[2000, 2000]), "needs a t"),
     "huge selection": (lambda f: config(f, env_wrappers=[SELECTION, STACK]), "an observation of"),
     "many layers": (lambda f: config(f, hidden_dims=[1] * 5000), "hidden_dims"),
     "seed of 401 digits": (lambda f: config(f, seed=10**400), "a number of 401 digits"),
-    "goal of 401 digits": (lambda f: config(f, (), goal=10**400), "a number of 401 digits"),
     "window": (lambda f: config(f, env_kwargs={"render_mode": "human"}), "env_kwargs.render_mode"),
     "huge argument": (lambda f: config(f, env_kwargs={"width": 10**9}), "a whole number above"),
     "list as dtype": (lambda f: header(f, lambda t: first(t).update(dtype=["F32"])), "does not fit"),
@@ -134,7 +122,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "header beyond the file": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 500) + b"{}"}, "a header of"),
     "empty weights": (lambda f: {**f, "model.safetensors": b""}, "a header of"),
     "1 GB claimed": (lambda f: header(f, lambda t: first(t).update(GIGABYTE)), "does not fit"),
-    "negative shape": (lambda f: header(f, lambda t: first(t).update(shape=[-1, 4])), "does not fit"),
     "overlap": (lambda f: header(f, lambda t: t.update(extra=first(t))), "does not fit"),
     "object dtype": (lambda f: header(f, lambda t: first(t).update(dtype="OBJECT")), "does not fit"),
     "many tensors": (lambda f: header(f, lambda t: t.update({str(n): 0 for n in range(5000)})), "at most"),
@@ -142,7 +129,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "extra tensor": (lambda f: weights(f, lambda t: t.update(extra=torch.zeros(3))), "no place for tensor extra"),
     "missing tensor": (lambda f: weights(f, lambda t: t.pop(name_of(f))), "is missing"),
     "NaN": (lambda f: weights(f, lambda t: t[name_of(f)].fill_(float("nan"))), "not finite"),
-    "symlink": (lambda f: {**f, "model.safetensors": b"../../../../etc/passwd"}, "not a safetensors file"),
     "code beside": (lambda f: {**f, "sitecustomize.py": b"import os; os.mkdir('executed')"}, "'sitecustomize.py'"),
     "path traversal": (lambda f: {**f, "../../../executed": b"x"}, "does not write"),
     "newline in a name": (lambda f: {**f, "a\nb\x1b[2J.txt": b"x"}, "does not write"),
