@@ -4,12 +4,10 @@ import errno
 import json
 import os
 import re
-import resource
 from itertools import product
 
 import gymnasium
 import pytest
-from faulty_world import LEAKED
 from playing import OTHERS
 from snapshots import shown
 from tiny_runs import TINY, tiny_run
@@ -89,23 +87,6 @@ def test_what_goes_wrong_in_training_is_one_line_and_a_failed_run(what, root, tr
     check_named(said, run, checkpoint=not early)
     assert early or checkpoint_set.names(run.checkpoints)
     assert not list(root.rglob(".lock"))
-
-
-@pytest.fixture
-def few_descriptors():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    yield
-    while LEAKED:
-        os.close(LEAKED.pop())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_world_that_takes_all_descriptors(root, trained, few_descriptors):
-    code, said, run = trained("leak")
-    line = rf"error: Too many open files \(.*\): earlier checkpoints are complete; .* --resume {run.id}; .*\n"
-    assert code == 1 and re.fullmatch(line, said) and run.facts()["status"] == "failed"
-    assert not list(root.rglob(".lock")) and "**Failed**" in run.report.read_text()
 
 
 @pytest.mark.parametrize("what", ["alarm", "go away"])
