@@ -215,12 +215,9 @@ VALUES = {
 }  # fmt: skip
 
 
-def test_values_are_multiplied():
+def test_values_are_multiplied_for_every_environment():
     for given, result in VALUES.items():
         assert combinations(given.split()) == [tuple(part.split()) for part in result]
-
-
-def test_every_environment_has_every_combination():
     given = parse_arguments(["A-v0:x", "B-v0:y", "-m", "a=1,2", "--seed", "1-3"])
     trainings = [(part.config_id, part.overrides) for part in given.each()]
     assert trainings == [(name, (word,)) for name in ("A-v0:x", "B-v0:y") for word in ("a=1", "a=2")]

@@ -146,14 +146,11 @@ def test_best_alone_is_of_the_environment_evaluated_last(monkeypatch):
     assert RunDir.find("@best") == other and RunDir.find("@best:A:ppo") == high
 
 
-def test_stride_quiet_is_quiet(monkeypatch):
+def test_quiet_and_a_debugger_are_noticed_by_variable_trace_function_or_name(monkeypatch):
     for value, quiet in (("1", True), ("0", False), ("", False)):
         monkeypatch.setenv("STRIDE_QUIET", value)
         assert parse_arguments(["CartPole-v1:ppo"]).quiet is quiet
         assert parse_arguments(["CartPole-v1:ppo", "-q"]).quiet
-
-
-def test_a_debugger_is_noticed_by_its_trace_function_or_its_name(monkeypatch):
     before = sys.gettrace()
     try:
         sys.settrace(None)

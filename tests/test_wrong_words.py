@@ -104,15 +104,12 @@ def test_words_of_the_others(program, words, capfd):
     refused(program.command, words, capfd)
 
 
-def test_a_pipe_is_no_config(tmp_path, capfd):
+def test_a_pipe_is_no_config_and_a_file_no_folder_of_runs(tmp_path, capfd, monkeypatch):
     os.mkfifo(tmp_path / "pipe.yaml")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket.yaml"))
         for name in ("pipe.yaml", "socket.yaml"):
             assert "cannot read" in refused(train.command, ["--config", str(tmp_path / name)], capfd)
-
-
-def test_runs_that_are_a_file(tmp_path, monkeypatch, capfd):
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to("nothing")
     for where in ("file", "file/x", "x" * 300, "dangling"):

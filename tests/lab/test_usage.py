@@ -80,14 +80,11 @@ MODULES = {name: re.search(r'\["run_lab"\]\("([\w.]+)"\)', path.read_text())[1] 
 NAMES = {"smoke_train_envs", "smoke_test_envs", "gpu_check", "brax_train_policy", "brax_eval_policy"}
 
 
-def test_the_old_names_are_there_are_short_and_name_a_module_that_is_there():
+def test_an_old_name_is_short_becomes_its_module_in_a_clone_and_says_that_it_needs_one_elsewhere(tmp_path):
     assert {*LAUNCHERS} >= NAMES
     for name, path in LAUNCHERS.items():
         assert len([line for line in path.read_text().splitlines() if line.strip()]) <= 5, path
         assert (ROOT / MODULES[name].replace(".", "/")).with_suffix(".py").is_file(), name
-
-
-def test_a_launcher_becomes_its_module_in_a_clone_and_says_that_it_needs_one_elsewhere(tmp_path):
     done = run_command(LAUNCHERS["gpu_check"], "--help", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0 and done.stdout.startswith("usage: python -m lab.gpu_check "), done.stderr
     for file in ("scripts/gpu_check.py", "utils/clone.py"):

@@ -20,10 +20,13 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_what_is_wrong_is_one_line():
+def test_what_is_wrong_is_one_line_and_a_file_is_in_one_room():
     for weights, complaint in WRONG:
         [line] = complaints(weights, LIMIT)
         assert complaint in line
+    rooms = {"train.py": ".", "agents/engines.py": "agents", "agents/engines/plan/dqn.py": "agents/engines"}
+    rooms["tests/lab/test_weight.py"] = "tests"
+    assert {path: room_of(path) for path in rooms} == rooms
 
 
 def test_limits_fall_by_themselves_rise_for_a_row_and_are_read_as_they_are_written(tmp_path):
@@ -34,9 +37,3 @@ def test_limits_fall_by_themselves_rise_for_a_row_and_are_read_as_they_are_writt
     limits = {".": Weight(50, 500), "agents/engines": Weight(8400, 90_000, "B6 B14")}
     (tmp_path / FILE.name).write_text(text_of(limits))
     assert read_limits(tmp_path / FILE.name) == limits
-
-
-def test_a_file_is_in_one_room():
-    rooms = {"train.py": ".", "agents/engines.py": "agents", "agents/engines/plan/dqn.py": "agents/engines"}
-    rooms["tests/lab/test_weight.py"] = "tests"
-    assert {path: room_of(path) for path in rooms} == rooms

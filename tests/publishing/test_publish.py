@@ -81,16 +81,13 @@ def test_the_commands_of_the_card_work_as_pasted(published, run):
     assert scope["action"] in (0, 1)
 
 
-def test_publishing_again_makes_no_commit(hub, published, capsys):
+def test_publishing_again_makes_no_commit_and_what_differs_goes_in_one(hub, published, capsys):
     """Nor does another encoder's video, which has other bytes of the same episode."""
     published.commit({"replay.mp4": b"from another encoder"})
     commits = [*published.commits]
     code, captured = publish(capsys)
     assert code == 0 and "nothing changed" in captured.out
     assert published.commits == commits and hub.count("/commit/") == 0
-
-
-def test_what_differs_goes_in_one_commit_and_stale_files_leave(published, capsys):
     published.commit({"old/model.zip": b"PK", "LICENSE": b"MIT", "results.json": b"{}"})
     before = len(published.commits)
     code, captured = publish(capsys, "--message", "Again")

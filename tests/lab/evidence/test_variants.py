@@ -238,13 +238,10 @@ def test_a_row_names_its_engine_its_commit_and_how_many_stopped_at_the_goal(evid
     assert f"| {' | '.join(HOW)} |" in page and "| eager, fused_cpu | 0000000000 | not in this repository |" in page
 
 
-def test_few_seeds_get_no_interval(evidence):
+def test_few_seeds_get_no_interval_and_only_keys_that_change_bits_change_a_variant(evidence):
     assert spread([1.0, 2.0, 3.0, 4.0])["low"] is None and spread([1.0, 2.0, 3.0, 4.0, 5.0])["low"] is not None
     evidence.seeds = {1: evidence.seeds[1]}
     assert "Acrobot-v1:ppo: 1 seed only, too few for an interval" in cautions(evidence, ["Acrobot-v1:ppo"])
-
-
-def test_only_keys_that_change_bits_change_a_variant(evidence):
     evidence.config["threads"] = 7
     assert not has_changed(evidence)
     evidence.config["gamma"] = 0.5
