@@ -125,17 +125,15 @@ def test_rungs_are_powers_and_the_best_third_goes_on_best_first():
     assert rungs_below(73_729, 8_192, 3) == (8_192, 24_576, 73_728)
     assert rungs_below(10, 9, 2) == (9,)
     assert ranked({0: 5.0, 1: 7.0, 2: 5.0, 3: math.nan, 4: -math.inf}) == [1, 0, 2, 3, 4], "the older of equals"
-    assert promoted({}, (), 3) is None
-    assert promoted({0: 1.0, 1: 9.0}, (), 3) is None, "nobody before a third is one"
-    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, (), 3) == 1
-    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, {1}, 3) is None
-    six = {0: 1.0, 1: 9.0, 2: 4.0, 3: 5.0, 4: 0.0, 5: 3.0}  # the best two: 1 and 3
-    assert promoted(six, {1}, 3) == 3
-    assert promoted(six, {1, 3}, 3) is None
-    assert promoted({**six, 6: 10.0}, {1, 3}, 3) == 6, "of seven still two, and the newest is the best of them"
-    nine = {**six, 6: 8.0, 7: 7.0, 8: 6.0}
-    assert promoted(nine, {1, 3}, 3) == 6, "of nine three: 1, 6 and 7"
-    assert promoted(nine, {1, 3, 6}, 3) == 7
+    scores = [1.0, 9.0, 4.0, 5.0, 0.0, 3.0, 8.0, 7.0, 6.0]
+    for count, gone_on, expected in (
+        (0, (), None), (2, (), None),  # nobody before a third is one
+        (3, (), 1), (3, {1}, None), (6, {1}, 3), (6, {1, 3}, None),
+        (9, {1, 3}, 6), (9, {1, 3, 6}, 7),  # of nine three: 1, 6 and 7
+    ):  # fmt: skip
+        assert promoted(dict(enumerate(scores[:count])), gone_on, 3) == expected, (count, gone_on)
+    newest = dict(enumerate([*scores[:6], 10.0]))
+    assert promoted(newest, {1, 3}, 3) == 6, "of seven still two, and the newest is the best of them"
 
 
 # ---- values of W&B's agents become overrides, with every check that typed words pass

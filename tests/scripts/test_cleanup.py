@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import time
 from contextlib import ExitStack
+from unittest.mock import Mock
 
 import pytest
 
@@ -87,10 +88,9 @@ class Runs:
         """It is one of a search."""
         folder = self.root / "sweeps" / "mine"
         folder.mkdir(parents=True)
-        for name, when in (("result.json", 100 if over else None), ("journal.log", 50)):
-            if when:
-                (folder / name).write_text("")
-                os.utime(folder / name, (when, when))
+        for when, name in enumerate(("journal.log", "result.json")[: 1 + over]):
+            (folder / name).touch()
+            os.utime(folder / name, (50 + when, 50 + when))
         self.change(number, status=status, group="sweep-mine")
 
     def vanish(self, number):
@@ -140,11 +140,9 @@ def answered(monkeypatch):
     def ask(happens, answer="y"):
         def reply(question):
             happens()
-            if answer is None:
-                raise EOFError
             return answer
 
-        monkeypatch.setattr("builtins.input", reply)
+        monkeypatch.setattr("builtins.input", reply if answer is not None else Mock(side_effect=EOFError))
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     return ask
@@ -232,19 +230,17 @@ def test_what_stays(case, made, cleaned, snapshot):
         assert (made.root / "20260101-000000-linked-abcd" / "config.json").exists()
 
 
-@pytest.mark.parametrize(("words", "stays"), [
-    ("--keep-best 0", []),
-    ("--keep-best 2", [4, 5]),
-    ("--keep-best 99", range(6)),
-    ("--keep-recent 9999w", range(6)),
-    ("--keep-recent 0h", []),
-    ("--keep-best 1 --filter seed=1-3", [0, 3, 4, 5]),
-    ("--keep-best 1 --filter tag=good", range(6)),
-    ("--keep-best 0 --filter max_timesteps>1", []),
-])  # fmt: skip
-def test_what_is_asked_for(words, stays, made, cleaned):
+ASKED = {  # and who stays
+    "--keep-best 0": [], "--keep-best 2": [4, 5], "--keep-best 99": range(6), "--keep-recent 9999w": range(6),
+    "--keep-recent 0h": [], "--keep-best 1 --filter seed=1-3": [0, 3, 4, 5],
+    "--keep-best 1 --filter tag=good": range(6), "--keep-best 0 --filter max_timesteps>1": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ASKED)
+def test_what_is_asked_for(words, made, cleaned):
     code, _, err = cleaned(*words.split(), "--yes")
-    assert code == 0 and left(made.root) == {made.ids[number] for number in stays}, err
+    assert code == 0 and left(made.root) == {made.ids[number] for number in ASKED[words]}, err
 
 
 @pytest.mark.parametrize("answer", ["n", "", "yess", "no", None])
