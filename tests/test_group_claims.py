@@ -251,7 +251,7 @@ def test_a_grid_is_one_group_and_the_same_command_again_does_what_is_missing(cap
     plan = json.loads((folder_of("night") / "plan.json").read_text())
     assert len(first) == 4 and sorted(plan["parts"][0]["seeds"]) == [1, 2]
 
-    assert train.command([*grid, "1,2"]) == 0  # nothing is missing
+    assert train.command([*grid, "1,2", "--require-goal"]) == 3, "by every seed; nothing is missing"
     assert {run.id for run in list_runs()} == first
     unfinished = list_runs()[0]
     write_json(unfinished.config_json, {**unfinished.facts(), "status": "interrupted"})
