@@ -199,4 +199,4 @@ def test_fast_tests_pass(place, tmp_path):
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     text = typed(place, f'python -P -m pytest -n 0 -m "not slow" {" ".join(IN_WHEEL)}', tmp_path, STRIDE_RUNS="")
-    assert re.search(r"^[3-9]\d\d passed", text, re.M), text
+    assert re.search(r"^[2-9]\d\d passed", text, re.M), text
