@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from driven import advance, agent_for
-from fused_cases import GRAPHED
-from same_as_eager import as_on_a_device, gpu_worlds, on_eager, on_tape, train
+from same_as_eager import as_on_a_device, gpu_worlds, on_eager
 from snapshots import shown
 from tape import Tape, TapedEnv
 from worlds import NAN, Scripted, driven, random_tables, weights
@@ -155,12 +154,6 @@ def test_of_gymnasiums_worlds_fused_gpu_says_who_steps_them():
 def as_there():
     with as_on_a_device():
         yield
-
-
-def test_updates_end_by_target_kl_in_replays(as_there):
-    agent = train(on_tape(*GRAPHED["target_kl"]), 2)
-    agent.metrics.flush()
-    assert 0 < train(agent, 3).metrics.flush()["train/policy/kl_stopped"] < 1
 
 
 def test_a_replay_that_meets_no_number_learns_nothing(as_there):

@@ -21,19 +21,16 @@ from fused_cases import (
     collected,
     furthest,
     gradients_of,
+    held,
+    judged,
     named,
     off_policy_words,
     on_policy_words,
+    stats_of,
 )
-from fused_gpu_cases import held, judged, stats_of
 from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu
 
-from stride.agents.engines.fused_cpu.kernels import (
-    minibatches,
-    model_tables,
-    rollout,
-    shuffle,
-)
+from stride.agents.engines.fused_cpu.kernels import minibatches, model_tables, rollout, shuffle
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, ints, longs
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers

@@ -108,19 +108,3 @@ def test_rollouts_are_played_beside_the_updates_but_the_first(monkeypatch):
     agent.loads += 1
     advance(agent, 2)
     assert len(alone) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lag", [0, 1])
-def test_a_rollout_says_of_its_actions_what_the_updates_begin_from(lag):
-    """To the bit, so that the first ratio is 1; with a lag the ratio is that of two actors."""
-    agent = on_fused_gpu("FrozenLake-v1:ppo", *GPU, f"lag={lag}", "hidden_dims=[16]", "policy_lr=0.01")
-    for _ in range(3):
-        advance(agent, 1)
-        updates, log_prob = agent.engine.learn.updates, agent.engine.play.log_prob.flatten()
-        if lag:
-            ratio = (updates.log_prob - log_prob).exp()
-            torch.testing.assert_close(updates.played.ratio, ratio, rtol=0, atol=5e-7)
-        else:
-            assert torch.equal(updates.log_prob, log_prob)
-    assert not lag or (updates.played.ratio != 1.0).any()

@@ -4,7 +4,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from model_cases import assert_near, drawn, generator, randomise
 from probe_envs import Probe
 
 from stride.agents.dreamer import Dreamer
@@ -37,6 +36,32 @@ WIDE = dict(deter=256, stoch=8, classes=16, width=96)
 COSTS = dict(end_weight=3.0, prior_coef=0.7, observation_coef=2.0)
 RECALL = dict(batch_size=SEQUENCES, batch_length=STEPS, depth=4, bins=21, **COSTS, **ODD)
 DREAM = dict(batch_size=4, batch_length=16, horizon=6)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=generator(seed))
+
+
+@torch.no_grad()
+def randomise(parameters, seed=0):
+    """Weights as large as keeps what passes through them as it is; scales and offsets about 1."""
+    g = generator(seed)
+    for parameter in parameters:
+        inputs = parameter[0].numel() if parameter.dim() > 1 else 4
+        parameter.copy_(torch.randn(parameter.shape, generator=g) * inputs**-0.5 + (parameter.dim() == 1))
+
+
+def assert_near(mine, exact, within):
+    """Each gradient within a share of its largest number."""
+    assert mine.keys() == exact.keys()
+    for name, gradient in exact.items():
+        largest = gradient.abs().max()
+        apart = (mine[name] - gradient).abs().max()
+        assert largest > 0 and apart <= within * largest, (name, apart / largest)
 
 
 def agent_of(algo_id, observation=None, action=None, **words):

@@ -1,7 +1,7 @@
 """Who makes compiled worlds: a test that takes `make` holds those on the CPU and those for a GPU to one contract."""
 
 import pytest
-from cuda_worlds import on_host
+from reachable import on_host
 
 from stride.envs_fast import registry
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from cuda_worlds import on_host
 from gymnasium.spaces import Box
-from reachable import N, actions, states_of
+from reachable import N, actions, on_host, states_of
 
 from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.registry import WORLDS, make
