@@ -30,32 +30,16 @@ from fused_cases import (
 )
 from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu
 
-from stride.agents.engines.fused_cpu.kernels import minibatches, model_tables, rollout, shuffle
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, ints, longs
+from stride.agents.engines.fused_cpu.kernels import minibatches, model_tables, rollout
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.nouns import tree_map
 from stride.envs_gym.make import make_envs
 from stride.utils import kernel_folder
-from stride.utils.counter_rng import EVALUATE, SHUFFLE, Key, counters, fill_words, permutation
+from stride.utils.counter_rng import EVALUATE
 from stride.utils.kernel_cache import njit
-
-
-@njit
-def shuffled(words, order, spare, rows):
-    shuffle.shuffle(words, order, spare, rows)
-    return ints(order, rows).copy()
-
-
-@pytest.mark.parametrize("rows", [1, 7, 1024, 4097])
-def test_rows_are_shuffled_as_counter_rng_says(rows):
-    key = Key(11, SHUFFLE, 0, 5)
-    words = np.empty(rows, np.uint32)
-    fill_words(words, *counters(key))
-    order, spare = np.zeros(rows, np.int32), np.zeros(2 * rows, np.int32)
-    mine = shuffled(words.ctypes.data, order.ctypes.data, spare.ctypes.data, rows)
-    assert mine.tolist() == permutation(key, rows).tolist()
 
 
 def test_threads_that_do_not_pay_are_left_idle():
@@ -69,36 +53,6 @@ def test_threads_that_do_not_pay_are_left_idle():
     assert all(block[: TRIALS + 1] == [2] * TRIALS + [1] for block in blocks)
     rest = TRY_EVERY - TRIALS - 1
     assert blocks[0][-rest:] == [1] * rest and blocks[3][-rest:] == [2] * rest
-
-
-@pytest.mark.parametrize("moving", [False, True])
-@pytest.mark.parametrize(("steps", "worlds", "rows"), [(1, 1, 120), (1, 3, 300), (3, 2, 220), (5, 4, 420)])
-def test_drawn_transitions_are_the_memorys(steps, worlds, rows, moving):
-    words = (f"n_step={steps}", f"n_envs={worlds}", f"buffer_size={rows}", "train_freq=9", "max_episode_steps=7")
-    agent = on_fused_cpu("CartPole-v1:dqn", *words, "learning_starts=9e5", "batch_size=40", *["gamma=lin_0.9"] * moving)
-    memory, count, compared = agent.memory, 30 * 40, 0
-    for index in range(12):
-        agent.live.gamma = index / 12 if moving else 0.9
-        advance(agent, 2)
-        if moving:  # 18 rows of two iterations have the gamma that was in force while they were played
-            newest = torch.arange(memory.written - 18, memory.written) % memory.rows
-            assert torch.equal(memory.gammas[newest], torch.full((18,), index / 12))
-        if not memory.ready(steps + 1):
-            continue
-        before, bound = memory.drawn, agent.engine.learn.bound
-        assert list(bound.draws(30, 0.9)) == [30]
-        columns = [bound.frame.held[name][:count] for name in ("place", "following", "reward", "discount")]
-        place, following, reward, discount = (torch.from_numpy(column.copy()) for column in columns)
-        memory.drawn = before
-        exact = memory.transitions(count, steps, 0.9)
-        obs, final = memory.table.obs.flatten(0, 1), memory.final.obs.flatten(0, 1)
-        next_obs = torch.where((following < 0)[:, None], final[(~following).clamp(min=0)], obs[following.clamp(min=0)])
-        assert torch.equal(obs[place], exact.obs) and torch.equal(next_obs, exact.next_obs)
-        torch.testing.assert_close(discount, exact.discount, rtol=5e-7 if moving else 0, atol=0)
-        torch.testing.assert_close(reward, exact.reward, rtol=1e-6, atol=0)
-        assert torch.equal(memory.table.action.flatten()[place], exact.action)
-        compared += 1
-    assert compared
 
 
 @pytest.mark.parametrize(("config", "words", "expected"), [

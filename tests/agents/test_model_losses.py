@@ -7,7 +7,7 @@ import torch
 from probe_envs import Probe
 
 from stride.agents.dreamer import Dreamer
-from stride.agents.engines.fused_cpu.model_losses import DreamLosses, DreamStart, ReplayLosses
+from stride.agents.engines.fused_cpu.model_losses import DreamLosses, ReplayLosses
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.experience.nouns import Sequences
@@ -209,22 +209,6 @@ def dreamt(agent, starts, threads):
 def test_what_is_imagined_and_learnt_from_it_is_torchs(action, sizes, starts):
     results = [dreamt(dreamer_of(action, starts, sizes), starts, threads) for threads in (0, 1, 2)]
     assert_learns_the_same(*results, within=2e-5)
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-def test_the_same_states_are_come_to_by_the_same_choices_and_weights_are_read_from_where_they_are_now(action):
-    agent = dreamer_of(action)
-    draws, kernels, layer = agent.draw(), DreamLosses(agent, pool(1)), agent.policy.head.linear
-    start, seen = DreamStart(start_of(agent), torch.ones(16), draws.guess, draws.action), []
-    for weight in (layer.weight.data, -layer.weight.data):  # memory of its own, as an optimizer's buffer would be
-        layer.weight.data = weight
-        features, actions = agent.imagine(start.state, draws.guess, draws.action)
-        table = kernels.imagine(start).table
-        torch.testing.assert_close(table["features"], features, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(table["actions"].view_as(actions), actions, atol=1e-5, rtol=1e-5)
-        assert len(actions.unique()) > 1
-        seen.append(table["features"].clone())
-    assert not torch.allclose(*seen)
 
 
 def test_a_nan_shows_in_all_losses_and_teaches_no_range():
