@@ -7,6 +7,7 @@ import gymnasium as gym
 import pytest
 import torch
 from probe_envs import ChosenReward
+from replay_log import same
 from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
@@ -45,10 +46,6 @@ def bits(net, optimizer):
     """Everything a step may change."""
     state = [x.clone() for p in net.parameters() for x in optimizer.state[p].values() if isinstance(x, torch.Tensor)]
     return [p.detach().clone() for p in net.parameters()] + state
-
-
-def same(before, after):
-    return len(before) == len(after) and all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("value", [1.0, NAN, INF])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from driven import advance, agent_for, continued
 from fused_cases import GPU, TINY
+from replay_log import same
 from same_as_eager import learning_on_gpu, on_fused_gpu
 from worlds import weights
 
@@ -31,10 +32,6 @@ def lagging(kind="plain", lag=1, engine="auto"):
 def numbers(policy):
     """Weights and statistics, copied."""
     return {name: x.clone() for name, x in policy.state_dict().items()}
-
-
-def same(mine, theirs):
-    return all(torch.equal(x, theirs[name]) for name, x in mine.items())
 
 
 @pytest.mark.parametrize("kind", KINDS)

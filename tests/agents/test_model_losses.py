@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from probe_envs import Probe
+from worlds import generator
 
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.fused_cpu.model_losses import DreamLosses, ReplayLosses
@@ -36,10 +37,6 @@ WIDE = dict(deter=256, stoch=8, classes=16, width=96)
 COSTS = dict(end_weight=3.0, prior_coef=0.7, observation_coef=2.0)
 RECALL = dict(batch_size=SEQUENCES, batch_length=STEPS, depth=4, bins=21, **COSTS, **ODD)
 DREAM = dict(batch_size=4, batch_length=16, horizon=6)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def drawn(*shape, seed=0):

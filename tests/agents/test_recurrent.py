@@ -9,7 +9,7 @@ import pytest
 import torch
 from probe_envs import RememberedReward
 from torch import nn
-from worlds import Scripted, driven, limited_tables, random_tables
+from worlds import Scripted, driven, generator, limited_tables, random_tables
 
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.memory import Memory, slots_for
@@ -23,10 +23,6 @@ from stride.config.schema import PPOConfig, REINFORCEConfig
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
 SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 ENDS = dict(rtol=0, atol=1e-6)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def wild(policy, seed=5):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from probe_envs import drawn
+from worlds import generator
 
 from stride.agents.networks.dreamer_policy import Actions
 from stride.agents.networks.heads import BoundedGaussian
@@ -19,10 +20,6 @@ from stride.utils.user_error import UserError
 VECTOR = Box(-np.inf, np.inf, (4,), np.float32)
 TINY = ModelSizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)
 CELLS = {"dense": TINY, "blocks": TINY._replace(blocks=4, senses=2, prior=2)}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def guess(*rows):
