@@ -108,6 +108,35 @@ def test_what_a_world_teaches_is_learnt(kind, world, options):
         assert all(row[action] > 0.95 for row, action in zip(chances, world.right.values(), strict=True))
 
 
+REMEMBERING = {
+    "ppo": {"n_steps": 12, "hidden_dims": (16,), "policy_lr": 5e-3},
+    "with critic": {"n_steps": 12, "hidden_dims": (16,), "policy_lr": 1e-2, "normalize_returns": "rollout"},
+}
+MEMORIES = {case: SOAK for case in product(REMEMBERING, ("lstm", "gru"), (False, True))}
+MEMORIES |= {("with critic", "gru", False): [], ("ppo", "lstm", False): [SLOW]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "share_trunk"), [pytest.param(*case, marks=marks) for case, marks in MEMORIES.items()]
+)
+def test_what_was_seen_before_decides(kind, policy, share_trunk):
+    options = {"policy": policy, "share_trunk": share_trunk, **REMEMBERING[kind]}
+    agent = advance(made(kind, probes.RememberedReward, **options), 80)
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
+    with torch.no_grad():  # V of the middle step, where nothing is seen
+        obs, first = torch.tensor([[1.0, -1.0], [0.0, 0.0]])[..., None], torch.tensor([[True] * 2, [False] * 2])
+        value = agent.policy.value(obs, agent.policy.initial(2), first)
+    assert value[1].tolist() == pytest.approx([0.9, 0.9], abs=0.15)
+
+
+@pytest.mark.slow
+def test_reinforce_remembers_without_a_critic():
+    options = {"policy": "gru", "policy_targets": "returns", **REMEMBERING["with critic"]}
+    agent = advance(made("with critic", probes.RememberedReward, **options), 250)
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
+    assert len(agent.collector.carry) == 1, "nobody remembers for a critic that is not there"
+
+
 def test_reinforce_learns_nothing_from_a_rollout_without_an_end():
     never = torch.zeros(16, 8, dtype=torch.bool)
     agent = made("reinforce", lambda n: Scripted(torch.ones(16, n), never, never))
