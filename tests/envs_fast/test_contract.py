@@ -11,6 +11,7 @@ import torch
 from gymnasium.spaces import Box
 from numba import njit
 from playing import OTHERS, bits, leaves, random_actions
+from reachable import on_host
 from snapshots import shown
 
 from lab.smoke_test_envs import WORLDS as FEW
@@ -32,6 +33,12 @@ RULES = {  # so that chance counts, and episodes are short
     "CliffWalkingSlippery-v1": {"max_episode_steps": 7},
     "Bandit-v0": {"episode_length": 3},
 }
+
+
+@pytest.fixture(params=[registry.make, on_host], ids=["numba", "cuda"])
+def make(request):
+    """Who makes worlds: those on the CPU and those for a GPU have one contract."""
+    return request.param
 
 
 @pytest.fixture
