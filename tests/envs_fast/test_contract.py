@@ -101,22 +101,6 @@ def test_seeds_worlds_and_episodes_share_nothing(short, env_id):
 
 
 @pytest.mark.parametrize("env_id", CONTROL)
-def test_restart_begins_masked_worlds_and_leaves_the_others(make, env_id):
-    env = make(env_id, 10, seed=0)
-    env.step(random_actions(env, 1)[0])
-    mask = np.arange(10) % 3 == 0
-    before, obs = torch.as_tensor(env.state).clone(), env.obs.clone()
-    env.restart(mask)
-    assert np.array_equal(env.ages, np.where(mask, 0, 1)) and np.array_equal(env.episodes, mask)
-    assert np.array_equal(env.state[:, ~mask], before[:, ~mask])
-    assert torch.equal(env.obs[~mask], obs[~mask])
-    env.obs[:] = 0
-    env.restart(np.zeros(10, bool))
-    assert torch.equal(env.obs[~mask], obs[~mask])  # what is seen of all worlds, from their states
-    assert not torch.equal(env.obs[mask], obs[mask])
-
-
-@pytest.mark.parametrize("env_id", CONTROL)
 def test_memory_for_each_world(make, env_id):
     env = make(env_id, 1000)
     arrays = (env.state, env.ages, env.episodes, env.returns, *env.last.arrays)
