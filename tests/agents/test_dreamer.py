@@ -130,12 +130,12 @@ def test_replayed_values_are_returns_of_what_was_paid(monkeypatch, ends_by_limit
 
 @BOTH
 def test_a_sequence_begins_with_nothing_known(made):
-    """Neither the action before it counts, nor whether its first row opened an episode."""
+    """Neither the action before it counts, as before any episode, nor whether its first row opened one."""
     agent, batch = remembered(made, Counted)
     u = torch.rand(6, 4, 3, generator=torch.Generator().manual_seed(0))
     before = model_loss(agent.policy, batch, u, agent.live)
-    action, first = batch.action.clone(), batch.is_first.clone()
-    action[0], first[0] = 1 - action[0], ~first[0]
+    action, first = torch.where(batch.is_first, 1 - batch.action, batch.action), batch.is_first.clone()
+    action[0], first[0] = 1 - batch.action[0], ~first[0]
     after = model_loss(agent.policy, batch._replace(action=action, is_first=first), u, agent.live)
     assert torch.equal(before.states.deter, after.states.deter)
     action[1] = torch.where(batch.is_first[1], action[1], 1 - action[1])

@@ -87,28 +87,6 @@ SIZED = pytest.mark.parametrize("sizes", CELLS.values(), ids=CELLS)
 
 
 @SIZED
-def test_a_scan_is_its_steps_and_forgets_where_an_episode_begins(sizes):
-    cell, g = model(sizes).rssm, generator(1)
-    tokens, action = torch.randn(9, 2, 6, generator=g), torch.randn(9, 2, 2, generator=g)
-    u, first = torch.rand(9, 2, 3, generator=g), torch.zeros(9, 2, dtype=torch.bool)
-    first[4, 0] = True
-    states, guesses = cell.observe(tokens, action, first, u)
-    state = cell.initial(2)
-    for t in range(9):
-        state = cell.recognise(state, action[t], first[t], tokens[t], u[t])
-        torch.testing.assert_close(states.deter[t], state.deter)
-        assert torch.equal(states.stoch[t], state.stoch)
-    chosen = (guesses.log_probs.exp() * states.stoch.unflatten(-1, (3, 4))).sum(-1)
-    assert (chosen >= 0.01 / 4 - 1e-6).all(), "nothing is impossible"
-    fresh, _ = cell.observe(tokens[4:], action[4:], first[4:], u[4:])
-    torch.testing.assert_close(states.deter[4:, 0], fresh.deter[:, 0])
-    assert not torch.equal(states.deter[4:, 1], fresh.deter[:, 1]), "the other one remembers"
-    other = action.clone()
-    other[4, 0] = 7.0
-    assert torch.equal(cell.observe(tokens, other, first, u)[0].deter, states.deter), "no action led to a beginning"
-
-
-@SIZED
 def test_a_cell_keeps_what_it_knows_unless_its_gates_open(sizes):
     cell = model(sizes).rssm.cell
     for parameter in cell.parameters():
