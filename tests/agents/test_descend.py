@@ -87,23 +87,6 @@ def loss_of(agent, scale=1.0):
     return scale * (judged.value - 3).square().mean() - judged.log_prob.mean()
 
 
-@pytest.mark.parametrize("max_norm", [None, 1e-3, 0.5, 1e6])
-def test_descend_clips_like_torch(max_norm):
-    agent = driven(ppo(optimizer="sgd"), 1)
-    twin = copy.deepcopy(agent.policy)
-    norms = agent.descend(agent.optimizers(), loss_of(agent), max_norm)
-    agent.policy, mine = twin, agent.policy
-    loss_of(agent).backward()
-    expected = torch.stack([p.grad.norm() for p in twin.parameters()])
-    torch.testing.assert_close(norms, expected)
-    if max_norm is not None:
-        total = torch.nn.utils.clip_grad_norm_(twin.parameters(), max_norm)
-        assert (total > max_norm) == (max_norm < 1)
-    torch.optim.SGD(twin.parameters(), lr=1e-2).step()
-    torch.testing.assert_close(weights(mine), weights(twin), rtol=1e-6, atol=1e-8)
-    assert not agent.broken
-
-
 @pytest.mark.parametrize(
     ("scale", "skip", "moves", "broken"),
     [
