@@ -208,6 +208,36 @@ def test_noise_keeps_its_share_and_stays_standard_normal_and_begins_anew_with_an
     assert following == pytest.approx([0.9, 0.9, 0.9, 0.0, 0.9], abs=0.03)
 
 
+def test_an_update_is_the_three_losses_apart():
+    """One backward pass over the sum gives every part the gradient of its own loss alone."""
+    agent = advance(sac(n=1, train_freq=50, gradient_steps=1, policy_lr=1e-3), 1)
+    batch = agent.memory.transitions(64, 1, 0.99)
+    noise = torch.rand(2, 64, 1)
+    together = {}
+    agent.optimizer.step = lambda: together.update(
+        {p: p.grad.clone() for g in agent.optimizer.param_groups for p in g["params"]}
+    )
+    target = {name: p.clone() for name, p in agent.target.named_parameters()}
+    alpha = agent.log_alpha.detach().exp()
+    with torch.no_grad():
+        action, log_prob = agent.policy.draw(batch.next_obs, noise[1])
+        goal = batch.reward + batch.discount * (agent.target(batch.next_obs, action).amin(0) - alpha * log_prob)
+    agent.zero_grad()
+    ((agent.critics(batch.obs, batch.action) - goal) ** 2).mean(-1).sum().div(2).backward()
+    apart = {p: p.grad.clone() for p in agent.critics.parameters()}
+    agent.zero_grad()
+    action, log_prob = agent.policy.draw(batch.obs, noise[0])
+    (alpha * log_prob - agent.critics(batch.obs, action).amin(0)).mean().backward()
+    apart |= {p: p.grad.clone() for p in agent.policy.parameters()}
+    apart[agent.log_alpha] = -(log_prob + agent.target_entropy).mean().detach()
+    agent.update(batch, noise)
+    assert together.keys() == apart.keys()
+    for p, gradient in apart.items():
+        torch.testing.assert_close(together[p], gradient, atol=1e-6, rtol=1e-4)
+    for (name, p), now in zip(agent.target.named_parameters(), agent.critics.parameters(), strict=True):
+        torch.testing.assert_close(p, target[name] + 0.005 * (now - target[name]))
+
+
 def test_a_fixed_temperature_is_not_learnt():
     agent = advance(sac(ent_coef=0.2, train_freq=5), 3)
     assert agent.log_alpha == 0 and agent.metrics.flush()["train/policy/alpha"] == pytest.approx(0.2)
