@@ -55,6 +55,36 @@ def test_threads_that_do_not_pay_are_left_idle():
     assert blocks[0][-rest:] == [1] * rest and blocks[3][-rest:] == [2] * rest
 
 
+@pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.parametrize(("steps", "worlds", "rows"), [(1, 1, 120), (1, 3, 300), (3, 2, 220), (5, 4, 420)])
+def test_drawn_transitions_are_the_memorys(steps, worlds, rows, moving):
+    words = (f"n_step={steps}", f"n_envs={worlds}", f"buffer_size={rows}", "train_freq=9", "max_episode_steps=7")
+    agent = on_fused_cpu("CartPole-v1:dqn", *words, "learning_starts=9e5", "batch_size=40", *["gamma=lin_0.9"] * moving)
+    memory, count, compared = agent.memory, 30 * 40, 0
+    for index in range(12):
+        agent.live.gamma = index / 12 if moving else 0.9
+        advance(agent, 2)
+        if moving:  # 18 rows of two iterations have the gamma that was in force while they were played
+            newest = torch.arange(memory.written - 18, memory.written) % memory.rows
+            assert torch.equal(memory.gammas[newest], torch.full((18,), index / 12))
+        if not memory.ready(steps + 1):
+            continue
+        before, bound = memory.drawn, agent.engine.learn.bound
+        assert list(bound.draws(30, 0.9)) == [30]
+        columns = [bound.frame.held[name][:count] for name in ("place", "following", "reward", "discount")]
+        place, following, reward, discount = (torch.from_numpy(column.copy()) for column in columns)
+        memory.drawn = before
+        exact = memory.transitions(count, steps, 0.9)
+        obs, final = memory.table.obs.flatten(0, 1), memory.final.obs.flatten(0, 1)
+        next_obs = torch.where((following < 0)[:, None], final[(~following).clamp(min=0)], obs[following.clamp(min=0)])
+        assert torch.equal(obs[place], exact.obs) and torch.equal(next_obs, exact.next_obs)
+        torch.testing.assert_close(discount, exact.discount, rtol=5e-7 if moving else 0, atol=0)
+        torch.testing.assert_close(reward, exact.reward, rtol=1e-6, atol=0)
+        assert torch.equal(memory.table.action.flatten()[place], exact.action)
+        compared += 1
+    assert compared
+
+
 @pytest.mark.parametrize(("config", "words", "expected"), [
     ("CartPole-v1:ppo", SMALL, [(0, 0), (0, 0), (1, 0), (None, 6)]),  # (epochs, updates); 2 epochs of 3 updates
     ("CartPole-v1:dqn", REPLAY, [(None, 0), (None, 2), (None, 4)]),
