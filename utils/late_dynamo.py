@@ -5,13 +5,16 @@ what was compiled, and `disable`, to leave a function out of it. Until torch._dy
 until then the first has no instances, and a function with the second is itself. Imported before Lightning; whoever
 imports torch._dynamo, torch.compile above all, gets torch's own, and from then on it is asked.
 
-Where SciPy is installed (Brax brings it), torchmetrics, which Lightning imports, loads most of it in order to give an
-old name back to scipy.signal: a second of every start. There, too, something else stands in for the time of the import.
+Lightning uses two classes of torchmetrics, whose package loads much more when it is imported: SciPy, torchvision and
+transformers, each where it is installed. Six of 19 seconds of a start were spent there. The package is here from the
+start, with these classes; the rest of it is loaded when another name of it is used.
 """
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
@@ -23,7 +26,8 @@ import torch
 NAME = "torch._dynamo"
 PRESET = "__dynamo_disable"  # where torch._compile looks for what it made of a function when that was called first
 LIGHTNING = "lightning.pytorch"
-SCIPY = ("scipy", "scipy.signal")
+METRICS = "torchmetrics"
+USED = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}  # by Lightning
 
 
 def disable(function: Callable[..., Any] | None = None, *arguments: Any, **options: Any) -> Callable[..., Any]:
@@ -52,25 +56,45 @@ class OptimizedModule(metaclass=_Compiled):
 
 
 class _StandIn(ModuleType):
-    """In place of a module for the time of an import; whoever wants another name of it gets the real modules."""
+    """In place of torch._dynamo while Lightning is imported; another name of it imports the real module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        _drop_stand_ins()
+        _drop_stand_in()
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def _stand_in(name: str, **attributes: object) -> _StandIn:
-    module = sys.modules[name] = _StandIn(name)
-    vars(module).update(attributes)
-    return module
+def _drop_stand_in() -> None:
+    if isinstance(sys.modules.get(NAME), _StandIn):
+        del sys.modules[NAME]
 
 
-def _drop_stand_ins() -> None:
-    for name in (NAME, *SCIPY):
-        if isinstance(sys.modules.get(name), _StandIn):
-            del sys.modules[name]
+class _LatePackage(ModuleType):
+    """torchmetrics, not executed yet: that is done when a name is used that Lightning does not use."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in USED:
+            importlib.import_module("torchmetrics.utilities")  # which Metric and itself import in a circle, this first
+            return getattr(importlib.import_module(USED[name]), name)
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        vars(self)["__spec__"].loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _delay_torchmetrics() -> None:
+    spec = None if METRICS in sys.modules else importlib.util.find_spec(METRICS)
+    if spec:
+        package = sys.modules[METRICS] = _LatePackage(METRICS)
+        vars(package).update(
+            __spec__=spec,
+            __file__=spec.origin,
+            __path__=spec.submodule_search_locations,
+            __version__=importlib.metadata.version(METRICS),
+            _logger=logging.getLogger(METRICS),
+        )
 
 
 def _optimizer_functions() -> list[FunctionType]:
@@ -91,20 +115,18 @@ class _GiveWay(MetaPathFinder):
 
 
 def _import_lightning() -> None:
-    dynamo = _stand_in(NAME, disable=disable, OptimizedModule=OptimizedModule)
-    spec = None if SCIPY[0] in sys.modules else importlib.util.find_spec(SCIPY[0])
-    if spec:
-        signal = _stand_in(SCIPY[1], hamming=None)
-        _stand_in(SCIPY[0], __spec__=spec, __path__=spec.submodule_search_locations, signal=signal)
+    dynamo = sys.modules[NAME] = _StandIn(NAME)
+    vars(dynamo).update(disable=disable, OptimizedModule=OptimizedModule)
+    _delay_torchmetrics()
     try:
         importlib.import_module(LIGHTNING)
-    except ImportError:  # one that wants more than a name of it: import it again without stand-ins
-        _drop_stand_ins()
-        for name in [name for name in sys.modules if name.partition(".")[0] == "lightning"]:
+    except ImportError:  # one that needs more than these names: import it again, with the whole modules
+        _drop_stand_in()
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("lightning", METRICS)]:
             del sys.modules[name]
         importlib.import_module(LIGHTNING)
-    enough = sys.modules.get(NAME) is dynamo  # nobody wanted more of it
-    _drop_stand_ins()
+    enough = sys.modules.get(NAME) is dynamo  # no other name was used
+    _drop_stand_in()
     if enough:
         for function in _optimizer_functions():
             vars(function).setdefault(PRESET, function)

@@ -20,6 +20,7 @@ import torch
 
 from lab.bench import peers
 from lab.bench.pairs import default_runs
+from lab.evidence import public
 from lab.evidence.file import file_stem, named, this_machine
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
@@ -181,12 +182,16 @@ def spread(values: Sequence[float]) -> str:
 
 
 def draw(curves: Sequence[Curve]) -> None:
-    for words, budget, both in by_row(curves):
+    for words, _, both in by_row(curves):
         lines = {who: [curve.points for curve in mine] for who, mine in both.items()}
         if all(mine and all(mine) for mine in lines.values()):
             bands = {who: band_of(mine) for who, mine in lines.items()}
-            title = f"{words}, {budget:,} env steps, mean and 95 % interval of the seeds"
-            (FOLDER / f"{file_stem(words)}.svg").write_text(bands_svg(title, bands, None), encoding="utf-8")
+            seeds = min(map(len, lines.values()))
+            title = f"{words}, " + (f"{seeds} seeds each, mean, 95 % interval" if seeds > 1 else "one seed each")
+            last = max(band.mean[-1].x for band in bands.values())
+            env, _, learner = words.partition(":")
+            svg = bands_svg(title, bands, None, public.overlay(env, learner, last))
+            (FOLDER / f"{file_stem(words)}.svg").write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

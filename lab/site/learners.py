@@ -11,6 +11,7 @@ from lab.bench import table as table_of_peers
 from lab.bench.cases import REPLAY
 from lab.evidence import report
 from lab.evidence.file import Evidence, file_stem, read_all
+from lab.evidence.public import bands
 from lab.evidence.report import table
 from stride.agents.algorithms import ALGORITHMS
 from stride.agents.engines.choice import RECIPES
@@ -24,7 +25,8 @@ from stride.utils.user_error import UserError
 RESULTS = PROJECT / "docs" / "results"
 BENCHMARKS = PROJECT / "docs" / "benchmarks"
 FOLDERS = ("", "models")  # of docs/results, where a variant's file may be
-PUBLIC = "public/bands.json"
+BESIDE = "mujoco"  # of docs/results: ours beside Stable-Baselines3, general settings
+SHOWN = (100_000, 300_000, 1_000_000)  # env steps of published results in the table; pictures have more
 NOT_MEASURED = "not measured"
 HEAD = ("variant", "goal", "solved", "return, IQM [95 %]", "env steps, median (max)", "wall time, median")
 COLUMNS = (0, 2, 3, 5, 10, 11)  # of a row of docs/results.md
@@ -134,17 +136,18 @@ def curves(*names: str) -> str:
 
 
 def _curve(name: str) -> str:
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, BESIDE):
         path = RESULTS / folder / f"{file_stem(name)}.svg"
         if path.is_file():
-            return f"![Learning curve of {name}: each seed and their mean](../{path.relative_to(RESULTS.parent)})"
+            what = "Stride beside Stable-Baselines3" if folder == BESIDE else "each seed and their mean"
+            return f"![Learning curve of {name}: {what}](../{path.relative_to(RESULTS.parent)})"
     return f"{name}: {NOT_MEASURED}."
 
 
 def public(algorithm: str) -> str:
     """Results of a learner that others have published with an open licence."""
-    data = _json(RESULTS / PUBLIC)
-    rows = [row for row in data["rows"] if row["learner"] == algorithm]
+    data = bands()
+    rows = [row for row in data["rows"] if row["learner"] == algorithm and row["env_steps"] in SHOWN]
     if not rows:
         return "No published curve is stored here."
     head = ("environment", "env steps", "seeds", "mean", "lowest seed", "highest seed")

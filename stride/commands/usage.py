@@ -111,5 +111,6 @@ def spelled() -> str:
 
 
 def called() -> str:
-    """How the running program is called, with its arguments, as a shell takes them."""
-    return f"{spelled()} {shlex.join(sys.argv[1:])}".rstrip()
+    """The running command line, for records; of an absolute path only the name, since records are published."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return f"{spelled()} {shlex.join(words)}".rstrip()

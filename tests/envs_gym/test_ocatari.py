@@ -63,8 +63,9 @@ def test_what_ocatari_cannot_do_is_one_line(ocatari, monkeypatch):
     assert "OCAtari does not support Skiing" in refused(**{**OBJECTS, "env_id": "ALE/Skiing-v5"})
     line = refused(**{**OBJECTS, "env_id": "ALE/Qbert-v5"})
     assert "OCAtari shares its state of Qbert among all environments" in line and "obs_type ram" in line
-    monkeypatch.setitem(sys.modules, "ocatari.ram.extract_ram_info", None)
-    assert "OCAtari cannot be imported: ModuleNotFoundError" in refused(**OBJECTS)
+    with monkeypatch.context() as patch:  # undone before the fixture forgets the package
+        patch.setitem(sys.modules, "ocatari.ram.extract_ram_info", None)
+        assert "OCAtari cannot be imported: ModuleNotFoundError" in refused(**OBJECTS)
 
 
 def test_without_ocatari_the_line_says_what_to_install():

@@ -84,7 +84,7 @@ def test_continuous_actions_are_shown_and_jumped_through(page, runs):
             assert page.number(".ep-policy .number") == pytest.approx(mean, abs=6e-3)
     page.expect(number).to_have_text("–")
     page.go_to(7)
-    page.button("button", name="next step whose reward is not zero").click()
+    page.button("button", name="next step with a reward that is not zero").click()
     page.at(next(step for step in range(8, 200) if data["reward"][step]))
     assert page.number(".ep-reward") == pytest.approx(data["reward"][8], abs=1e-3)
     picture = page.all(".ep-strip button").nth(3)

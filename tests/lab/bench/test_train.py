@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from lab import page_tables, readme
 from lab.bench import beside, cases, peers, table, train, turns
 from lab.bench.limit import Limit
 from lab.bench.measure import lasting
 from lab.bench.peers import Library, Ready
-from lab.site import learners
+from lab.site import learners, measured, tables
 from stride.agents.engines.choice import build_agent
 from stride.config.diff import IDENTITY
 from stride.config.loader import to_plain
 from stride.envs_gym.make import make_envs
 from stride.utils import entry
+from stride.utils.durable_file import read_json
 from stride.utils.user_error import UserError
 
 STACKED = ("grayscale_obs=false", "resize_obs=false", "frame_stack=1")  # pictures are stacks already
@@ -74,14 +74,14 @@ def pictures(monkeypatch):
     monkeypatch.setattr(cases, "PONG_SIZES", ("n_envs=2", "n_steps=4", "n_epochs=2", "batch_size=0.5", *STACKED))
 
 
-def measured(tmp_path, *words):
+def timed(tmp_path, *words):
     file = tmp_path / "figures.json"
     assert train.main([*words, "--threads", "1", "--repeats", "2", "--json", str(file)]) == 0
     return json.loads(file.read_text())["tables"]
 
 
 def test_trainings_of_images_are_timed_by_every_clock(pictures, tmp_path):
-    [(title, table)] = measured(tmp_path, "pong", "--without", "bf16").items()
+    [(title, table)] = timed(tmp_path, "pong", "--without", "bf16").items()
     assert "2 worlds x 4 steps, 2 epochs x 2 minibatches" in title
     assert [*table["contenders"]] == ["eager", "cleanrl style"]
     for figures in table["contenders"].values():
@@ -97,7 +97,7 @@ def test_trainings_of_images_are_timed_by_every_clock(pictures, tmp_path):
 
 def test_an_iteration_of_ppo_is_timed_in_parts(tmp_path, capsys):
     words = ["--n-envs", "2", "--widths", "16", "--seconds", "0.01"]
-    [(title, table)] = measured(tmp_path, "ppo", *words, "--without", "style").items()
+    [(title, table)] = timed(tmp_path, "ppo", *words, "--without", "style").items()
     assert title.startswith("CartPole-v1, 2 worlds x 128 steps, 4 epochs x 4 minibatches, separate 16x16 ")
     assert [*table["contenders"]] == ["fused_cpu", "eager"] == [*table["engines"]]
     parts = table["engines"]["fused_cpu"]["iteration_us"]
@@ -108,7 +108,7 @@ def test_an_iteration_of_ppo_is_timed_in_parts(tmp_path, capsys):
 
 def test_a_replay_memorys_training_counts_its_updates(tmp_path, monkeypatch):
     monkeypatch.setitem(cases.REPLAY, "dqn", ("CartPole-v1", 1500))
-    [table] = measured(tmp_path, "dqn", "--without", "eager").values()
+    [table] = timed(tmp_path, "dqn", "--without", "eager").values()
     assert [*table["contenders"]] == ["fused_cpu"]
     for name, figures in table["engines"].items():
         assert 0 < figures["updates_an_env_step"] < 1 and figures["update_ms"] > 0
@@ -136,7 +136,7 @@ def test_an_update_of_dreamer_is_timed_by_each_engine(tmp_path, monkeypatch):
     tiny = ("deter=16", "width=16", "stoch=2", "classes=4", "bins=5", "batch_size=16", "batch_length=2",
             "imagined_starts=16", "horizon=2", "learning_starts=64")  # fmt: skip
     monkeypatch.setattr(cases, "DREAMER", {"tiny": (tiny, 1e6)})
-    [table] = measured(tmp_path, "dreamer").values()
+    [table] = timed(tmp_path, "dreamer").values()
     assert [*table["engines"]] == ["fused_cpu", "eager"]
     assert all(figures["update_ms"] > 0 for figures in table["engines"].values())
     assert all(figures["update_ms"]["median"] > 0 for figures in table["contenders"].values())
@@ -276,19 +276,19 @@ def test_pages_show_the_record_once_there_is_one(small, tmp_path, monkeypatch):
     file = tmp_path / "beside-avx2-forced.json"
     words = ["--threads", "1", "--turns", "2", "--seconds", "0.01", "--json", str(file)]
     assert beside.main(["ppo-8", *words]) == 0
-    monkeypatch.setattr(readme, "BENCHMARKS", tmp_path)
-    monkeypatch.setattr(readme, "PROJECT", tmp_path)
-    monkeypatch.setattr(page_tables, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(measured, "PROJECT", tmp_path)
+    monkeypatch.setattr(tables, "BENCHMARKS", tmp_path)
     monkeypatch.setattr(learners, "BENCHMARKS", tmp_path)
-    [row] = readme.trainings()
+    [row] = measured.trainings()
     assert "| PPO, CartPole, 8 environments " in row.line and " times SBX |" in row.line
-    assert readme.off_policy() == [] and "older code" not in row.line
+    assert measured.off_policy() == [] and "older code" not in row.line
     title = table.read(file)["ppo-8"]["title"]
-    assert title in page_tables.peers() and title in learners.speed("ppo")
+    assert title in tables.peers() and title in learners.speed("ppo")
 
 
 def test_a_page_says_what_older_code_measured():
     if not table.files():
-        assert "older code" in page_tables.peers() and "older code" in learners.speed("dqn")
-        assert all(row.machine.endswith("older code") for row in (*readme.trainings(), *readme.off_policy()))
-    assert {*page_tables.own_vector_env(page_tables.read("envs.json"))} >= {"16", "4,096"}
+        assert "older code" in tables.peers() and "older code" in learners.speed("dqn")
+        assert all(row.machine.endswith("older code") for row in (*measured.trainings(), *measured.off_policy()))
+    assert {*tables.own_vector_env(read_json(tables.BENCHMARKS / "envs.json"))} >= {"16", "4,096"}

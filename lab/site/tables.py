@@ -1,19 +1,15 @@
-"""The tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to.
+"""The tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to."""
 
-Written and checked by `python -m lab.readme`, beside README's figures.
-"""
-
-import json
 import statistics
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from lab.bench import table as table_of_peers
+from lab.evidence.report import table
+from stride.utils.durable_file import read_json
 from stride.utils.places import PROJECT
+from stride.utils.typography import score
 
-DOCS = PROJECT / "docs"
-BENCHMARKS = DOCS / "benchmarks"
+BENCHMARKS, RESULTS = PROJECT / "docs" / "benchmarks", PROJECT / "docs" / "results"
 PEERS = {
     "sb3": "Stable-Baselines3",
     "sbx": "SBX",
@@ -27,22 +23,11 @@ OWN = "gymnasium native"
 BACKENDS = ("fast", "ale", "gym", "gym, 2 workers", "SyncVectorEnv", "AsyncVectorEnv")
 
 
-def read(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
-    return data
-
-
-def table(rows: list[list[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def peers() -> str:
     """The tables of lab.bench.beside; until they are measured, thousands of env steps per second by older code."""
     if files := table_of_peers.files(BENCHMARKS):
         return "\n\n".join(table_of_peers.markdown(table_of_peers.read(file)) for file in files)
-    tables = read("train.json")["tables"]
+    tables = read_json(BENCHMARKS / "train.json")["tables"]
     rows = [["envs", "fused_cpu", "eager", *PEERS.values(), "to the best peer"]]
     for name, key in (*((str(envs), f"CartPole-v1, {envs} x 128") for envs in (8, 256, 2048)), (WIDE_NAME, WIDE)):
         rates = {peer.removesuffix(", two nets"): rate for peer, rate in tables[key].items()}
@@ -69,7 +54,7 @@ def own_vector_env(data: dict[str, Any]) -> dict[str, float]:
 def environments() -> str:
     """Millions of env steps per second, and how many times the last column's the one before is."""
     rows = [["environment", "copies", "T steps", "1 step", "Gymnasium", "SyncVectorEnv", "times"]]
-    for name, sizes in read("envs.json")["steps_per_second"].items():
+    for name, sizes in read_json(BENCHMARKS / "envs.json")["steps_per_second"].items():
         size = next(size for size in SIZES if COLUMNS[-1] in sizes.get(size, {}))
         rates = [sizes[size][column] for column in COLUMNS]
         cells = [f"{rate / 1e6:.3g}" for rate in rates]
@@ -77,10 +62,32 @@ def environments() -> str:
     return table(rows)
 
 
+def off_policy() -> str:
+    """How many times as fast as SB3's the whole trainings of DQN and SAC are; the tables of peers replace it."""
+    if table_of_peers.files(BENCHMARKS):
+        return "DQN and SAC run in the same engine; their rows are in the table above."
+    data = read_json(BENCHMARKS / "offpolicy.json")
+    dqn, sac = (f"{data[name]['ratio']['median']:.1f}" for name in ("dqn", "sac"))
+    return (
+        "DQN and SAC run in the same engine. By older code, whole trainings on CartPole and Pendulum were\n"
+        f"{dqn} and {sac} times as fast as Stable-Baselines3's ([figures](benchmarks/offpolicy.json))."
+    )
+
+
+def mujoco() -> str:
+    """The last evaluation of each seed of docs/results/mujoco, ours and SB3's."""
+    lines: dict[tuple[str, int], dict[str, str]] = {}
+    for row in read_json(RESULTS / "mujoco" / "rows.json")["rows"]:
+        last = score(row["points"][-1][1])
+        lines.setdefault((row["words"], row["budget"]), {}).setdefault(row["who"], last)
+    head = ("one seed", "env steps", "ours", "SB3")
+    return table([head, *((name, f"{budget:,}", who["ours"], who["sb3"]) for (name, budget), who in lines.items())])
+
+
 def families() -> str:
     """Env steps per second by each backend; bold is what `auto` takes."""
     rows = [["", *BACKENDS]]
-    for name, family in read("families.json")["families"].items():
+    for name, family in read_json(BENCHMARKS / "families.json")["families"].items():
         if "rates" not in family:
             continue
         rates = family["rates"]
@@ -88,9 +95,3 @@ def families() -> str:
         cells[family["auto"]] = f"**{cells[family['auto']]}**"
         rows.append([name, *cells.values()])
     return table(rows)
-
-
-BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {
-    DOCS / "performance.md": {"peers": peers},
-    DOCS / "environments.md": {"environments": environments, "families": families},
-}
