@@ -13,6 +13,7 @@ from stride.inspector.app import TABS
 from stride.inspector.played import HORIZON
 from stride.inspector.runs import PAGE
 from stride.runstore.history import STEPS, VAL
+from stride.runstore.run_lock import locked
 
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"
@@ -215,18 +216,20 @@ def test_q_values_stand_beside_the_actions(page, runs):
 
 
 def test_a_live_run_is_seen_to_advance(page, runs):
+    """This process holds the run: one that nobody holds would be dead after two seconds."""
     run = runs["other"]
     facts = json.loads(run.config_json.read_text())
-    run.config_json.write_text(json.dumps({**facts, "status": "running"}))
-    page.open_run(run.id)
-    page.all("#overview .badge.running").wait_for()
     columns = run.metrics_csv.read_text().split("\n")[0].split(",")
     row = {STEPS: "777777", VAL: "444"}
-    with open(run.metrics_csv, "a", encoding="utf-8") as file:
-        file.write(",".join(row.get(name, "") for name in columns) + "\n")
-    page.all("#overview dd", has_text="777,777").wait_for()
-    page.becomes(lambda: page.all("#overview .chart .curve").count() > 5, True)
-    run.config_json.write_text(json.dumps(facts))
+    with locked(run.path):
+        run.config_json.write_text(json.dumps({**facts, "status": "running"}))
+        page.open_run(run.id)
+        page.all("#overview .badge.running").wait_for()
+        with open(run.metrics_csv, "a", encoding="utf-8") as file:
+            file.write(",".join(row.get(name, "") for name in columns) + "\n")
+        page.all("#overview dd", has_text="777,777").wait_for()
+        page.becomes(lambda: page.all("#overview .chart .curve").count() > 5, True)
+        run.config_json.write_text(json.dumps(facts))
 
 
 def test_an_unknown_run_is_a_toast(page):
