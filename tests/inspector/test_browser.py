@@ -193,18 +193,13 @@ def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
     assert len(asked) - before <= 1, "the page's own clock may ask once; a step that is known, or none, does not"
 
 
-def test_a_policy_without_dreams_shows_nothing_of_them(page, runs):
-    page.record_run(runs["filmed"])
+def test_q_values_stand_beside_the_actions_and_nothing_of_dreams(page, runs):
+    shares = page.record_run(runs["dqn"])["distribution"]
     asked = questions(page)
     page.go_to(2)
     page.page.wait_for_timeout(300)  # longer than a dream would wait to be asked for
     assert page.all(".ep-dream, .ep-dreamt, .ep-films").count() == 0
     assert len(asked) <= 1, "the page's own clock"
-
-
-def test_q_values_stand_beside_the_actions(page, runs):
-    shares = page.record_run(runs["dqn"])["distribution"]
-    page.go_to(2)
     words = [word.split() for word in page.all(".ep-policy .number").all_inner_texts()]
     assert [float(percent) for percent, *_ in words] == pytest.approx(
         [100 * p for p in shares["probability"][2]], abs=0.1
