@@ -55,7 +55,8 @@ def in_file(file, statements):
 
 EDITS = (
     "UPDATE runs SET variant = 'x'", "DELETE FROM runs WHERE seed = 3", "DELETE FROM checksums",
-    "UPDATE details SET contents = replace(contents, 'policy_lr', 'gamma')", "DELETE FROM details WHERE id LIKE '%-s3-%'",
+    "UPDATE details SET contents = replace(contents, 'policy_lr', 'gamma')",
+    "DELETE FROM details WHERE id LIKE '%-s3-%'",
 )  # fmt: skip
 
 
