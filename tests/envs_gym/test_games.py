@@ -159,10 +159,6 @@ def test_worlds_have_an_emulator_each_and_go_on_to_the_bit():
     assert emulator.returncode == 0
 
 
-RETRO_KEYS = {"max_timesteps": 32, "max_episode_steps": 12, "frame_stack": 1, "batch_size": 0.5, "n_epochs": 1}
-RETRO_KEYS |= {"eval_max_steps": 10, "test_episodes": 0, "hidden_dims": 8}
-
-
 # ---- Brax: the contract, starts of their own, and a training that goes on and is evaluated
 
 FAST = PPOConfig(env_id="brax/fast", max_episode_steps=7)  # physics of two numbers, compiled in a second
