@@ -30,33 +30,18 @@ MINIGRID = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "Min
 ARCADE = [("ALE/Pong-v5", {}), ("ALE/Breakout-v5", {}), ("SpaceInvadersNoFrameskip-v4", {"frameskip": 4})]
 WRAPPED = {  # name: (environment, wrapper, other keys)
     "cartpole shaper": ("CartPole-v1", {"id": "CartPoleShaper", "scale": 3.0}, {}),
-    "mountain car shaper": ("MountainCarContinuous-v0", {"id": "MountainCarShaper"}, {}),
-    "count bonus over episodes": (
-        "MountainCar-v0", {"id": "MountainCarCountBonus", "bins": 6}, {"max_episode_steps": 20},
-    ),
     "count bonus of states": ("FrozenLake-v1", {"id": "CountBonus"}, {}),
     "encoder": ("FrozenLake-v1", {"id": "DiscreteEncoder", "encoding": "binary"}, {}),
-    "hidden velocities": ("CartPole-v1", {"id": "SelectObservation", "indices": [0, 2]}, {}),
     "remapper": ("FrozenLake-v1", {"id": "ActionRemapper", "actions": [2, 1]}, {}),
-    "sticky": ("CartPole-v1", {"id": "StickyActions", "probability": 0.5}, {}),
     "sticky continuous": ("Pendulum-v1", {"id": "StickyActions", "probability": 0.5}, {}),
-    "frame skip": ("CartPole-v1", None, {"frame_skip": 2}),
     "frame stack": ("CartPole-v1", None, {"frame_stack": 3}),
     "time limit": ("FrozenLake-v1", {"id": "TimeLimit", "max_episode_steps": 7}, {}),
     "mask": ("Taxi-v4", None, {"action_mask": True}),
     "pixels": ("CartPole-v1", None, {"obs": "pixels", "resize_obs": (20, 30), "frame_stack": 2}),
-}  # fmt: skip
-ALL_AT_ONCE = {
-    "env_id": "MountainCar-v0",
-    "frame_skip": 3,
-    "env_wrappers": (
-        {"id": "StickyActions"},
-        {"id": "MountainCarCountBonus"},
-        {"id": "MountainCarShaper"},
-        {"id": "ActionMask", "valid_actions": [0, 2]},
-    ),
-    "max_episode_steps": 60,
 }
+VALID = {"id": "ActionMask", "valid_actions": [0, 2]}
+SEVERAL = ({"id": "StickyActions"}, {"id": "MountainCarCountBonus"}, {"id": "MountainCarShaper"}, VALID)
+ALL_AT_ONCE = {"env_id": "MountainCar-v0", "frame_skip": 3, "env_wrappers": SEVERAL, "max_episode_steps": 60}
 
 
 def cases():

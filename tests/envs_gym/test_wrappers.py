@@ -350,4 +350,5 @@ def test_the_stack_of_a_config_from_the_world_outwards():
     assert wrappers[3]["size"] == (42,)  # drawn in the size that is wanted
     images = wrappers_of(Config(env_id="CartPole-v1", grayscale_obs=True, resize_obs=True))
     assert [wrapper["id"] for wrapper in images] == ["GrayscaleObservation", "ResizeObservation"]
+    assert images[1]["size"] == (84, 84)  # unless it is said
     assert wrappers_of(Config(env_id="CartPole-v1")) == ()

@@ -13,16 +13,7 @@ from snapshots import shown
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import metrics_table
 from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
-from stride.runstore.metrics_table import (
-    OF_TAIL,
-    SPANS,
-    WHOLE,
-    MetricsTable,
-    Point,
-    Tail,
-    format_number,
-    read_csv,
-)
+from stride.runstore.metrics_table import OF_TAIL, SPANS, WHOLE, MetricsTable, Point, Tail, format_number, read_csv
 from stride.runstore.run_facts import LARGEST
 
 NAMES = (*OF_TAIL, metrics_table.EPOCH, "train/loss/policy")

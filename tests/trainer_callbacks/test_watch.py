@@ -144,11 +144,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "the goal is never met": (rows(**NEVER), PPO, -110.0),
     "calm: never met in a warm-up of half the run": (rows(120, 90_000, **NEVER), LATE_LEARNER, -110.0),
     "one episode met the goal once": (rows(**NEVER | {"train": stepwise(-200.0, -199.5, at=60)})[:110], PPO, -110.0),
-    "no critic can know a goal that is never met": (
-        rows(**NEVER, explained=stepwise(0.8, -3.39, at=60)),
-        PPO,
-        -110.0,
-    ),
+    "no critic can know a goal that is never met": (rows(**NEVER, explained=stepwise(0.8, -3.39, at=60)), PPO, -110.0),
     "calm: few episodes": (rows(**NEVER | {"episodes": lambda n: n // 25}), PPO, -110.0),
     "worse than random, and rewarded": (rows(train=stepwise(22.0, 9.3, at=10), learnt=stepwise(-22.0, -9.3, at=10)),),
     "calm: shaped": (rows(train=lambda n: 22 + n, learnt=lambda n: 30 + 2 * n),),
