@@ -7,7 +7,6 @@ import os
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from refusals import refusal
 from snapshots import shown
 
 from stride.report.metrics_sinks import MetricsCsv
@@ -159,18 +158,6 @@ def test_what_is_wrong_is_a_line_and_no_error(tmp_path, snapshot):
         table.refresh()
         assert not table.fault and table.points(VAL) == [(1.0, 2.0)]
     assert shown("\n".join(faults)) == snapshot
-
-
-def test_no_link_is_followed_and_nothing_missing_is_an_error(tmp_path):
-    path = tmp_path / "metrics.csv"
-    table = MetricsTable(path)
-    table.refresh()
-    assert not table.fault and MetricsTable(path).last() == {} and "does not exist" in MetricsTable(path).tail().fault
-    (tmp_path / "secret").write_text(f"{STEPS},{VAL}\n1,2\n")
-    path.symlink_to(tmp_path / "secret")
-    table.refresh()
-    assert "is a link" in table.fault == MetricsTable(path).tail().fault and MetricsTable(path).last() == {}
-    assert not table.points(VAL) and "is a link" in refusal(read_csv, path)
 
 
 def test_of_a_large_file_the_end_is_read(tmp_path):
