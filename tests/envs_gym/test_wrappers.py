@@ -268,15 +268,9 @@ def test_frame_skip_can_show_the_brighter_of_the_last_two():
     assert env.step(1)[0].tolist() == [2, 0]  # counts 2 and 3 show 2 and 0; count 1 is forgotten
 
 
-@pytest.mark.parametrize(
-    ("keys", "wrapper", "limit"),
-    [
-        ({}, {"id": "TimeLimit", "max_episode_steps": 30}, 30),
-        ({"frame_skip": 4}, {"id": "TimeLimit", "max_episode_steps": 60}, 50),
-    ],
-)
-def test_the_nearest_time_limit_counts_the_policys_steps(keys, wrapper, limit):
-    envs = worlds("MountainCar-v0", wrapper, **keys)
+@pytest.mark.parametrize(("skip", "wanted", "limit"), [(1, 30, 30), (4, 60, 50)])
+def test_the_nearest_time_limit_counts_the_policys_steps(skip, wanted, limit):
+    envs = worlds("MountainCar-v0", {"id": "TimeLimit", "max_episode_steps": wanted}, frame_skip=skip)
     assert envs.time_limit == limit
     ages = [age for age in range(1, limit + 1) if envs.step(torch.ones(1, dtype=torch.int64)).truncated]
     assert ages == [limit]

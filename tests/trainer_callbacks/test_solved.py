@@ -70,14 +70,7 @@ def test_a_part_of_a_test_solves_nothing(way, capsys):
         check_has_no_score(run)
 
 
-@pytest.mark.parametrize(
-    ("number", "early", "words"),
-    [
-        (1, STOP, "1 episode"),
-        (99, {}, "99 episodes"),
-        (100, {}, ""),  # a test of 100 says nothing more
-    ],
-)
+@pytest.mark.parametrize(("number", "early", "words"), [(1, STOP, "1 episode"), (99, {}, "99 episodes"), (100, {}, "")])
 def test_a_test_of_fewer_than_100_episodes_says_so(number, early, words, capsys):
     run = tiny_run(**{"spec.goal": 5, "test_episodes": number, **early})
     outcome = run.facts()["outcome"]
