@@ -92,7 +92,7 @@ def test_patience_wants_several_in_a_row_and_a_negative_goal_is_a_goal():
 def test_a_lucky_evaluation_that_100_episodes_do_not_confirm_goes_on():
     config, agent = built()
     stop = Stop(config, 475.0, lambda agent: {})
-    reached = {EVALUATED: 500.0, "val/roll/episodes": 10}
+    reached = {EVALUATED: 475.0, "val/roll/episodes": 10}
     for tested in ({"test/roll/ep_rew/mean": 474.0}, {"test/roll/episodes": 99}):  # the latter: one did not end
         stop.test = lambda agent, tested=tested: tested
         stop.count(reached)
@@ -109,7 +109,7 @@ def test_the_training_threshold_waits_for_a_full_window():
     config, agent = built("early_stop_on_train_threshold=10")
     stop = Stop(config, None, lambda agent: {})
     for episodes, reason in ((99, ""), (100, "training return reached")):
-        stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": episodes})
+        stop.count({"train/roll/ep_rew/mean": 10.0, "train/roll/episodes": episodes})
         assert stop._reason_to_stop(agent) == reason
 
 
