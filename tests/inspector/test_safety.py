@@ -58,7 +58,7 @@ def test_only_lent_files_are_given_away_and_only_to_its_own_page(planted, root):
         probes = list(files(planted, root / "secret.txt", inspector.folder.parent, host))
         assert len(probes) >= 60 and get(f"/gradio_api/file={film}") == (200, b"film")
         assert not any(word in get(f"/gradio_api/file={planted.videos}/epoch=9.mp4")[1] for word in TELLING)
-        probes += [*others(host), *closed(host)][::9]  # all of them: test_guard.py
+        probes += [*others(host), *closed(host)][::9]  # all of them: test_doors.py
         assert [(probe.path, why) for probe in probes if (why := answered(host, probe))] == []
         assert get("/config")[0] == 200 and host.startswith("127.0.0.1:") and inspector.demo.share is False
         assert inspector.demo.allowed_paths == [str(inspector.folder)]
