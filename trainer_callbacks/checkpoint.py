@@ -37,7 +37,7 @@ class Ownership(Callback):
     """Checks that the run is still this process's to write in: LockLostError before an iteration is reported.
 
     A process that was halted, or cut off from a shared folder, may have been taken for dead by another machine, which
-    trains the run now. It is the first callback of all; checkpoints check again.
+    trains the run now. It comes before all callbacks that report; Onward and checkpoints check, too.
     """
 
     def __init__(self, folder: Path) -> None:
