@@ -40,4 +40,5 @@ class Onward(Callback):
 
 def hooks_batches(hooked: Hooked, base: type[Hooked] = L.Callback) -> bool:
     """Whether it is called around each batch, which must be one iteration then."""
-    return any(getattr(type(hooked), name) is not getattr(base, name) for name in BATCH_HOOKS)
+    own = vars(hooked)  # where Lightning's LambdaCallback has its hooks
+    return any(name in own or getattr(type(hooked), name) is not getattr(base, name) for name in BATCH_HOOKS)

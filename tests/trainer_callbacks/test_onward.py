@@ -3,6 +3,7 @@
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from tiny_runs import tiny_run
 
 from stride.commands import train
@@ -10,6 +11,7 @@ from stride.commands.plain_tree import fingerprint
 from stride.runstore.metrics_table import read_csv
 from stride.trainer_callbacks import session
 from stride.trainer_callbacks.checkpoint import Ownership
+from stride.trainer_callbacks.onward import hooks_batches
 
 SCHEDULES = {"policy_lr": "lin_0.001", "clip_range": "lin_0.2", "ent_coef": 0.01}
 PPO = {"max_timesteps": 640, "eval_freq_epochs": 6, "log_freq_epochs": 5, "epoch_iterations": 1, **SCHEDULES}
@@ -60,3 +62,4 @@ def test_a_signal_between_two_rows_ends_that_iteration_and_the_rest_can_be_resum
 def test_a_users_callback_around_batches_sees_every_iteration(ticks):
     tiny_run(**PPO, callbacks="['own_code:Slower']")
     assert ticks == list(range(1, 41))
+    assert hooks_batches(LambdaCallback(on_train_batch_end=print)) and not hooks_batches(L.Callback())
