@@ -36,7 +36,6 @@ check: .venv/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m lab.write_docs --check
-	$(BIN)/python -m lab.readme --check
 	$(FAST)
 
 slow: .venv/ready-ci

@@ -241,7 +241,7 @@ class Agent(L.LightningModule):
         broken, overflowed, wrong = self._flags() if self.far else (self.broken, memory.overflowed, False)
         if self.guarded and broken:
             self._not_a_number()
-        else:
+        elif self.skipped:
             self.skipped = 0
         if memory.growth_unreported:
             memory.growth_unreported = False

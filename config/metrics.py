@@ -62,7 +62,7 @@ class Rule:
     @property
     def bound(self) -> float:
         bound = self.below if self.above is None else self.above
-        assert bound is not None  # tests/metric_checks.py
+        assert bound is not None  # tests/config/test_listing.py
         return bound
 
     def holds(self, number: float) -> bool:
@@ -139,7 +139,7 @@ class Metric:
 def load_metrics() -> dict[str, Metric]:
     """Every declared metric, in the order of the file, which is the order of columns.
 
-    Read in 5 ms, as a monitor has 300 until its first screen stands: tests/metric_checks.py holds it to its rules.
+    Read in 5 ms, as a monitor has 300 until its first screen. tests/config/test_listing.py checks its rules.
     """
     text = PATH.read_text(encoding="utf-8")
     entries: dict[str, Any] = yaml.load(text, yaml.CSafeLoader) if yaml.__with_libyaml__ else yaml.safe_load(text)

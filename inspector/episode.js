@@ -123,7 +123,7 @@
       const largest = (list) => list.reduce((best, x, i) => (Math.abs(x) > Math.abs(list[best]) ? i : best), 0);
       const go = (step) => { this.pause(); this.seek(step); };
       row.append(make("span", "dim", "go to"),
-        this.button("next reward", "next step whose reward is not zero", () => { const at = d.reward.findIndex((x, i) => i > this.step && x); if (at >= 0) go(at); }),
+        this.button("next reward", "next step with a reward that is not zero", () => { const at = d.reward.findIndex((x, i) => i > this.step && x); if (at >= 0) go(at); }),
         this.button("end", "termination", () => go(d.steps)));
       if (d.td_error) row.append(this.button("largest |TD error|", "where the critic was most surprised", () => go(largest(d.td_error))));
       row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));

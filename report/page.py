@@ -151,7 +151,7 @@ def _commands(run: RunDir, facts: Facts, outcome: Outcome, task: Sequence[str]) 
     return shell_commands([
         ("Train it with another value, most likely fix first", "\n".join(cures)),
         ("Play it", f"{places.PLAY} --run-id {run.id}"),
-        ("Train it further", f"{places.TRAIN} --resume {run.id}{budget}"),
+        ("Continue its training", f"{places.TRAIN} --resume {run.id}{budget}"),
         ("Repeat it", repeat),
     ])  # fmt: skip
 

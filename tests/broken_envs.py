@@ -1,7 +1,6 @@
 """A sound little world, and worlds broken on purpose, each in one way: BROKEN says what must be found, and where."""
 
 import os
-import random
 import re
 import signal
 import tempfile
@@ -116,20 +115,6 @@ class SeedsNumPy(Sound):
         return np.random.standard_normal()
 
 
-class SharesItsWind(Sound):
-    def __init__(self, render_mode=None, wind=[0.0]):  # noqa: B006  (that is the mistake)
-        super().__init__(render_mode)
-        self.wind = wind
-
-    def begin(self, seed):
-        self.wind[0] = 0.0
-        super().begin(seed)
-
-    def push(self, action):
-        self.wind[0] += 0.1 * (int(action) - 1)
-        return super().push(action) + self.wind[0]
-
-
 class KeepsItsPath(Sound):
     def info(self):
         self.path = [*self.path, self.place] if self.age > 1 else [self.place]
@@ -185,8 +170,6 @@ note("OtherRange", FORM, "action-not-normalised", Continuous, action_space=box(0
 # observations
 fault("NanObservation", PLAY, "observation-nan",
       observe=lambda self: floats([self.place, np.nan if self.place < 0 and self.age else 0.0]))
-fault("InfObservation", PLAY, "observation-nan", observation_space=box(-np.inf, np.inf, (2,)),
-      observe=lambda self: floats([self.place, np.inf if self.age == 7 else 0.0]))
 fault("OutsideBounds", PLAY, "observation-outside", observation_space=box(-0.1, 0.1, (2,)))
 fault("OutsideDiscrete", PLAY, "observation-outside", observation_space=spaces.Discrete(3),
       observe=lambda self: int(np.clip(round(3 * abs(self.place)), 0, 3)))
@@ -230,10 +213,8 @@ note("BothFlags", PLAY, "flags-together", truncated=lambda self: self.terminated
 
 # randomness, and what one episode or world leaves to another
 fault("GlobalRandom", SEED, "differs-under-seed", noise=lambda self: np.random.standard_normal())
-fault("PythonsRandom", SEED, "differs-under-seed", noise=lambda self: random.gauss(0, 1))
 fault("WallClock", SEED, "differs-under-seed", noise=lambda self: (time.perf_counter_ns() % 1000) / 1000)
 fault("GlobalReseeded", SEED, "shared-state", SeedsNumPy)
-fault("MutableDefault", SEED, "shared-state", SharesItsWind)
 fault("ClassState", SEED, "shared-state", trail=[],
       push=lambda self, action: self.trail.append(int(action)) or int(action) - 1,
       reward=lambda self: Sound.reward(self) - 0.01 * (len(self.trail) % 50))

@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-LEAKED: list[int] = []
 REWARDS = {"reward nan": np.nan, "reward inf": np.inf, "reward text": "1", "reward none": None, "reward 1e38": 1e38}
 REWARDS["reward pair"] = [1.0, 2.0]
 NUMBERS = {"obs nan": np.nan, "obs 1e300": 1e300}
@@ -71,10 +70,6 @@ class Faulty(gymnasium.Env):
                     pass
             case "lock":
                 threading.Event().wait(60)
-            case "leak":
-                with suppress(OSError):
-                    while True:
-                        LEAKED.append(os.dup(0))
             case "go away" if self.lived == self.at:
                 os.chdir("/")
             case "close stdout" if self.lived == self.at:

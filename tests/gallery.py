@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import count
@@ -38,8 +38,8 @@ SOURCES = (".py", ".yaml", ".json", ".cu", ".cuh", ".h")
 NO_PRODUCT = ("tests", "lab", "docs", "scripts")  # folders beside those of the product
 LIBRARIES = ("torch", "numpy", "numba", "gymnasium", "lightning")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stride-tests" / "gallery"
-NEWEST, QUIET = 6, 2 * 3600  # galleries of other sources that stay: so many, and those used in so many seconds
-MARKER, PRIVATE = "made.json", 0o700
+UNUSED = 3 * 24 * 3600  # seconds after which a gallery of other sources is removed
+MARKER = "made.json"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("STRIDE_", "WANDB_"))}
 Contents = dict[str, str]
 
@@ -68,17 +68,15 @@ def gallery_copies(name: str, runs: Path) -> list[RunDir]:
     """All runs of a recipe in the order in which they were made, and what is stored of their group."""
     assert name in RECIPES, f"{name!r} is none of {', '.join(RECIPES)}"
     folder = CACHE / _key()
-    _make_private(CACHE)
     if not folder.exists():
-        _remove_old()
-    with _locked(CACHE / "lock", fcntl.LOCK_SH):
-        _make_private(folder)
-        os.utime(folder)
-        for _ in range(3):
-            with _locked(folder / f"{name}.lock", fcntl.LOCK_SH):
-                if _is_sound(folder / name):
-                    return _copy(folder / name / "runs", runs)
-            _make_in_a_process(name, folder)
+        _remove_unused()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.utime(folder)
+    for _ in range(3):
+        with _locked(folder / f"{name}.lock", fcntl.LOCK_SH):
+            if _is_sound(folder / name):
+                return _copy(folder / name / "runs", runs)
+        _make_in_a_process(name, folder)
     raise AssertionError(f"{folder / name} is changed as soon as it is made")
 
 
@@ -112,21 +110,11 @@ def _product_files() -> Iterator[Path]:
             yield from sorted(path for path in folder.rglob("*") if path.suffix in SOURCES and path.is_file())
 
 
-def _make_private(folder: Path) -> None:
-    """A folder that this user alone can write to."""
-    folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    status = folder.lstat()
-    assert folder.is_dir() and not folder.is_symlink(), f"{folder} is no folder"
-    assert status.st_uid == os.geteuid() and not status.st_mode & 0o022, f"others may write to {folder}"
-
-
-def _remove_old() -> None:
-    """Remove galleries that nobody has used for a while, unless another process is at work in any."""
-    folders = sorted((path for path in CACHE.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    with suppress(BlockingIOError), _locked(CACHE / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB):
-        for folder in folders[:-NEWEST]:
-            if time.time() - folder.stat().st_mtime > QUIET:
-                shutil.rmtree(folder)
+def _remove_unused() -> None:
+    """Whoever uses a gallery sets its folder's time."""
+    for folder in CACHE.glob("*/"):
+        if time.time() - folder.stat().st_mtime > UNUSED:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

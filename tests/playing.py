@@ -1,11 +1,10 @@
 """How worlds are played in tests: random actions, and all that a step means, to the bit."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from replay_log import through_file
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act
@@ -57,10 +56,7 @@ def record(envs, actions):
 
 def hand_over(envs, fresh):
     """Let fresh worlds go on where `envs` are, through a file; gives what the file holds."""
-    file = io.BytesIO()
-    torch.save(envs.state_dict(), file)
-    file.seek(0)
-    state = torch.load(file, weights_only=True)
+    state = through_file(envs.state_dict())
     fresh.load_state_dict(state)
     return state
 

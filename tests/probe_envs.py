@@ -104,99 +104,66 @@ class Spaces:
         self.observation_space, self.action_space = observation_space, action_space
 
 
-class ConstantReward(Probe):
-    """One step, reward 1: V = 1. Fails when the value loss is wrong."""
-
-    worth: ClassVar = {0: 1}
+def _world(name: str, **parts: Any) -> type[Probe]:
+    return type(name, (Probe,), parts)
 
 
-class SeenReward(Probe):
-    """One step, the reward is the observation (+-1): V(s) = s. Fails when gradients do not reach the observation."""
-
-    worth: ClassVar = {1: 1, -1: -1}
-
-    def observe(self) -> Tensor:
-        return self.coin
-
-    def reward(self, action: Tensor) -> Tensor:
-        return self.coin.clone()
+def _coin(world: Probe) -> Tensor:
+    return world.coin
 
 
-class DelayedReward(Probe):
-    """Two steps, reward 0 then 1, the step is seen: V = gamma, then 1. Fails when discounting is wrong."""
-
-    length = 2
-    worth: ClassVar = {0: GAMMA, 1: 1}
-
-    def observe(self) -> Tensor:
-        return self.age
-
-    def reward(self, action: Tensor) -> Tensor:
-        return self.age.clone()
+def _match(world: Probe, action: Tensor) -> Tensor:
+    return (action * 2.0 - 1) * world.coin
 
 
-class ChosenReward(Probe):
-    """One step, +1 for action 1 and -1 for action 0: act 1. Fails when the policy gradient has the wrong sign."""
+# one step, reward 1: V = 1; fails when the value loss is wrong
+ConstantReward = _world("ConstantReward", worth={0: 1})
 
-    right: ClassVar = {0: 1}
+# one step, the reward is the observation (+-1): V(s) = s; fails when gradients do not reach the observation
+SeenReward = _world("SeenReward", worth={1: 1, -1: -1}, observe=_coin, reward=lambda world, action: world.coin.clone())
 
-    def reward(self, action: Tensor) -> Tensor:
-        return action * 2.0 - 1
+# two steps, reward 0 then 1, the step is seen: V = gamma, then 1; fails when discounting is wrong
+DelayedReward = _world(
+    "DelayedReward",
+    length=2,
+    worth={0: GAMMA, 1: 1},
+    observe=lambda world: world.age,
+    reward=lambda world, action: world.age.clone(),
+)
 
+# one step, +1 for action 1 and -1 for action 0: act 1; fails when the policy gradient has the wrong sign
+ChosenReward = _world("ChosenReward", right={0: 1}, reward=lambda world, action: action * 2.0 - 1)
 
-class MatchedReward(Probe):
-    """One step, +1 when the action matches the observation: fails when rows are mixed up in the batch."""
+# one step, +1 when the action matches the observation; fails when rows are mixed up in the batch
+MatchedReward = _world("MatchedReward", right={1: 1, -1: 0}, observe=_coin, reward=_match)
 
-    right: ClassVar = {1: 1, -1: 0}
+# reward 1 for ever, cut by a limit every 3 steps: V = 1 / (1 - gamma); fails when truncation counts as an end
+Endless = _world("Endless", length=3, ends_by_limit=True, time_limit=3, worth={0: 1 / (1 - GAMMA)})
 
-    def observe(self) -> Tensor:
-        return self.coin
+# one step, -(a - 0.5)^2 for a real action: aim at 0.5; fails when numbers are chosen or bounded wrongly
+Aimed = _world(
+    "Aimed",
+    right={0: 0.5},
+    action_space=gym.spaces.Box(-1, 1, (1,)),
+    reward=lambda world, action: -(action[:, 0] - 0.5).square(),
+)
 
-    def reward(self, action: Tensor) -> Tensor:
-        return (action * 2.0 - 1) * self.coin
+# one step, half a point for each of two choices: the last of 2 and the middle of 3
+Paired = _world(
+    "Paired",
+    right={0: [1, 1]},
+    action_space=gym.spaces.MultiDiscrete([2, 3]),
+    reward=lambda world, action: (action == 1).float().mean(1),
+)
 
-
-class Endless(Probe):
-    """Reward 1 for ever, cut by a limit every 3 steps: V = 1 / (1 - gamma). Fails when truncation counts as an end."""
-
-    length, ends_by_limit, time_limit = 3, True, 3
-    worth: ClassVar = {0: 1 / (1 - GAMMA)}
-
-
-class Aimed(Probe):
-    """One step, -(a - 0.5)^2 for a real action: aim at 0.5. Fails when numbers are chosen or bounded wrongly."""
-
-    right: ClassVar = {0: 0.5}
-    action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def reward(self, action: Tensor) -> Tensor:
-        return -(action[:, 0] - 0.5).square()
-
-
-class Paired(Probe):
-    """One step, half a point for each of two choices: the last of 2 and the middle of 3."""
-
-    right: ClassVar = {0: [1, 1]}
-    action_space = gym.spaces.MultiDiscrete([2, 3])
-
-    def reward(self, action: Tensor) -> Tensor:
-        return (action == 1).float().mean(1)
-
-
-class RememberedReward(Probe):
-    """Three steps; what is seen at the first decides which action is paid at the last: fails without a memory.
-
-    Seen are the coin and then nothing, so with the probability 1/2 each V is 1 from the first step on only for who
-    remembers to act by the coin.
-    """
-
-    length = 3
-
-    def observe(self) -> Tensor:
-        return self.coin * (self.age == 0)
-
-    def reward(self, action: Tensor) -> Tensor:
-        return (action * 2.0 - 1) * self.coin * (self.age == self.length - 1)
+# three steps; the coin that is seen at the first, and then nothing, decides which action is paid at the last: each V is
+# 1 from the first step on for who remembers to act by it; fails without a memory
+RememberedReward = _world(
+    "RememberedReward",
+    length=3,
+    observe=lambda world: world.coin * (world.age == 0),
+    reward=lambda world, action: _match(world, action) * (world.age == world.length - 1),
+)
 
 
 class PixelCatch(gym.Env[np.ndarray, int]):

@@ -1,8 +1,18 @@
-"""States that worlds can be in, and actions: compiled worlds are compared there with Gymnasium's and their twins."""
+"""States that worlds can be in, and actions: compiled worlds are compared there with Gymnasium's and their twins.
+
+And those twins: worlds for a GPU, whose kernels are compiled for this processor.
+"""
+
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from host_kernels import compile_host
+
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.vec_env import CPU
 
 N = 100_000
 PI = np.pi
@@ -14,6 +24,21 @@ BOXES = {  # of control: the reachable states, low and high, and thresholds of e
     "Acrobot-v1": ([(-PI, PI), (-PI, PI), (-4 * PI, 4 * PI), (-9 * PI, 9 * PI)], {0: [PI], 1: [PI], 2: [4 * PI]}),
 }
 HANDS = [(2, 21), (0, 1), (2, 9), (1, 10), (1, 10)]  # of Blackjack: rows of its state, lowest and highest
+
+
+def on_host(
+    env_id: str,
+    num_envs: int = 1,
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    workers: int = 1,
+    **env_kwargs: Any,
+) -> CudaEnv:
+    """As registry.make; the threads of a launch are no workers, and so their number says nothing here."""
+    env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, CPU, compile_host, **env_kwargs)
+    if seed is not None:
+        env.reset(seed)
+    return env
 
 
 def states(env_id: str) -> np.ndarray:

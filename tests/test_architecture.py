@@ -250,7 +250,6 @@ BREACHES = r"""
 lib/x.py                  | x                                                    | 1: belongs to no storey
 utils/a.py                | import stride.config.loader                          | 2: imports config.loader
 agents/base.py            | from stride.agents import ppo                        | 2: imports agents.ppo
-agents/dqn.py             | def f():\n    import train                           | 3: imports train, which stands highe
 agents/dqn.py             | from . import base                                   | 2: relative import
 agents/dqn.py             | import stride.agents.engines.graphed                 | 2: the core takes agents.engines.gra
 agents/dqn.py             | WHERE = 'agents.engines.graphed:graphed'             | 2: the core takes agents.engines.gra
@@ -265,7 +264,6 @@ scripts/x.py              | sys.path.insert(0, ROOT)                            
 train.py                  | import stride.config.loader  # noqa: E402            | 2: python -m needs no path
 config/yaml_file.py       | import lightning                                     | 2: loads torch: config.yaml_file ->
 config/loader.py          | import json\nimport stride.agents.ppo                | 3: loads torch: config.loader -> age
-train.py                  | try: ...\nexcept (KeyError, Exception): ...          | 3: catches everything
 train.py                  | try: ...\nexcept: ...                                | 3: catches everything
 train.py                  | try: ...\nexcept Exception:\n    raise KeyError      | 3: catches everything
 train.py                  | with contextlib.suppress(Exception): ...             | 2: suppresses everything
@@ -278,13 +276,10 @@ train.py                  | torch.load(x, weights_only=True)                    
 train.py                  | from torch import load                               | 2: write torch.load
 train.py                  | np.load(x, allow_pickle=True)                        | 2: allow_pickle runs
 train.py                  | yaml.load(x, yaml.Loader)                            | 2: yaml.load without a safe loader
-train.py                  | yaml.unsafe_load(x)                                  | 2: yaml.unsafe_load runs
 agents/trained/loading.py | torch.load(x)                                        | 2: torch.load without weights_only
 agents/base.py            | (run.path / 'x').read_text()                         | 2: .read_text: a run's file
-agents/base.py            | open(run.metrics_csv)                                | 2: open: a run's file
 train.py                  | shutil.copyfile(run.metrics_csv, x)                  | 2: shutil.copyfile: a run's file
 train.py                  | os.open(run.path / '.lock', 0)                       | 2: os.open: a run's file
-run_play.py               | from stride.utils.durable_file import read_json      | 2: stride.utils.durable_file.read_js
 runstore/run_log.py       | logging.FileHandler(path)                            | 2: logging.FileHandler: a run's file
 """  # file | its text below a docstring | line: how the complaint begins
 CASES = [[cell.strip() for cell in line.split(" | ")] for line in BREACHES.strip().splitlines()]

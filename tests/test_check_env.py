@@ -56,13 +56,10 @@ def test_no_line_is_wider_than_the_terminal(result, width):
     assert max(map(len, lines[1:])) <= max(width, 60 if width == 40 else 0)
 
 
-def test_a_check_without_a_world_is_shown_too():
+def test_a_check_without_a_world_or_of_one_episode_is_shown_too(result):
     result = CheckResult("walker:Walker", stopped="its module cannot be imported")
     assert "not everything was checked: its module cannot be imported" in screen(result)
     assert "loading" in progress("walker:Walker", "", 0, 9, 1.0, True).plain
-
-
-def test_one_episode_has_no_deviation(result):
     result.measurements = replace(MEASURED, random_return_std=None)
     assert "random 2.00 (one episode); constant actions" in screen(result)
 
@@ -92,14 +89,11 @@ def test_in_a_pipe_each_part_and_each_long_wait_is_a_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "".join(f"walker:Walker: {line}\n" for line in lines)
 
 
-def test_the_page_explains_every_key_of_json(result):
+def test_the_page_explains_every_key_of_json_and_lists_every_finding(result):
     data = result.data()
     section = PAGE.partition("## What --json holds")[2].partition("\n## ")[0]
     assert {*data, *data["findings"][0], *data["facts"]} <= set(re.findall(r"`(\w+)`", section))
     assert data["faults"] == 1
-
-
-def test_the_page_lists_every_finding():
     rows = dict(re.findall(r"^\| `([\w-]+)` \| (\w+) \|", PAGE, re.M))
     assert rows == {name: entry.level for name, entry in CATALOGUE.items()}
     for entry in CATALOGUE.values():
@@ -110,18 +104,15 @@ WRONG = ["", "CartPole-v1 --step 3", "CartPole-v1 --steps 0", "CartPole-v1 --sec
          "--kwargs a=1 CartPole-v1", "CartPole-v1 --kwargs a", "CartPole-v1 --kwargs a=[", "' '"]  # fmt: skip
 
 
-def test_wrong_words_are_refused(snapshot):
+def test_arguments_are_read_as_yaml_and_wrong_words_are_refused(snapshot):
+    arguments = parse_check(["x:Y", "--kwargs", "size=5", "mode=easy", "walls=[1, 2]", "--json"])
+    assert arguments.kwargs == {"size": 5, "mode": "easy", "walls": [1, 2]} and arguments.json
     lines = []
     for words in WRONG:
         with pytest.raises(UserError) as caught:
             parse_check(shlex.split(words))
         lines.append(f"{words}: {caught.value}")
     assert shown("\n".join(lines), *OTHERS) == snapshot
-
-
-def test_arguments_are_read_as_yaml():
-    arguments = parse_check(["x:Y", "--kwargs", "size=5", "mode=easy", "walls=[1, 2]", "--json"])
-    assert arguments.kwargs == {"size": 5, "mode": "easy", "walls": [1, 2]} and arguments.json
 
 
 @pytest.mark.parametrize("code", [0, 1])

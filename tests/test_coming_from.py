@@ -22,15 +22,37 @@ from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = Path(agents.__file__).parent.parent  # the checkout, or what the wheel installed
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("from_sb3", "from_cleanrl")}
+SKRL = "guides/from_skrl"
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("from_sb3", "from_cleanrl", SKRL)}
 LEARNERS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig, "ppo.py": PPOConfig, "dqn.py": DQNConfig}
 LEARNERS |= {"sac_continuous_action.py": SACConfig, "policy_kwargs": PPOConfig}
+LEARNERS |= {"PPO_CFG": PPOConfig, "SAC_CFG": SACConfig, "DQN_CFG": DQNConfig}
 EVERYONE = ("Every algorithm", "Arguments of every file", "VecNormalize", "Evaluation")
-FILE = re.compile(r"^`([\w.]+)`,[^\n]*\n\n```yaml\n(.*?)^```$", re.M | re.S)
+FILE = re.compile(r"^`([\w.]+)`[,:][^\n]*\n\n```yaml\n(.*?)^```$", re.M | re.S)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
 SAID = re.compile(r"`(\w+)(?:: |=)([^`]+)`")
 THEIR_WORDS = {"key", "normalize", "learning_rate", "env_wrapper", "deterministic"}
 COMMANDS = {"train.py": train.command, "run_play.py": run_play.command, "run_publish.py": run_publish.command}
+SKRL_2_1_1 = {  # fields of its dataclasses, skrl/agents/torch/*/*_cfg.py; every one of PPO's
+    "PPO_CFG": {
+        "rollouts": 16, "learning_epochs": 8, "mini_batches": 2, "discount_factor": 0.99, "gae_lambda": 0.95,
+        "learning_rate": 1e-3, "learning_rate_scheduler": None, "learning_rate_scheduler_kwargs": {},
+        "observation_preprocessor": None, "observation_preprocessor_kwargs": {}, "state_preprocessor": None,
+        "state_preprocessor_kwargs": {}, "value_preprocessor": None, "value_preprocessor_kwargs": {},
+        "grad_norm_clip": 0.5, "ratio_clip": 0.2, "value_clip": 0.2, "entropy_loss_scale": 0.0,
+        "value_loss_scale": 2.5, "kl_threshold": 0.0, "time_limit_bootstrap": False, "rewards_shaper": None,
+        "mixed_precision": False,
+    },
+    "SAC_CFG": {
+        "gradient_steps": 1, "batch_size": 64, "discount_factor": 0.99, "polyak": 0.005, "learning_rate": 1e-3,
+        "random_timesteps": 0, "learning_starts": 0, "grad_norm_clip": 0, "learn_entropy": True,
+        "initial_entropy_value": 0.2, "target_entropy": None,
+    },
+    "DQN_CFG": {
+        "gradient_steps": 1, "batch_size": 64, "polyak": 0.005, "random_timesteps": 0, "learning_starts": 0,
+        "update_interval": 1, "target_update_interval": 10, "exploration_scheduler": None,
+    },
+}  # fmt: skip
 needs_sb3 = pytest.mark.skipif(not importlib.util.find_spec("stable_baselines3"), reason="its signatures are looked up")
 
 
@@ -104,7 +126,7 @@ def test_settings_in_the_text_load(page):
     """In one of the three at least."""
     stated = {(key, value) for key, value in SAID.findall(PAGES[page]) if key not in THEIR_WORDS}
     ours = [(key, value) for key, value in stated if "Policy'" not in value and "dict(" not in value]
-    assert len(ours) > 8
+    assert len(ours) > (2 if page == SKRL else 8)
     for key, value in ours:
         refused = 0
         for variant in ("CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"):
@@ -115,7 +137,7 @@ def test_settings_in_the_text_load(page):
         assert refused < 3, (key, value)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != SKRL])  # it names none
 def test_metrics_and_files_that_are_named_are_there(page):
     right = "\n".join(cells[1] for section, cells in tables(page) if section == "Logging")
     named = re.findall(r"`((?:train|val|test)/[\w/]+)`", right or PAGES[page])
@@ -158,6 +180,17 @@ def said(row):
     return ast.literal_eval(row.their_default) if row.their_default else inspect.Parameter.empty
 
 
+@pytest.mark.parametrize("section", SKRL_2_1_1)
+def test_skrls_names_and_defaults_are_those_of_its_release(section):
+    page = {row.theirs: said(row) for row in rows(SKRL) if row.section == section}
+    assert page == SKRL_2_1_1[section]
+    if importlib.util.find_spec("skrl"):
+        name = section.removesuffix("_CFG").lower()
+        there = vars(getattr(importlib.import_module(f"skrl.agents.torch.{name}"), section)())
+        assert {key: there[key] for key in page} == page
+        assert section != "PPO_CFG" or set(there) == {*page, "experiment"}
+
+
 @pytest.fixture(params=PAGES)
 def typed(request, tmp_path, monkeypatch):
     """The name of a page, whose files are in the folder."""
@@ -177,9 +210,9 @@ def commands(page, program):
 def test_every_training_begins_and_ends(typed):
     """With fewer steps than the page says."""
     begun = [words for words in commands(typed, "train.py") if "--resume" not in words]
-    assert len(begun) == {"from_sb3": 3, "from_cleanrl": 3}[typed]
+    assert len(begun) == {"from_sb3": 3, "from_cleanrl": 3, SKRL: 1}[typed]
     for words in begun:
-        rollouts = any(":ppo" in word for word in words)
+        rollouts = typed == SKRL or any(":ppo" in word for word in words)
         few = ["max_timesteps=1024"] if rollouts else ["max_timesteps=96", "learning_starts=32"]
         assert train.command([*words, "-q", *few, "test_episodes=1", "eval_freq_epochs=null"]) == 0
 

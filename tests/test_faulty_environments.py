@@ -4,13 +4,10 @@ import errno
 import json
 import os
 import re
-import resource
 from itertools import product
 
 import gymnasium
 import pytest
-from faulty_world import LEAKED
-from gallery import gallery_copy
 from playing import OTHERS
 from snapshots import shown
 from tiny_runs import TINY, tiny_run
@@ -18,7 +15,6 @@ from tiny_runs import TINY, tiny_run
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, run_publish, train
-from stride.config.listing import print_variants
 from stride.envs_gym.answers import FIRST
 from stride.envs_gym.blame import own_line
 from stride.envs_gym.gym_env import GymEnv
@@ -93,23 +89,6 @@ def test_what_goes_wrong_in_training_is_one_line_and_a_failed_run(what, root, tr
     assert not list(root.rglob(".lock"))
 
 
-@pytest.fixture
-def few_descriptors():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    yield
-    while LEAKED:
-        os.close(LEAKED.pop())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_world_that_takes_all_descriptors(root, trained, few_descriptors):
-    code, said, run = trained("leak")
-    line = rf"error: Too many open files \(.*\): earlier checkpoints are complete; .* --resume {run.id}; .*\n"
-    assert code == 1 and re.fullmatch(line, said) and run.facts()["status"] == "failed"
-    assert not list(root.rglob(".lock")) and "**Failed**" in run.report.read_text()
-
-
 @pytest.mark.parametrize("what", ["alarm", "go away"])
 def test_an_alarm_or_another_folder_of_the_environment_is_not_ours(what, root, capsys, monkeypatch):
     monkeypatch.chdir(root)
@@ -139,7 +118,7 @@ def test_more_actions_than_memory_holds(capsys, algo_id):
     assert "the environment has 1,000,000,000,000 actions: " in capsys.readouterr().err and not list_runs()
 
 
-MAKING = ["raise@init", "exit@init", "interrupt@init", "colours@init", "no space", "zero", "zero actions", "exit@close"]
+MAKING = ["raise@init", "exit@init", "interrupt@init", "colours@init", "no space", "zero", "zero actions"]
 
 
 @pytest.mark.parametrize("what", MAKING)
@@ -275,32 +254,14 @@ def test_the_users_line_is_neither_ours_nor_a_librarys():
     assert HERE in own_line(of_a_library.value)
     error = ValueError("nobody raised it")
     assert own_line(error) == ""
-    with pytest.raises(RuntimeError) as later:
-        raise RuntimeError from error
-    assert HERE in own_line(later.value)
-    error.__cause__ = later.value
+    error.__cause__ = of_a_library.value
     assert HERE in own_line(error), "its cause was raised here"
 
 
 def test_without_a_run_log_nobody_points_at_one(trained, monkeypatch):
     monkeypatch.setenv("STRIDE_NO_RUN_LOG", "1")
     _, said, run = trained("raise")
-    assert "no traceback was kept: STRIDE_NO_RUN_LOG is set" in said and not run.run_log.exists()
-    assert "run.log" not in run.report.read_text()
-
-
-def test_listing_shows_what_failed_beside_what_was_reached_before(capsys, root):
-    def row():
-        print_variants("CartPole-v1:ppo")
-        return re.search(r"^CartPole-v1:ppo .*", capsys.readouterr().out, re.M)[0]
-
-    assert "20/20   -" in row()
-    run = gallery_copy("ppo", root / "runs")
-    assert re.search(r"20/20   [\d.]+ not solved", row())
-    other = RunDir(root / "runs" / "20990101-000000-CartPole-v1-ppo-s1-zzzz")
-    other.path.mkdir()
-    write_json(other.config_json, {**run.facts(), "status": "failed", "failure": "x"})
-    assert "failed" in row()
+    assert "no traceback was kept: STRIDE_NO_RUN_LOG is set" in said and "run.log" not in run.report.read_text()
 
 
 def test_inspector_player_and_resume_say_why(trained, capsys):

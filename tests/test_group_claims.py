@@ -29,8 +29,6 @@ from stride.runstore.run_lock import locked
 from stride.runstore.seed_group import GroupPlan, SeedPart, folder_of, members, read_plan, standings
 from stride.utils.user_error import UserError
 
-GROUP = "20200101-000000-abcd"
-
 
 @pytest.fixture(autouse=True)
 def runs_folder(tmp_path, monkeypatch):
@@ -51,8 +49,7 @@ def test_the_same_command_begins_then_reports_again(capsys):
     assert ends("--group", "g") == 0
     first = capsys.readouterr().out
     assert ends("--group", "g") == 0
-    again = capsys.readouterr().out
-    assert again == first and first.startswith("result=") and len(list_runs()) == 1
+    assert capsys.readouterr().out == first and first.startswith("result=") and len(list_runs()) == 1
     assert RunDir.find("@last").facts()["group"] == "g"
     assert ends("--group", "g", seed=2) == 0 == ends("--group", "h")
     assert len(list_runs()) == 3, "another seed, and another group, are other runs"
@@ -66,28 +63,21 @@ def test_a_run_that_was_deleted_is_made_again_under_its_name():
     assert again.id == run.id and amounts_to(again) == before
 
 
-def test_a_required_goal_that_was_missed_is_code_3_each_time():
-    assert ends("--group", "g", "--require-goal") == 3 == ends("--group", "g", "--require-goal")
-    assert ends("--group", "g") == 0 and len(list_runs()) == 1
-
-
-def test_a_required_goal_that_nothing_can_answer_is_refused(tmp_path, capsys):
+def test_a_goal_that_nothing_can_answer_and_a_name_that_no_folder_may_have_are_refused(tmp_path, capsys):
     (tmp_path / "Own.yaml").write_text("env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n")
     line = refusal(capsys, train.command, "--config", str(tmp_path / "Own.yaml"), "--require-goal")
     assert "plain_world:Plain-v0 has no goal" in line and not list_runs()
+    for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
+        assert refusal(capsys, train.command, *words("--group", name)) and not list_runs()
+    assert ends("--group", "") == 0, "no group"
 
 
-def test_a_required_goal_is_for_every_run_of_a_group():
-    tiny_run("CartPole-v1:ppo", "--group", GROUP, "--require-goal", **{"spec.goal": 5})
-    assert train.command(["--resume", f"group:{GROUP}", "--require-goal"]) == 0
-    tiny_run("CartPole-v1:ppo", "--group", GROUP, seed=2)
-    assert train.command(["--resume", f"group:{GROUP}", "--require-goal"]) == 3
-    assert train.command(["--resume", f"group:{GROUP}"]) == 0
-
-
-@pytest.mark.slow
-def test_a_required_goal_is_for_every_seed():
-    assert ends("--seed", "1,2", "--require-goal") == 3
+def test_a_required_goal_is_for_every_run_of_a_group_and_one_that_was_missed_is_code_3_each_time():
+    tiny_run("CartPole-v1:ppo", "--group", "g", "--require-goal", **{"spec.goal": 5})
+    assert train.command(["--resume", "group:g", "--require-goal"]) == 0
+    assert ends("--group", "g", "--require-goal") == 3 == ends("--group", "g", "--require-goal")
+    assert train.command(["--resume", "group:g", "--require-goal"]) == 3
+    assert train.command(["--resume", "group:g"]) == 0 == ends("--group", "g") and len(list_runs()) == 2
 
 
 def test_one_in_training_is_waited_for_and_that_is_said_once(capsys, monkeypatch):
@@ -131,22 +121,14 @@ def test_a_run_that_ends_between_the_look_and_the_lock_is_reported(monkeypatch, 
     assert not [*looks]
 
 
-def test_a_claim_is_made_once():
-    config = {"seed": 1}
-    assert seed_group.claimed("g", config) == "" and seed_group.claim("g", config, "first") == "first"
-    assert seed_group.claim("g", config, "second") == "first" == seed_group.claimed("g", config)
-    folder = root_of_groups() / "g" / "claims"
-    assert [path.name for path in folder.iterdir()] == [seed_group.key_of(config)], "nothing half-written stays"
-    assert seed_group.key_of({"a": 1, "b": 2}) == seed_group.key_of({"b": 2, "a": 1}) != seed_group.key_of(config)
-    (folder / seed_group.key_of({"seed": 2})).write_text("../elsewhere")
+def test_a_claim_is_made_once_and_names_a_run():
+    config = {"seed": 1, "n_envs": 2}
+    assert seed_group.claim("g", config, "first") == "first" == seed_group.claim("g", config, "second")
+    [claim] = (root_of_groups() / "g" / "claims").iterdir()  # nothing half-written stays
+    assert claim.name == seed_group.key_of({"n_envs": 2, "seed": 1}) != seed_group.key_of({"n_envs": 1, "seed": 2})
+    claim.write_text("../elsewhere")
     with pytest.raises(UserError, match="is not a run id"):
-        seed_group.claimed("g", {"seed": 2})
-
-
-def test_a_name_that_no_folder_may_have_is_refused(capsys):
-    for name in ("../up", "a b", ".hidden", "x" * 65, "a/b"):
-        assert refusal(capsys, train.command, *words("--group", name)) and not list_runs()
-    assert ends("--group", "") == 0, "no group"
+        seed_group.claimed("g", config)
 
 
 def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
@@ -226,22 +208,16 @@ def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
 # ---- several trainings of one command
 
 
-@pytest.mark.parametrize(
-    ("given", "result"),
-    [
-        (("a=1,2", "b=x,y"), [("a=1", "b=x"), ("a=1", "b=y"), ("a=2", "b=x"), ("a=2", "b=y")]),
-        (("net=[64,64],[128]",), [("net=[64,64]",), ("net=[128]",)]),
-        (("n=range(1,4)",), [("n=1",), ("n=2",), ("n=3",)]),
-        (("lr=lin_0.001,1e-4",), [("lr=lin_0.001",), ("lr=0.0001",)]),
-        (("--a=choice(1,2)",), [("a=1",), ("a=2",)]),
-        ((), [()]),
-    ],
-)
-def test_values_are_multiplied(given, result):
-    assert combinations(given) == result
+VALUES = {
+    "a=1,2 b=x,y": ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"], "net=[64,64],[128]": ["net=[64,64]", "net=[128]"],
+    "n=range(1,4)": ["n=1", "n=2", "n=3"], "lr=lin_0.001,1e-4": ["lr=lin_0.001", "lr=0.0001"],
+    "--a=choice(1,2)": ["a=1", "a=2"], "": [""],
+}  # fmt: skip
 
 
-def test_every_environment_has_every_combination():
+def test_values_are_multiplied_for_every_environment():
+    for given, result in VALUES.items():
+        assert combinations(given.split()) == [tuple(part.split()) for part in result]
     given = parse_arguments(["A-v0:x", "B-v0:y", "-m", "a=1,2", "--seed", "1-3"])
     trainings = [(part.config_id, part.overrides) for part in given.each()]
     assert trainings == [(name, (word,)) for name in ("A-v0:x", "B-v0:y") for word in ("a=1", "a=2")]
@@ -251,13 +227,10 @@ def test_every_environment_has_every_combination():
     assert parse_arguments(["A-v0:x", "b=1,2"]).overrides == ("b=1,2",), "without -m a value is what it is"
 
 
-def test_parts_are_named_by_what_they_have_apart():
+def test_parts_are_named_by_what_they_have_apart_and_a_plan_grows_by_what_is_new():
     parts = [(("A:x", "n=1", "m=2"), (1,)), (("A:x", "n=1", "m=3"), (1,)), (("B:x", "n=1"), (1,))]
     assert GroupPlan(tuple(SeedPart(*part) for part in parts)).labels == ["A:x m=2", "A:x m=3", "B:x"]
     assert GroupPlan((SeedPart(("A:x", "n=1"), (1, 2)),)).labels == [""]
-
-
-def test_a_plan_grows_by_what_is_new():
     old, new = SeedPart(("A:x",), (1, 2), ("k1", "k2")), SeedPart(("A:x", "n=1"), (1,), ("k4",))
     plan = GroupPlan((old,), ("A:x",))
     more = GroupPlan((SeedPart(("A:x",), (2, 3), ("k2", "k3")), new), ("A:x", "-m"))
@@ -278,7 +251,7 @@ def test_a_grid_is_one_group_and_the_same_command_again_does_what_is_missing(cap
     plan = json.loads((folder_of("night") / "plan.json").read_text())
     assert len(first) == 4 and sorted(plan["parts"][0]["seeds"]) == [1, 2]
 
-    assert train.command([*grid, "1,2"]) == 0  # nothing is missing
+    assert train.command([*grid, "1,2", "--require-goal"]) == 3, "by every seed; nothing is missing"
     assert {run.id for run in list_runs()} == first
     unfinished = list_runs()[0]
     write_json(unfinished.config_json, {**unfinished.facts(), "status": "interrupted"})

@@ -1,6 +1,5 @@
 """The stand-in for a GPU finds what would be wrong on one: a missing barrier, wrong arguments, code that is refused."""
 
-import host_kernels
 import numpy as np
 import pytest
 import torch
@@ -101,17 +100,3 @@ def test_arguments_of_other_types_are_refused(compiled, x):
             kernels.launch("block_sum", BLOCKS * THREADS, *arguments, block=THREADS)
     with pytest.raises(ValueError, match="contiguous"):
         kernels.launch("block_sum", BLOCKS * THREADS, x.t(), out, np.int32(COUNT), block=THREADS)
-
-
-def test_another_compiler_processor_or_source_compiles_anew(compiled, monkeypatch, tmp_path):
-    libraries = []
-    monkeypatch.setattr(host_kernels, "ROOT", tmp_path)
-    monkeypatch.setattr(host_kernels, "_build", lambda compiler, source, library: libraries.append(library))
-    for text in (REVERSE, REVERSE, SUM):
-        with pytest.raises(OSError, match="cannot open"):
-            compiled(text)
-    for name, value in {"NAME": "other", "_version": lambda compiler: "g++ 99", "FLAGS": ["-O1"]}.items():
-        monkeypatch.setattr(host_kernels, name, value)
-        with pytest.raises(OSError, match="cannot open"):
-            compiled(REVERSE)
-    assert len(libraries) == 6 and len({*libraries}) == 5

@@ -1,10 +1,11 @@
 """One lifecycle for all: collecting and learning take turns, and an engine is one attribute."""
 
+from unittest.mock import Mock, create_autospec
+
 import torch
 from driven import advance, agent_for, continued
 from plain_ppo import PlainPPO
 
-from stride.agents.algorithms import ALGORITHMS
 from stride.agents.engines.choice import build_agent
 from stride.agents.ppo import PPO
 from stride.agents.sockets import Engine
@@ -16,29 +17,17 @@ from stride.trainer_callbacks.stop import Stop
 SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3", "engine=eager")
 
 
-class Order(PPO):
-    """Writes down what happens when."""
-
-    def __init__(self, *arguments):
-        self.calls = []
-        super().__init__(*arguments)
-
-    def collect(self, steps):
-        self.calls.append("collect")
-        super().collect(steps)
-
-    def learn(self, rollout):
-        self.calls.append("learn")
-        super().learn(rollout)
-
-
 def test_collect_and_learn_alternate_under_the_trainer(monkeypatch):
     """A prefetching loader would collect once more before the first learning: PPO would silently be off-policy."""
-    monkeypatch.setitem(ALGORITHMS, "ppo", Order)
+    calls = Mock()
+    for name in ("collect", "learn"):
+        method = create_autospec(getattr(PPO, name), side_effect=getattr(PPO, name))
+        calls.attach_mock(method, name)
+        monkeypatch.setattr(PPO, name, method)
     config = load_config("CartPole-v1", "ppo", [*SMALL, f"max_timesteps={3 * 64}"])
     agent = build_agent(config, make_envs(config, config.n_envs))
     build_trainer([Stop(config, None, lambda agent: {})], enable_checkpointing=False).fit(agent)
-    assert agent.calls == ["collect", "learn"] * 3
+    assert [call[0] for call in calls.mock_calls] == ["collect", "learn"] * 3
     assert agent.progress["env_steps"] == 192 and agent.progress["updates"] == 3 * 2 * 2
 
 

@@ -1,11 +1,12 @@
-"""A project of one's own: what `new` makes, where its runs lie, which of its files and modules a name means.
+"""A project of one's own: what `new` makes, where its runs are, which of its files and modules a name means.
 
-That it trains, is gone on with and played is in test_foreign_modules.py.
+That it trains, is gone on with and played is in test_installs.py.
 """
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from commands import refusal
 
 from stride.commands import new, run_publish
 from stride.commands.train_arguments import parse_arguments
-from stride.config.general import is_general
+from stride.config.general import is_general, load_general
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, load_shipped, parse_config_id
 from stride.envs_gym.async_env import AsyncEnv
 from stride.envs_gym.make import find_spec
 from stride.envs_gym.own_code import import_own_modules
+from stride.envs_gym.task import task_of
 from stride.runstore.run_dir import runs_root
 from stride.utils import own_modules, places
 from stride.utils.places import IS_WHEEL
@@ -34,26 +36,23 @@ def walker(tmp_path, monkeypatch):
     assert new.main([str(tmp_path / "walker")]) == 0
     monkeypatch.chdir(tmp_path / "walker")
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(own_modules, "_in_use", own_modules.UserModules())  # put back, else later tests import walker
     yield tmp_path / "walker"
     for name in [name for name in sys.modules if name.partition(".")[0] == "walker"]:
         del sys.modules[name]
 
 
 @pytest.mark.slow
-def test_worker_processes_import_its_modules(walker):
+def test_its_own_tests_pass_and_worker_processes_import_its_modules(walker):
     import_own_modules()
     worlds = AsyncEnv("Walker-v0", 2, workers=1)
     assert worlds.reset(seed=1).shape == (2, 3)
     worlds.close()
-
-
-@pytest.mark.slow
-def test_its_own_tests_pass(walker):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     assert subprocess.run(command, cwd=walker, capture_output=True).returncode == 0
 
 
-def test_its_configs_come_before_the_shipped_ones(walker):
+def test_its_configs_come_before_the_shipped_ones_and_another_module_stays_in_the_name(walker):
     assert parse_config_id("Walker-v0:ppo")[1] == "ppo" and load_config("Walker-v0", "ppo").spec.goal == 0.8
     (walker / "configs" / "CartPole-v1.yaml").write_text("ppo: {max_timesteps: 7_000}\n")
     assert load_config("CartPole-v1", "ppo").max_timesteps == 7_000
@@ -62,6 +61,9 @@ def test_its_configs_come_before_the_shipped_ones(walker):
     assert "FrozenLake-v1" in {row.env for row in list_environments()}
     with pytest.raises(UserError, match=r"did you mean Walker-v0"):
         load_config("Walkr-v0", "ppo")
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.other:Walker-v0"
+    (walker / "configs" / "Walker-v0.yaml").write_text("env_id: walker.third:Walker-v0\nppo: {max_timesteps: 7_000}\n")
+    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.third:Walker-v0", "the file says it itself"
 
 
 def test_a_projects_file_is_meant_with_and_without_the_module(walker, monkeypatch):
@@ -78,12 +80,6 @@ def test_a_projects_file_is_meant_with_and_without_the_module(walker, monkeypatc
     assert is_general("walker:Walker-v0:ppo"), "outside of the project there is no such file"
 
 
-def test_a_module_that_the_project_does_not_import_stays_in_the_name(walker):
-    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.other:Walker-v0"
-    (walker / "configs" / "Walker-v0.yaml").write_text("env_id: walker.third:Walker-v0\nppo: {max_timesteps: 7_000}\n")
-    assert load_config("walker.other:Walker-v0", "ppo").env_id == "walker.third:Walker-v0", "the file says it itself"
-
-
 def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     def loaded(*given):
         raise UserError(f"loads {given}")
@@ -94,7 +90,11 @@ def test_publishing_trusts_the_modules_it_is_given(monkeypatch, capsys):
     assert "module names" in refusal(capsys, run_publish.command, "--run-id", "/x/y", "--trust", "my pkg")
 
 
-def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypatch):
+def test_its_modules_are_imported_behind_what_is_installed_and_its_runs_are_in_it(walker, monkeypatch):
+    (walker / "token.py").write_text("raise ImportError('not mine')")
+    import_own_modules()
+    assert find_spec("Walker-v0").entry_point == "walker.env:Walker"
+    assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
     for folder in (walker, walker / "configs"):
         monkeypatch.chdir(folder)
         assert runs_root() == walker / "runs"
@@ -103,13 +103,6 @@ def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypa
     monkeypatch.delenv("STRIDE_RUNS")
     monkeypatch.chdir(walker.parent)
     assert runs_root() == (walker.parent if IS_WHEEL else ROOT) / "runs"
-
-
-def test_its_modules_are_imported_behind_whatever_is_installed(walker):
-    (walker / "token.py").write_text("raise ImportError('not mine')")
-    import_own_modules()
-    assert find_spec("Walker-v0").entry_point == "walker.env:Walker"
-    assert sys.path[-1] == str(walker) and own_modules.snapshot()[:2] == ((str(walker),), ("walker",))
 
 
 @pytest.mark.parametrize(("table", "complaint"), [
@@ -139,19 +132,74 @@ def test_only_a_pyproject_of_ones_own_that_has_our_table_is_a_project(tmp_path, 
 
 
 @pytest.mark.parametrize(("name", "why"), [
-    ("json", "cannot be the project"), ("my world", "is not a valid project"), ("tests", "cannot be the project"),
+    ("json", "cannot be the project"), ("tests", "cannot be the project"), ("my world", "is not a valid project"),
     ("a" * 60, "is not a valid project name"), ("numpy", "an installed package has that name"),
-    ("stride", "an installed package has that name"),
+    ("walker", "exists and is not empty"),
 ])  # fmt: skip
-def test_names_that_no_project_can_have(name, why, tmp_path):
-    with pytest.raises(UserError, match=why):
-        new.main([str(tmp_path / name)])
-    assert not list(tmp_path.iterdir())
-
-
-def test_nothing_is_written_over(tmp_path):
+def test_no_project_has_such_a_name_or_is_written_over_files(name, why, tmp_path):
     (tmp_path / "walker").mkdir()
     (tmp_path / "walker" / "mine.txt").touch()
-    with pytest.raises(UserError, match="exists and is not empty"):
-        new.main([str(tmp_path / "walker")])
-    assert [path.name for path in (tmp_path / "walker").iterdir()] == ["mine.txt"]
+    with pytest.raises(UserError, match=why):
+        new.main([str(tmp_path / name)])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine.txt", "walker"]
+
+
+# ---- a repository that has environments: stride new --here, and errors that name the file that is almost right
+
+
+PLANT = 'import gymnasium\n\ngymnasium.register(\n    "Plant-v0", "plant:Plant")\nraise RuntimeError("imported")\n'
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A folder with a module that registers an environment, in which one stands; it is no project."""
+    (tmp_path / "plant.py").write_text(PLANT)
+    monkeypatch.chdir(tmp_path)
+    places.project_around.cache_clear()
+    yield tmp_path
+    places.project_around.cache_clear()
+
+
+def test_it_becomes_a_project_and_loses_nothing(repository, capsys):
+    before = '[project]\nname = "plant"  # mine'
+    (repository / "pyproject.toml").write_text(before)
+    assert new.main(["--here"]) == 0
+    text = (repository / "pyproject.toml").read_text()
+    assert text.startswith(before) and tomllib.loads(text)["tool"]["stride"]["imports"] == ["plant"]
+    assert capsys.readouterr().out.endswith("Plant-v0:ppo\n")
+    places.project_around.cache_clear()
+    assert places.current_project().imports == ("plant",) and (repository / "configs" / "schema.json").is_file()
+    with pytest.raises(UserError, match="already"):
+        new.main(["--here"])
+    assert (repository / "pyproject.toml").read_text() == text
+
+
+@pytest.mark.parametrize("data", [b"[project", b"\xff", b"[tool.stride]\nruns = 3\n"])
+def test_a_damaged_pyproject_stays_as_it_is(repository, data):
+    (repository / "pyproject.toml").write_bytes(data)
+    with pytest.raises(UserError, match=r"pyproject\.toml: "):
+        new.main(["--here"])
+    assert (repository / "pyproject.toml").read_bytes() == data and not (repository / "configs").exists()
+
+
+def test_a_link_is_not_written_through(repository, tmp_path_factory):
+    target = tmp_path_factory.mktemp("other") / "pyproject.toml"
+    target.write_text("")
+    (repository / "pyproject.toml").symlink_to(target)
+    with pytest.raises(UserError, match="is a link"):
+        new.main(["--here"])
+    assert target.read_text() == ""
+
+
+@pytest.mark.parametrize(("file", "advice"), [
+    ("Plant-v0.yaml", r"--config Plant-v0\.yaml"), ("configs/Plant-v0.yaml", "stride new --here"),
+    ("unrelated.yaml", "write plant:Plant-v0"),
+])  # fmt: skip
+def test_an_unknown_environment_names_the_file_that_is_almost_right(repository, file, advice):
+    path = repository / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("env_id: Plant-v0\n")
+    with pytest.raises(UserError, match=advice):
+        parse_arguments(["Plant-v0"]).load()
+    with pytest.raises(UserError, match=advice):
+        load_general("Plant-v0:ppo", [], task_of)

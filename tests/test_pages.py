@@ -1,5 +1,6 @@
 """The tutorials, typed by a machine (tutorial_pages.py); what pages name is there, what they draw is what there is."""
 
+import ast
 import json
 import re
 import shlex
@@ -270,3 +271,38 @@ def callers(frame):
     """The frames that led to this one, the nearest first."""
     while frame := frame.f_back:
         yield frame
+
+
+DIALECT = re.compile(  # each has a plain word: logged, owner, no one, stored, non-finite, the same bits, continue
+    r"\b(told|lent|whoever|nobody|lies|stands(?! for)|strays|unheeded|what is no number|to the bit|the same of"
+    r"|in silence|one does with|for who|who looks on|anybody's|fit of|train it further|keys of their configs"
+    r"|seeds come to)\b",
+    re.I,
+)
+CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`|\]\([^)]*\)|<!--.*?-->|\"[^\"\n]*\n?[^\"\n]*\"", re.M | re.S)  # and quotes
+PRODUCT = FOLDERS - {"docs", "lab", "scripts", "tests"}
+
+
+def sentences():
+    """(where, text) of what users read: pages without their code, notebooks, and the strings of the product."""
+    for name, text in PAGES.items():
+        if name not in ("CHANGELOG.md", "docs/reference/python.md"):  # the last has the docstrings of the code
+            yield name, CODE.sub("", text)
+    for path in (ROOT / "docs").rglob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        yield path.name, CODE.sub("", "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown"))
+    for folder in PRODUCT:
+        for path in (ROOT / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+            strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in alone]
+            yield path.name, "\n".join(text for text in strings if isinstance(text, str) and " " in text)
+        for path in (ROOT / folder).rglob("*.yaml"):
+            yield path.name, re.sub(r"#.*", "", path.read_text())
+        for path in (ROOT / folder).rglob("*.js"):
+            yield path.name, "\n".join(re.findall(r"\"[^\"\n]* [^\"\n]*\"", re.sub(r"//.*", "", path.read_text())))
+
+
+def test_what_users_read_has_no_word_of_the_old_dialect():
+    hits = [(where, match[0]) for where, text in sentences() for match in DIALECT.finditer(text)]
+    assert hits == []

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from commands import refusal
 from gallery import gallery, gallery_copy
 from gymnasium import spaces
 
@@ -37,11 +38,13 @@ def played(capsys, *words):
     return json.loads(out)
 
 
-def test_a_line_per_episode_and_a_verdict(capsys):
+def test_a_line_per_episode_and_a_verdict_and_without_a_display_no_window(capsys):
     assert run_play.command(["--run-id", "@last", "--episodes", "3", "--headless"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:4]] == [["episode", "1"], ["episode", "2"], ["episode", "3"]]
     assert "over 3 episodes: goal not met (475)" in lines[4] and " ± " in lines[4] and len(lines) == 5
+    assert run_play.command(["--episodes", "1"]) == 0
+    assert "no display: playing without a window" in capsys.readouterr().out
 
 
 def test_the_object_is_complete_and_the_same_for_the_same_seed(run, capsys):
@@ -72,7 +75,7 @@ def test_the_goal_is_met(capsys, monkeypatch, tmp_path):
     assert "goal met (the publisher's 5; here 475)" in capsys.readouterr().out
 
 
-def test_watched_and_counted_are_the_same(capsys, av, tmp_path):
+def test_watched_and_counted_are_the_same_and_progress_is_shown_on_a_terminal_alone(capsys, av, tmp_path, monkeypatch):
     words = ["--episodes", "2", "--sampled", "--seed", "5", "--max-steps", "25"]
     counted = played(capsys, *words)
     file = tmp_path / "out.mp4"
@@ -81,6 +84,12 @@ def test_watched_and_counted_are_the_same(capsys, av, tmp_path):
     with av.open(str(file)) as container:
         assert container.streams.video[0].average_rate == 20
         assert sum(1 for _ in container.decode(video=0)) == sum(filmed["lengths"]) + 2
+    words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
+    assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run_play.command(words) == 0
+    err = capsys.readouterr().err
+    assert "filming  episode 1/1   step" in err and err.endswith("\r\x1b[K"), "gone in the end"
 
 
 def test_an_episode_a_file_in_the_runs_own_folder_with_captions_or_without(capsys, av, tmp_path):
@@ -102,15 +111,6 @@ def test_an_episode_a_file_in_the_runs_own_folder_with_captions_or_without(capsy
         assert container.streams.video[0].height == 400 and len(list((tmp_path / "out").iterdir())) == 2
 
 
-def test_progress_is_told_on_a_terminal_alone(capsys, av, monkeypatch, tmp_path):
-    words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
-    assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert run_play.command(words) == 0
-    err = capsys.readouterr().err
-    assert "filming  episode 1/1   step" in err and err.endswith("\r\x1b[K"), "gone in the end"
-
-
 def test_small_pictures_are_enlarged_for_their_strip():
     strip = captioned(np.zeros((210, 160, 3), np.uint8), "episode 1/5   step 1,234   return -1,234.56")
     assert strip.shape == (420 + 24, 320, 3) and not strip[:420].any() and strip[420:].max() > 200
@@ -125,11 +125,6 @@ def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeyp
     assert "step    2  value" in out and "push left" in out and "%" in out
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     assert run_play.command(words) == 2 and "but standard input is closed" in capsys.readouterr().err
-
-
-def test_without_a_display_it_plays_without_a_window(capsys):
-    assert run_play.command(["--episodes", "1"]) == 0
-    assert "no display: playing without a window" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["--user"], ["--sampled", "--fps", "500"]])
@@ -155,16 +150,12 @@ WRONG = {  # words -> fragment of the line
 
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_input_is_one_line(words, capsys):
-    assert run_play.command(words.split()) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and len(captured.err.splitlines()) == 1 and captured.err.startswith("error: "), captured
-    assert WRONG[words] in captured.err
+    assert WRONG[words] in refusal(capsys, run_play.command, *words.split())
 
 
 def test_a_video_without_pyav_names_its_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
-    assert run_play.command(["--video", str(tmp_path / "a.mp4")]) == 2
-    assert "pip install 'stride-rl[video]'" in capsys.readouterr().err
+    assert "pip install 'stride-rl[video]'" in refusal(capsys, run_play.command, "--video", tmp_path / "a.mp4")
 
 
 def test_keys_are_actions():

@@ -112,14 +112,13 @@ def test_an_agent_of_ones_own_brings_its_keys(mypkg, capsys, tmp_path):
     assert "timidity belongs to mypkg:Timid" in refusal(capsys, train.command, "CartPole-v1:ppo", "timidity=1")
 
 
-def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
+def test_an_agent_on_any_environment_needs_no_file_and_the_file_that_is_printed_names_its_variant(
+    mypkg, capsys, tmp_path
+):
     facts = tiny_run("CartPole-v1:mypkg:Timid").facts()
     assert (facts["env_id"], facts["variant"]) == ("CartPole-v1", "mypkg:Timid")
     assert facts["config"]["spec"]["goal"] == 475  # what is known of the environment holds for any algorithm
     assert "max_timesteps is missing" in refusal(capsys, train.command, "CartPole-v1:mypkg:Timid")
-
-
-def test_the_file_that_is_printed_for_it_names_the_variant_like_others(mypkg, tmp_path):
     config = load_general("CartPole-v1:mypkg:Timid", ["max_timesteps=2048"], lambda config: None)
     (tmp_path / "my.yaml").write_text("\n".join(to_keep(config)))
     kept = load_file(tmp_path / "my.yaml")
@@ -215,15 +214,11 @@ def test_installed_packages_bring_names(mypkg, monkeypatch, capsys):
 
 PLANTED = "import pathlib\npathlib.Path(__file__).with_name('executed').touch()\n"
 BRINGS = {
-    "env_id": "planted:CartPole-v1",
-    "policy": "planted:Net",
-    "algo_id": "planted:Agent",
-    "callbacks": ["planted:Callback"],
-    "callbacks, with arguments": [{"id": "planted:Callback"}],
-    "env_wrappers": [{"id": "planted:Wrapper"}],
-    "env_kwargs": {"inner": {"env_id": "planted:Env-v0"}},
+    "env_id": "planted:CartPole-v1", "policy": "planted:Net", "algo_id": "planted:Agent",
+    "callbacks": ["planted:Callback"], "callbacks, with arguments": [{"id": "planted:Callback"}],
+    "env_wrappers": [{"id": "planted:Wrapper"}], "env_kwargs": {"inner": {"env_id": "planted:Env-v0"}},
     "policy, of a sidecar": "planted:Net",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -268,17 +263,12 @@ def test_a_run_from_elsewhere_whose_code_is_trusted_by_name_plays_and_goes_on(my
     assert "module names" in refusal(capsys, train.command, "--resume", theirs, "--trust", "my pkg")
 
 
-def test_what_a_config_names():
-    plain = {"env_id": "a.b:Env-v0", "policy": "mlp", "callbacks": ["c:X", {"id": "d.e:Y"}, 3], "algo_id": "ppo"}
-    assert named_modules({**plain, "env_wrappers": [{"id": "f:Z"}, {"id": 3}, None]}) == {
-        "a.b": "env_id", "f": "env_wrappers", "c": "callbacks", "d.e": "callbacks"
-    }  # fmt: skip
-    assert named_modules({"env_kwargs": {"a": "x:Y-v0", "b": ["http://x", "4x4", "x y:z"]}}) == {"x": "env_kwargs"}
+def test_what_a_config_names_and_what_is_trusted():
+    names = {"env_kwargs": {"a": "x:Y-v0", "b": ["http://x", "4x4", "x y:z"]}, "callbacks": [{"id": "d.e:Y"}, 3]}
+    assert named_modules(names) == {"x": "env_kwargs", "d.e": "callbacks"}
     assert named_modules({"env_id": ["x:y"], "callbacks": "x:y", "env_wrappers": {"id": "x:y"}}) == {}
-    trust = trusting(["a", "d.e"])
-    assert {name for name in ("a", "a.b", "ab", "d", "d.e", "d.e.f") if trust.allows(name)} == {
-        "a", "a.b", "d.e", "d.e.f"
-    }  # fmt: skip
+    trust, names = trusting(["a", "d.e"]), ("a", "a.b", "ab", "d", "d.e", "d.e.f")
+    assert [name for name in names if trust.allows(name)] == ["a", "a.b", "d.e", "d.e.f"]
     assert Trust(everybody=True).allows("x") and not NOBODY.allows("x")
 
 

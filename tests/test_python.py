@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from commands import refusal, run_command
 from gymnasium import spaces
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from tiny_runs import TINY
 from untrained_runs import untrained
 
@@ -22,9 +20,7 @@ import stride
 import stride.commands.train as command
 from stride.agents.trained.player import batch_of
 from stride.commands import run_play, run_publish
-from stride.config.diff import override_text
 from stride.config.fields import is_field
-from stride.config.raw import Raw, apply_overrides
 from stride.envs_gym.blame import EnvError
 from stride.runs import train
 from stride.utils.user_error import UserError
@@ -59,7 +55,7 @@ class Lamp(gymnasium.Env):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Where the runs of this file lie."""
+    """The folder of the runs of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
         yield
@@ -67,7 +63,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(root):
-    return stride.train("CartPole-v1:ppo", seed=3, policy_lr=1e-3, **QUICK)
+    return stride.train("CartPole-v1:ppo", seed=np.int64(3), policy_lr=np.float64(1e-3), **QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +96,11 @@ def test_a_batch_is_answered_as_each_of_its_rows_alone(run):
     assert loaded.id == run.id and run.agent.predict(OBS[:0]).shape == (0,)
 
 
-def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
+def test_actions_are_in_the_environments_units_and_not_every_policy_judges_or_answers_a_batch():
     agent = untrained("Pendulum-v1:sac", "noise_correlation=0.5").agent
     actions = agent.predict(OBS[:, :3])
     assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
     assert agent.value(OBS[:, :3]) is None
-
-
-def test_a_policy_that_remembers_has_no_answer_to_a_batch():
     agent = untrained("CartPole-v1:ppo", "policy=lstm", "batch_size=1.0").agent
     for ask in (agent.predict, agent.value):
         with pytest.raises(UserError, match="has a memory"):
@@ -134,39 +127,18 @@ def test_what_is_no_batch_is_refused(batch, complaint):
         batch_of(space, batch)
 
 
-SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6)
-SCALARS |= st.text(st.characters(min_codepoint=32, max_codepoint=126))
-KEYS = st.from_regex(r"[a-z][a-z0-9_.-]*", fullmatch=True)
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=6)
-
-
-@settings(max_examples=60)
-@given(VALUES)
-@example(np.float64(0.5))
-@example(np.int64(3))
-@example("lin_0.001")
-@example((1, 2))
-def test_a_value_of_pythons_is_read_as_itself(value):
-    raw, _ = apply_overrides(Raw({}, {}), [override_text("env_kwargs", value)], "ppo")
-    assert raw.values["env_kwargs"] == (list(value) if isinstance(value, tuple) else value)
-
-
 PPO = "CartPole-v1:ppo"
 WRONG = [
-    (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"),
-    (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
+    (PPO, {"polcy_lr": 1e-3}, "did you mean policy_lr"), (PPO, {"seed": [1, 2]}, "seed takes a whole number"),
     (PPO, {"policy": Lamp}, "name code as 'module:Name'"),
-    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is not a valid name"),
-    (PPO, {"algo": "ppo"}, "algo= needs env="),
-    (PPO, {"env": Lamp}, "give the algorithm with algo="),
-    ("--help", {}, "is not ENV:VARIANT"),
-    ("", {}, "say what to train"),
-    ("", {"env": Lamp}, "algo='ppo'"),
+    (PPO, {"env_kwargs": {"a b": 1}}, "'a b' is not a valid name"), (PPO, {"algo": "ppo"}, "algo= needs env="),
+    (PPO, {"env": Lamp}, "give the algorithm with algo="), ("--help", {}, "is not ENV:VARIANT"),
+    ("", {}, "say what to train"), ("", {"env": Lamp}, "algo='ppo'"),
     ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
     ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, dreamer have general settings"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
     ("", {"env": dict, "algo": "ppo"}, "makes dict, which is not a gymnasium.Env"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("config_id", "keys", "complaint"), WRONG, ids=[row[-1] for row in WRONG])
@@ -177,9 +149,11 @@ def test_what_is_wrong_is_one_line_before_anything_begins(config_id, keys, compl
     assert "\n" not in str(error.value) and not (tmp_path / "runs").exists()
 
 
-def test_what_a_maker_raises_names_its_line():
+def test_a_maker_that_raises_names_its_line_and_a_thread_is_refused():
     with pytest.raises(EnvError, match=r"ZeroDivisionError.*test_python\.py:\d+"):
         stride.train(env=lambda: 1 / 0, algo="ppo")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
+        pool.submit(stride.train, "CartPole-v1:ppo").result()
 
 
 def test_no_argument_hides_a_key_of_a_config():
@@ -195,7 +169,7 @@ def test_an_environment_of_ones_own_goes_on_by_being_given_again(mine):
     assert stride.load(mine.id, env=Lamp).progress == more.progress
 
 
-def test_nobody_else_can_make_it(mine, capsys):
+def test_nobody_else_can_make_it_and_the_function_makes_what_the_run_was_trained_on(mine, capsys, run):
     for ask in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
         with pytest.raises(UserError, match="made by a Python function"):
             ask()
@@ -205,9 +179,6 @@ def test_nobody_else_can_make_it(mine, capsys):
         (run_publish.command, "--run-id", mine.id, "--dry-run"),
     ):
         assert "stride.train(resume=..., env=...)" in refusal(capsys, main, *words)
-
-
-def test_the_function_makes_what_the_run_was_trained_on(run, mine):
     with pytest.raises(UserError, match="leave env= out"):
         stride.load(run.id, env=Lamp)
     with pytest.raises(UserError, match="given/Lamp, but env= makes given/CartPoleEnv"):
@@ -220,11 +191,6 @@ def test_ctrl_c_saves_and_is_the_programs_own(root, monkeypatch):
         stride.train(env=Lamp, algo="ppo", **{**QUICK, "max_timesteps": 10_000})
     loaded = stride.load("@last", env=Lamp)
     assert 32 <= loaded.progress["env_steps"] < 10_000 and loaded.outcome["reason"] == "interrupted"
-
-
-def test_a_thread_is_refused():
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
-        pool.submit(stride.train, "CartPole-v1:ppo").result()
 
 
 @pytest.mark.slow

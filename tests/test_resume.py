@@ -290,7 +290,7 @@ def test_a_run_stopped_in_its_last_iteration_or_in_its_closing_test_only_closes(
         assert all(outcome_again[key] == outcome[key] for key in ("env_steps", "reason", "test_mean", "solved"))
 
 
-def test_a_fork_begins_with_its_parents_checkpoint_and_rows(copy):
+def test_a_fork_begins_with_its_parents_checkpoint_and_rows_also_while_its_parent_trains(copy, capsys):
     before = {path.name: path.read_bytes() for path in copy.checkpoints.iterdir()}
     assert train.command(["--resume", copy.id, "--checkpoint", "epoch=10", "-q"]) == 0
     fork = RunDir.find("@last")
@@ -301,6 +301,10 @@ def test_a_fork_begins_with_its_parents_checkpoint_and_rows(copy):
     assert read_json(changed.config_json)["changed"] == [["ent_coef", 0.0, 0.1]]
     assert rows(changed)[:5] == rows(copy)[:5] and state_hash(changed) != state_hash(copy)
     assert {path.name: path.read_bytes() for path in copy.checkpoints.iterdir()} == before
+    with locked(copy.path):
+        line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=2560")
+        assert f"is being trained by process {os.getpid()}" in line
+        assert train.command(["--resume", copy.id, "--checkpoint", "best", "max_timesteps=1408", "-q"]) == 0
 
 
 BREAKING = ["hidden_dims=8", "n_envs=8", "seed=2", "optimizer=sgd", "normalize_obs=true", "env_id=Acrobot-v1"]
@@ -318,22 +322,6 @@ def test_what_breaks_the_state_is_refused_by_name(copy, capsys):
     header = capsys.readouterr().out
     assert "at 1,280 env steps (epoch=20), not bit-exact; max_timesteps, ent_coef" in header
     assert "changed: max_timesteps 1280 -> 1408, ent_coef 0.0 -> 0.01" in header
-
-
-def test_a_run_in_training_is_not_resumed_but_forked(copy, capsys):
-    with locked(copy.path):
-        line = refusal(capsys, train.command, "--resume", copy.id, "max_timesteps=2560")
-        assert f"is being trained by process {os.getpid()}" in line
-        assert train.command(["--resume", copy.id, "--checkpoint", "best", "max_timesteps=1408", "-q"]) == 0
-
-
-def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(straight, copy, capsys):
-    path = copy.checkpoints / "epoch=20.ckpt"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert train.command(["--resume", copy.id]) == 0
-    header = capsys.readouterr().out
-    assert "epoch=20 is damaged" in header and "using epoch=15" in header and "at 960 env steps (epoch=15)" in header
-    assert ended(copy) == ended(straight) and not checkpoint_set.fault(path)
 
 
 def test_checkpoints_by_the_clock_on_the_wall():

@@ -40,12 +40,8 @@ def test_info_reports_machine_and_run_without_secrets(tmp_path, monkeypatch, cap
     assert lines["run"].startswith("CartPole-v1:ppo, seed 1, finished") and "n_envs=2" in lines["changes"]
     assert re.fullmatch("hash [0-9a-f]{12}", lines["config"]) and "then" not in lines
     secret = "hf_abcdefghijklmnopqrstuvwxyz123456"
-    facts |= {
-        "changes": [f"notes={secret}"],
-        "versions": {"torch": "1.0\x1b"},
-        "status": "failed",
-        "failure": "mine: no",
-    }
+    facts |= {"status": "failed", "failure": "mine: no", "changes": [f"notes={secret}"]}
+    facts |= {"versions": {"torch": "1.0\x1b"}}
     run.config_json.write_text(json.dumps(facts))
     assert info.main([run.id]) == 0
     printed = capsys.readouterr().out

@@ -82,6 +82,10 @@ class Scripted:
         pass
 
 
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def random_tables(steps: int, n: int, seed: int, p_terminated: float = 0.1, p_truncated: float = 0.15):
     """Rewards in [0, 1) and flags at random, never both in one row."""
     u, reward = torch.rand(2, steps, n, generator=torch.Generator().manual_seed(seed))

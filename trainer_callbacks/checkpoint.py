@@ -37,7 +37,7 @@ class Ownership(Callback):
     """Checks that the run is still this process's to write in: LockLostError before an iteration is reported.
 
     A process that was halted, or cut off from a shared folder, may have been taken for dead by another machine, which
-    trains the run now. It is the first callback of all; checkpoints check again.
+    trains the run now. It comes before all callbacks that report; Onward and checkpoints check, too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -160,10 +160,11 @@ class Checkpoint(LightningCheckpoint):
                 self.best_steps = facts["env_steps"]
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        if self._is_due(agent):
+        if self.is_due(agent):
             self.save(trainer, agent)
 
-    def _is_due(self, agent: Agent) -> bool:
+    def is_due(self, agent: Agent) -> bool:
+        """Whether the state after the iteration just done is to be saved."""
         minutes = self.config.checkpoint_minutes
         every = self.config.checkpoint_freq_epochs
         if minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes:

@@ -116,7 +116,7 @@ class Evaluate(Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         config, iteration = self.config, agent.progress["iterations"]
-        if not self._is_due(agent):
+        if not self.is_due_now(agent):
             return
         row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes), config.eval_episodes)
         self._iteration = iteration
@@ -127,7 +127,8 @@ class Evaluate(Callback):
             row["val/roll/ep_rew/best"] = self.best
         agent.metrics.set(row)
 
-    def _is_due(self, agent: Agent) -> bool:
+    def is_due_now(self, agent: Agent) -> bool:
+        """Whether the iteration just done is to be evaluated."""
         config, iteration = self.config, agent.progress["iterations"]
         warmup = config.eval_warmup_epochs * config.epoch_iterations
         if config.eval_freq_steps:

@@ -65,14 +65,18 @@ class ExportMetrics(Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         self.row = {}
-        if self._is_due(agent):
+        if self.is_due(agent):
             agent.progress["exported"] = agent.progress["env_steps"]
             self.row = self._row(agent)
             self.emit(self.row)
         if self._pulse.failed:
             raise RuntimeError("a sink failed between two rows; its error is written above")
 
-    def _is_due(self, agent: Agent) -> bool:
+    def must_react(self, agent: Agent) -> bool:
+        """Whether a row is due, or a sink has failed since the one before."""
+        return self.is_due(agent) or self._pulse.failed
+
+    def is_due(self, agent: Agent) -> bool:
         """By iterations alone, never by time: rows steer the stop on the training return."""
         if self.evaluate.evaluated(agent):
             return True

@@ -34,6 +34,7 @@ from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
 from stride.trainer_callbacks.failures import report_interrupted
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
+from stride.trainer_callbacks.onward import Onward, hooks_batches
 from stride.trainer_callbacks.resume import host_facts, json_hash
 from stride.trainer_callbacks.schedule import ApplySchedules, AtPlateau
 from stride.trainer_callbacks.shortage import keep_freed_memory
@@ -77,9 +78,12 @@ class Callbacks(NamedTuple):
     def in_order(self, others: Sequence[L.Callback]) -> list[L.Callback]:
         """As they react to an iteration; `others` come behind Stop."""
         plateau = [self.plateau] if self.plateau else []
-        ownership = Ownership(self.checkpoint.run.path)
-        before = [ownership, self.schedules, self.evaluate, self.export, self.video, *plateau, self.stop]
-        return [*before, *others, self.checkpoint]
+        folder = self.checkpoint.run.path
+        due = [self.stop.is_due, self.evaluate.is_due_now, self.export.must_react]
+        due += [self.video.is_due, self.checkpoint.is_due]
+        onward = [] if any(map(hooks_batches, others)) else [Onward(folder, [self.schedules, self.stop], due)]
+        own = [self.schedules, self.evaluate, self.export, self.video, *plateau, self.stop]
+        return [*onward, Ownership(folder), *own, *others, self.checkpoint]
 
 
 def fit(

@@ -96,6 +96,13 @@ class Stop(Callback):
                 reached = row.get(f"{name}/roll/ep_rew/mean", math.nan) >= limit
                 self.streak[name] = self.streak[name] + 1 if reached else 0
 
+    def is_due(self, agent: Agent) -> bool:
+        """Whether the training ends after the iteration just done, of which there is no row."""
+        return bool(self.interrupts.number or self._end_of_steps(agent))
+
+    def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
+        self._steps = agent.progress["env_steps"]
+
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         self.interrupts.iteration_done()
         self.count(self.exported())
@@ -103,9 +110,6 @@ class Stop(Callback):
         trainer.should_stop = bool(self.reason)
 
     def _reason_to_stop(self, agent: Agent) -> str:
-        steps = agent.progress["env_steps"]
-        last_steps = steps - self._steps
-        self._steps = steps
         if self.interrupts.number:
             return INTERRUPTED
         if self._reached("val") and self._confirmed(agent):
@@ -115,10 +119,13 @@ class Stop(Callback):
             return "training return reached"
         if self.plateau and self.plateau.over:
             return "plateau reached"
+        return self._end_of_steps(agent)  # last: a run that is over has nothing to go on with
+
+    def _end_of_steps(self, agent: Agent) -> str:
+        steps = agent.progress["env_steps"]
         # the next iteration takes as much as this one did; the budget is never overspent
-        if steps + last_steps > self.config.max_timesteps:
+        if steps + (steps - self._steps) > self.config.max_timesteps:
             return "budget spent"
-        # last: a run that is over has nothing to go on with
         return PAUSED if self.pause_at is not None and steps >= self.pause_at else ""
 
     def _reached(self, name: str) -> bool:

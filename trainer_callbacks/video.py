@@ -37,14 +37,18 @@ class Video(Callback):
         self._failed = False
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
-        if not due or self._failed:
+        if not self.is_due(agent):
             return
         try:
             self.film(agent)
         except (RenderError, VideoError, EnvError, UserError) as error:
             self._failed = True
             log.warning(f"no videos in this run: {error}")
+
+    def is_due(self, agent: Agent) -> bool:
+        """Whether the iteration just done is to be filmed."""
+        due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
+        return due and not self._failed
 
     def film(self, agent: Agent) -> None:
         """One episode of the weights as they are, frame by frame into the file."""

@@ -66,6 +66,17 @@ class CurveLine(NamedTuple):
     colour: str = ""  # in place of that of the class
 
 
+class Overlay(NamedTuple):
+    """What is drawn in a picture beside its own curves, and how its legend names it."""
+
+    lines: Sequence[CurveLine] = ()
+    bands: Mapping[str, Band] = MappingProxyType({})  # by class
+    labels: Sequence[str] = ()  # elements of SVG
+
+
+NO_OVERLAY = Overlay()
+
+
 class Axes(NamedTuple):
     """The range of the data and its way to pixels."""
 
@@ -91,11 +102,18 @@ def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: fl
     return picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
 
 
-def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point], goal: float | None) -> str:
+def seeds_svg(
+    title: str,
+    seeds: Sequence[Sequence[Point]],
+    mean: Sequence[Point],
+    goal: float | None,
+    overlay: Overlay = NO_OVERLAY,
+) -> str:
     """Several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
     curve_lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
     curve_lines.append(CurveLine(_thin(mean), "mean", 3.0))
-    return picture(title, curve_lines, goal, [("seed", "seed"), ("mean", "mean")])
+    legend = [("seed", "seed"), ("mean", "mean")]
+    return picture(title, [*overlay.lines, *curve_lines], goal, legend, overlay.bands, labels=overlay.labels)
 
 
 def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal: float | None) -> str:
@@ -117,11 +135,12 @@ def _seed_names(names: Sequence[str]) -> list[str]:
     return [f'<text x="{LEFT - 6}" y="{TOP - 10}">{"".join(texts)}</text>']
 
 
-def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
+def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None, overlay: Overlay = NO_OVERLAY) -> str:
     """A line for each band, at most as many as there are CLASSES, the goal dashed."""
     legend = list(zip(CLASSES[: len(bands)], bands, strict=True))
     curve_lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
-    return picture(title, curve_lines, goal, legend, {f"{style}band": bands[name] for style, name in legend})
+    filled = {**overlay.bands, **{f"{style}band": bands[name] for style, name in legend}}
+    return picture(title, [*overlay.lines, *curve_lines], goal, legend, filled, labels=overlay.labels)
 
 
 def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numba
 from numba.core.caching import CacheImpl, CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
 
 from stride.utils.kernel_folder import FOLDER, PRIVATE, PROJECT
 
@@ -60,6 +61,11 @@ class KernelCache(FunctionCache):
     """Numba's, in our folder; one process at a time adds to it, and where nobody can write, nothing is added."""
 
     _impl_class = _Located
+
+    def load_overload(self, signature: object, context: Any) -> Any:
+        """Numba's, but the modules that only compiling needs are not imported for a stored kernel: 50 MB, 0.3 s."""
+        rtsys.initialize(context)  # symbols that stored machine code refers to
+        return self._load_overload(signature, context)
 
     def save_overload(self, signature: object, compiled: object) -> None:
         try:

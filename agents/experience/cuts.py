@@ -19,7 +19,10 @@ def most_of(cut: np.ndarray) -> int:
     for t in range(cut.shape[0]):
         for world_index in range(cut.shape[1]):
             cut_counts[world_index] += cut[t, world_index]
-    return cut_counts.max()
+    most = 0
+    for count in cut_counts:  # cut_counts.max() would load Numba's linear algebra and SciPy's: 16 MB
+        most = max(most, int(count))
+    return most
 
 
 @njit(cache=True)

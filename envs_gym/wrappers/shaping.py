@@ -67,7 +67,7 @@ class CartPoleShaper(PotentialShaper):
 
 
 class MountainCarShaper(PotentialShaper):
-    """Phi from -1 (at rest in the valley) to 0 (at least the energy needed to stand at the flag)."""
+    """Phi from -1 (at rest in the valley) to 0 (at least the energy needed to reach the flag)."""
 
     GRAVITY = 0.0025  # dv = force - GRAVITY * cos(3 x), hence the potential energy below
     world_class = MountainCar

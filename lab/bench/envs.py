@@ -7,23 +7,26 @@ All contenders of a size are timed in turns, by the processor's time; a figure i
 runs on one thread. On a machine that others use too, the ratios are worth more than the figures.
 """
 
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import torch
 
-from lab.bench.families import Contender, families, in_turns, of_contract, of_gymnasium
-from lab.bench.measure import machine
+from lab.bench.families import Contender, Spell, families, in_turns, of_contract, of_gymnasium
+from lab.bench.measure import Figures, machine, median_of
 from lab.bench.plot import dots_svg, short
+from lab.bench.ratio import FEWEST_TURNS, ratio_of
 from lab.smoke_test_envs import random_actions
 from stride import envs_fast
 from stride.commands.usage import parser_of
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils import entry
 from stride.utils.durable_file import write_json
+from stride.utils.provenance import git_hash
 from stride.utils.user_error import UserError, nearest
 
 STEPS = 64  # of a kernel call
@@ -39,7 +42,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="fast environments")
     parser.add_argument("--all", action="store_true", help="every fast environment, and 65536 worlds as well")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="length of one timing")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timings per figure")
+    parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="timings per figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as SVG")
     parser.add_argument("--families", nargs="?", const="", metavar="NAME,..", help="every backend of these; none: all")
@@ -61,13 +64,15 @@ def main(argv: list[str]) -> int:
     print(f"env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
     sizes = ALL_SIZES if asked.all else SIZES
     figures: dict[str, dict[int, dict[str, float]]] = {}
+    ratios: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
     for env_id in ids:
-        figures[env_id] = {}
+        figures[env_id], ratios[env_id] = {}, {}
         for size in sizes:
-            figures[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
-        print("\n".join(lines_of(env_id, figures[env_id])), flush=True)
+            figures[env_id][size], ratios[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
+        print("\n".join(lines_of(env_id, figures[env_id], ratios[env_id])), flush=True)
     if asked.json:
-        write_json(asked.json, {"machine": machine(1), "steps_per_second": figures})
+        record = {"machine": machine(1), "commit": git_hash(), "clock": "CPU seconds", "steps_per_second": figures}
+        write_json(asked.json, record | {"ratios": ratios})
     if asked.plot:
         asked.plot.write_text(picture(figures), encoding="utf-8")
     return 0
@@ -80,19 +85,46 @@ def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
     return dots_svg("Env steps per second on one thread, and of how many worlds", lines, (OURS[0], OURS[-1]), slow)
 
 
-def measure(env_id: str, size: int, repeats: int, seconds: float) -> dict[str, float]:
-    """Env steps per second of every contender, the bandwidth limit, and what fraction of it the kernel reaches.
+def measure(
+    env_id: str, size: int, repeats: int, seconds: float
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Env steps per second of every contender, the bandwidth limit, what fraction of it the kernel reaches; how many
+    times each peer's rate our face has.
 
     In seconds of this process: what others are given of a shared machine does not count.
     """
-    contenders = {name: contender for name, make in MAKERS.items() if (contender := make(env_id, size)) is not None}
-    rates = in_turns(contenders, size, seconds, repeats, time.process_time)
+    turns = turns_of(env_id, size, tuple(MAKERS), repeats, seconds)
+    rates = {name: [spell.env_steps / spell.cpu for spell in spells] for name, spells in turns.items()}
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    ratios = {peer: ratio_of(rates[OURS[-1]], rates[peer])._asdict() for peer in PEERS if peer in rates}
+    return {**medians, FRACTION: medians[OURS[0]] / medians[LIMIT]}, ratios
+
+
+def turns_of(env_id: str, size: int, names: Sequence[str], repeats: int, seconds: float) -> dict[str, list[Spell]]:
+    """Of those contenders that there are for this environment and size."""
+    made = {name: MAKERS[name](env_id, size) for name in names}
+    contenders = {name: contender for name, contender in made.items() if contender is not None}
+    turns = in_turns(contenders, size, seconds, repeats, time.process_time)
     for contender in contenders.values():
         contender.close()
-    return {**rates, FRACTION: rates[OURS[0]] / rates[LIMIT]}
+    return turns
 
 
-def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]:
+def figures_of(spells: Sequence[Spell]) -> Figures:
+    """As lab.bench.turns has them; a spell has no parts, so that its fit is the whole."""
+    wall = median_of([spell.env_steps / spell.wall for spell in spells])
+    seconds = median_of([spell.wall for spell in spells])
+    return {
+        "env_steps": spells[0].env_steps, "whole": wall, "fit": wall,
+        "cpu": median_of([spell.env_steps / spell.cpu for spell in spells]),
+        "whole_seconds": seconds, "fit_seconds": seconds,
+        "cpu_seconds": median_of([spell.cpu for spell in spells]),
+    }  # fmt: skip
+
+
+def lines_of(
+    env_id: str, figures: dict[int, dict[str, float]], ratios: dict[int, dict[str, dict[str, float]]]
+) -> Iterator[str]:
     """A line for each contender, a column for each number of worlds; how many times a peer's rate our face has."""
     yield f"\n{env_id + ', worlds':<30}" + "".join(f"{size:>10,}" for size in figures)
     for name in MAKERS:
@@ -101,9 +133,9 @@ def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]
             yield f"{name:<30}" + "".join(f"{cell:>10}" for cell in cells)
     yield f"{FRACTION:<30}" + "".join(f"{row[FRACTION]:>10.0%}" for row in figures.values())
     for peer in PEERS:
-        if any(peer in row for row in figures.values()):
-            ratios = [f"{row[OURS[-1]] / row[peer]:,.1f}x" if peer in row else "-" for row in figures.values()]
-            yield f"{'face / ' + peer:<30}" + "".join(f"{ratio:>10}" for ratio in ratios)
+        if any(peer in row for row in ratios.values()):
+            cells = [f"{row[peer]['median']:,.1f}x" if peer in row else "-" for row in ratios.values()]
+            yield f"{'face / ' + peer:<30}" + "".join(f"{cell:>10}" for cell in cells)
 
 
 def kernel(env_id: str, size: int) -> Contender:

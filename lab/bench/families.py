@@ -33,6 +33,7 @@ from stride.envs_gym.task import task_of
 from stride.envs_gym.workers import workers_of
 from stride.envs_gym.wrappers.registry import wrap, wrappers_of
 from stride.utils.durable_file import write_json
+from stride.utils.provenance import git_hash
 from stride.utils.resources import cores
 from stride.utils.user_error import UserError, nearest
 
@@ -97,7 +98,7 @@ def families(names: str, worlds: int, seconds: float, repeats: int, json: Path |
         print("\n".join(f"  {line}" for line in lines_of(found)), flush=True)
         figures[name] = found._asdict()
     if json:
-        write_json(json, {"machine": machine(1), "worlds": worlds, "families": figures})
+        write_json(json, {"machine": machine(1), "commit": git_hash(), "worlds": worlds, "families": figures})
     return 0
 
 
@@ -118,10 +119,13 @@ def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measur
     try:
         who |= ours(config, refused)
         who |= peers(config)
-        rates = in_turns(who, worlds, seconds, repeats, time.perf_counter)
+        turns = in_turns(who, worlds, seconds, repeats, time.perf_counter)
     finally:
         for contender in who.values():
             contender.close()
+    rates = {
+        name: statistics.median(spell.env_steps / spell.wall for spell in spells) for name, spells in turns.items()
+    }
     backend, workers = choose_backend(config), workers_of(config)
     auto, told = called(backend.name, workers.number), [backend.reason, workers.reason]
     resumes = {name: contender.resume for name, contender in who.items() if contender.resume}
@@ -187,27 +191,39 @@ def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], objec
     return run
 
 
+class Spell(NamedTuple):
+    """Steps of all worlds that were made one after another."""
+
+    env_steps: int
+    wall: float  # seconds
+    cpu: float
+
+
 def in_turns(
     who: Mapping[str, Contender], worlds: int, seconds: float, repeats: int, clock: Callable[[], float]
-) -> dict[str, float]:
-    """Env steps per second of each by that clock, the median of the turns."""
+) -> dict[str, list[Spell]]:
+    """So many spells of each, which last `seconds` by that clock; every second turn in the reverse order."""
     for contender in who.values():
         contender.run()  # compiles, and touches every page
-    turns: dict[str, list[float]] = {name: [] for name in who}
-    for _ in range(repeats):
-        for name, contender in who.items():
-            turns[name].append(worlds * contender.steps * calls_per_second(contender.run, seconds, clock))
-    return {name: statistics.median(rates) for name, rates in turns.items()}
+    turns: dict[str, list[Spell]] = {name: [] for name in who}
+    for turn in range(repeats):
+        for name in list(who)[:: -1 if turn % 2 else 1]:
+            steps, run = worlds * who[name].steps, who[name].run
+            wall, cpu = time.perf_counter(), time.process_time()
+            count = calls_within(run, seconds, clock)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            turns[name].append(Spell(steps * count, wall, cpu))
+    return turns
 
 
-def calls_per_second(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
-    """Of as many calls as fit."""
+def calls_within(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> int:
+    """How many calls were made in `seconds` and a little more."""
     count, calls, began = 0, 1, clock()
-    while (elapsed := clock() - began) < seconds or not count:
+    while clock() - began < seconds or not count:
         for _ in range(calls):
             run()
         count, calls = count + calls, 2 * calls  # a clock may be a system call: it is read seldom
-    return count / elapsed
+    return count
 
 
 def lines_of(found: Measured) -> Iterable[str]:

@@ -4,14 +4,12 @@ Each turn is one command, from the shell to its last line, CartPole-v1:ppo for 2
 head and two nodes of one CPU, is there before; its workers are each command's own.
 """
 
-import numpy as np
-
 from lab.bench.pairs import measured
+from lab.bench.ratio import ratio_of
 from lab.faults.pauses import cluster
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.places import PROJECT
-from stride.utils.statistics import interval
 
 WORDS = ("train.py", "CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q", "--seed")
 
@@ -19,18 +17,17 @@ WORDS = ("train.py", "CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_ev
 def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=16)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=7)
     asked = parser.parse_args(argv)
-    ratios = []
+    times: dict[str, list[float]] = {"ray": [], "local": []}
     with cluster():
         measured(PROJECT, [*WORDS, "1-2"])  # kernels
         for turn in range(asked.turns):
             order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
-            took = {where: measured(PROJECT, [*WORDS, f"1-{asked.runs}", "--on", where]).wall for where in order}
-            ratios.append(took["ray"] / took["local"])
-            print(f"{asked.runs} runs: local {took['local']:.1f} s, ray {took['ray']:.1f} s", flush=True)
-    around = "{:.2f} to {:.2f}".format(*interval(ratios, np.median)) if len(ratios) > 1 else "one turn"
-    print(f"ray takes {np.median(ratios):.2f} of local (median; {around})")
+            for where in order:
+                times[where].append(measured(PROJECT, [*WORDS, f"1-{asked.runs}", "--on", where]).wall)
+            print(f"{asked.runs} runs: local {times['local'][-1]:.1f} s, ray {times['ray'][-1]:.1f} s", flush=True)
+    print(f"ray takes {ratio_of(times['ray'], times['local'])} of local")
     return 0
 
 

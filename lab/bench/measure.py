@@ -8,14 +8,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import torch
 
 from lab.host import processor
@@ -27,10 +27,12 @@ from stride.envs_gym.make import make_envs
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.session import fit
+from stride.utils.kernel_folder import FEATURES
 from stride.utils.provenance import provenance
 
 EPOCHS, MINIBATCHES = 4, 4
 OURS: tuple[Literal["fused_cpu", "eager"], ...] = ("fused_cpu", "eager")
+WIDTHS = {"avx512f": "AVX-512", "avx2": "AVX2", "neon": "NEON"}  # the widest first
 Figures = dict[str, Any]
 Place = tuple[object, str]  # a class or a module, and the name of a function in it
 P = ParamSpec("P")
@@ -75,16 +77,23 @@ def median_of(values: list[float]) -> Figures:
     return {"median": statistics.median(values), "all": values}
 
 
-def ratio(ours: Figures, theirs: Figures) -> Figures:
-    """Turn by turn: how many times theirs ours is."""
-    return median_of([mine / other for mine, other in zip(ours["all"], theirs["all"], strict=True)])
+def instruction_set() -> str:
+    """The widest vectors of our kernels: "AVX-512", "AVX2", or "AVX2 forced" where the processor has wider ones."""
+    used, there = (
+        next((name for feature, name in WIDTHS.items() if feature in features), "no AVX2")
+        for features in (FEATURES, {name for name, has in llvm.get_host_cpu_features().items() if has})
+    )
+    return used if used == there else f"{used} forced"
 
 
 def machine(threads: int, *packages: str) -> str:
-    """Processor, cores, threads, versions; of `packages` those that are installed."""
-    versions = provenance()["versions"] | {name: version(name) for name in packages if find_spec(name)}
-    told = ", ".join(f"{name} {number}" for name, number in versions.items())
-    return f"{processor()}, {os.cpu_count()} cores, {threads} thread(s)\n{told}"
+    """Processor, cores, instruction set, threads, versions; of `packages`, as pip calls them, those installed."""
+    versions = provenance()["versions"]
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    numbers = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{processor()}, {os.cpu_count()} cores, {instruction_set()}, {threads} thread(s)\n{numbers}"
 
 
 class Span(NamedTuple):

@@ -14,6 +14,7 @@ worse.
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,13 +24,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
+from lab.bench.ratio import ratio_of
 from stride.commands.usage import parser_of
 from stride.runstore.run_files import read_json
 from stride.utils import entry
 from stride.utils.provenance import PROJECT
-from stride.utils.statistics import interval
 from stride.utils.user_error import UserError
 
 ALLOWED = 1.02  # ratio of seconds: less is noise of a shared machine
@@ -85,15 +84,21 @@ def is_checkout(folder: Path) -> None:
 
 @contextmanager
 def default_runs() -> Iterator[Path]:
+    """A folder of runs that lasts as long as the block."""
+    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder, runs_in(folder):
+        yield Path(folder)
+
+
+@contextmanager
+def runs_in(folder: str) -> Iterator[None]:
     before = os.environ.get("STRIDE_RUNS")
-    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
-        os.environ["STRIDE_RUNS"] = folder
-        try:
-            yield Path(folder)
-        finally:
-            os.environ.pop("STRIDE_RUNS")
-            if before is not None:
-                os.environ["STRIDE_RUNS"] = before
+    os.environ["STRIDE_RUNS"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("STRIDE_RUNS")
+        if before is not None:
+            os.environ["STRIDE_RUNS"] = before
 
 
 def measured(folder: Path, command: Sequence[str], printed: bool = False, **environment: str) -> Cost:
@@ -132,13 +137,12 @@ def shares(costs: Sequence[Cost]) -> str:
 
 def compared(name: str, pairs: Sequence[tuple[Cost, Cost]], seconds: Callable[[Cost], float]) -> int:
     """Print medians and the ratio of times, and say whether it is worse beyond doubt."""
-    times = np.array([[seconds(before), seconds(now)] for before, now in pairs])
-    ratios = times[:, 1] / times[:, 0]
-    low, high = interval(ratios, np.median)
-    before, now = np.median(times, axis=0)
-    middle = f"{np.median(ratios):.3f} of before, 95 % interval {low:.3f} to {high:.3f}"
-    print(f"{name}: {before:.4g} s before, {now:.4g} s now: now takes {middle}, {len(ratios)} pairs")
-    return int(low > ALLOWED)
+    before, now = ([seconds(pair[i]) for pair in pairs] for i in range(2))
+    ratio = ratio_of(now, before)
+    middle = f"{ratio.median:.3f} of before, 95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
+    medians = f"{statistics.median(before):.4g} s before, {statistics.median(now):.4g} s now"
+    print(f"{name}: {medians}: now takes {middle}, {ratio.turns} pairs")
+    return int(ratio.low > ALLOWED)
 
 
 if __name__ == "__main__":

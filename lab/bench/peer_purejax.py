@@ -1,7 +1,9 @@
-"""PPO the way PureJaxRL does it, written here anew for timing: CartPole, rollout and updates in one XLA program."""
+"""PPO the way PureJaxRL does it, written here anew for timing: CartPole, a whole training in one XLA program."""
 
 import math
-from typing import TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import jax  # type: ignore[import-not-found]
 import jax.numpy as jnp  # type: ignore[import-not-found]
@@ -9,6 +11,7 @@ import jax.numpy as jnp  # type: ignore[import-not-found]
 from lab.bench.peers import Ready
 from stride.config.schema import PPOConfig
 
+UNROLLED = 16  # steps of the scan back over a rollout that XLA writes out, as in the published loop
 Array: TypeAlias = jax.Array
 Net = list[tuple[Array, Array]]  # weight and bias of each layer
 Nets = tuple[Net, Net]  # actor and critic
@@ -48,23 +51,37 @@ def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, A
 
 
 class Training:
+    """Trainings of any length that go on from one another; programs are compiled before the clock runs."""
+
     def __init__(self, config: PPOConfig) -> None:
-        sizes = (config.n_steps, config.n_epochs, config.minibatch_size)
-        n_envs, widths = config.n_envs, config.hidden_dims
-        keys = jax.random.split(jax.random.PRNGKey(1), 4)
-        nets = (_net(keys[0], 4, widths, 2), _net(keys[1], 4, widths, 1))
-        zeros = jax.tree_util.tree_map(jnp.zeros_like, nets)
-        start = jax.random.uniform(keys[2], (n_envs, 4), minval=-0.05, maxval=0.05)
-        self.state = (nets, zeros, zeros, jnp.zeros(()), start, jnp.zeros(n_envs, jnp.int32), keys[3])
-        self._iterate = jax.jit(lambda state: _iteration(state, *sizes))
+        self.config = config
+        self.programs: dict[int, Callable[[State], State]] = {}  # by the number of iterations
+        self.state = _first_state(config)
 
-    def ready(self, iterations: int) -> Ready:
-        return Ready(lambda: self._run(iterations), lambda: None)
+    def __call__(self, iterations: int) -> Ready:
+        if iterations not in self.programs:
+            self.programs[iterations] = _program(self.config, iterations).lower(self.state).compile()
+        return Ready(partial(self._run, self.programs[iterations]), lambda: None)
 
-    def _run(self, iterations: int) -> None:
-        for _ in range(iterations):
-            self.state = self._iterate(self.state)
-        jax.block_until_ready(self.state)
+    def _run(self, program: Callable[[State], State]) -> None:
+        self.state = jax.block_until_ready(program(self.state))
+
+
+def _first_state(config: PPOConfig) -> State:
+    keys = jax.random.split(jax.random.PRNGKey(1), 4)
+    nets = (_net(keys[0], 4, config.hidden_dims, 2), _net(keys[1], 4, config.hidden_dims, 1))
+    zeros = jax.tree_util.tree_map(jnp.zeros_like, nets)
+    start = jax.random.uniform(keys[2], (config.n_envs, 4), minval=-0.05, maxval=0.05)
+    return nets, zeros, zeros, jnp.zeros(()), start, jnp.zeros(config.n_envs, jnp.int32), keys[3]
+
+
+def _program(config: PPOConfig, iterations: int) -> Any:
+    """A whole training: one scan over its iterations, and no Python between them."""
+
+    def iteration(state: State, nothing: None) -> tuple[State, None]:
+        return _iteration(state, config.n_steps, config.n_epochs, config.minibatch_size), None
+
+    return jax.jit(lambda state: jax.lax.scan(iteration, state, None, iterations)[0])
 
 
 def _iteration(state: State, n_steps: int, epochs: int, minibatch: int) -> State:
@@ -94,7 +111,7 @@ def _iteration(state: State, n_steps: int, epochs: int, minibatch: int) -> State
         return (ahead, value), ahead
 
     last = _apply(critic, worlds)[:, 0]
-    _, advantage = jax.lax.scan(back, (jnp.zeros_like(last), last), (value, done), reverse=True)
+    _, advantage = jax.lax.scan(back, (jnp.zeros_like(last), last), (value, done), reverse=True, unroll=UNROLLED)
     table = jax.tree_util.tree_map(
         lambda x: x.reshape(-1, *x.shape[2:]), (obs, action, log_prob, advantage, advantage + value)
     )

@@ -2,6 +2,8 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -14,8 +16,9 @@ from torch.distributions import Categorical
 from stride.config.schedule import Schedule
 from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
 
-SB3, SBX = "stable_baselines3", "sbx"  # to import
-PACKAGES = (SB3, SBX, "jax", "ale_py")  # whose versions figures name
+SB3, SBX, JAX = "stable_baselines3", "sbx", "jax"  # to import
+PIP = {SB3: "stable-baselines3", SBX: "sbx-rl", JAX: "jax"}
+PACKAGES = (*PIP.values(), "mujoco", "ale-py")  # whose versions figures name
 GAMES = "ALE/"
 FRAMES = 4  # of a stack, as the general settings for images have it
 
@@ -32,27 +35,60 @@ class Peer(Protocol):
     def learn(self, total_timesteps: int) -> object: ...
 
 
+class Inside(NamedTuple):
+    """Parts of a whole call of ours, which runs from its arguments to the run that it returns."""
+
+    fit: float  # seconds of the training alone, comparable to learn() of a peer
+    updates: int = 0
+    learning: float = 0.0  # seconds of the updates
+
+
 class Ready(NamedTuple):
-    run: Callable[[], object]
+    run: Callable[[], Any]
     close: Callable[[], object]
+    inside: Callable[[Any], Inside] | None = None  # of what `run` returned
 
 
-def library(config: Config, module: str, iterations: int, threads: int | None = None) -> Ready:
-    """A whole training by SB3 or SBX. The first by SBX in a process has its programs compiled on the way."""
-    torch.set_num_threads(threads or config.torch_threads)
-    worlds = worlds_of(config)
-    peer: Peer = algorithm(config, module, worlds)
-    return Ready(lambda: peer.learn(config.iteration_steps * iterations), worlds.close)
+def installed(module: str) -> bool:
+    return find_spec(module) is not None
 
 
-def sbx_ppo(config: PPOConfig) -> Callable[[int], Ready]:
-    peer = algorithm(config, SBX, worlds_of(config))
+def missing() -> str:
+    """The line about peers that are not installed, "" where all are."""
+    names = [name for module, name in PIP.items() if not installed(module)]
+    return f"left out, not installed: {', '.join(names)} (pip install {' '.join(names)})" if names else ""
 
-    def ready(iterations: int) -> Ready:
-        env_steps = config.rollout_size * iterations
-        return Ready(lambda: peer.learn(env_steps, reset_num_timesteps=False), lambda: None)
 
-    return ready
+class Library:
+    """Whole trainings by SB3 or SBX with one object, so that programs are compiled in the first one only.
+
+    Each begins anew: the counters of env steps, random first steps and exploration. A replay memory stays filled.
+    """
+
+    def __init__(self, config: Config, module: str, threads: int = 0) -> None:
+        self.config, self.module, self.threads = config, module, threads or config.torch_threads
+        self.peer: Peer | None = None  # made in the process that trains
+
+    def __call__(self, iterations: int) -> Ready:
+        torch.set_num_threads(self.threads)
+        if self.peer is None:
+            self.peer = algorithm(self.config, self.module, worlds_of(self.config))
+        env_steps = self.config.iteration_steps * iterations
+        return Ready(partial(self.peer.learn, env_steps), lambda: None)
+
+
+class PureJaxRL:
+    """PureJaxRL's way; JAX is loaded only in the process that trains."""
+
+    def __init__(self, config: PPOConfig) -> None:
+        self.config = config
+        self.training: Callable[[int], Ready] | None = None
+
+    def __call__(self, iterations: int) -> Ready:
+        if self.training is None:
+            made: Callable[[int], Ready] = importlib.import_module("lab.bench.peer_purejax").Training(self.config)
+            self.training = made
+        return self.training(iterations)
 
 
 def algorithm(config: Config, module: str, worlds: object) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.evidence import public
 from lab.evidence.file import Evidence, Record, is_solved, summary
 from stride.utils.curve import Point, seeds_svg
 from stride.utils.typography import duration, number, plain, score
@@ -54,7 +55,10 @@ def curve(evidence: Evidence) -> str:
     lines = [[Point(x, y) for x, y in record["curve"][kind]] for record in finished]
     seeds = f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
     title = f"{evidence.variant}, {seeds}" + (", training" if kind == "train" else "")
-    return seeds_svg(title, lines, mean_curve(lines), _goal(evidence))
+    last = max((line[-1].x for line in lines if line), default=0.0)
+    env = evidence.variant.rpartition(":")[0]
+    published = public.overlay(env, evidence.algorithm, last, evidence.config.get("frame_skip", 1))
+    return seeds_svg(title, lines, mean_curve(lines), _goal(evidence), published)
 
 
 def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:

@@ -163,15 +163,15 @@ def judged(ended: rig.Ended, run: RunDir | None, root: Path, equal: tuple[str, .
 FUSED = CASES["PPO, fused"]
 REFERENCES = {
     **{f"PPO, fused, seed {seed}": (*FUSED, f"seed={seed}") for seed in (9041, 7717, 313, 987)},
-    **{name: CASES[name] for name in ("PPO", "PPO, fused, on Gymnasium's worlds", "PPO, LSTM", "PQN", "SAC")},
+    **{name: CASES[name] for name in ("PPO", "PPO, fused, on Gymnasium's environments", "PPO, LSTM", "PQN", "SAC")},
     **{name: CASES[name] for name in ("REINFORCE, fused", "DQN, prioritised, memmap", "DQN, fused, memmap")},
     **{name: CASES[name] for name in ("SAC, fused", "Q-learning")},
     "Q-learning, Taxi": ("Taxi-v4:q_learning", *CASES["Q-learning"][1:]),
     "PPO, Blackjack": ("Blackjack-v1:ppo", *(word for word in rig.TINY[1:] if not word.startswith("normalize_obs"))),
 }
 MANNERS = {
-    "again": (), "threads=2": ("threads=2",), "no evaluation": ("eval_freq_epochs=null",),
-    "more evaluation": ("eval_freq_epochs=1",), "in another folder": (),
+    "again": (), "with threads=2": ("threads=2",), "without evaluation": ("eval_freq_epochs=null",),
+    "with more evaluations": ("eval_freq_epochs=1",), "in another folder": (),
 }  # fmt: skip
 VARIABLES = (
     "PYTHONHASHSEED=0", "PYTHONHASHSEED=4242", "LANG=C LC_ALL=C", "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C",
@@ -214,19 +214,19 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         rig.straight(BASES[base], folder / f"{base}, straight")
         assert rig.finish(BASES[base], folder / f"{base}, killed", strike).code == KILLED
     classes: dict[str, tuple[list[Any], Callable[..., str]]] = {
-        f"references ({'; '.join(references)}): the same final weights and moments by all of {', '.join(MANNERS)}": (
+        f"trainings ({'; '.join(references)}) end in the same weights and moments when trained {', '.join(MANNERS)}": (
             references, determined),
-        "environments of the process: the same bits, or one line and exit code 2": (
+        "surroundings of the process (variables, streams, umask): the same bits, or one line and exit code 2": (
             rig.evenly([*ENVIRONMENTS], counts["environments"]), surrounded),
-        "limits (memory, file size, descriptors, inodes of a tmpfs): one line or done (or LLVM's abort where memory "
-        "ends in it), every checkpoint whole, resumed to the same bits": (
+        "limits (memory, file size, descriptors, inodes of a tmpfs): finished, or ended with one line (or with "
+        "LLVM's abort where its memory ran out); checkpoints complete, resumed to the same bits": (
             rig.evenly(LIMITS, counts["limits"]), limited),
         f"runs stopped and continued {STOPS} times each (SIGSTOP, SIGCONT): the same bits": (
             moments[: counts["stops"]], paused),
-        "times three resumes of one run at once: one owner that ends in the same bits, two refused in a line": (
+        "times three processes resumed one run at once: one ended in the same bits, two were refused in one line": (
             moments[: counts["resumes"]], resumed_at_once),
-        f"resumes under changed circumstances as documented, exact where it says so ({', '.join(CHANGES)}; of "
-        f"{'; '.join(BASES)})": (changed, resumed),
+        f"resumes after a change went as documented ({', '.join(CHANGES)}; of {'; '.join(BASES)})": (
+            changed, resumed),
     }  # fmt: skip
     lines, good = [], True
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as workers:
@@ -240,7 +240,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             good = good and tally.good
             lines.append(f"{tally} {title}" + f"; {skipped} skipped" * bool(skipped))
             print(lines[-1], flush=True)
-    lines.append(f"{len([*folder.glob('struck by *')])} of the limits struck before the run was done")
+    lines.append(f"{len([*folder.glob('struck by *')])} of the limits stopped a run before its end")
     return lines, good
 
 

@@ -26,11 +26,11 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     needed = sum(path.stat().st_size for path in whole.path.rglob("*") if path.is_file() and not path.is_symlink())
     for level in range(levels):
         tally.add(f"level {level}", limited(("room", needed * (level + 1) // (levels + 1)), folder))
-    line = f"a disk with room for 1/{levels + 1} to {levels}/{levels + 1} of a run: {tally} ended in one line, "
-    line += "with every checkpoint whole, and in the bits of a run with room once there was some"
+    line = f"a disk with room for 1/{levels + 1} to {levels}/{levels + 1} of a run: {tally} ended with one line and "
+    line += "complete checkpoints; resumed once there was room, they ended in the same bits as an undisturbed run"
     refused = read_only(folder)
-    words = "new, resumed and forked runs in a read-only folder, each refused with exit code 2 and the folder's name"
-    return [line, f"{refused} {words}, by a process of another user"], tally.good and refused.good
+    words = "new, resumed and forked runs in a read-only folder were refused with exit code 2 and the folder's name"
+    return [line, f"{refused} {words}, in a process of another user"], tally.good and refused.good
 
 
 def read_only(folder: Path) -> Tally:

@@ -54,9 +54,10 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         code = inspector.wait(20)
     left = stored(scratch)
     lines = [
-        f"requests to a running inspector, for files, by other names or pages, for closed routes: {tally} right",
-        f"its own page is answered afterwards with {fine}; {len(kept)} files stored meanwhile, {len(left)} left after "
-        f"SIGTERM (exit code {code})",
+        f"requests to a running inspector, for files, with other host names, from other pages, for closed routes: "
+        f"{tally} answered as they should be",
+        f"afterwards its own page gets {fine}; {len(kept)} files were stored meanwhile, and {len(left)} were left over "
+        f"after SIGTERM (exit code {code})",
     ]
     return lines + tally.problems[:20], tally.good and fine == 200 and not kept and not left and code == 143
 

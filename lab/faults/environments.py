@@ -38,7 +38,7 @@ from stride.utils.durable_file import read_json
 VARIABLE = "STRIDE_FAULT"
 ENV_ID = "stride-fault/Trouble-v0"
 AT, LONGEST = 83, 49  # steps: of a life, and of an episode that goes on
-PLACES = ("reset", "close", "the making", "the picture")
+PLACES = ("reset", "close", "the constructor", "the picture")
 Answer = tuple[Any, ...]
 
 _made: list["Trouble"] = []
@@ -86,60 +86,62 @@ def other(place: int, value: object, answer: Answer) -> Answer:
 
 _ERRORS: dict[str, BaseException] = {
     "raises": ZeroDivisionError("the sky fell"),
-    "raises in colours": ValueError("one\ntwo\r\x1b[31mthree\x07\u202e"),
-    "raises what cannot speak": TroubleError(),
+    "raises coloured text": ValueError("one\ntwo\r\x1b[31mthree\x07\u202e"),
+    "raises an error without text": TroubleError(),
     "calls sys.exit": SystemExit(0),  # would pass for a good end
-    "calls sys.exit with words": SystemExit("enough\nof this"),
+    "calls sys.exit with a text": SystemExit("enough\nof this"),
     "raises KeyboardInterrupt": KeyboardInterrupt(),
     "raises GeneratorExit": GeneratorExit(),
-    "raises what is no Exception": type("Refusal", (BaseException,), {})("no"),
+    "raises something that is no Exception": type("Refusal", (BaseException,), {})("no"),
     "raises StopIteration": StopIteration(),
     "runs out of memory": MemoryError(),
 }
-DIES = {"ends its process": 3, "ends its process well": 0, "is killed": -9, "crashes": -11}
+DIES = {"ends its process": 3, "ends its process with code 0": 0, "is killed": -9, "crashes": -11}
 ACTS: dict[str, Callable[[], object]] = {  # what is done in the place of an answer
     **{what: partial(leave, error) for what, error in _ERRORS.items()},
-    "recurses for ever": recurse,
+    "recurses without end": recurse,
     "hangs": lambda: time.sleep(1000),
-    "computes for ever": compute,
+    "computes without end": compute,
     "waits for a lock": lambda: multiprocessing.Event().wait(),
-    "waits for a word": lambda: os.read(os.pipe()[0], 1),
+    "waits for input": lambda: os.read(os.pipe()[0], 1),
     **{what: partial(os._exit, code) for what, code in DIES.items() if code >= 0},
     **{what: partial(signal.raise_signal, -code) for what, code in DIES.items() if code < 0},
     "sets an alarm": alarm,
 }
 NUMBERS: dict[str, float] = {"NaN": np.nan, "infinity": np.inf, "-infinity": -np.inf, "1e300": 1e300}
 ODD: dict[str, tuple[int, object]] = {  # an answer's things by their place, and what stands there
-    "observes a number": (0, 0.0), "observes words": (0, "left"), "observes nothing": (0, None),
+    "observes a number": (0, 0.0), "observes text": (0, "left"), "observes None": (0, None),
     "observes objects": (0, [None] * 4), "observes complex numbers": (0, np.zeros(4, np.complex64)),
     "observes a dict": (0, {"a": 1.0}),
-    "pays words": (1, "much"), "pays a number in words": (1, "1"), "pays nothing": (1, None),
-    "pays two rewards": (1, np.ones(2)), "pays a list": (1, [1.0]), "pays a complex number": (1, 1j),
-    "pays a dict": (1, {}),
-    "ends in words": (2, "False"), "ends with half a chance": (2, 0.5), "ends twice": (2, np.ones(2, bool)),
+    "rewards with text": (1, "much"), "rewards with a number as text": (1, "1"), "rewards with None": (1, None),
+    "gives two rewards": (1, np.ones(2)), "rewards with a list": (1, [1.0]), "rewards with a complex number": (1, 1j),
+    "rewards with a dict": (1, {}),
+    "ends with text": (2, "False"), "ends with 0.5": (2, 0.5), "ends with two flags": (2, np.ones(2, bool)),
 }  # fmt: skip
 _NUMBERS: dict[str, tuple[int, object]] = {
-    **{f"pays {name}": (1, number) for name, number in NUMBERS.items()},
+    **{f"rewards with {name}": (1, number) for name, number in NUMBERS.items()},
     **{f"observes {name}": (0, np.array([0.0, number, 0.0, 0.0])) for name, number in NUMBERS.items()},
 }
 GIVES: dict[str, Callable[[Answer], object]] = {  # what is answered
     **{what: partial(other, *part) for what, part in {**ODD, **_NUMBERS}.items()},
-    "observes too much": lambda answer: (np.append(answer[0], answer[0][:1]), *answer[1:]),
-    "observes too little": lambda answer: (answer[0][:1], *answer[1:]),
-    "answers four things": lambda answer: answer[:4],
-    "answers six things": lambda answer: (*answer, 0),
-    "answers nothing": lambda answer: None,
+    "observes one value too many": lambda answer: (np.append(answer[0], answer[0][:1]), *answer[1:]),
+    "observes too few values": lambda answer: (answer[0][:1], *answer[1:]),
+    "returns four values": lambda answer: answer[:4],
+    "returns six values": lambda answer: (*answer, 0),
+    "returns None": lambda answer: None,
 }
-RAISES = (*_ERRORS, "recurses for ever", "raises in reset", "calls sys.exit in reset",
+RAISES = (*_ERRORS, "recurses without end", "raises in reset", "calls sys.exit in reset",
           "raises KeyboardInterrupt in reset")  # fmt: skip
 CLOSES = ("raises in close", "calls sys.exit in close", "raises KeyboardInterrupt in close")
 HANGS = ("hangs", "hangs in reset")
-SPINS = ("computes for ever", "waits for a lock", "waits for a word")
+SPINS = ("computes without end", "waits for a lock", "waits for input")
 UNSOUND = tuple(_NUMBERS)
-ANSWERS = (*(what for what in GIVES if what not in UNSOUND), "observes too little in reset", "answers nothing in reset")
-_UNMADE = ("raises", "calls sys.exit", "raises KeyboardInterrupt", "raises in colours", "raises what is no Exception",
-           "has no observation space", "has no action space", "sees nothing", "does nothing")  # fmt: skip
-MAKING = tuple(f"{what} in the making" for what in _UNMADE)
+ANSWERS = (*(what for what in GIVES if what not in UNSOUND), "observes too few values in reset",
+           "returns None in reset")  # fmt: skip
+_UNMADE = ("raises", "calls sys.exit", "raises KeyboardInterrupt", "raises coloured text",
+           "raises something that is no Exception", "has no observation space", "has no action space",
+           "sees nothing", "does nothing")  # fmt: skip
+MAKING = tuple(f"{what} in the constructor" for what in _UNMADE)
 HARMLESS = ("sets an alarm",)
 FAULTS = (*RAISES, *HANGS, *SPINS, *DIES, *ANSWERS, *CLOSES, *UNSOUND, *HARMLESS)
 
@@ -151,10 +153,10 @@ class Trouble(CartPoleEnv):
         super().__init__(**options)
         self.place, self.lived, self.age, self.seeded, self.over = len(_made), 0, 0, 0, False
         _made.append(self)
-        if fault := self.fault("the making"):
+        if fault := self.fault("the constructor"):
             wrong(fault, (None,))
             empty = gymnasium.spaces.Box(-1.0, 1.0, (0,), np.float32)
-            match fault["what"].removesuffix(" in the making"):
+            match fault["what"].removesuffix(" in the constructor"):
                 case "has no observation space":
                     del self.observation_space
                 case "has no action space":
@@ -223,7 +225,8 @@ WORLD = 2  # which goes wrong
 # worlds 0 to 3 train, 4 was asked what it is
 EVALUATED, TESTED = Fault(world=5, at=3, seeded=3), Fault(world=8, at=20)
 LIMIT = "step_timeout=0.5"
-COUNTED = (*UNSOUND, "pays a number in words", "ends in words", "raises", "calls sys.exit", "raises KeyboardInterrupt")
+COUNTED = (*UNSOUND, "rewards with a number as text", "ends with text", "raises", "calls sys.exit",
+           "raises KeyboardInterrupt")  # fmt: skip
 PLAYING: dict[str, tuple[Callable[[list[str]], int], tuple[str, ...]]] = {
     "counting": (run_play.command, ("--headless", "--episodes", "3")),
     "watching": (run_play.command, ("--headless", "--episodes", "2", "--video", "VIDEO")),
@@ -249,12 +252,12 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     # one class evaluates all agents, so one of them will do
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
     played = [(what, how) for what in counted for how in PLAYING]
-    ended = "one line that names world and place, and resumed to the bits of the run in which nothing went wrong"
+    ended = "runs ended with one line that names environment and place; resumed, they equal a run without a fault"
     parts: dict[str, tuple[Sequence[Any], Callable[..., str], str]] = {
         "in training": (training, partial(trained, wanted), ended),
         "in evaluation and the closing test": (evaluated, partial(trained, wanted), ended),
-        "where worlds are made": (rig.evenly(MAKING, len(chosen)), unmade, "one line, exit code 1, a run that failed"),
-        "in playing, filming and publishing": (played, misplayed, "named, exit code 1, no verdict"),
+        "where environments are made": (rig.evenly(MAKING, len(chosen)), unmade, "ended with one line, status failed"),
+        "in playing, filming and publishing": (played, misplayed, "ended with one line that names it, and no result"),
     }
     lines, good = list[str](), True
     for where, (cases, judge, what) in parts.items():
@@ -263,7 +266,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             tally.add(f"{case} {where}", judge(case, folder / f"{len(lines)}-{number}"))
         good = good and tally.good
         lines.append(f"{where}: {tally} {what}")
-    return [*lines, f"a world that {', '.join(chosen)}"], good
+    return [*lines, f"faults: an environment that {', '.join(chosen)}"], good
 
 
 def faulty(fault: Fault, root: Path) -> Callable[[], object]:

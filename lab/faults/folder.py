@@ -189,7 +189,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Damaged and hostile runs in every room of the inspector, beside a sound run that must be shown as before."""
     lines, good = tried(counts["runs"], 1, ["inspect"], draw, folder)
-    return [*lines, f"rooms: the table of runs, {', '.join(ROOMS)}"], good
+    return [*lines, f"tabs: the table of runs, {', '.join(ROOMS)}"], good
 
 
 def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> Told:
@@ -201,7 +201,8 @@ def tried(number: int, each: int, commands: list[str], draw: random.Random, fold
             tally.add(f"{case} on {name}", wrong(name, ended, base))
             slowest, done = max(slowest, ended.seconds), done + (ended.code == 0)
     lines = [
-        f"{tally} ended as they should: {len(chosen)} run folders made to harm, on {', '.join(commands)}; {done} done, "
-        f"all others refused in one line; nothing read or written outside of the run, slowest {slowest:.1f} s"
+        f"{tally} attempts ended as they should: {len(chosen)} hostile run folders, opened by {', '.join(commands)}; "
+        f"{done} worked, all others were refused in one line; nothing outside of the run was read or written; "
+        f"the slowest took {slowest:.1f} s"
     ]
     return lines + tally.problems, tally.good

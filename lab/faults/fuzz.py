@@ -194,7 +194,8 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
             good = code == 2 and refused_in_a_line(said)
             tally.add(f"{name} {text!r}", "" if good else f"{code} {said[-300:]!r}")
     executed = Path("canary").exists()
-    line = f"{tally} refused: {number} hostile run ids on {', '.join(OPENING)}; {int(executed)} executed"
+    line = f"{tally} attempts refused: {number} hostile run ids, given to {', '.join(OPENING)}; "
+    line += f"{int(executed)} executed code"
     return line, tally.good and not executed
 
 
@@ -267,9 +268,9 @@ def words(number: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
             text = f"{name} {ascii(given)[:400]} {file.read_bytes()[:300] if trial % 2 else b''!r}"
             tally.add(f"words {trial}, {text}", seen.wrong)
     line = (
-        f"{tally} right: command lines and YAML files through the commands as far as the config, every other one; "
-        f"{refused:,} refused in one line of at most 300 characters, all others taken, none over 5 s, none that wrote "
-        f"or called anything ({time.monotonic() - began:.0f} s)"
+        f"{tally} right: command lines and YAML files in turn, read by the commands as far as the config; "
+        f"{refused:,} refused in one line of at most 300 characters, the others accepted; none took over 5 s, wrote "
+        f"a file or called anything ({time.monotonic() - began:.0f} s)"
     )
     return line, tally.good
 

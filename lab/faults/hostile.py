@@ -49,7 +49,7 @@ def calls(module: str, name: str, *arguments: object) -> bytes:
 CALLED: dict[str, list[Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 PICKLES = {
     **{what: calls(*called) for what, called in CALLED.items()},
-    "no pickle": b"\xff" * 64,
+    "not a pickle": b"\xff" * 64,
     "endless": b"\x80\x02" + b"]" * 100,
     "deep": b"\x80\x02" + b"(" * 50_000 + b"t" * 50_000 + b".",
 }
@@ -105,14 +105,14 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
         "legacy": lambda: legacy.getvalue(),
         "tar": lambda: tar.getvalue(),
         "TorchScript": lambda: (folder / "script.pt").read_bytes(),
-        "bomb": lambda: rewritten(whole, lambda n, d: [(n, d + b"\0" * (64 << 20), zipfile.ZIP_DEFLATED)]),
-        "an entry twice": lambda: extra("archive/data.pkl", PICKLES["os.system"]),
-        "a climbing entry": lambda: extra("../../canary", b"x"),
-        "an absolute entry": lambda: extra("/tmp/canary", b"x"),
-        "a linked entry": lambda: extra(link("/etc/passwd"), b"/etc/passwd"),
+        "a zip bomb": lambda: rewritten(whole, lambda n, d: [(n, d + b"\0" * (64 << 20), zipfile.ZIP_DEFLATED)]),
+        "a repeated entry": lambda: extra("archive/data.pkl", PICKLES["os.system"]),
+        "an entry with .. in its path": lambda: extra("../../canary", b"x"),
+        "an entry with an absolute path": lambda: extra("/tmp/canary", b"x"),
+        "an entry that is a link": lambda: extra(link("/etc/passwd"), b"/etc/passwd"),
         "code": lambda: extra("archive/code/__torch__.py", b"x"),
-        "a zip inside": lambda: extra("archive/data/8", whole, zipfile.ZIP_DEFLATED),
-        "a script before": lambda: b"#!/bin/sh\ntouch canary\n" + with_pickle(whole, PICKLES["os.system"]),
+        "a nested zip": lambda: extra("archive/data/8", whole, zipfile.ZIP_DEFLATED),
+        "a script before the archive": lambda: b"#!/bin/sh\ntouch canary\n" + with_pickle(whole, PICKLES["os.system"]),
         "huge header": lambda: struct.pack("<Q", 1 << 60) + b"{" * 1000,
         "a list": lambda: saved([1, 2, 3]),
         "an empty state": lambda: saved({}),
@@ -139,8 +139,8 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             executed += Path("canary").exists()
             Path("canary").unlink(missing_ok=True)
     lines = [
-        f"{tally} refused in one line: {len(names)} hostile checkpoint files, each with a sidecar that vouches for it, "
-        f"on {', '.join(OPENING)}; **{executed} executed**",
+        f"{tally} attempts refused in one line: {len(names)} hostile checkpoint files, each with a sidecar that "
+        f"matches it, opened by {', '.join(OPENING)}; **{executed}** executed code",
         f"files: {', '.join(names)}",
     ]
     return lines, tally.good and not executed
@@ -180,9 +180,9 @@ def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     resumed = again.code == 0 and f"using {before}" in again.said and bool(notes)
     word = "continued" if resumed else "DID NOT continue"
     lines = [
-        f"{tally} damaged files ({flips} with one bit flipped, {cuts} cut) refused unread; the checkpoint before was "
-        "taken, and that was said",
-        f"train.py --resume and load_run (play, inspect, publish) {word} from there",
+        f"{tally} damaged files ({flips} with one flipped bit, {cuts} cut short) were refused before they were read; "
+        "the previous checkpoint was used, and a message said so",
+        f"train.py --resume and load_run (play, inspect, publish) {word} from that checkpoint",
     ]
     return lines, tally.good and resumed
 

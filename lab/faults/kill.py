@@ -80,9 +80,9 @@ def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             tally.add(f"{number.name} while {phase}, {manner}", judged(left, seconds, number, root, wanted))
             shutil.rmtree(root, ignore_errors=True)
         good = good and tally.good
-        ended = f"left with exit code {128 + number} within {WITHIN:g} s (slowest {slowest:.1f} s)"
-        lines.append(f"{number.name}: {tally} {ended}, resumed to the bits of the run that was never stopped")
-    lines.append(f"phases, in turn: {', '.join(PHASES)}; quick, made to last 20 s, and with a second signal at once")
+        ended = f"runs ended with exit code {128 + number} within {WITHIN:g} s (slowest {slowest:.1f} s)"
+        lines.append(f"{number.name}: {tally} {ended} and resumed to the same bits as the uninterrupted run")
+    lines.append(f"phases, in turn: {', '.join(PHASES)}; as they are, prolonged to 20 s, with a second signal at once")
     told, well = groups(counts["groups"], draw, folder)
     return [*lines, *told], good and well
 
@@ -121,7 +121,7 @@ def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.
         number, root = leaders[trial % len(leaders)], folder / f"group-{trial}"
         tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
         shutil.rmtree(root, ignore_errors=True)
-    ended = f"times all its trainings ended within {WITHIN:g} s; the group was resumed to the bits of one never stopped"
+    ended = f"times all its trainings ended within {WITHIN:g} s; resumed, it ended in the bits of an undisturbed group"
     who = f"the leader of a group of {len(SEEDS)} seeds gets"
     lines = [f"{who} {number.name}: {tally} {ended}" for number, tally in tallies.items()]
     return lines, all(tally.good for tally in tallies.values())
@@ -253,7 +253,7 @@ CASES = {
     "Q-learning": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16", "epoch_iterations=2"),
     "Q-learning, one save": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16"),
     "PPO, LSTM, worker processes": (*rig.TINY, *LSTM, "env_backend=gym", "workers=2"),
-    "PPO, fused, on Gymnasium's worlds": (*rig.TINY, "engine=fused_cpu", "env_backend=gym"),
+    "PPO, fused, on Gymnasium's environments": (*rig.TINY, "engine=fused_cpu", "env_backend=gym"),
 }
 OTHER = Path("/dev/shm")  # a folder on another filesystem
 
@@ -316,5 +316,5 @@ class Killing:
 
     def __str__(self) -> str:
         struck = ", ".join(f"{place} {count}x" for place, count in sorted(self.where.items()))
-        same = f"resumed bit-identical in {self.leaves:,} leaves, rows, links, files and report"
-        return f"{self.title}: {self.tally} {same}, nothing left over; killed {struck}, every other one on tmpfs"
+        same = f"runs resumed to the same bits ({self.leaves:,} values of the state, rows, links, files, report)"
+        return f"{self.title}: {self.tally} {same}, no file left over; killed {struck}, every other one on tmpfs"

@@ -109,17 +109,18 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     for name, forms in {**TOLD, **OURS}.items():
         results = [passed(form, draw, counts["fills"]) for form in forms]
         through = [text for _, texts in results for text in texts]
-        parts.append((f"texts passed: {len(forms)} forms of {name}", sum(number for number, _ in results), through))
+        count = sum(number for number, _ in results)
+        parts.append((f"texts were not noticed: {len(forms)} forms of {name}", count, through))
     parts += [
         (
-            f"values of variables passed: the first {TOLD_VARIABLES} of the attack",
+            f"values of variables were not noticed: the first {TOLD_VARIABLES} are of the attack",
             len(VARIABLES),
             passed_variables(VARIABLES),
         ),
-        (f"spellings passed the last check: {', '.join(DOORS)}", len(DOORS) * len(VALUES), list(passed_doors())),
+        (f"spellings were not noticed at the end: {', '.join(DOORS)}", len(DOORS) * len(VALUES), [*passed_doors()]),
         # to refuse what is harmless is a fault, too
         ("shipped variants were refused", *refused_variants()),
-        ("harmless descriptions, written before the scanner, were refused", *refused_harmless()),
+        ("harmless descriptions, written before the scanner was, were refused", *refused_harmless()),
     ]
     leaks = [f"{what}: {text!r}" for what, _, texts in parts for text in texts]
     return [f"**{len(texts)} of {count:,}** {what}" for what, count, texts in parts] + leaks[:40], not leaks

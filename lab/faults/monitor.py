@@ -105,8 +105,8 @@ def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
         wrong, older, last = wrong + torn(told), older + (told.sequence < last), told.sequence
     rate = (told.rows - first) / (time.monotonic() - began)
     end(pid)
-    line = f"{count:,} reads beside {rate:,.0f} rows a second of {len(METRICS)} metrics: **{wrong} torn**, "
-    return f"{line}{older} older than one before", not wrong and not older
+    line = f"{count:,} reads while {rate:,.0f} rows of {len(METRICS)} metrics were written a second: **{wrong}** torn, "
+    return f"{line}{older} older than the read before", not wrong and not older
 
 
 def killed(count: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
@@ -116,8 +116,8 @@ def killed(count: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
         problem, odd = left_by_one(folder / f"killed-{number}", seconds, record)
         tally.add(f"writer {number}", problem)
         inside += odd
-    line = f"writers killed at random instants, {inside} of them inside a record: {tally} files whole and in order, and"
-    return f"{line} known for dead", tally.good
+    line = f"writers killed at random instants, {inside} of them inside a record: {tally} files complete, in order, and"
+    return f"{line} recognised as dead", tally.good
 
 
 def left_by_one(folder: Path, seconds: float, mine: int) -> tuple[str, bool]:
@@ -162,8 +162,11 @@ def replaced(count: int, folder: Path) -> tuple[str, bool]:
         number = told.values.get("number")
         mixed += number is not None and (told.env_steps != number.value or reader.origin.run != f"{number.value:.0f}")
     os.waitpid(pid, 0)
-    line = f"one reader while its file was replaced {count} times by others of other sizes: {reads:,} reads, "
-    return f"{line}**{mixed} mixed**, {len(seen)} of the files seen, the last among them", mixed == 0
+    line = f"one reader while its file was replaced {count} times by files of other sizes: {reads:,} reads, "
+    return (
+        f"{line}**{mixed}** with values of two files; {len(seen)} of the files were read, the last among them",
+        mixed == 0,
+    )
 
 
 def cost(steps: int, folder: Path) -> tuple[str, bool]:
@@ -172,7 +175,8 @@ def cost(steps: int, folder: Path) -> tuple[str, bool]:
     ended, run = child.wait(), last_run(folder / "runs")
     assert ended.code == 0 and run is not None, ended.said
     sink, calls, work = map(float, note.read_text().split())
-    line = f"of {MetricsReader(run.path / at.NAME).read().env_steps:,} env steps on the fused engine the file took "
+    env_steps = MetricsReader(run.path / at.NAME).read().env_steps
+    line = f"in a training of {env_steps:,} env steps on the fused engine, writing the file took "
     line += f"{100 * sink / work:.3f} % of the processor's time: {1e6 * sink / calls:.0f} us a call, {calls:.0f} calls"
     return line, sink < 0.01 * work
 
@@ -215,8 +219,8 @@ def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         training.wait()
     wrong = sum(viewer.shown != sorted(viewer.shown) or viewer.shown[-1] > reached for viewer in viewers)
     share, limit = 100 * statistics.median(shares), counts["limit"]
-    line = f"{MONITORS} monitors of one training, {sum(len(viewer.shown) for viewer in viewers)} looks: "
-    line += f"**{MONITORS - wrong} of {MONITORS}** showed its env steps grow, none ahead of it; "
+    line = f"{MONITORS} monitors of one training, {sum(len(viewer.shown) for viewer in viewers)} screens: "
+    line += f"**{MONITORS - wrong} of {MONITORS}** showed its env steps grow, and never more than it had; "
     line += f"{share:.2f} % of a core each (median of {len(shares)} windows of {LASTS} s)"
     return [line], lives and not wrong and (not limit or share <= limit)
 
@@ -281,7 +285,7 @@ def _file_of(root: Path) -> Path:
 
 TRAININGS = {
     "PPO, fused": ("CartPole-v1:ppo", "eval_freq_epochs=10"),
-    "PPO, Gymnasium's worlds": ("CartPole-v1:ppo", "env_backend=gym", "eval_freq_epochs=10"),
+    "PPO, Gymnasium's environments": ("CartPole-v1:ppo", "env_backend=gym", "eval_freq_epochs=10"),
     "DQN, fused": ("CartPole-v1:dqn", "buffer_size=20000", "eval_freq_epochs=10"),
     "SAC, fused": ("Pendulum-v1:sac", "buffer_size=20000", "eval_freq_epochs=10"),
 }
@@ -295,7 +299,7 @@ ADDED = (32.0, 1, 0, float("inf"))  # that may be added between the two looks, b
 def endurance(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """A long training in one process: do memory, descriptors, threads or files grow?
 
-    PPO, DQN and SAC on the fused engine, and PPO on Gymnasium's worlds, one after the other, each with frequent
+    PPO, DQN and SAC on the fused engine, and PPO on Gymnasium's environments, one after the other, each with frequent
     evaluations; what they hold is read from /proc after a quarter of the time and at its end, then SIGTERM ends them.
     """
     lines, good = [], True
@@ -324,7 +328,7 @@ def endured(name: str, words: tuple[str, ...], seconds: int, root: Path) -> tupl
     grew = any(now > before + more for now, before, more in zip(late, early, ADDED, strict=True))
     held = ", ".join(f"{what} {a:.0f} -> {b:.0f}" for what, a, b in zip(HELD, early, late, strict=True))
     line = f"{name}, {steps:,} env steps in {seconds} s: {held}, metrics.csv {size:.0f} kB per million steps; "
-    line += f"SIGTERM: exit code {ended.code} after {time.monotonic() - began:.1f} s, {len(left)} leftovers"
+    line += f"SIGTERM: exit code {ended.code} after {time.monotonic() - began:.1f} s, {len(left)} files left over"
     return line, not grew and ended.code == 143 and not left
 
 

@@ -53,7 +53,7 @@ AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the
     "reinforce": ((*REINFORCE, *PLAIN), ALL),
     "reinforce with a critic": ((*REINFORCE, *PLAIN, "policy_targets=advantages"), ALL),
     "ppo with normalisers, fused": ((PPO, *FUSED, *NORMALIZED), ALL),
-    "ppo on Gymnasium's worlds, fused": ((PPO, *FUSED, "env_backend=gym"), ALL),
+    "ppo on Gymnasium's environments, fused": ((PPO, *FUSED, "env_backend=gym"), ALL),
     "reinforce, fused": ((*REINFORCE, *FUSED), ALL),
     "sac, memmap": ((SAC, *REPLAY, "replay_storage=memmap", "normalize_obs=true"), ALL),
     "dqn": ((DQN, *REPLAY), CHOICES),
@@ -61,7 +61,7 @@ AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the
         (DQN, *REPLAY, "prioritised=true", "replay_storage=memmap", "n_step=3", "normalize_obs=true"), CHOICES),
     "sac, fused": ((SAC, *REPLAY_FUSED), ALL),
     "sac, memmap, fused": ((SAC, *REPLAY_FUSED, "replay_storage=memmap", "normalize_obs=true"), ALL),
-    "sac on Gymnasium's worlds, fused": ((SAC, *REPLAY_FUSED, "env_backend=gym"), ALL),
+    "sac on Gymnasium's environments, fused": ((SAC, *REPLAY_FUSED, "env_backend=gym"), ALL),
     "dqn, fused": ((DQN, *REPLAY_FUSED), CHOICES),
     "dqn, double, 3 steps, memmap, fused": (
         (DQN, *REPLAY_FUSED, "double_q=true", "replay_storage=memmap", "n_step=3", "normalize_obs=true"), CHOICES),
@@ -162,8 +162,8 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         problem = judged(AGENTS[agent][0], place, VALUES[name], folder / f"{tally.total}")
         tally.add(f"{agent}, {name} in {place}", problem)
     lines = [
-        f"{tally} caught: exit code 1 and one line that names the place ({', '.join(ALL)}), environment and env "
-        "step; every checkpoint is whole and every number in it finite, best included, and the run resumes",
+        f"{tally} caught: exit code 1 and one line that names the place ({', '.join(ALL)}), the environment and "
+        "the env step; afterwards every checkpoint is complete with finite numbers only, and the run resumes",
         f"agents: {'; '.join(AGENTS)}",
     ]
     return lines, tally.good

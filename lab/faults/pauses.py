@@ -57,7 +57,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         problem, stops = paused(AGENTS[name], steps, root, by_group=number % 2 == 1)
         pauses[name] += stops
         tallies[name].add(f"{name} paused at {steps}", problem or differing(outcome(root), wanted[name]))
-    alike = "runs end in the same weights, optimizer, worlds, memory, counters and rows of metrics.csv"
+    alike = "runs end in the same weights, optimizer state, environments, memory, counters and rows of metrics.csv"
     lines = [f"{name}, paused {pauses[name]} times: {tally} {alike}" for name, tally in tallies.items()]
     problems = [problem for tally in tallies.values() for problem in tally.problems]
     return lines + problems, not problems
@@ -112,7 +112,7 @@ def found(root: Path) -> RunDir:
     return run
 
 
-CHANGED = ("max_timesteps=100000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
+CHANGED = ("max_timesteps=300000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
 WORDS = last_words((*TINY, *CHANGED))
 PATIENCE = 120.0  # seconds
 LEFT_AFTER = 10.0  # seconds after which nothing of a dead node may run
@@ -131,17 +131,17 @@ def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
         for number in range(counts["kills"]):
             root = folder / f"trial {number}"
             try:
-                problem, spent, lives = trial(made, draw.uniform(0.0, 2.0), number % 2 == 1, root, wanted)
+                problem, spent, lives = trial(made, draw.uniform(0.0, 1.0), number % 2 == 1, root, wanted)
                 seconds.append(spent)
                 left += lives
             except AssertionError as error:
                 problem = f"{error}: {(root / 'log').read_text()[-600:]}"
             tally.add(f"kill {number}", problem)
     lines = [
-        f"nodes killed while they trained, every other one inside a save: {tally} runs finished once, with weights, "
-        "optimizer, worlds, counters and rows of an undisturbed run",
-        f"another process had the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
-        f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were left after {LEFT_AFTER:.0f} s",
+        f"nodes killed while they trained, every other one inside a save: {tally} runs finished exactly once, with the "
+        "weights, optimizer state, environments, counters and rows of an undisturbed run",
+        f"another process continued the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
+        f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were alive after {LEFT_AFTER:.0f} s",
     ]
     return lines + tally.problems, tally.good and not left
 
@@ -165,7 +165,8 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, o
             killed = time.monotonic()
             made.remove_node(node, allow_graceful=False)
             made.add_node(num_cpus=1)
-            wait_until(lambda: trainer_of(run.path) not in (0, owner))
+            wait_until(lambda: trainer_of(run.path) not in (0, owner) or led.poll() is not None)
+            assert led.poll() is None, "it ended as its node was killed, so nothing could continue it"
             resumed = time.monotonic() - killed
             while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
                 time.sleep(0.02)

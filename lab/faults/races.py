@@ -58,8 +58,8 @@ def one_id(number: int, folder: Path) -> tuple[str, bool]:
     whole = len(set(ids)) == number and owners == list(range(number)) and len(list_runs()) == number
     first = sum(name.endswith("-aaaa") for name in ids)
     litter = rig.leftovers(folder / "ids")
-    line = f"{number} processes that want one run id: {len(set(ids))} folders, {first} of that id, each with the "
-    return f"{line}config.json of its own process, {len(litter)} leftovers", whole and first == 1 and not litter
+    line = f"{number} processes ask for one run id: {len(set(ids))} folders, {first} with just that id, each with the "
+    return f"{line}config.json of its own process; {len(litter)} files left over", whole and first == 1 and not litter
 
 
 def one_lock(number: int, folder: Path) -> tuple[str, bool]:
@@ -80,7 +80,7 @@ def one_lock(number: int, folder: Path) -> tuple[str, bool]:
 
     answers = at_once(number, claim, folder / "claims")
     owners, refused = answers.count("owner"), answers.count("refused")
-    line = f"{number} processes that take over one stale lock: {owners} owner, {refused} refused"
+    line = f"{number} processes try to take over one stale lock: {owners} gets it, {refused} are refused"
     return line, owners == 1 and refused == number - 1 and not (target / ".lock").exists()
 
 
@@ -104,7 +104,7 @@ def one_link(lookups: int, folder: Path) -> tuple[str, bool]:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    line = f"{lookups:,} look-ups of @last under two writers: {failed} failed, {len(seen)} runs seen"
+    line = f"{lookups:,} look-ups of @last while two processes change it: {failed} failed, {len(seen)} runs were found"
     return line, failed == 0
 
 
@@ -126,8 +126,8 @@ def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
     runs = list_runs()
     broken = sum(len(rig.faults(run)) for run in runs)
     good = codes == [0] * trainings and len(runs) == trainings and not broken and not rig.leftovers(root)
-    line = f"{trainings} trainings at once: {codes.count(0)} ended well in {len(runs)} folders, {broken} broken "
-    return f"{line}checkpoints; resuming one of them meanwhile was refused", good
+    line = f"{trainings} trainings at once: {codes.count(0)} finished in {len(runs)} folders, with {broken} broken "
+    return f"{line}checkpoints; an attempt to resume one that was running was refused", good
 
 
 SHORT = "1.5"  # seconds of a lease
@@ -165,10 +165,10 @@ def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     for number in range(counts["stale"]):
         tally.add(number, stale(number, folder / f"stale {number}"))
     lines = [
-        f"{counts['races']} times two machines wanted one abandoned run at once: **{two}** times both had it, {left} "
-        "locks left behind",
-        f"trainings halted beyond their lease while another machine went on: {tally} wrote nothing more, ended with "
-        f"{LOST} and left the other's run whole, in the bits of an undisturbed run",
+        f"{counts['races']} times two machines tried to take over one abandoned run at once: **{two}** times both had "
+        f"it; {left} locks were left over",
+        f"trainings suspended for longer than their lease, while another machine continued: {tally} wrote nothing more "
+        f"and ended with exit code {LOST}; the other machine's run ended in the same bits as an undisturbed run",
     ]
     return lines + tally.problems, not two and not left and tally.good
 

@@ -22,12 +22,15 @@ def record(name: str, title: str, lines: list[str], commit: str, page: Path = PA
     stands = f"{hash12[:12]}{' and ' * bool(changes)}{changes}"
     where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {stands}"
     body = "\n".join([f"## {title}", "", f"`{called()}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
-    section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-    text = page.read_text(encoding="utf-8")
-    pattern = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
-    if pattern.search(text):
-        text = pattern.sub(lambda match: section, text)
-    else:
-        text = f"{text.rstrip()}\n\n{section}\n"
+    text = replaced(page.read_text(encoding="utf-8"), name, body)
     with replacing(page) as file:
         file.write(text.encode())
+
+
+def replaced(text: str, name: str, body: str) -> str:
+    """A page with this in its section of that name, or at its end where it has none."""
+    section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
+    pattern = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
+    if pattern.search(text):
+        return pattern.sub(lambda match: section, text)
+    return f"{text.rstrip()}\n\n{section}\n"

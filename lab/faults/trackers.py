@@ -159,7 +159,7 @@ def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Told:
         good = good and same and (taken < MOST or min(told.seconds for told in each) < LONG)
         what = f"{TITLES[tracker]}{f', a server that {mode}' if mode else ''}"
         words = "every number is the same" if same else "NUMBERS DIFFER"
-        lines.append(f"{what}: **{100 * taken:.2f} %** of the training's time in its thread and calls; {words}")
+        lines.append(f"{what}: **{100 * taken:.2f} %** of the training's time was in its thread and calls; {words}")
         print(lines[-1], flush=True)
     return lines, good
 

@@ -50,9 +50,9 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     winner = f"writer-{statuses.index(200)}" if 200 in statuses else "nobody"
     once = sorted(statuses) == [200] + [409] * (WRITERS - 1) and read_labels(sound.path).tags == (winner,)
     lines = [
-        f"hostile writes to a running inspector: {tally} refused in a line; **{len(written | gone)} files written**",
-        f"{WRITERS} valid writes at once: {statuses.count(200)} written, {statuses.count(409)} told that it changed "
-        "meanwhile",
+        f"hostile writes to a running inspector: {tally} refused in one line; **{len(written | gone)}** files changed",
+        f"{WRITERS} valid writes at once: {statuses.count(200)} written, {statuses.count(409)} refused because the "
+        "file had changed",
     ]
     return lines + tally.problems[:20], tally.good and not written and not gone and once
 

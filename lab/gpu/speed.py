@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from lab.bench.cases import flops
 from lab.bench.measure import EPOCHS, MINIBATCHES
-from lab.bench.train import flops
 from lab.gpu.bits import actions
 from lab.gpu.driven import ENV, agent_of, compiler, ppo, settle, tick, waited_for, watched, worlds
 from lab.gpu.parts import Found, Machine

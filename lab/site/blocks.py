@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.site import learners, symptoms
+from lab.site import learners, measured, symptoms, tables
 from stride.utils.user_error import UserError
 
-BLOCK = re.compile(r"^<!-- generated: (\w+)((?: [^\n]*)?) -->\n(?:.*?\n)??<!-- end -->$", re.M | re.S)
+BLOCK = re.compile(r"^<!-- generated: (\w+)((?: [^\n]*)?) -->\n(\n?)(?:.*?\n)??<!-- end -->$", re.M | re.S)
 MAKERS: dict[str, Callable[..., str]] = {
     "alerts": symptoms.alerts,
     "code": learners.code,
@@ -22,15 +22,22 @@ MAKERS: dict[str, Callable[..., str]] = {
     "environments": learners.environments,
     "keys": learners.keys,
     "learners": learners.overview,
+    "measured": measured.table,
+    "mujoco": tables.mujoco,
+    "off_policy": tables.off_policy,
+    "peers": tables.peers,
     "public": learners.public,
     "reached": learners.reached,
     "refused": symptoms.refused,
+    "resumed": measured.resumed,
     "speed": learners.speed,
+    "speed_environments": tables.environments,
+    "speed_families": tables.families,
 }
 
 
 def filled(text: str) -> str:
-    """The text of a page with each of its blocks made anew."""
+    """The text of a page with each of its blocks made anew; a blank line within the marks stays or stays out."""
     return BLOCK.sub(_made, text)
 
 
@@ -40,7 +47,7 @@ def pages(folder: Path) -> list[Path]:
 
 
 def _made(match: re.Match[str]) -> str:
-    name, arguments = match[1], match[2]
+    name, arguments, blank = match[1], match[2], match[3]
     if name not in MAKERS:
         raise UserError(f"<!-- generated: {name} -->: no such maker; there are {', '.join(MAKERS)}")
-    return f"<!-- generated: {name}{arguments} -->\n\n{MAKERS[name](*shlex.split(arguments))}\n\n<!-- end -->"
+    return f"<!-- generated: {name}{arguments} -->\n{blank}{MAKERS[name](*shlex.split(arguments))}\n{blank}<!-- end -->"

@@ -31,7 +31,7 @@ MATH = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 CELL = re.compile(
     r"(?<=[ (])`[^`\n]*\\\|[^`\n]*`"
 )  # code in a table: GitHub wants its bars escaped, Python-Markdown not
-COMMENT = re.compile(r"^<!--.*?-->\n\n?", re.M | re.S)
+COMMENT = re.compile(r"^<!--.*?-->\n", re.M | re.S)
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|link(?![^>]*\brel=["']?(?:canonical|prev|next)))\b[^>]*?"""
     r"""(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)"""

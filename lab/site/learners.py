@@ -7,10 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lab.bench.train import REPLAY
+from lab.bench import table as table_of_peers
+from lab.bench.cases import REPLAY
 from lab.evidence import report
 from lab.evidence.families import all_evidence
 from lab.evidence.file import Evidence, file_stem
+from lab.evidence.public import bands
 from lab.evidence.report import table
 from lab.evidence.runs import Store
 from stride.agents.algorithms import ALGORITHMS
@@ -25,7 +27,8 @@ from stride.utils.user_error import UserError
 RESULTS = PROJECT / "docs" / "results"
 BENCHMARKS = PROJECT / "docs" / "benchmarks"
 FOLDERS = ("", "models")  # of docs/results, where a variant's file may be
-PUBLIC = "public/bands.json"
+BESIDE = "mujoco"  # of docs/results: ours beside Stable-Baselines3, general settings
+SHOWN = (100_000, 300_000, 1_000_000)  # env steps of published results in the table; pictures have more
 NOT_MEASURED = "not measured"
 HEAD = ("variant", "goal", "solved", "return, IQM [95 %]", "env steps, median (max)", "wall time, median")
 COLUMNS = (0, 2, 3, 5, 10, 11)  # of a row of docs/results.md
@@ -100,7 +103,9 @@ def _evidence() -> dict[str, Evidence]:
 
 
 def speed(algorithm: str) -> str:
-    """Env steps per second of whole trainings, by engine and by other libraries."""
+    """Whole trainings beside other libraries."""
+    if measured := table_of_peers.rows_of(algorithm, BENCHMARKS):
+        return table_of_peers.markdown(measured)
     if algorithm == "ppo":
         data = _json(BENCHMARKS / "train.json")
         tables = {
@@ -122,7 +127,7 @@ def speed(algorithm: str) -> str:
         for title, columns in tables.items()
     ]
     machine = data["machine"].partition("\n")[0]
-    head = f"Env steps per second of whole trainings, side by side in one run, on {machine}:"
+    head = f"Env steps per second of whole trainings, side by side in one run, on {machine}, by older code:"
     return f"{head}\n\n{table([('training', *names), *rows])}"
 
 
@@ -132,17 +137,18 @@ def curves(*names: str) -> str:
 
 
 def _curve(name: str) -> str:
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, BESIDE):
         path = RESULTS / folder / f"{file_stem(name)}.svg"
         if path.is_file():
-            return f"![Learning curve of {name}: each seed and their mean](../{path.relative_to(RESULTS.parent)})"
+            what = "Stride beside Stable-Baselines3" if folder == BESIDE else "each seed and their mean"
+            return f"![Learning curve of {name}: {what}](../{path.relative_to(RESULTS.parent)})"
     return f"{name}: {NOT_MEASURED}."
 
 
 def public(algorithm: str) -> str:
     """Results of a learner that others have published with an open licence."""
-    data = _json(RESULTS / PUBLIC)
-    rows = [row for row in data["rows"] if row["learner"] == algorithm]
+    data = bands()
+    rows = [row for row in data["rows"] if row["learner"] == algorithm and row["env_steps"] in SHOWN]
     if not rows:
         return "No published curve is stored here."
     head = ("environment", "env steps", "seeds", "mean", "lowest seed", "highest seed")

@@ -46,8 +46,8 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     text_lines += ["", *aligned(["", *marks], table_rows, {""})]
     if len(different) > MOST_KEYS:
         text_lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json lists all")
-    counts = {0: "their configs differ only in the seed", 1: "1 key of their configs differs"}
-    text_lines += ["", counts.get(len(different), f"{len(different)} keys of their configs differ")]
+    counts = {0: "their configs differ only in the seed", 1: "1 key of the configs differs"}
+    text_lines += ["", counts.get(len(different), f"{len(different)} keys of the configs differ")]
     curves = {run.id: curve(run, metric_names) for run in runs[: len(MARKS)]}
     drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
     if drawing:

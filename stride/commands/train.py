@@ -149,7 +149,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     ):
         user_callbacks = check_names(config)
         agent = make_agent(config, device, arguments.quiet)
-        goal = goal_of(config)
+        goal = goal_of(config, agent.collector.envs.reward_threshold)
     check_room(folder, checkpoint_size(agent) + MARGIN)
     if arguments.require_goal:
         check_required(config, goal)
@@ -257,9 +257,8 @@ def make_agent(config: Config, device: torch.device, quiet: bool) -> Agent:
     return build_agent(config, envs)
 
 
-def goal_of(config: Config) -> float | None:
-    """The mean return that counts as solved: of the config, else of the environment."""
-    registered = env_info(config).reward_threshold
+def goal_of(config: Config, registered: float | None) -> float | None:
+    """The mean return that counts as solved: of the config, else the environment's registered threshold."""
     return registered if config.spec.goal is None else config.spec.goal
 
 
@@ -372,7 +371,7 @@ def train_group(arguments: Arguments) -> int:
         if arguments.on == LOCAL:
             training_device(config.device)
         with start_reported(config, "", None):
-            goal = goal_of(config)
+            goal = goal_of(config, env_info(config).reward_threshold)
         check_pause(arguments.pause_at, config.max_timesteps)
         if arguments.require_goal:
             check_required(config, goal)

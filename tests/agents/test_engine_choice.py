@@ -9,26 +9,21 @@ from dataclasses import replace
 import pytest
 import torch
 from driven import advance, agent_for
-from fused_cases import GRAPHED
-from same_as_eager import as_on_a_device, gpu_worlds, on_eager, on_tape, train
+from same_as_eager import as_on_a_device, gpu_worlds
 from snapshots import shown
 from tape import Tape, TapedEnv
 from worlds import NAN, Scripted, driven, random_tables, weights
 
 from stride.agents.engines.choice import choose_engine, choose_on_cpu, choose_on_gpu, may_be_fused
 from stride.agents.engines.fused_cpu import engine as cpu_engine
-from stride.agents.engines.fused_cpu.play import AttachedPlay
 from stride.agents.engines.fused_gpu import engine as gpu_engine
-from stride.agents.engines.fused_gpu.ahead import Ahead
 from stride.agents.engines.graphed import CudaGraph, graphed
 from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.ppo import PPO
-from stride.agents.sockets import EagerPlay
 from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError
 
-ON_HOST = "Gymnasium's environments step on the host"
 REFUSED = {
     "fused_cpu": (
         "CartPole-v1:ppo policy=lstm", "CartPole-v1:ppo optimizer=sgd", "CartPole-v1:ppo hidden_dims=[]",
@@ -45,6 +40,21 @@ REFUSED = {
         "FrozenLake-v1:q_learning",
     ),
 }  # fmt: skip
+TAKEN = [  # where the worlds are, what is trained there, and what it asks for
+    ("fused_cpu", "CartPole-v1:ppo precision=bf16", {}),
+    ("fused_cpu", "CartPole-v1:dreamer precision=bf16", {}),
+    ("fused_cpu", "CartPole-v1:ppo", {"engine": "eager"}),
+    ("fused_cpu", "CartPole-v1:ppo env_backend=gym", {}),
+    ("fused_cpu", "CartPole-v1:dqn env_backend=gym", {}),
+    ("fused_cpu", "CartPole-v1:dreamer", {}),
+    ("graphed", "CartPole-v1:ppo", {"engine": "eager"}),
+    ("fused_gpu", "CartPole-v1:ppo", {"engine": "auto"}),
+    ("fused_gpu", "CartPole-v1:ppo", {"engine": "fused_gpu"}),
+    ("fused_gpu", "CartPole-v1:ppo", {"engine": "graphed"}),
+    ("fused_gpu", "CartPole-v1:ppo lag=1", {"engine": "auto"}),  # played beside the updates
+    ("fused_gpu", "CartPole-v1:ppo hidden_dims=[16,32]", {"engine": "auto", "precision": "tf32"}),
+    ("the host", "CartPole-v1:ppo env_backend=gym engine=eager", {"engine": "auto"}),
+]
 
 
 class Elsewhere(TapedEnv):
@@ -83,15 +93,15 @@ def test_an_engine_refuses_by_name_and_auto_takes_the_next(asked, snapshot):
     assert shown("\n".join(lines)) == snapshot
 
 
-@pytest.mark.parametrize("config", ["CartPole-v1:ppo", "CartPole-v1:dreamer"])
-def test_auto_leaves_precision_to_eager(config):
-    assert agent_for(config, "precision=bf16").engine[:2] == ("eager", "it does not support precision: bf16")
-
-
-def test_eager_is_taken_as_configured():
-    for asked in ("fused_cpu", "graphed"):
-        agent = agent_of("CartPole-v1:ppo", asked)
-        assert choose_engine(replace(agent.config, engine="eager"), agent)[:2] == ("eager", "as configured")
+def test_what_is_taken_is_named_with_the_reason_and_by_whom_it_plays_and_learns(snapshot):
+    lines = []
+    for place, words, asked in TAKEN:
+        agent = agent_of(words, place)
+        by_gpu = place in ("fused_gpu", "the host")
+        engine = on_gpu(agent, **asked) if by_gpu else choose_engine(replace(agent.config, **asked), agent)
+        lines += [f"{place}: {words} {asked}", f"    {engine.name}: {engine.reason}"]
+        lines += [f"    {type(engine.play).__name__}, {type(engine.learn).__name__}"]
+    assert shown("\n".join(lines)) == snapshot
 
 
 def test_fused_cpu_refuses_a_processor_that_nobody_has_tried(monkeypatch):
@@ -110,42 +120,11 @@ def test_observations_of_other_types_are_refused_by_name():
     assert "torch.uint8" in PPORecipe.why_not(agent.config, agent.policy, images_laid_flat)
 
 
-@pytest.mark.parametrize(
-    ("words", "play"),
-    [
-        ("CartPole-v1:ppo env_backend=gym", EagerPlay),
-        ("CartPole-v1:dqn env_backend=gym", AttachedPlay),
-        ("CartPole-v1:dreamer", EagerPlay),
-    ],
-)
-def test_kernels_learn_alone_where_they_cannot_play(words, play):
-    engine = agent_for(*words.split(), "threads=1").engine
-    assert (engine.name, engine.learn.name) == ("fused_cpu", "fused_cpu") and type(engine.play) is play
-    assert engine.threads.number == 1 and ("gym" in words) == engine.reason.startswith("updates only: Gymnasium's")
-
-
-@pytest.mark.parametrize("words", ["CartPole-v1:ppo", "CartPole-v1:ppo lag=1", "CartPole-v1:ppo hidden_dims=[16,32]"])
-def test_auto_takes_fused_gpu_where_it_knows_everything(words):
-    agent = agent_of(words, "fused_gpu")
-    precision = "tf32" if "16,32" in words else 32
-    for asked in ("auto", "fused_gpu"):
-        engine = on_gpu(agent, engine=asked, precision=precision)
-        assert engine[:2] == ("fused_gpu", "supports everything this config uses")
-        assert isinstance(engine.play, Ahead) == ("lag=1" in words), "played beside the updates"
-    assert on_gpu(agent, engine="graphed").name == "graphed"
-
-
 def test_tensor_cores_that_a_gpu_does_not_have_are_refused(monkeypatch):
     agent = agent_of("CartPole-v1:ppo hidden_dims=[16,32]", "fused_gpu")
     monkeypatch.setattr(gpu_engine, "capability", lambda device: (7, 5))
     with pytest.raises(UserError, match="tf32 needs a GPU with sm_80 or newer, this one is sm_75; engine=auto"):
         on_gpu(agent, engine="fused_gpu", precision="tf32")
-
-
-def test_of_gymnasiums_worlds_fused_gpu_says_who_steps_them():
-    engine = on_gpu(on_eager("CartPole-v1:ppo", "env_backend=gym"), engine="auto")
-    assert (engine.name, engine.reason) == ("fused_gpu", f"updates only: {ON_HOST}")
-    assert (engine.play.name, engine.learn.name) == ("eager", "fused_gpu")
 
 
 # --- what a graph captures, refuses and does again
@@ -155,12 +134,6 @@ def test_of_gymnasiums_worlds_fused_gpu_says_who_steps_them():
 def as_there():
     with as_on_a_device():
         yield
-
-
-def test_updates_end_by_target_kl_in_replays(as_there):
-    agent = train(on_tape(*GRAPHED["target_kl"]), 2)
-    agent.metrics.flush()
-    assert 0 < train(agent, 3).metrics.flush()["train/policy/kl_stopped"] < 1
 
 
 def test_a_replay_that_meets_no_number_learns_nothing(as_there):

@@ -21,44 +21,25 @@ from fused_cases import (
     collected,
     furthest,
     gradients_of,
+    held,
+    judged,
     named,
     off_policy_words,
     on_policy_words,
+    stats_of,
 )
-from fused_gpu_cases import held, judged, stats_of
 from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu
 
-from stride.agents.engines.fused_cpu.kernels import (
-    minibatches,
-    model_tables,
-    rollout,
-    shuffle,
-)
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, ints, longs
+from stride.agents.engines.fused_cpu.kernels import minibatches, model_tables, rollout
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.nouns import tree_map
 from stride.envs_gym.make import make_envs
 from stride.utils import kernel_folder
-from stride.utils.counter_rng import EVALUATE, SHUFFLE, Key, counters, fill_words, permutation
+from stride.utils.counter_rng import EVALUATE
 from stride.utils.kernel_cache import njit
-
-
-@njit
-def shuffled(words, order, spare, rows):
-    shuffle.shuffle(words, order, spare, rows)
-    return ints(order, rows).copy()
-
-
-@pytest.mark.parametrize("rows", [1, 7, 1024, 4097])
-def test_rows_are_shuffled_as_counter_rng_says(rows):
-    key = Key(11, SHUFFLE, 0, 5)
-    words = np.empty(rows, np.uint32)
-    fill_words(words, *counters(key))
-    order, spare = np.zeros(rows, np.int32), np.zeros(2 * rows, np.int32)
-    mine = shuffled(words.ctypes.data, order.ctypes.data, spare.ctypes.data, rows)
-    assert mine.tolist() == permutation(key, rows).tolist()
 
 
 def test_threads_that_do_not_pay_are_left_idle():

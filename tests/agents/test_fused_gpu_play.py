@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from driven import advance, agent_for
-from fused_cases import GPU, TINY
-from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, in_order, played, player, stats_of
+from fused_cases import BACKWARDS, FORWARDS, GPU, SHUFFLED, TINY, in_order, played, player, stats_of
 from host_kernels import compile_host
 from same_as_eager import assert_same, everything, gpu_worlds, learning_on_gpu, on_eager, weights
 
@@ -83,19 +82,6 @@ def test_neither_threads_nor_their_order_decide_anything(case):
     for how in [{"split": split} for split in (1, 2, 4)] + [{"order": order} for order in (BACKWARDS, *SHUFFLED)]:
         for mine, theirs in zip(rollouts(case, **how), expected, strict=True):
             assert_same(mine, theirs)
-
-
-def test_two_halves_are_a_whole():
-    """With the same draws, which a collector draws for each call."""
-    whole, halves = agent_of("CartPole"), agent_of("CartPole")
-    noise = whole.collector.noise(T)
-    for agent, draws in ((whole, [noise]), (halves, [noise[: T // 2], noise[T // 2 :]])):
-        play, given = player(agent), iter(draws)
-        agent.collector.noise = lambda steps, given=given: next(given)
-        for part in draws:
-            play.collect(agent, len(part))
-        agent.collector.calls = 1
-    assert_same(played(halves), played(whole))
 
 
 def test_a_row_beyond_the_rollout_is_refused():

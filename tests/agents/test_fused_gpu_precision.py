@@ -5,8 +5,7 @@ The host rounds operands as a GPU does, multiplies exactly and adds up in float3
 
 import pytest
 import torch
-from fused_cases import LOWERED, autograd_gradient, furthest, gradients_of
-from fused_gpu_cases import held, judged, stats_of
+from fused_cases import LOWERED, autograd_gradient, furthest, gradients_of, held, judged, stats_of
 from host_kernels import compile_host
 from same_as_eager import learning_lowered
 

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from probe_envs import Probe
 from torch import distributions as dist
 from torch import nn
-from worlds import driven
+from worlds import driven, generator
 
 from stride.agents.dqn import DQN
 from stride.agents.experience.nouns import Transitions
@@ -25,10 +25,6 @@ from stride.utils.counter_rng import ACT, Key, uniforms
 DRAWS = 100_000
 LARGEST = 1 - 2.0**-24  # of the table's uniforms
 CHOICES = {"one": [4], "several": [2, 5, 3]}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def head_of(choices, std=1.0):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from driven import advance, agent_for, continued
 from fused_cases import GPU, TINY
+from replay_log import same
 from same_as_eager import learning_on_gpu, on_fused_gpu
 from worlds import weights
 
@@ -31,10 +32,6 @@ def lagging(kind="plain", lag=1, engine="auto"):
 def numbers(policy):
     """Weights and statistics, copied."""
     return {name: x.clone() for name, x in policy.state_dict().items()}
-
-
-def same(mine, theirs):
-    return all(torch.equal(x, theirs[name]) for name, x in mine.items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,19 +105,3 @@ def test_rollouts_are_played_beside_the_updates_but_the_first(monkeypatch):
     agent.loads += 1
     advance(agent, 2)
     assert len(alone) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lag", [0, 1])
-def test_a_rollout_says_of_its_actions_what_the_updates_begin_from(lag):
-    """To the bit, so that the first ratio is 1; with a lag the ratio is that of two actors."""
-    agent = on_fused_gpu("FrozenLake-v1:ppo", *GPU, f"lag={lag}", "hidden_dims=[16]", "policy_lr=0.01")
-    for _ in range(3):
-        advance(agent, 1)
-        updates, log_prob = agent.engine.learn.updates, agent.engine.play.log_prob.flatten()
-        if lag:
-            ratio = (updates.log_prob - log_prob).exp()
-            torch.testing.assert_close(updates.played.ratio, ratio, rtol=0, atol=5e-7)
-        else:
-            assert torch.equal(updates.log_prob, log_prob)
-    assert not lag or (updates.played.ratio != 1.0).any()

@@ -18,7 +18,7 @@ from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.encoders import FlatEncoder, RunningNorm, StaticNorm
 from stride.agents.networks.layers import Dense
 from stride.agents.networks.policies import build_policy
-from stride.config.loader import from_plain, load_config, to_plain
+from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
 from stride.utils.counter_rng import ACT, Key, uniforms
 from stride.utils.user_error import UserError
@@ -264,13 +264,3 @@ def refused(words):
 
 def test_what_does_not_fit_is_refused_in_one_line(snapshot):
     assert refusals(refused, REFUSED) == snapshot
-
-
-def test_policy_options_come_from_the_command_line_and_survive_config_json():
-    words = ["policy=lstm", "policy_kwargs.hidden_size=12", "policy_kwargs.log_std_init=-1"]
-    config = load_config("CartPole-v1", "ppo", words)
-    again = from_plain(to_plain(config), "config.json")
-    policies = [build_policy(same, Spaces(VECTOR, TWO), True) for same in (config, again)]
-    assert config == again and policies[0].initial(3)[0][0].shape == (3, 12)
-    for mine, other in zip(policies[0].parameters(), policies[1].parameters(), strict=True):
-        assert torch.equal(mine, other)

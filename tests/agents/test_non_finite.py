@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from driven import advance, agent_for
-from fused_cases import REPLAY, SMALL, TINY
-from fused_gpu_cases import judged, player, stats_of
+from fused_cases import REPLAY, SMALL, TINY, judged, player, stats_of
 from replay_log import same, through_file
 from same_as_eager import Case, assert_refuses, gpu_worlds, learning_on_gpu, on_fused_cpu, weights
 from worlds import NAN, Scripted, driven, random_tables

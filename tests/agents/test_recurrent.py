@@ -1,32 +1,24 @@
 """Policies with a memory: step by step equals whole sequences, states begin anew with episodes, cuts keep worlds whole.
 
-And that it is worth it: what is only known from before can be acted upon.
+That what is only known from before can be acted upon is among the probe worlds of test_probes.py.
 """
 
 from itertools import product
 
 import pytest
 import torch
-from probe_envs import RememberedReward
 from torch import nn
-from worlds import Scripted, driven, limited_tables, random_tables
+from worlds import Scripted, generator, limited_tables, random_tables
 
 from stride.agents.experience.collector import Collector
 from stride.agents.experience.memory import Memory, slots_for
 from stride.agents.experience.nouns import Final, tree_map
 from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
-from stride.agents.ppo import PPO
-from stride.agents.reinforce import REINFORCE
-from stride.config.schema import PPOConfig, REINFORCEConfig
 
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
 SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 ENDS = dict(rtol=0, atol=1e-6)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def wild(policy, seed=5):
@@ -122,39 +114,3 @@ def test_what_a_limit_cut_off_is_valued_with_the_state_of_its_own_episode(kind, 
         torch.testing.assert_close(values[t, world], expected, **ENDS)
         checked += bool(cut)
     assert checked > 5
-
-
-COMMON = {"n_envs": 8, "n_steps": 12, "gamma": 0.9, "hidden_dims": (16,), "max_timesteps": 10**6}
-
-
-def ppo(envs, **options):
-    return PPO(PPOConfig(**{**COMMON, "policy": "lstm", "policy_lr": 5e-3, **options}), envs)
-
-
-def reinforce(envs, **options):
-    options = {"policy": "gru", "policy_lr": 1e-2, "policy_targets": "advantages", **options}
-    return REINFORCE(REINFORCEConfig(**{**COMMON, **options}), envs)
-
-
-SLOW, SOAK = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.soak]
-CASES = {case: SOAK for case in product((ppo, reinforce), ("lstm", "gru"), (False, True))}
-CASES |= {(reinforce, "gru", False): [], (ppo, "lstm", False): SLOW}
-
-
-@pytest.mark.parametrize(
-    ("kind", "policy", "share_trunk"), [pytest.param(*case, marks=marks) for case, marks in CASES.items()]
-)
-def test_what_was_seen_before_decides(kind, policy, share_trunk):
-    agent = driven(kind(RememberedReward(8), policy=policy, share_trunk=share_trunk), 80)
-    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
-    with torch.no_grad():  # V of the middle step, where nothing is seen
-        obs, first = torch.tensor([[1.0, -1.0], [0.0, 0.0]])[..., None], torch.tensor([[True] * 2, [False] * 2])
-        value = agent.policy.value(obs, agent.policy.initial(2), first)
-    assert value[1].tolist() == pytest.approx([0.9, 0.9], abs=0.15)
-
-
-@pytest.mark.slow
-def test_reinforce_remembers_without_a_critic():
-    agent = driven(reinforce(RememberedReward(8), policy_targets="returns"), 250)
-    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
-    assert len(agent.collector.carry) == 1, "nobody remembers for a critic that is not there"

@@ -63,13 +63,9 @@ def free(lock):
     return False
 
 
-def loaded(runs):
-    (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
-    return load_run(str(run), "last")
-
-
 def weights(runs):
-    state = loaded(runs).agent.policy.state_dict()
+    (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
+    state = load_run(str(run), "last").agent.policy.state_dict()
     return hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from probe_envs import drawn
+from worlds import generator
 
 from stride.agents.networks.dreamer_policy import Actions
 from stride.agents.networks.heads import BoundedGaussian
@@ -19,10 +20,6 @@ from stride.utils.user_error import UserError
 VECTOR = Box(-np.inf, np.inf, (4,), np.float32)
 TINY = ModelSizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)
 CELLS = {"dense": TINY, "blocks": TINY._replace(blocks=4, senses=2, prior=2)}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def guess(*rows):
@@ -87,28 +84,6 @@ def model(sizes, space=VECTOR, seed=0):
 
 
 SIZED = pytest.mark.parametrize("sizes", CELLS.values(), ids=CELLS)
-
-
-@SIZED
-def test_a_scan_is_its_steps_and_forgets_where_an_episode_begins(sizes):
-    cell, g = model(sizes).rssm, generator(1)
-    tokens, action = torch.randn(9, 2, 6, generator=g), torch.randn(9, 2, 2, generator=g)
-    u, first = torch.rand(9, 2, 3, generator=g), torch.zeros(9, 2, dtype=torch.bool)
-    first[4, 0] = True
-    states, guesses = cell.observe(tokens, action, first, u)
-    state = cell.initial(2)
-    for t in range(9):
-        state = cell.recognise(state, action[t], first[t], tokens[t], u[t])
-        torch.testing.assert_close(states.deter[t], state.deter)
-        assert torch.equal(states.stoch[t], state.stoch)
-    chosen = (guesses.log_probs.exp() * states.stoch.unflatten(-1, (3, 4))).sum(-1)
-    assert (chosen >= 0.01 / 4 - 1e-6).all(), "nothing is impossible"
-    fresh, _ = cell.observe(tokens[4:], action[4:], first[4:], u[4:])
-    torch.testing.assert_close(states.deter[4:, 0], fresh.deter[:, 0])
-    assert not torch.equal(states.deter[4:, 1], fresh.deter[:, 1]), "the other one remembers"
-    other = action.clone()
-    other[4, 0] = 7.0
-    assert torch.equal(cell.observe(tokens, other, first, u)[0].deter, states.deter), "no action led to a beginning"
 
 
 @SIZED

@@ -4,28 +4,27 @@ import importlib.util
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import gymnasium
 import pytest
-from refusals import refusal, refusals
+from refusals import refusal
 
 from stride.commands.schema import text
 from stride.config import bands, extras, listing
 from stride.config.checks import RANGES
-from stride.config.fields import hints, schedulable, takes
+from stride.config.fields import build, hints, schedulable, takes
 from stride.config.general import Task, load_general
 from stride.config.json_schema import schema
 from stride.config.listing import BODIES, evidence, general_rows, list_environments, print_variants
 from stride.config.loader import load_config, load_file, shipped_files
-from stride.config.manual import CLASSES, field_docs, help_text, markdown
-from stride.config.metrics import declared, load_metrics
+from stride.config.manual import CLASSES, field_docs, help_text
+from stride.config.metrics import KEY, PATH, Metric, Rule, declared, load_metrics
 from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config
 from stride.config.spec import Quantity, Spec
 from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import UserError
-from tests.metric_checks import checked_metrics
 
 
 @pytest.fixture
@@ -55,20 +54,30 @@ def test_it_fits_80_columns(term, terminal, uninstalled, monkeypatch, capsys):
     assert max(map(len, lines)) <= 80 and len(lines) > 3
 
 
-def test_variants_of_a_file_are_listed_in_its_order_with_their_goals():
+def test_variants_are_listed_in_the_order_of_their_file_each_with_its_goal_and_its_own_evidence(monkeypatch):
     rows = [row for row in list_environments("cart") if row.algorithm in ("ppo", "reinforce")]
     assert [row.variant for row in rows] == ["ppo", "reinforce", "ppo_lstm", "ppo_pixels"]
     assert [row.goal for row in list_environments("pendulum-V1:PPO")] == [
         f"{load_config('Pendulum-v1', 'ppo').spec.goal:g}"
     ]
+    (row,) = list_environments("CartPole-v1:pqn")
+    assert evidence(row) == ("488.9", "5/5")
+    (changed,) = list_environments("Hopper-v5:sac")
+    assert evidence(changed)[0] == "unmeasured"
+    monkeypatch.setattr(bands, "measured", dict)
+    assert evidence(row) == ("unmeasured", "")
 
 
-def test_descriptions_stand_where_there_is_room_for_all_of_them(terminal, capsys):
+def test_descriptions_stand_where_there_is_room_and_few_variants_are_told_whole(terminal, capsys):
     row = list_environments("Taxi-v4:ppo")[0]
     for columns, there in ((80, False), (400, True)):
         terminal(columns)
         print_variants("")
         assert (row.description in capsys.readouterr().out) is there
+    print_variants("CartPole-v1:ppo")
+    out = " ".join(capsys.readouterr().out.split())
+    words = ("+1 for every step", "1 to 500, at most 500 steps", "push left, push right", "pole angle", "https://")
+    assert all(word in out for word in words)
 
 
 def test_what_is_not_installed_is_marked_with_the_cure(uninstalled, capsys):
@@ -87,22 +96,6 @@ def test_every_environment_of_an_extra_is_known_to_need_it():
         theirs += ["atari"] if spec.id.startswith("ALE/") else []
         if str(spec.entry_point).startswith("gymnasium.") or theirs:
             assert ([extra.name] if extra else []) == theirs, spec.id
-
-
-def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
-    (row,) = list_environments("CartPole-v1:pqn")
-    assert evidence(row) == ("488.9", "5/5")
-    (changed,) = list_environments("Hopper-v5:sac")
-    assert evidence(changed)[0] == "unmeasured"
-    monkeypatch.setattr(bands, "measured", dict)
-    assert evidence(row) == ("unmeasured", "")
-
-
-def test_few_are_told_whole(capsys):
-    print_variants("CartPole-v1:ppo")
-    out = " ".join(capsys.readouterr().out.split())
-    words = ("+1 for every step", "1 to 500, at most 500 steps", "push left, push right", "pole angle", "https://")
-    assert all(word in out for word in words)
 
 
 def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):
@@ -133,20 +126,16 @@ def test_every_field_has_a_text_and_every_number_a_range(algo_id):
     unbounded = {"schema_version", "early_stop_on_train_threshold", "early_stop_on_eval_threshold"}
     unbounded |= {"target_entropy", "initial_q"}
     assert {name for name, hint in hints(cls).items() if "number" in takes(hint)} - unbounded <= set(RANGES)
+    assert max(CHANGES) == SCHEMA_VERSION == Config().schema_version
 
 
 def test_help_names_every_key():
     for cls in ALGORITHMS.values():
         text = help_text(cls(), width=80)
         assert all(text.count(f"  {item.name}=") == 1 for item in fields(cls))
+    assert set(RANGES) <= {item.name for cls in ALGORITHMS.values() for item in fields(cls)}, "no range without a field"
     text = help_text(load_config("CartPole-v1", "reinforce"), width=80)
     assert "n_steps=256" in text and "batch_size=1.0" in text  # the variant's value, the algorithm's own default
-
-
-def test_pages_and_tables_are_up_to_date():
-    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == markdown()
-    assert max(CHANGES) == SCHEMA_VERSION == Config().schema_version
-    assert set(RANGES) <= {item.name for cls in ALGORITHMS.values() for item in fields(cls)}, "no range without a field"
 
 
 # ---- the JSON Schema: every shipped file is right by it, what the loader refuses is not
@@ -179,14 +168,10 @@ def faults(data):
     return [error.message for error in jsonschema.Draft7Validator(WRITTEN).iter_errors(data)]
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_file_names_it(path):
-    assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_file_is_right_by_it(path):
+def test_every_shipped_file_names_it_and_is_right_by_it(path):
+    assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
     assert faults(read_yaml(path)) == []
 
 
@@ -202,7 +187,7 @@ def test_what_the_loader_takes_is_right_by_it_and_nothing_else(words, tmp_path):
     assert bool(faults(read_yaml(path))) == (words in WRONG)
 
 
-def test_every_key_has_its_meaning():
+def test_every_key_has_its_meaning_and_the_schema_is_printed_without_torch():
     made = schema()
     assert made == WRITTEN  # all of it survives JSON
     assert all(entry["description"] for entry in made["definitions"]["keys"].values())
@@ -212,9 +197,6 @@ def test_every_key_has_its_meaning():
                   {"type": "string", "pattern": made["definitions"]["keys"]["priority_alpha"]["anyOf"][1]["pattern"]}],
     }  # fmt: skip
     assert {*ALGORITHMS} <= made["definitions"].keys()
-
-
-def test_it_is_printed_without_torch():
     code = "import sys; from stride.commands.schema import main; main([]); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == WRITTEN
@@ -222,29 +204,27 @@ def test_it_is_printed_without_torch():
 
 # ---- metrics.yaml is well-formed and says what the code relies on
 
-SOUND = "train/x: {title: X, meaning: M., unit: u, precision: 1"
-RULE = "{}, alerts: [{{{}, means: M., tries: [lower it]}}]}}"
-UNSOUND = [
-    "train/x: {title: X, meaning: M., unit: u}", "tain/x: {}", "train/x: 5", f"{SOUND}.5}}", f"{SOUND}, colour: red}}",
-    f"{SOUND}, better: more}}", f"{SOUND}, alerts: 5}}", RULE.format(SOUND, "above: 1, below: 0"),
-    RULE.format(SOUND, "of: value"), RULE.format(SOUND, "above: 1, config: {learn: 1}"),
-    f"{SOUND}, alerts: [{{above: 1}}]}}",
-]  # fmt: skip
+
+def test_metrics_yaml_which_commands_read_unchecked_keeps_its_rules():
+    keys = {key for algorithm in ALGORITHMS.values() for key in hints(algorithm)}
+    for name, entry in read_yaml(PATH).items():
+        plain = {key: value for key, value in entry.items() if key != "alerts"}
+        plain |= {"name": name, "better": None if entry.get("better") == "none" else entry.get("better")}
+        rules = tuple(build(name, Rule, rule) for rule in entry.get("alerts", ()))
+        assert replace(build(name, Metric, plain), alerts=rules) == load_metrics()[name], "types, and no other key"
+        assert name.split("/")[0] in ("train", "val", "test") and {"title", "meaning", "unit", "precision"} <= {*entry}
+        for rule in rules:
+            assert rule.means and rule.tries and (rule.above is None) != (rule.below is None), name
+            assert {*rule.config, *KEY.findall(" ".join(rule.tries))} <= keys, name
+    assert [*load_metrics()] == [*read_yaml(PATH)]
 
 
-def test_what_is_read_unchecked_is_what_the_checks_read():
-    assert load_metrics() == checked_metrics() and [*load_metrics()] == [*checked_metrics()]
-
-
-def test_every_metric_is_one_clear_sentence():
+def test_every_metric_is_one_clear_sentence_and_what_the_code_relies_on():
     for metric in load_metrics().values():
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, metric.name
         assert metric.title and len(metric.title) <= 20 and metric.unit and 0 <= metric.precision <= 8, metric.name
         assert metric.table or not metric.highlight, metric.name
     assert len({metric.title for metric in load_metrics().values()}) == len(load_metrics())
-
-
-def test_what_the_console_and_the_csv_rely_on():
     metrics = load_metrics()
     assert metrics["train/roll/ep_rew/mean"].better == "up" and metrics["train/roll/ep_rew/mean"].highlight
     assert all(rule.below is None for rule in metrics["train/policy/approx_kl"].alerts)  # sampled: may be negative
@@ -252,22 +232,11 @@ def test_what_the_console_and_the_csv_rely_on():
     assert {name for name, metric in metrics.items() if metric.wall_time} == {
         name for name in metrics if name.startswith("train/time/")
     }
-
-
-def test_every_scheduled_hyperparameter_can_be_reported():
     names = {name for config_class in ALGORITHMS.values() for name in schedulable(config_class)}
     assert {f"train/hyper/{name}" for name in names} <= set(load_metrics())
     assert {"gamma", "gae_lambda", "return_lambda", "tau", "weight_decay", "optimizer_eps", "huber"} <= names
-
-
-def test_undeclared_metric_is_refused_by_name():
     with pytest.raises(UserError, match=r"train/los/policy.* is not declared.*did you mean train/loss/policy"):
         declared("train/los/policy")
-
-
-def test_wrong_declarations(tmp_path, snapshot):
-    path = tmp_path / "metrics.yaml"
-    assert refusals(lambda text: (path.write_text(text), checked_metrics(path)), UNSOUND) == snapshot
 
 
 def test_bounds_and_valid_actions_are_shown():

@@ -32,18 +32,17 @@ from stride.utils.user_error import UserError
 SHIPPED = [(stem, name) for stem, path in environment_files().items() for name in EnvironmentFile.read(path).variants]
 
 
+EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
+
+
 def ppo(tmp_path, text, *overrides, variant="ppo"):
     path = tmp_path / "Test-v0.yaml"
     path.write_text(text)
-    config = load_file(path, variant, overrides)
-    assert isinstance(config, PPOConfig)
-    return config
+    return load_file(path, variant, overrides)
 
 
 def cartpole(*overrides):
-    config = load_file(Path(__file__).parent / "CartPole-v1.yaml", "ppo", overrides)
-    assert isinstance(config, PPOConfig)
-    return config
+    return load_file(EXAMPLE, "ppo", overrides)
 
 
 def written_and_read(config):
@@ -61,7 +60,7 @@ def test_shipped_variant(stem, variant):
     assert for_debugger(config).n_envs == 1
 
 
-def test_the_stem_names_environment_and_project(tmp_path, monkeypatch):
+def test_the_stem_names_environment_and_project_and_a_flat_file_is_its_own_variant(tmp_path, monkeypatch):
     config = ppo(tmp_path, "ppo: {max_timesteps: 1e5}\n")
     assert (config.env_id, config.project_id, config.algo_id, config.variant) == ("Test-v0", "Test-v0", "ppo", "ppo")
     assert config.max_timesteps == 100_000 and isinstance(config.max_timesteps, int)
@@ -69,13 +68,8 @@ def test_the_stem_names_environment_and_project(tmp_path, monkeypatch):
     monkeypatch.setattr("stride.config.loader.ENVIRONMENTS", tmp_path)
     config = load_config(*parse_config_id("ALE/Pong-v5:ppo"))  # a slash in the id is a dash in the file's name
     assert (config.env_id, config.project_id) == ("ALE/Pong-v5", "ALE-Pong-v5")
-
-
-def test_a_flat_file_is_its_own_variant(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("env_id: CartPole-v1\nalgo_id: reinforce\nmax_timesteps: 10000\n")
-    config = load_file(path)
-    assert isinstance(config, REINFORCEConfig) and config.variant == "reinforce" and config.project_id == "mine"
+    config = ppo(tmp_path, "env_id: CartPole-v1\nalgo_id: reinforce\nmax_timesteps: 10000\n", variant="")
+    assert isinstance(config, REINFORCEConfig) and config.variant == "reinforce" and config.project_id == "Test-v0"
 
 
 LAYERS = """
@@ -116,7 +110,7 @@ def test_yaml_reads_what_is_written(tmp_path):
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 PRINTABLE = st.characters(codec="utf-8", categories=("L", "N", "P", "S"))
-NAMES = st.from_regex(r"x_[a-z_]{0,8}", fullmatch=True)
+NAMES = st.from_regex(r"x_[a-z0-9_-]{0,8}", fullmatch=True)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(PRINTABLE),
     lambda part: st.lists(part, max_size=3) | st.dictionaries(NAMES, part, max_size=3),
@@ -206,18 +200,14 @@ def test_what_is_typed_again_is_short_and_only_what_differs():
     assert command_of(mine) == "", "there is none where the variant is not a shipped one"
 
 
-def test_overrides_of_the_spec():
+def test_overrides_of_the_spec_and_of_the_algorithm_where_the_keys_allow(tmp_path):
     config = cartpole("spec.goal=200", "spec.source=here")
     assert config.spec.goal == 200.0 and config.spec.source == "here"
     assert config.spec.actions == ("push left", "push right")
     assert cartpole("spec={returns: [-500, 0], goal: -90}").spec.goal == -90.0
     assert cartpole("spec={goal: 3}").spec.actions == ()
-
-
-def test_algorithm_can_change_where_the_keys_allow(tmp_path):
-    path = tmp_path / "Test-v0.yaml"
-    path.write_text("ppo: {max_timesteps: 1e5}\n")
-    assert isinstance(load_file(path, "ppo", ["algo_id=reinforce", "policy_targets=advantages"]), REINFORCEConfig)
+    words = ["algo_id=reinforce", "policy_targets=advantages"]
+    assert isinstance(ppo(tmp_path, "ppo: {max_timesteps: 1e5}\n", *words), REINFORCEConfig)
 
 
 MINIBATCHES = {
@@ -253,19 +243,13 @@ STEPS = {
 }
 
 
-def test_every_step_is_taken_once_and_the_original_is_left_alone():
+def test_every_migration_is_done_once_and_where_one_is_missing_the_changes_since_are_listed():
     old = {"schema_version": 1, "lr": 0.1, "batch_size": 2}
     assert migrate(old, STEPS, 3, THREE) == {"schema_version": 3, "policy_lr": 0.1, "batch_size": 20}
     assert migrate({**old, "schema_version": 2}, STEPS, 3, THREE)["lr"] == 0.1
-    assert old == {"schema_version": 1, "lr": 0.1, "batch_size": 2}
-
-
-def test_where_a_step_is_missing_the_changes_since_are_listed():
+    assert old == {"schema_version": 1, "lr": 0.1, "batch_size": 2}, "the original is left alone"
     with pytest.raises(UserError, match=r"is 1, but this Stride reads 3; .*2: lr is called policy_lr; 3: batch_size"):
         migrate({"schema_version": 1}, {2: STEPS[2]}, 3, THREE)
-
-
-def test_there_is_a_migration_from_every_version_but_todays():
     assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION)) and set(CHANGES) == set(range(1, SCHEMA_VERSION + 1))
 
 
@@ -279,7 +263,6 @@ def test_a_config_written_today_is_read_tomorrow_with_keys_it_lacks():
 
 # ---- schedules: values by hand, parsing, and how files, variants and overrides replace one another
 
-EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
 AT = [  # at env steps of a run of 1000
     (Schedule("linear", 1.0, 0.0), {0: 1.0, 250: 0.75, 500: 0.5, 1000: 0.0, 5000: 0.0}),
     (Schedule("linear", 1.0, 0.2, 0.25, 0.75), {0: 1.0, 250: 1.0, 500: 0.6, 750: 0.2, 1000: 0.2}),
@@ -292,6 +275,7 @@ AT = [  # at env steps of a run of 1000
     (Schedule("linear", 1.0, 5.0, 0.5, 0.5), {0: 1.0, 499: 1.0, 500: 5.0}),
 ]
 PARTS = """
+max_timesteps: 1e5
 ppo:
   policy_lr: 1e-3
   policy_lr_schedule: linear
@@ -301,56 +285,43 @@ ppo:
 """
 OF_PARTS = {  # an override, and the schedule that PARTS become by it
     "gamma=0.9": Schedule("linear", 1e-3, 1e-4, 0.5, 80_000),
-    "policy_lr=5e-4": Schedule("linear", 5e-4, 1e-4, 0.5, 80_000),
-    "policy_lr=cos_5e-4": Schedule("cosine", 5e-4, 0.0),
-    "policy_lr_schedule=null": 1e-3,
-    "policy_lr_schedule=cosine": Schedule("cosine", 1e-3, 1e-4, 0.5, 80_000),
+    "policy_lr=5e-4": Schedule("linear", 5e-4, 1e-4, 0.5, 80_000), "policy_lr=cos_5e-4": Schedule("cosine", 5e-4, 0.0),
+    "policy_lr_schedule=null": 1e-3, "policy_lr_schedule=cosine": Schedule("cosine", 1e-3, 1e-4, 0.5, 80_000),
     "policy_lr_schedule_start_value=2e-3": Schedule("linear", 2e-3, 1e-4, 0.5, 80_000),
     "policy_lr_schedule_end=1.0": Schedule("linear", 1e-3, 1e-4, 0.5, 1.0),
     "policy_lr={kind:linear,start_value:1}": Schedule("linear", 1.0, 0.0),
-}
+}  # fmt: skip
 OF_NAME = {  # what lin_0.001 becomes
-    "policy_lr=5e-4": 5e-4,
-    "policy_lr=linear_1e-2": Schedule("linear", 0.01, 0.0),
-    "policy_lr=exp_0.1": Schedule("exponential", 0.1, 0.001),
-    "policy_lr_schedule=null": 1e-3,
+    "policy_lr=5e-4": 5e-4, "policy_lr=linear_1e-2": Schedule("linear", 0.01, 0.0),
+    "policy_lr=exp_0.1": Schedule("exponential", 0.1, 0.001), "policy_lr_schedule=null": 1e-3,
     "policy_lr_schedule=exponential": Schedule("exponential", 1e-3, 1e-5),
     "policy_lr_schedule_end=0.5": Schedule("linear", 1e-3, 0.0, 0.0, 0.5),
     "policy_lr_schedule=warmup": Schedule("warmup", 0.0, 1e-3, 0.0, 0.05),
-}
-
-
-def config_of(tmp_path, text, *overrides):
-    path = tmp_path / "Test-v0.yaml"
-    path.write_text(f"max_timesteps: 1e5\n{text}")
-    return load_file(path, "ppo", overrides)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("schedule", "expected"), AT)
 def test_values(schedule, expected):
     assert {step: schedule.at(step, 1000) for step in expected} == pytest.approx(expected)
-
-
-def test_a_bound_of_one_is_the_whole_run():
-    assert Schedule("linear", 1.0, 0.0, 0, 1).span(1000) == (0, 1000)
+    assert Schedule("linear", 1.0, 0.0, 0, 1).span(1000) == (0, 1000), "a bound of one is the whole run"
     assert Schedule("linear", 1.0, 0.0, 2, 1000).span(1_000_000) == (2, 1000)
 
 
 @pytest.mark.parametrize("override", OF_PARTS)
 def test_overrides_of_parts(override, tmp_path):
-    assert config_of(tmp_path, PARTS, override).policy_lr == OF_PARTS[override]
+    assert ppo(tmp_path, PARTS, override).policy_lr == OF_PARTS[override]
 
 
 @pytest.mark.parametrize("override", OF_NAME)
 def test_overrides_of_a_name(override):
-    assert load_file(EXAMPLE, "ppo", [override]).policy_lr == pytest.approx(OF_NAME[override])
+    assert cartpole(override).policy_lr == pytest.approx(OF_NAME[override])
 
 
 def test_the_default_is_where_a_schedule_starts(tmp_path):
-    text = "ppo: {policy_lr_schedule: linear, clip_range_vf_schedule: cosine, clip_range_vf_schedule_start_value: 0.3}"
+    words = "policy_lr_schedule=linear", "clip_range_vf_schedule=cosine", "clip_range_vf_schedule_start_value=0.3"
     started = {"policy_lr": Schedule("linear", 3e-4, 0.0), "clip_range_vf": Schedule("cosine", 0.3, 0.0)}
-    assert config_of(tmp_path, text).schedules() == started
-    text = "policy_lr_schedule: linear\npolicy_lr_schedule_start_value: 1\nppo: {policy_lr: 0.5}\n"
-    assert config_of(tmp_path, text).policy_lr == Schedule("linear", 0.5, 0.0)  # around the variant's own number
-    assert load_file(EXAMPLE, "ppo").schedules().keys() == {"policy_lr", "clip_range"}
+    assert ppo(tmp_path, "ppo: {max_timesteps: 1e5}", *words).schedules() == started
+    text = "policy_lr_schedule: linear\npolicy_lr_schedule_start_value: 1\nppo: {policy_lr: 0.5, max_timesteps: 1e5}\n"
+    assert ppo(tmp_path, text).policy_lr == Schedule("linear", 0.5, 0.0)  # around the variant's own number
+    assert cartpole().schedules().keys() == {"policy_lr", "clip_range"}
     assert load_file(EXAMPLE, "reinforce").schedules() == {}

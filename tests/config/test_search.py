@@ -110,11 +110,8 @@ def test_what_is_wrong_is_one_line(read, snapshot):
     assert all(line.startswith("    mine.yaml: ") for line in lines.splitlines()[1::2])
 
 
-def test_words_that_mean_nothing_are_one_line(snapshot):
+def test_words_that_mean_nothing_and_what_is_not_installed_are_one_line(snapshot, monkeypatch):
     assert refusals(parse_sweep, WORDS) == snapshot
-
-
-def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("stride.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
         parse_sweep(["x.yaml"])
@@ -123,25 +120,20 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
         parse_sweep(["x.yaml", "--on", "ray"])
 
 
-def test_rungs_are_powers_below_the_budget():
+def test_rungs_are_powers_and_the_best_third_goes_on_best_first():
     assert rungs_below(73_728, 8_192, 3) == (8_192, 24_576)
     assert rungs_below(73_729, 8_192, 3) == (8_192, 24_576, 73_728)
     assert rungs_below(10, 9, 2) == (9,)
-
-
-def test_the_best_third_goes_on_best_first_and_a_late_one_takes_its_place():
     assert ranked({0: 5.0, 1: 7.0, 2: 5.0, 3: math.nan, 4: -math.inf}) == [1, 0, 2, 3, 4], "the older of equals"
-    assert promoted({}, (), 3) is None
-    assert promoted({0: 1.0, 1: 9.0}, (), 3) is None, "nobody before a third is one"
-    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, (), 3) == 1
-    assert promoted({0: 1.0, 1: 9.0, 2: 4.0}, {1}, 3) is None
-    six = {0: 1.0, 1: 9.0, 2: 4.0, 3: 5.0, 4: 0.0, 5: 3.0}  # the best two: 1 and 3
-    assert promoted(six, {1}, 3) == 3
-    assert promoted(six, {1, 3}, 3) is None
-    assert promoted({**six, 6: 10.0}, {1, 3}, 3) == 6, "of seven still two, and the newest is the best of them"
-    nine = {**six, 6: 8.0, 7: 7.0, 8: 6.0}
-    assert promoted(nine, {1, 3}, 3) == 6, "of nine three: 1, 6 and 7"
-    assert promoted(nine, {1, 3, 6}, 3) == 7
+    scores = [1.0, 9.0, 4.0, 5.0, 0.0, 3.0, 8.0, 7.0, 6.0]
+    for count, gone_on, expected in (
+        (0, (), None), (2, (), None),  # nobody before a third is one
+        (3, (), 1), (3, {1}, None), (6, {1}, 3), (6, {1, 3}, None),
+        (9, {1, 3}, 6), (9, {1, 3, 6}, 7),  # of nine three: 1, 6 and 7
+    ):  # fmt: skip
+        assert promoted(dict(enumerate(scores[:count])), gone_on, 3) == expected, (count, gone_on)
+    newest = dict(enumerate([*scores[:6], 10.0]))
+    assert promoted(newest, {1, 3}, 3) == 6, "of seven still two, and the newest is the best of them"
 
 
 # ---- values of W&B's agents become overrides, with every check that typed words pass
@@ -174,33 +166,34 @@ def loaded(*words):
     return parse_arguments(["CartPole-v1:ppo", *words]).load()
 
 
-def test_values_of_every_kind_reach_the_config(chosen):
+def test_values_of_every_kind_reach_the_config_also_where_the_agent_types_them_too(chosen):
     chosen(policy_lr=0.02, hidden_dims=[32, 16], normalize_obs=True, activation="relu", clip_range_vf=None,
            ent_coef="lin_0.01", env_kwargs={"sutton_barto_reward": False}, n_epochs=3)  # fmt: skip
     found = loaded("gamma=0.9")
     assert (found.policy_lr, found.hidden_dims, found.activation, found.n_epochs) == (0.02, (32, 16), "relu", 3)
     assert (found.normalize_obs, found.clip_range_vf, found.gamma) == ("rolling", None, 0.9)
     assert found.ent_coef.start_value == 0.01 and found.env_kwargs == {"sutton_barto_reward": False}
+    chosen(policy_lr=1e-5, normalize_reward=True, clip_range_vf=None)
+    found = loaded("--policy_lr=1e-05", "--normalize_reward=True", "--clip_range_vf=None")
+    assert found.policy_lr == 1e-5 and found.normalize_reward is True
+    assert loaded("policy_lr=0.00001").policy_lr == 1e-5
 
 
-def test_a_run_of_a_sweep_tells_wandb(chosen):
+def test_a_run_of_a_sweep_tells_wandb_and_one_that_goes_on_asks_no_sweep(chosen):
     assert loaded().logger == ("csv",)
     chosen(gamma=0.9)
     assert loaded().logger == ("csv", "wandb")
     assert loaded("logger=[tensorboard,wandb]").logger == ("tensorboard", "wandb")
+    chosen(gamma=0.9)
+    assert parse_arguments(["--resume", "@last"]).sweep is None
+    with pytest.raises(UserError, match="--resume takes its settings"):
+        parse_arguments(["--resume", "@last", "--wandb_sweep"])
 
 
 def test_the_flag_alone_is_enough(chosen):
     chosen(sweep="", gamma=0.9)
     assert loaded().gamma != 0.9
     assert loaded("--wandb_sweep").gamma == loaded("--wandb-sweep").gamma == 0.9
-
-
-def test_an_agent_that_types_them_too_says_them_once(chosen):
-    chosen(policy_lr=1e-5, normalize_reward=True, clip_range_vf=None)
-    found = loaded("--policy_lr=1e-05", "--normalize_reward=True", "--clip_range_vf=None")
-    assert found.policy_lr == 1e-5 and found.normalize_reward is True
-    assert loaded("policy_lr=0.00001").policy_lr == 1e-5
 
 
 def test_values_that_are_wrong_are_one_line(chosen, tmp_path, monkeypatch, snapshot):
@@ -216,13 +209,6 @@ def test_values_that_are_wrong_are_one_line(chosen, tmp_path, monkeypatch, snaps
 
     lines = refusals(loaded, ["--wandb_sweep"]), refusals(choose, CHOSEN), refusals(read, FOREIGN)
     assert "\n".join(lines) == snapshot
-
-
-def test_a_run_that_goes_on_asks_no_sweep(chosen):
-    chosen(gamma=0.9)
-    assert parse_arguments(["--resume", "@last"]).sweep is None
-    with pytest.raises(UserError, match="--resume takes its settings"):
-        parse_arguments(["--resume", "@last", "--wandb_sweep"])
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)

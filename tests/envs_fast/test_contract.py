@@ -1,21 +1,17 @@
 """All compiled worlds and their kernels: the contract, independence of grouping, what is refused, vector loops."""
 
-import os
 import platform
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from commands import ROOT
-from cuda_worlds import copied
 from gymnasium.spaces import Box
 from numba import njit
 from playing import OTHERS, bits, leaves, random_actions
+from reachable import on_host
 from snapshots import shown
 
 from lab.smoke_test_envs import WORLDS as FEW
@@ -37,15 +33,12 @@ RULES = {  # so that chance counts, and episodes are short
     "CliffWalkingSlippery-v1": {"max_episode_steps": 7},
     "Bandit-v0": {"episode_length": 3},
 }
-COLD = """
-import logging, sys, torch
-logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
-from stride.envs_fast.ended import list_ended
-from stride.envs_fast.registry import make
-env = make("CartPole-v1", 4, seed=0)
-env.step(torch.zeros(4, dtype=torch.int64))
-print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in env.world.kernels["numba"]))
-"""
+
+
+@pytest.fixture(params=[registry.make, on_host], ids=["numba", "cuda"])
+def make(request):
+    """Who makes worlds: those on the CPU and those for a GPU have one contract."""
+    return request.param
 
 
 @pytest.fixture
@@ -105,23 +98,6 @@ def test_seeds_worlds_and_episodes_share_nothing(short, env_id):
         life = np.stack([np.asarray(array, np.float64).reshape(steps, worlds, -1)[..., 0] for array in arrays[:4]])
         lives += [life[:, lag : lag + 200, world].tobytes() for world in range(worlds) for lag in range(0, 100, 12)]
     assert len(set(lives)) == len(lives)
-
-
-@pytest.mark.parametrize("env_id", CONTROL)
-def test_restart_begins_masked_worlds_and_leaves_the_others(make, env_id):
-    env = make(env_id, 10, seed=0)
-    env.step(random_actions(env, 1)[0])
-    mask = np.arange(10) % 3 == 0
-    before, obs = copied(env.state), env.obs.clone()
-    env.restart(mask)
-    assert np.array_equal(copied(env.ages), np.where(mask, 0, 1))
-    assert np.array_equal(copied(env.episodes), mask)
-    assert np.array_equal(copied(env.state)[:, ~mask], before[:, ~mask])
-    assert torch.equal(env.obs[~mask], obs[~mask])
-    env.obs[:] = 0
-    env.restart(np.zeros(10, bool))
-    assert torch.equal(env.obs[~mask], obs[~mask])  # what is seen of all worlds, from their states
-    assert not torch.equal(env.obs[mask], obs[mask])
 
 
 @pytest.mark.parametrize("env_id", CONTROL)
@@ -290,17 +266,6 @@ def test_wrong_arguments_are_one_clear_line(snapshot):
                 registry.make(env_id, **{"num_envs": 2, name: value})
             lines += [f"{name}={value}: {caught.value}"]
     assert shown("\n".join(lines), *OTHERS) == snapshot and not any("\n" in line for line in lines)
-
-
-@pytest.mark.slow
-def test_the_second_process_starts_warm(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    first, second = (
-        subprocess.run([sys.executable, "-c", COLD], env=environment, cwd=ROOT, check=True, capture_output=True).stdout
-        for _ in range(2)
-    )
-    assert b"compiling CartPole-v1 (once, about" in first and b"misses 2" in first
-    assert b"compiling" not in second and b"misses 0" in second
 
 
 # ---- the compiled loops still work on whole vectors: where LLVM gives up a test fails, not a benchmark

@@ -202,22 +202,6 @@ def test_what_is_returned_belongs_to_the_caller_unless_told_otherwise():
     assert np.shares_memory(shared.step(action)[0], shared.step(action)[0])
 
 
-def test_frames_are_gymnasiums_of_each_worlds_state():
-    env = vector("CartPole-v1", 2, render_mode="rgb_array")
-    env.reset(seed=0)
-    for _ in range(6):
-        env.step(np.array([0, 1]))
-    frames = env.render()
-    single = gymnasium.make("CartPole-v1", render_mode="rgb_array")
-    single.reset(seed=0)
-    for world in range(2):
-        single.unwrapped.state = env.env.state[:, world]
-        assert np.array_equal(frames[world], single.render())
-    assert not np.array_equal(*frames)
-    assert env.get_attr("gravity") == (9.8, 9.8) and np.array_equal(env.call("state")[1], env.env.state[:, 1])
-    env.close(), single.close()
-
-
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalkingSlippery-v1", "Taxi-v4"])
 def test_prob_is_that_of_gymnasiums_table(env_id):
     """Slippery and rainy: what is told is a probability of an outcome that leads where the world went."""
@@ -254,13 +238,22 @@ def test_the_end_of_an_episode_is_drawn_where_it_ended(env_id, mode):
     single = gymnasium.make(env_id, render_mode="rgb_array", **kwargs)
     single.reset(seed=0)
     ours = env.env.world
-    for name, value in ours.gym_state(ours.recall(np.atleast_1d(obs[0]))).items():
-        setattr(single.unwrapped, name, value)
+
+    def drawn(state):
+        vars(single.unwrapped).update(ours.gym_state(state))
+        return single.render()
+
     ending = env.render()[0]
-    assert np.array_equal(ending, single.render())
+    assert np.array_equal(ending, drawn(ours.recall(np.atleast_1d(obs[0]))))
     begin = env.reset(options={"reset_mask": over})[0]
     assert not np.array_equal(begin[0], obs[0]) and not np.array_equal(env.render()[0], ending)
+    assert np.array_equal(env.render()[0], drawn(env.env.state[:, 0]))
     env.close(), single.close()
+
+
+def test_attributes_are_gymnasiums_and_states_those_of_each_world():
+    env = begun()
+    assert env.get_attr("gravity") == (9.8, 9.8) and np.array_equal(env.call("state")[1], env.env.state[:, 1])
 
 
 def test_more_than_the_bound_costs_what_it_costs_in_gymnasium():

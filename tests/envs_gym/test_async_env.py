@@ -9,7 +9,6 @@ import threading
 import time
 from dataclasses import replace
 from multiprocessing import forkserver, popen_forkserver
-from pathlib import Path
 
 import gymnasium
 import pytest
@@ -19,7 +18,6 @@ from commands import ROOT, run_command
 from playing import refused
 from tiny_runs import tiny_run
 
-from stride.commands import train
 from stride.commands.train_arguments import for_debugger
 from stride.config.loader import load_config
 from stride.config.schema import Config
@@ -30,6 +28,7 @@ from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.workers import choose_workers, step_cost, workers_of
 from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
+from tests.runstore.processes import alive, until
 
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
 ALL_FINE = torch.full((4,), FINE)
@@ -50,19 +49,8 @@ def trouble():
         env.close()
 
 
-def alive(pid):
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # gone before the file was opened, or before it was read
-        return False
-
-
-def all_gone(pids, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(map(alive, pids))
+def until_gone(pids):
+    until(lambda: not any(map(alive, pids)))
 
 
 def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
@@ -74,7 +62,7 @@ def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
     assert "async_worlds.py" in str(caught.value.__cause__) and "in step" in str(caught.value.__cause__)
     with pytest.raises(EnvError, match=r"workers of .* are gone: .*environment 2"):
         env.step(ALL_FINE)
-    assert all_gone(env.pids)
+    until_gone(env.pids)
 
 
 def test_a_world_that_hangs_is_named_with_its_line_after_the_timeout(trouble):
@@ -82,7 +70,7 @@ def test_a_world_that_hangs_is_named_with_its_line_after_the_timeout(trouble):
     line = r"worker 1 .*environments 2 to 3\): no answer for 2 seconds in environment 3 \(.*async_worlds\.py:\d+\)"
     with pytest.raises(EnvError, match=line):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
-    assert all_gone(env.pids)
+    until_gone(env.pids)
 
 
 def test_the_timeout_is_for_one_world_and_not_for_all_of_a_worker(trouble):
@@ -101,13 +89,13 @@ def test_a_worker_that_is_killed_in_a_step_is_named_with_its_signal(trouble):
     threading.Thread(target=kill_in_a_step, args=(env,), daemon=True).start()
     with pytest.raises(EnvError, match=r"worker 1 .*the worker was killed by SIGKILL in environment 3"):
         env.step(torch.tensor([FINE, FINE, FINE, HANG]))
-    assert all_gone(env.pids)
+    until_gone(env.pids)
 
 
 def test_a_worker_that_is_lost_between_steps_or_ends_itself_is_named(trouble):
     env = trouble()
     os.kill(env.pids[0], signal.SIGKILL)
-    assert all_gone(env.pids[:1])
+    until_gone(env.pids[:1])
     with pytest.raises(EnvError, match=r"worker 0 .*killed by SIGKILL"):
         env.step(ALL_FINE)
     with pytest.raises(EnvError, match=r"worker 0 .*ended with exit code 3 in environment 1"):
@@ -150,19 +138,19 @@ def test_no_orphans_when_the_parent_is_killed_or_forgets_to_close(how, tmp_path)
         assert all(map(alive, pids))
         process.kill()
     assert process.wait(60) == (-signal.SIGKILL if how == "wait" else 0)
-    assert all_gone(pids)  # the one that hangs in a step as well
+    until_gone(pids)  # the one that hangs in a step as well
 
 
 def test_closing_ends_the_workers_and_so_does_letting_go(trouble):
     env = trouble()
     env.close(), env.close()
-    assert all_gone(env.pids)
+    until_gone(env.pids)
     with pytest.raises(EnvError, match="was closed"):
         env.step(ALL_FINE)
     other = AsyncEnv(TROUBLE, 2, workers=2)
     pids = other.pids
     del other
-    assert all_gone(pids)
+    until_gone(pids)
 
 
 def test_misuse_is_one_clear_error():
@@ -281,19 +269,6 @@ def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
     line = f"exit code 3 in environment 0; the previous {MOST} workers also failed within 1,000 steps"
     with pytest.raises(EnvError, match=line):
         envs.step(torch.tensor([EXIT, FINE]))
-
-
-@pytest.mark.slow
-def test_a_run_with_workers_has_the_bits_of_one_without_and_goes_on_with_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    keys = {"env_id": WALK, "spec": "{}", "engine": "eager", "hidden_dims": 4, "test_episodes": 2}
-    keys |= {"policy_lr": 1e-3, "clip_range": 0.2}  # no schedules, which count from the budget
-    plain, half = tiny_run(**keys, workers=0), tiny_run(**keys, workers=2, max_timesteps=32)
-    assert half.facts()["workers"] == 2
-    assert train.command(["--resume", half.id, "-q", "max_timesteps=64", "workers=0"]) == 0  # any number goes on
-    ours, theirs = (torch.load(run.checkpoints / "last.ckpt", weights_only=True)["state_dict"] for run in (plain, half))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert "exact" in half.run_log.read_text() and "not bit-exact" not in half.run_log.read_text()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """VizDoom's, stable-retro's and Brax's worlds: what is there, what is refused, and (slow) the games themselves."""
 
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from playing import hand_over, random_actions, record, refused
 from lab.brax_eval_policy import main as eval_policy
 from lab.brax_train_policy import main as train_policy
 from lab.smoke_test_envs import WORLDS, play
-from stride.config.extras import DOOM_EXTRA, RETRO_EXTRA, missing
+from stride.config.extras import missing
 from stride.config.listing import print_variants
 from stride.config.scenarios import doom_scenarios, retro_games
 from stride.config.schema import Config, PPOConfig
@@ -66,18 +65,6 @@ def test_games_are_those_whose_rom_is_here(packages):
     assert retro_games() == ["Here-Nes-v0"]
     line = refused("Retro/Gone-Nes-v0")
     assert "there is no ROM of 'Gone-Nes-v0': " in line and "stable_retro.import" in line
-
-
-@pytest.mark.parametrize(
-    ("env_id", "extra", "needs"),
-    [
-        ("VizDoom/other", DOOM_EXTRA, "VizDoom: pip install 'stride-rl[vizdoom]'"),
-        ("Retro/Other-Nes-v0", RETRO_EXTRA, "stable-retro: pip install 'stride-rl[retro]'"),
-    ],
-)
-def test_without_the_package_the_line_is_the_cure(env_id, extra, needs, monkeypatch):
-    monkeypatch.setitem(sys.modules, extra.module, None)
-    assert refused(env_id) == f"{env_id} needs {needs}"
 
 
 @pytest.mark.slow
@@ -157,10 +144,6 @@ def test_worlds_have_an_emulator_each_and_go_on_to_the_bit():
     emulator = envs.envs[0].unwrapped._emulator.process
     envs.close(), again.close()
     assert emulator.returncode == 0
-
-
-RETRO_KEYS = {"max_timesteps": 32, "max_episode_steps": 12, "frame_stack": 1, "batch_size": 0.5, "n_epochs": 1}
-RETRO_KEYS |= {"eval_max_steps": 10, "test_episodes": 0, "hidden_dims": 8}
 
 
 # ---- Brax: the contract, starts of their own, and a training that goes on and is evaluated

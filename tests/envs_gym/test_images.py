@@ -59,14 +59,6 @@ def test_a_resized_picture_is_the_mean_of_a_finer_grid(height, width, size):
     assert obs.shape == (1, 3, *size) and (obs[0] - F.avg_pool2d(fine, (height, width))).abs().max() <= 0.5 + 1e-4
 
 
-@pytest.mark.parametrize(
-    ("resize", "shape"), [(True, (3, 84, 84)), ((20,), (3, 20, 20)), ((20, 30), (3, 20, 30)), (False, (3, 6, 8))]
-)
-def test_sizes(resize, shape):
-    envs, _ = camera(resize_obs=resize)
-    assert envs.observation_space.shape == shape == tuple(envs.reset(0).shape[1:])
-
-
 def test_frames_are_stacked_along_channels_oldest_first():
     envs, shown = camera(frame_stack=3)
     first = shown[-1]

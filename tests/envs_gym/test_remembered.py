@@ -2,7 +2,6 @@
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,14 +32,6 @@ def test_the_users_home_without_the_variable(state, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         remember(tmp_path / "run", [tmp_path])
         assert len([*(tmp_path / "home" / ".local" / "state" / "stride" / "projects").iterdir()]) == 1
-
-
-def test_many_writers_at_once(state, tmp_path):
-    runs = [tmp_path / f"run{n % 20}" for n in range(100)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda run: remember(run, [run / "mine"]), runs))
-    assert all(recall(run) == [run / "mine"] for run in runs)
-    assert len([*state.iterdir()]) == 20
 
 
 HOSTILE = {

@@ -13,6 +13,7 @@ from stride.inspector.app import TABS
 from stride.inspector.played import HORIZON
 from stride.inspector.runs import PAGE
 from stride.runstore.history import STEPS, VAL
+from stride.runstore.run_lock import locked
 
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"
@@ -84,7 +85,7 @@ def test_continuous_actions_are_shown_and_jumped_through(page, runs):
             assert page.number(".ep-policy .number") == pytest.approx(mean, abs=6e-3)
     page.expect(number).to_have_text("–")
     page.go_to(7)
-    page.button("button", name="next step whose reward is not zero").click()
+    page.button("button", name="next step with a reward that is not zero").click()
     page.at(next(step for step in range(8, 200) if data["reward"][step]))
     assert page.number(".ep-reward") == pytest.approx(data["reward"][8], abs=1e-3)
     picture = page.all(".ep-strip button").nth(3)
@@ -192,18 +193,13 @@ def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
     assert len(asked) - before <= 1, "the page's own clock may ask once; a step that is known, or none, does not"
 
 
-def test_a_policy_without_dreams_shows_nothing_of_them(page, runs):
-    page.record_run(runs["filmed"])
+def test_q_values_stand_beside_the_actions_and_nothing_of_dreams(page, runs):
+    shares = page.record_run(runs["dqn"])["distribution"]
     asked = questions(page)
     page.go_to(2)
     page.page.wait_for_timeout(300)  # longer than a dream would wait to be asked for
     assert page.all(".ep-dream, .ep-dreamt, .ep-films").count() == 0
     assert len(asked) <= 1, "the page's own clock"
-
-
-def test_q_values_stand_beside_the_actions(page, runs):
-    shares = page.record_run(runs["dqn"])["distribution"]
-    page.go_to(2)
     words = [word.split() for word in page.all(".ep-policy .number").all_inner_texts()]
     assert [float(percent) for percent, *_ in words] == pytest.approx(
         [100 * p for p in shares["probability"][2]], abs=0.1
@@ -215,18 +211,20 @@ def test_q_values_stand_beside_the_actions(page, runs):
 
 
 def test_a_live_run_is_seen_to_advance(page, runs):
+    """This process holds the run: one that nobody holds would be dead after two seconds."""
     run = runs["other"]
     facts = json.loads(run.config_json.read_text())
-    run.config_json.write_text(json.dumps({**facts, "status": "running"}))
-    page.open_run(run.id)
-    page.all("#overview .badge.running").wait_for()
     columns = run.metrics_csv.read_text().split("\n")[0].split(",")
     row = {STEPS: "777777", VAL: "444"}
-    with open(run.metrics_csv, "a", encoding="utf-8") as file:
-        file.write(",".join(row.get(name, "") for name in columns) + "\n")
-    page.all("#overview dd", has_text="777,777").wait_for()
-    page.becomes(lambda: page.all("#overview .chart .curve").count() > 5, True)
-    run.config_json.write_text(json.dumps(facts))
+    with locked(run.path):
+        run.config_json.write_text(json.dumps({**facts, "status": "running"}))
+        page.open_run(run.id)
+        page.all("#overview .badge.running").wait_for()
+        with open(run.metrics_csv, "a", encoding="utf-8") as file:
+            file.write(",".join(row.get(name, "") for name in columns) + "\n")
+        page.all("#overview dd", has_text="777,777").wait_for()
+        page.becomes(lambda: page.all("#overview .chart .curve").count() > 5, True)
+        run.config_json.write_text(json.dumps(facts))
 
 
 def test_an_unknown_run_is_a_toast(page):

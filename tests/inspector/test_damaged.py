@@ -25,25 +25,20 @@ TOLD = {  # a kind of damage, and what its row says
     "config.json: env_id 0": "env_id is not a text",
     "config.json: a link to itself": "config.json is a link",
     "config.json: a FIFO": "config.json is a FIFO",
-    "config.json: half": "config.json is not valid JSON",
     "config.json: nested": "config.json is not valid JSON",
     "config.json: gone": "config.json does not exist",
     "config: gamma 0": "a number in it is too large",
     "metrics.csv: train/clock/env_steps 'inf'": "train/clock/env_steps is inf",
-    "metrics.csv: train/clock/env_steps 'nan'": "train/clock/env_steps is nan",
-    "metrics.csv: train/clock/env_steps '1e300'": "train/clock/env_steps is 1e+300",
     "metrics.csv: a folder": "metrics.csv is a folder",
-    "metrics.csv: a link to itself": "metrics.csv is a link",
     "metrics.csv: a link to a secret": "metrics.csv is a link",
     "metrics.csv: no metric's names": "metrics.csv has no column",
     "metrics.csv: header of a megabyte": "the first line of metrics.csv does not have the names",
     "metrics.csv: wrong number of cells": "none of its rows can be read",
     "best.json: noise": "best.json is not valid JSON",
-    "best.json: a folder": "best.json is a folder",
     "best.json: a huge number": "it has no score",
     "checkpoints/: a link to a folder": "checkpoints is a link",
 }
-SOUND = ["metrics.csv: empty", "metrics.csv: header only", "metrics.csv: torn end", "metrics.csv: gone"]
+SOUND = ["metrics.csv: empty", "metrics.csv: torn end", "metrics.csv: gone"]
 ODD = (0.0, -0.0, 5e-324, 1e-300, 1e300, -1e308, 1.7e308, math.nan, math.inf, 1.0, 1.0 + 2**-52, 1e16, 1e16 + 2)
 HEAVY = ("model", "episode")  # these load the network
 SOUND_RUN = "20260101-000101-CartPole-v1-ppo-s1-aaaa"
@@ -111,10 +106,7 @@ def test_other_damage_raises_nothing_either(place, damaged):
             said(room, rooms, damaged)
 
 
-HEAVIER = [
-    "config.json: goal 0", "config: hidden_dims 0", "config: env_id 0", "best.ckpt: a link to itself",
-    "best.json: a list", "checkpoints/: gone", "metrics.csv: a folder", "report.md: a link to a secret",
-]  # fmt: skip
+HEAVIER = ["config.json: goal 0", "config: hidden_dims 0", "best.ckpt: a link to itself", "checkpoints/: gone"]
 
 
 @pytest.mark.parametrize("name", HEAVIER)

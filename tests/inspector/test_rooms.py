@@ -1,24 +1,18 @@
 """What the rooms of the inspector say, without a browser."""
 
-import sys
-
 import numpy as np
 import pytest
 from gallery import gallery, gallery_copies, gallery_copy
 
 from stride.agents.trained.episode import record_episode
 from stride.agents.trained.loading import load_run
-from stride.commands import run_inspect
-from stride.config.diff import differing_rows
 from stride.inspector.charts import Line, chart, clock
 from stride.inspector.compare import compare, curves, groups
 from stride.inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from stride.inspector.markup import safe, tag
-from stride.inspector.overview import environment, overview
 from stride.inspector.pictures import GAP, heat_frames, seen_frames, tiles
-from stride.inspector.played import config, model, modules
+from stride.inspector.played import model, modules
 from stride.inspector.runs import Runs
-from stride.inspector.table import runs_table
 from stride.inspector.videos import caption, films_of, lend, poster
 from stride.utils.curve import Point
 from stride.utils.user_error import UserError
@@ -35,29 +29,11 @@ def read_run(run):
     return Runs().look_into(run.id)
 
 
-def test_runs_are_listed_and_filtered(runs):
-    table = Runs()
-    assert {line.id for line in table.page().lines} == {run.id for run in runs} and table.page("running").lines == []
-    assert [line.id for line in table.page("cartpole S2-").lines] == [runs[1].id]
-    line = read_run(runs[0]).brief
-    assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
-    assert runs[0].id in runs_table(table.page()) and "no runs in" in runs_table(table.page("nothing"))
-
-
 @pytest.mark.parametrize("selector", ["", "/etc", "../x", "nothing", "a/../b", "hub:user/x", "\0", "@best:Nope-v0"])
 def test_only_runs_under_the_root_are_found(runs, selector):
     with pytest.raises(UserError):
         Runs().find(selector)
     assert Runs().find("@last") == Runs().find(runs[2].id)
-
-
-def test_the_overview_shows_what_differs(runs):
-    run = read_run(runs[2])
-    changed = {key: value for key, value, _ in differing_rows(run.facts)}
-    assert changed["gamma"] == "0.9" and "n_envs" in changed
-    page, config_page = overview(run), config(run)
-    assert page.count("data-chart") > 12 and "Speed" in page and "Different from the defaults" in config_page
-    assert run.facts["versions"]["torch"] in environment(run)
 
 
 def test_runs_that_differ_by_seed_are_one_group(runs):
@@ -87,14 +63,19 @@ def test_returns_and_errors_of_a_recording_are_right(runs):
     assert len(data["observed"]) == episode.length + 1 and data["actions"] == ["push left", "push right"]
 
 
-def test_a_recording_has_a_frame_per_instant(runs, tmp_path):
+def test_a_recording_has_a_frame_per_instant_and_what_a_policy_saw_of_images(runs, tmp_path):
     av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
     made = record_for_browser(load_run(runs[0].id), 3, "sampled", 5, tmp_path)
-    with av.open(str(made.videos["frame"])) as container:
-        assert all(frame.key_frame for frame in container.decode(video=0))
-        assert container.streams.video[0].frames == made.data["steps"] + 1
-    assert "NaN" not in player_markup(made)
-    for words in ({"seed": -1}, {"max_steps": 0}, {"max_steps": 10**9}, {"mode": "best"}):
+    assert "NaN" not in player_markup(made) and made.videos.keys() == {"frame"}
+    seeing = record_for_browser(load_run(str(gallery("pixels").path)), 0, "sampled", 3, tmp_path)
+    assert seeing.data["stacked"] == [2] and seeing.data["observations"] == []
+    assert seeing.videos.keys() == {"frame", "seen", "action", "value"}
+    for recording in (made, seeing):
+        for path in recording.videos.values():
+            with av.open(str(path)) as container:
+                assert all(frame.key_frame for frame in container.decode(video=0))
+                assert container.streams.video[0].frames == recording.data["steps"] + 1
+    for words in ({"seed": -1}, {"max_steps": 10**9}, {"mode": "best"}):
         with pytest.raises(UserError):
             record_for_browser(load_run(runs[0].id), **{"seed": 0, "mode": "greedy", "max_steps": 5, **words},
                                folder=tmp_path)  # fmt: skip
@@ -111,18 +92,6 @@ def test_stacked_images_are_laid_side_by_side():
     assert frame.shape == (168, 4 * 168 + 3 * GAP, 3) and frame[:, 2 * (168 + GAP)].min() == 200 and frame[0, 0, 0] == 0
     hot, dark = heat_frames(stack[None], 4)
     assert hot[0, 2 * (168 + GAP)].tolist() == [255, 145, 0] and not dark.any()
-
-
-def test_an_image_policy_is_filmed_with_what_it_saw(runs, tmp_path):
-    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
-    loaded = load_run(str(gallery("pixels").path))
-    made = record_for_browser(loaded, 0, "sampled", 3, tmp_path)
-    assert made.data["stacked"] == [2] and made.data["observations"] == [] and made.videos.keys() == {
-        "frame", "seen", "action", "value"
-    }  # fmt: skip
-    for path in made.videos.values():
-        with av.open(str(path)) as container:
-            assert container.streams.video[0].frames == made.data["steps"] + 1
 
 
 def test_a_mask_and_q_values_go_with_the_actions(runs):
@@ -193,12 +162,3 @@ def test_everything_is_escaped():
     assert safe("a\x1b[1m\u202eb\nc\t\xa0") == "a\\x1b[1m\\u202eb\nc\t\xa0"
     assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>' and "{" not in safe("${x}{{y}}`")
     assert "no values yet" in chart("x", [Line("x", [Point(1.0, float("nan"))], "c0")])
-
-
-def test_wrong_words_are_one_line(runs, capsys, monkeypatch):
-    for words in (["--port", "x"], ["--port", "99999"], ["--prot", "1"], ["--run-id", "nothing"], ["@last"]):
-        assert run_inspect.command(words) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
-    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
-    assert run_inspect.command(["--port", "0"]) == 2
-    assert "pip install 'stride-rl[web]'" in capsys.readouterr().err

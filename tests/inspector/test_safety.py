@@ -1,16 +1,18 @@
-"""What a running inspector gives away, and what planted text does: nothing."""
+"""What a running inspector gives away, and what planted text does, also that of a report: nothing."""
 
 import http.client
 import json
+import re
 
 import pytest
 from gallery import gallery_copy
 from inspector_browsing import opened, serving
 
 from lab.faults.door import SECRET, TELLING, Probe, answered, ask, closed, files, others
+from stride.config.diff import differing_rows
 from stride.inspector.compare import compare
-from stride.inspector.markdown import report_text
-from stride.inspector.overview import overview
+from stride.inspector.markdown import MOST_TEXT, rendered, report
+from stride.inspector.overview import environment, overview
 from stride.inspector.played import config
 from stride.inspector.runs import Runs
 from stride.inspector.table import runs_table
@@ -44,14 +46,6 @@ def test_planted_text_is_only_text(planted):
         assert "&lt;img" in page
 
 
-def test_a_report_that_is_a_link_is_not_read(tmp_path):
-    run = gallery_copy("ppo", tmp_path)
-    (tmp_path / "secret.txt").write_text(SECRET)
-    run.report.unlink()
-    run.report.symlink_to(tmp_path / "secret.txt")
-    assert report_text(run) == ""
-
-
 def test_only_lent_files_are_given_away_and_only_to_its_own_page(planted, root):
     """Of others nothing is stored either; `python -m lab.faults door` asks the same of a process of its own."""
     with serving() as (inspector, url):
@@ -64,7 +58,7 @@ def test_only_lent_files_are_given_away_and_only_to_its_own_page(planted, root):
         probes = list(files(planted, root / "secret.txt", inspector.folder.parent, host))
         assert len(probes) >= 60 and get(f"/gradio_api/file={film}") == (200, b"film")
         assert not any(word in get(f"/gradio_api/file={planted.videos}/epoch=9.mp4")[1] for word in TELLING)
-        probes += [*others(host), *closed(host)][::9]  # all of them: test_guard.py
+        probes += [*others(host), *closed(host)][::9]  # all of them: test_doors.py
         assert [(probe.path, why) for probe in probes if (why := answered(host, probe))] == []
         assert get("/config")[0] == 200 and host.startswith("127.0.0.1:") and inspector.demo.share is False
         assert inspector.demo.allowed_paths == [str(inspector.folder)]
@@ -89,3 +83,53 @@ def test_no_planted_script_runs(planted, browser):
         page.tab("Overview")
         page.expect(page.all("#overview h2")).to_contain_text("<img src=x")
         page.expect(page.all("#overview img, #runs img, #model script")).to_have_count(0)
+
+
+# ---- a report
+
+SCRIPT, PICTURE = "<script>alert(1)</script>", "<img src=x onerror=alert(1)>"
+HOSTILE = [
+    SCRIPT, PICTURE, "![x](http://evil.example/x.png)", "![x](javascript:alert(1))", "[x](javascript:alert(1))",
+    "[x](http://evil.example/)", "<http://evil.example/>", '[x](http://evil.example/ "a\\" onmouseover=alert(1)")',
+    "a <svg onload=alert(1)> b", "<details open ontoggle=alert(1)><summary>x</summary>",
+    "<details><summary><b onclick=alert(1)>x</b></summary>", "</section></details></div>",
+    "${alert(1)} {{alert(1)}} `x`", f"| a |\n|---|\n| {PICTURE} |", f"```html\n{SCRIPT}\n```",
+    '<a href="//evil.example">x</a>', "<style>* { background: url(http://evil.example) }</style>",
+    "<iframe src=http://evil.example></iframe>", "[a]: http://evil.example\n\n[a] ![a]",
+    "&lt;script&gt; &#60;img src=x&#62;",
+]  # fmt: skip
+ALLOWED = {
+    "article", "p", "details", "summary", "h1", "h2", "h3", "table", "thead", "tbody", "tr", "th", "td", "div", "pre",
+    "code", "span", "strong", "em", "ul", "ol", "li", "hr", "blockquote", "br",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "\n\n".join(HOSTILE)])
+def test_a_hostile_report_is_only_text(text):
+    page = rendered(text)
+    tags = re.findall(r"<(/?)([A-Za-z][A-Za-z0-9]*)((?:[^>\"]|\"[^\"]*\")*)>", page)
+    assert {name for _, name, _ in tags} <= ALLOWED
+    for _, _, attributes in tags:
+        bare = re.sub(r'"[^"]*"', '""', attributes)
+        assert set(re.findall(r"([\w-]+)=", bare)) <= {"class", "title", "start", "style"}
+    assert not re.search(r"[{}`]", page) and page.count("<details") == page.count("</details")
+    assert page.count("<div") == page.count("</div") and page.endswith("</article>")
+
+
+@pytest.mark.parametrize("piece", ["> ", "[", "**", "<", "|a", "[a]("])
+def test_a_report_of_one_sign_is_bounded(piece):
+    assert len(rendered(piece * (MOST_TEXT // 8))) < 20 * MOST_TEXT
+
+
+def test_our_own_report_is_a_page_and_a_link_is_not_read(root):
+    run = gallery_copy("other", root)
+    facts = Runs().look_into(run.id)
+    page = report(facts)
+    assert "<h1>CartPole-v1:ppo</h1>" in page and "<strong>Not solved" in page and page.count("<table>") >= 3
+    assert "**" not in page and "| --- |" not in page
+    rows = {key: (value, default) for key, value, default in differing_rows(facts.facts)}
+    assert rows["gamma"] == ("0.9", "0.99") and "lin_0.001" in config(facts)
+    assert "Different from the defaults" in config(facts) and facts.facts["versions"]["torch"] in environment(facts)
+    run.report.rename(root / "elsewhere.md")
+    run.report.symlink_to(root / "elsewhere.md")
+    assert "no report yet" in report(Runs().look_into(run.id))

@@ -64,7 +64,7 @@ def test_the_page_is_what_nvrtc_says_for_every_architecture():
     assert ROW.findall(page) == ROW.findall(wanted)
 
 
-def test_a_spill_is_an_error(tmp_path, monkeypatch, capsys):
+def test_a_spill_is_an_error_and_what_nvrtc_refuses_has_its_file_and_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "greedy.cu").write_text(SPILLING)
     monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
     for made in ("rollouts", "updates"):
@@ -73,9 +73,6 @@ def test_a_spill_is_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
     assert kernels.main([]) == 1
     assert capsys.readouterr().err.startswith("greedy spills ")
-
-
-def test_nvrtc_names_the_file_and_the_line_that_it_refuses(tmp_path):
     (tmp_path / "wrong.cu").write_text('\n#include "utils/device_math.cuh"\nWrods words;\n')
     with pytest.raises(RuntimeError, match=r'(?s)NVRTC refuses wrong:.*wrong\.cu\(3\).*"Wrods" is undefined'):
         kernels.resources(read_source(tmp_path / "wrong.cu"), "sm_90")

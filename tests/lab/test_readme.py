@@ -5,11 +5,14 @@ import re
 
 import pytest
 
-from lab import page_tables, readme, resumed
+from lab import resumed
 from lab.resumed import FIGURES, IMAGE, drawn, measure
+from lab.site import measured
+from lab.site.blocks import filled
 from stride.commands import train
+from stride.utils.places import PROJECT as ROOT
 
-TEXT = readme.README.read_text(encoding="utf-8")
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 LOOSE = ("threads", "time")  # header lines that depend on the machine and its load
 
 
@@ -17,20 +20,39 @@ def test_it_is_read_in_90_seconds():
     assert TEXT.count("\n") <= 110 and len(TEXT.split()) <= 900
 
 
-def test_its_figures_are_those_of_the_files(tmp_path, monkeypatch, capsys):
-    assert readme.main(["--check"]) == 0
-    other = json.loads((readme.BENCHMARKS / "train.json").read_text())
-    other["solve"]["median_seconds"] = 9.9
-    for file in readme.BENCHMARKS.glob("*.json"):
-        (tmp_path / file.name).write_text(file.read_text())
-    (tmp_path / "train.json").write_text(json.dumps(other))
-    monkeypatch.setattr(readme, "BENCHMARKS", tmp_path)
-    monkeypatch.setattr(readme, "PROJECT", tmp_path.parent)
-    monkeypatch.setattr(readme, "RESULTS", tmp_path.parent / "none")
-    monkeypatch.setattr(readme, "seeds", lambda: readme.start_to_solved())
-    monkeypatch.setattr(page_tables, "BENCHMARKS", tmp_path)
-    assert readme.main(["--check"]) == 1
-    assert capsys.readouterr().err == "README.md is stale: run python -m lab.readme\n"
+def test_its_figures_are_those_of_the_files(tmp_path, monkeypatch):
+    """With other numbers in the files each row is another one."""
+    assert filled(TEXT) == TEXT
+    rows = [*measured.table().splitlines()[2:], measured.resumed()]
+    for name in ("benchmarks", "results"):
+        (tmp_path / "docs" / name).mkdir(parents=True)
+        for file in (ROOT / "docs" / name).glob("*.json"):
+            (tmp_path / "docs" / name / file.name).write_text(json.dumps(other(json.loads(file.read_text()))))
+    monkeypatch.setattr(measured, "PROJECT", tmp_path)
+    monkeypatch.setattr(measured, "BENCHMARKS", tmp_path / "docs" / "benchmarks")
+    monkeypatch.setattr(measured, "RESULTS", tmp_path / "docs" / "results")
+    monkeypatch.setattr(measured, "RESUMED", tmp_path / "docs" / "benchmarks" / "resumed.json")
+    changed = [*measured.table().splitlines()[2:], measured.resumed()]
+    assert [row for row in rows if row in changed] == []
+
+
+def other(data, factor=3):
+    """Data of the same form with another value for each number, except for how many seeds ended."""
+    if isinstance(data, dict):
+        return {key: value if key == "finished" else other(value, len(key)) for key, value in data.items()}
+    if isinstance(data, list):
+        return [other(value, factor) for value in data]
+    return factor * data + 1 if type(data) in (int, float) else data
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs" / "learners").glob("*.md"))], ids=lambda path: path.stem
+)
+def test_no_figure_is_typed_by_hand(page):
+    """Numbers with a unit are in generated parts, where a changed file changes them."""
+    prose = re.sub(r"<!-- generated.*?<!-- end -->|```.*?```|`[^`]+`", "", page.read_text(), flags=re.S)
+    figure = r"(?<![\w-])\d+(?:[.,]\d+)* ?(?:s|ms|us|seconds|minutes|(?:env )?steps|times|million|[MG])\b"
+    assert re.findall(figure, prose) == []
 
 
 def test_its_picture_is_of_two_runs_that_ended_in_the_same_bits():
@@ -54,16 +76,20 @@ def test_its_sample_is_what_a_training_prints(capsys, tmp_path, monkeypatch):
     """Line by line without numbers; another processor may need other steps."""
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     assert train.command(["CartPole-v1:ppo"]) == 0
-    printed = plain(readme.shown(capsys.readouterr().out))
+    printed = plain(measured.shown(capsys.readouterr().out))
     assert plain(re.search(r"<!-- sample -->\n```\n(.*?)```", TEXT, re.S)[1]) == printed
+
+
+def test_its_sample_and_the_results_have_one_answer():
+    """Seed 1 of the evidence is the training that README shows."""
+    record = json.loads((ROOT / "docs" / "results" / "CartPole-v1-ppo.json").read_text())["seeds"]["1"]
+    final = record["final"]
+    sample = re.search(r"<!-- sample -->\n(.*?)<!-- /sample -->", TEXT, re.S)[1]
+    assert f"test    {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']:.0f} episodes\n" in sample
+    assert f"spent   {record['env_steps']:,} env steps in " in sample
 
 
 def plain(text):
     """Its different lines without digits, for what does not depend on the machine."""
     lines = (re.sub(r"[\d.,:%+-]+\S*", "#", line).split() for line in text.splitlines())
     return {" ".join(line) for line in lines if line and line[0] not in (*LOOSE, "#", "run", "engine")}
-
-
-def test_every_block_is_filled():
-    for name in ("sample", "measured", "resumed"):
-        assert len(re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", TEXT, re.S)[1]) > 50

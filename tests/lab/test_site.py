@@ -8,6 +8,7 @@ import sys
 import pytest
 from inspector_browsing import chromium
 
+from lab.evidence import public
 from lab.site import learners, pictures
 from lab.site.blocks import filled
 from lab.site.commands import parser_of_command
@@ -16,6 +17,7 @@ from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import COMMANDS
 from stride.config.general import is_general
 from stride.config.loader import load_config
+from stride.utils.curve import NO_OVERLAY
 from stride.utils.provenance import PROJECT
 from stride.utils.user_error import UserError
 
@@ -95,6 +97,35 @@ def test_a_page_follows_its_evidence_and_its_code(tmp_path, monkeypatch):
         filled(code.replace(" f ", " g "))
     with pytest.raises(UserError, match="no such maker"):
         filled(row.replace("reached", "reacht"))
+
+
+def test_published_results_are_drawn_as_far_as_a_curve_goes():
+    """In our env steps, of which one may be several of theirs; the first where a curve ends before it."""
+    sac = public.overlay("HalfCheetah-v5", "sac", 120_000)
+    assert [(point.x, point.y) for point in sac.lines[0].points] == [(50_000, 4212.3), (100_000, 6156.3)]
+    assert [band.x for band in sac.bands["fourthband"].high] == [50_000, 100_000]
+    assert "SimbaV2: SAC on HalfCheetah-v4, mean of 10 seeds" in sac.labels[0]
+    twice = public.overlay("dm_control/cartpole-swingup", "sac", 10_000, repeat=2)
+    assert [point.x for point in twice.lines[0].points] == [50_000]
+    assert public.overlay("CartPole-v1", "sac", 10_000) == public.overlay("Hopper-v5", "dqn", 10_000) == NO_OVERLAY
+    text = (PROJECT / "docs" / "results" / "models" / "dm_control-cartpole-swingup-sac.svg").read_text()
+    assert twice.labels[0] in text
+
+
+FIGURE = re.compile(
+    r"(?<![\w-])\d+(?:[.,]\d+)* ?(?:s|ms|us|ns|seconds|minutes|steps/s|times|million|%|[GM]B|[MG])(?!\w)"
+)
+SOURCE = re.compile(r"\]\([^)]*\.(?:json|svg|md#measured)\)|`python -m lab\.|generated|by hand|lab/bench/")
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_measured_figures_name_their_source(path):
+    """A section with three figures or more has a file, the command that measured them, or says `by hand`."""
+    if path.parent.name in ("decisions", "reference", "tutorials"):
+        return
+    for section in re.split(r"^(?=##+ )", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), flags=re.M):
+        figures = FIGURE.findall(re.sub(r"`[^`]*`", "", section))
+        assert len(figures) < 3 or SOURCE.search(section), section[:300]
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda path: path.stem)

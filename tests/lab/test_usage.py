@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import run_command
 
-from lab import same_bits, smoke_test_envs
+from lab import quick, same_bits, smoke_test_envs
 from lab.bench import envs, pairs, rate, train
 from lab.evidence import campaign
 from lab.faults import __main__ as faults
@@ -49,21 +49,17 @@ def test_every_script_has_a_help_with_its_own_name(tmp_path):
 
 WRONG = [
     (same_bits, ". --only nothing", "no configuration begins with nothing"),
-    (same_bits, "nowhere", "nowhere is no checkout"),
-    (pairs, "nowhere train.py", "nowhere is no checkout"),
-    (pairs, ".", "nothing to compare"),
-    (rate, "0", "at least 1"),
-    (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
-    (rate, "CartPole-v1:pppo", "did you mean ppo?"),
-    (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
+    (same_bits, "nowhere", "nowhere is no checkout"), (pairs, "nowhere train.py", "nowhere is no checkout"),
+    (pairs, ".", "nothing to compare"), (rate, "0", "at least 1"), (rate, "8 Nope-v1", "no fast environment 'Nope-v1'"),
+    (rate, "CartPole-v1:pppo", "did you mean ppo?"), (rate, "CartPole-v1:ppo n_env=3", "did you mean n_envs?"),
     (envs, "--env CartPol", "'CartPol'; did you mean CartPole-v1"),
     (train, "pog", "no work is called 'pog'; did you mean pong"),
     (campaign, "campaign --only CartPol-v1:pp", "is called 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"),
     (campaign, "campaign --hours 0", "--hours"),
-    (faults, "kil", "no fault 'kil'; did you mean kill?"),
+    (quick, "nosuchcommit --list", "nosuchcommit"), (faults, "kil", "no fault 'kil'; did you mean kill?"),
     (smoke_test_envs, "--limit 0", "--limit takes a number from 1"),
     (smoke_test_envs, "--filter CartPole-v1:reinforcement", "CartPole-v1:reinforcement"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("module", "words", "fragment"), WRONG, ids=[f"{row[0].__name__} {row[1]}" for row in WRONG])
@@ -83,14 +79,11 @@ MODULES = {name: re.search(r'\["run_lab"\]\("([\w.]+)"\)', path.read_text())[1] 
 NAMES = {"smoke_train_envs", "smoke_test_envs", "gpu_check", "brax_train_policy", "brax_eval_policy"}
 
 
-def test_the_old_names_are_there_are_short_and_name_a_module_that_is_there():
+def test_an_old_name_is_short_becomes_its_module_in_a_clone_and_says_that_it_needs_one_elsewhere(tmp_path):
     assert {*LAUNCHERS} >= NAMES
     for name, path in LAUNCHERS.items():
         assert len([line for line in path.read_text().splitlines() if line.strip()]) <= 5, path
         assert (ROOT / MODULES[name].replace(".", "/")).with_suffix(".py").is_file(), name
-
-
-def test_a_launcher_becomes_its_module_in_a_clone_and_says_that_it_needs_one_elsewhere(tmp_path):
     done = run_command(LAUNCHERS["gpu_check"], "--help", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0 and done.stdout.startswith("usage: python -m lab.gpu_check "), done.stderr
     for file in ("scripts/gpu_check.py", "utils/clone.py"):

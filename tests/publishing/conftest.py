@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("huggingface_hub", reason="needs pip install 'stride-rl[hub]'")
 
+from commands import refusal
 from fake_hub import TOKEN, FakeHub
 from gallery import gallery
 
@@ -85,11 +86,8 @@ def refused_play(capsys):
     """Plays what must not be played; answers the one line that says so."""
 
     def play(selector):
-        capsys.readouterr()
-        assert run_play.command(["--run-id", selector, "--headless", "--episodes", "1"]) == 2
-        captured = capsys.readouterr()
-        line = captured.err.removesuffix("\n")
-        assert line.startswith("error: ") and line.isprintable() and captured.out == "", captured
+        line = refusal(capsys, run_play.command, "--run-id", selector, "--headless", "--episodes", "1").rstrip("\n")
+        assert line.isprintable(), line
         return line
 
     return play

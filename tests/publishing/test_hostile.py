@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import refusal
 from fake_hub import TOKEN, FakeHub
 from safetensors.torch import load
 
@@ -69,14 +70,6 @@ def config(files, where=("config",), **changes):
     return {**files, "config.json": json.dumps(facts).encode()}
 
 
-def memory(files, **options):
-    return config(files, policy="lstm", policy_kwargs=options, batch_size=1.0)
-
-
-def pictures(files, size=84, **options):
-    return config(files, obs="pixels", policy="cnn", resize_obs=size, policy_kwargs=options)
-
-
 def checkpoint():
     stream = io.BytesIO()
     torch.save({"state_dict": Evil()}, stream)
@@ -87,6 +80,7 @@ def name_of(files):
     return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
 
 
+LSTM = {"policy": "lstm", "policy_kwargs": {"hidden_size": 60_000}, "batch_size": 1.0}
 STACK, SELECTION = {"id": "FrameStack", "frames": 999}, {"id": "SelectObservation", "indices": [0] * 99_999}
 GIGABYTE = {"shape": [1 << 28], "data_offsets": [0, 1 << 30]}
 DEEP = b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -102,7 +96,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module.Wrapper"}]), "not registered"),
     "module in policy": (lambda f: config(f, policy="evil_module:Net"), "policy names the module 'evil_module'"),
     "module in algo_id": (lambda f: config(f, algo_id="evil_module:Agent"), "algo_id names the module 'evil_module'"),
-    "module in callbacks": (lambda f: config(f, callbacks=[{"id": "evil_module:C"}]), "callbacks names the module"),
     "unknown environment": (lambda f: config(f, env_id="Evil-v0"), "unknown environment 'Evil-v0'"),
     "unknown policy": (lambda f: config(f, policy="evil_module.Net"), "polic"),
     "escape in a key": (lambda f: config(f, **{"a\x1b[2J\nb": 1}), "control characters"),
@@ -112,16 +105,12 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "large network": (lambda f: config(f, hidden_dims=[10**5, 10**5]), "more weights than model.safetensors has"),
     "huge rollout": (lambda f: config(f, n_steps=10**12, max_timesteps=10**15), "n_steps must be at most"),
     "large rollout": (lambda f: config(f, n_steps=1 << 22, max_timesteps=10**15), "n_steps above"),
-    "huge memory": (lambda f: memory(f, hidden_size=10**6), "policy_kwargs.hidden_size must be at least 1 and at most"),
-    "large memory": (lambda f: memory(f, hidden_size=60_000), "needs a tensor of"),
-    "huge stack": (lambda f: config(f, frame_stack=10**8), "frame_stack must be at most"),
+    "large memory": (lambda f: config(f, **LSTM), "needs a tensor of"),
     "large stack": (lambda f: config(f, frame_stack=10**6), "needs a tensor of"),
-    "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
-    "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "needs a tensor of"),
+    "pictures for a long line": (lambda f: config(f, obs="pixels", policy="cnn", resize_obs=[2000, 2000]), "needs a t"),
     "huge selection": (lambda f: config(f, env_wrappers=[SELECTION, STACK]), "an observation of"),
     "many layers": (lambda f: config(f, hidden_dims=[1] * 5000), "hidden_dims"),
     "seed of 401 digits": (lambda f: config(f, seed=10**400), "a number of 401 digits"),
-    "goal of 401 digits": (lambda f: config(f, (), goal=10**400), "a number of 401 digits"),
     "window": (lambda f: config(f, env_kwargs={"render_mode": "human"}), "env_kwargs.render_mode"),
     "huge argument": (lambda f: config(f, env_kwargs={"width": 10**9}), "a whole number above"),
     "list as dtype": (lambda f: header(f, lambda t: first(t).update(dtype=["F32"])), "does not fit"),
@@ -133,7 +122,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "header beyond the file": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 500) + b"{}"}, "a header of"),
     "empty weights": (lambda f: {**f, "model.safetensors": b""}, "a header of"),
     "1 GB claimed": (lambda f: header(f, lambda t: first(t).update(GIGABYTE)), "does not fit"),
-    "negative shape": (lambda f: header(f, lambda t: first(t).update(shape=[-1, 4])), "does not fit"),
     "overlap": (lambda f: header(f, lambda t: t.update(extra=first(t))), "does not fit"),
     "object dtype": (lambda f: header(f, lambda t: first(t).update(dtype="OBJECT")), "does not fit"),
     "many tensors": (lambda f: header(f, lambda t: t.update({str(n): 0 for n in range(5000)})), "at most"),
@@ -141,7 +129,6 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "extra tensor": (lambda f: weights(f, lambda t: t.update(extra=torch.zeros(3))), "no place for tensor extra"),
     "missing tensor": (lambda f: weights(f, lambda t: t.pop(name_of(f))), "is missing"),
     "NaN": (lambda f: weights(f, lambda t: t[name_of(f)].fill_(float("nan"))), "not finite"),
-    "symlink": (lambda f: {**f, "model.safetensors": b"../../../../etc/passwd"}, "not a safetensors file"),
     "code beside": (lambda f: {**f, "sitecustomize.py": b"import os; os.mkdir('executed')"}, "'sitecustomize.py'"),
     "path traversal": (lambda f: {**f, "../../../executed": b"x"}, "does not write"),
     "newline in a name": (lambda f: {**f, "a\nb\x1b[2J.txt": b"x"}, "does not write"),
@@ -162,18 +149,14 @@ def test_it_is_refused_in_one_line(hub, gift, refused_play, what, tmp_path):
 
 def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, work):
     """A policy of the reader's own machine, named by somebody else's run."""
-    code = "from stride.agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
-    (work / "their_net.py").write_text(code)
-    named = config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}])
-    try:
-        hub.repo(REPO, named)
-        with pytest.raises(UserError, match="names the module 'evil_module'"):
-            load_run(f"hub:{REPO}", trust=["their_net"])
-        assert not {"evil_module", "their_net"} & sys.modules.keys()
-        hub.repo(REPO, config(gift, policy="their_net:Net"))
-        assert type(load_run(f"hub:{REPO}", trust=["their_net"]).agent.policy).__name__ == "Net"
-    finally:
-        sys.modules.pop("their_net", None)
+    (work / "their_net.py").write_text("from stride.agents.networks.actor_critic import ActorCritic as Net\n")
+    hub.repo(REPO, config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}]))
+    with pytest.raises(UserError, match="names the module 'evil_module'"):
+        load_run(f"hub:{REPO}", trust=["their_net"])
+    assert not {"evil_module", "their_net"} & sys.modules.keys()
+    hub.repo(REPO, config(gift, policy="their_net:Net"))
+    assert load_run(f"hub:{REPO}", trust=["their_net"]).config.policy == "their_net:Net"
+    assert sys.modules.pop("their_net")
 
 
 # ---- a Hub that means harm
@@ -252,19 +235,17 @@ ODD = {  # what is wrong -> (fragment of the path, the answer, fragment of the l
 def test_it_is_one_line_and_nothing_is_written(hub, published, work, refused_play, what, tmp_path):
     fragment, answer, words = ODD[what]
     hub.odd = {fragment: answer}
-    line = refused_play(f"hub:{SOUND}")
-    assert words in line and len(line) < 450, line
+    assert words in refused_play(f"hub:{SOUND}")
     assert os.listdir(work) == [] and not (tmp_path / "cache").exists()
 
 
-def test_names_in_headers_name_no_file(hub, published, tmp_path):
+def test_names_in_headers_name_no_file_and_another_commit_than_the_pinned_one_is_not_taken(
+    hub, published, tmp_path, refused_play
+):
     """huggingface_hub 2.4.0 wrote the file ESC1 for this."""
     hub.odd = {FILE: with_headers(ETag=f'"{UP}{str(tmp_path)[1:]}/ESC1"', X_Repo_Commit=published.commits[-1])}
     assert load_run(f"hub:{SOUND}").config.env_id == "CartPole-v1"
     assert not (tmp_path / "ESC1").exists() and not (tmp_path / "cache").exists() and not Path("/ESC1").exists()
-
-
-def test_another_commit_than_the_pinned_one_is_not_taken(hub, published, refused_play):
     hub.odd = {"/revision/": says({"sha": published.commits[0]})}
     assert "was requested" in refused_play(f"hub:{SOUND}@{published.commits[-1]}")
 
@@ -302,7 +283,5 @@ GARBLED = {"/create": b"[]", "/commit/": b"<html>", "/tree/": b"[{}]"}
 @pytest.mark.parametrize("place", GARBLED)
 def test_publishing_to_a_hub_that_talks_nonsense_is_one_line(hub, capsys, place):
     hub.odd = {place: says(GARBLED[place])}
-    assert run_publish.command([]) == 2
-    captured = capsys.readouterr()
-    assert len(captured.err.splitlines()) == 1 and "an unexpected answer" in captured.err, captured
-    assert TOKEN not in captured.err
+    line = refusal(capsys, run_publish.command)
+    assert "an unexpected answer" in line and TOKEN not in line

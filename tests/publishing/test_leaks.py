@@ -24,27 +24,26 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END O
 FORMS = [form for forms in {**leaks.TOLD, **leaks.OURS}.values() for form in forms]
 
 
-def test_no_form_and_no_value_of_this_machine_passes_in_any_sentence():
+def test_no_secret_passes_no_harmless_text_is_stopped_and_no_finding_shows_what_it_found(monkeypatch):
     draw = random.Random(0)
     assert len(FORMS) >= 56 + 100
     assert [text for form in FORMS for text in leaks.passed(form, draw, 1)[1]] == []
     assert leaks.passed_variables(leaks.VARIABLES) == [] and list(leaks.passed_doors()) == []
-
-
-def test_what_is_harmless_passes():
     texts, refused = leaks.refused_harmless(HARMLESS)
     variants, refused_variants = leaks.refused_variants()
     names = ["PWD", "TOKENIZERS_PARALLELISM", "KEYBOARD", "AUTHOR", "PATH", "PINS_PER_ROW", "LANG"]
     assert texts >= 100 and variants >= 32
     assert refused == refused_variants == [*filter(is_secret_name, names)] == []
-
-
-def test_a_finding_never_shows_what_it_found():
     for form in FORMS:
         text = leaks.filled(form, random.Random(1))
         for found in scan("description", text, ()):
             shown = str(found).partition(": ")[2].removesuffix(f"... ({len(found.text)} characters)")
             assert len(shown) <= 3 and len(shown) * 4 <= max(4, len(found.text)), (form, found)
+    monkeypatch.setenv("LOGNAME", "root")
+    monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
+    own = find_own(environment={})
+    assert not scan("description", "root mean square", own)
+    assert [found.kind for found in scan("description", "Deepthought did it", own)] == [NAME]
 
 
 @pytest.fixture
@@ -91,15 +90,14 @@ def test_every_text_of_a_config_is_read(loaded, place):
     assert place in line and "alice" not in line and "hunter2" not in line and "\n" not in line
 
 
-def test_facts_without_a_form_of_their_own_stay_here(loaded):
-    loaded.facts.update(command="python train.py /home/alice", host={"name": "deepthought"}, notes="alice", tags=["a"])
-    loaded.facts["versions"] = {"torch": "2 from /home/alice", "alice": "1"}
-    facts = public_facts(loaded)
-    assert not {"command", "host", "notes", "tags"} & facts.keys() and facts["versions"].keys() == {"torch"}
-    assert [each.place for each in findings(written_texts(facts), ())] == ["versions.torch"]
-
-
-def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, capsys, tmp_path):
+def test_a_secret_of_this_machine_is_never_allowed_and_what_else_is_refused_may_be(
+    hub, loaded, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DB_PASS", "swordfish-7")
+    change(loaded, description="with swordfish-7")
+    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
+    assert code == 2 and "contains the value of $DB_PASS; nothing was published" in captured.err
+    assert not (tmp_path / "out").exists()
     change(loaded, description="see /home/alice/notes")
     code, captured = dry_run(capsys, loaded, tmp_path / "out")
     assert code == 2 and len(captured.err.splitlines()) == 1 and not (tmp_path / "out").exists()
@@ -110,17 +108,14 @@ def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, 
     assert "see /home/alice/notes" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_secret_of_this_machine_is_never_allowed(hub, loaded, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("DB_PASS", "swordfish-7")
-    change(loaded, description="with swordfish-7")
-    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
-    assert code == 2 and "contains the value of $DB_PASS; nothing was published" in captured.err
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_shipped_texts_are_shown_in_a_few_lines(loaded):
+def test_the_shipped_texts_are_few_lines_and_facts_without_a_form_of_their_own_stay_here(loaded):
     lines = shown(written_texts(public_facts(loaded)))
     assert any(line == "config.spec.actions: push left | push right" for line in lines) and len(lines) <= 8
+    loaded.facts.update(command="python train.py /home/alice", host={"name": "deepthought"}, notes="alice", tags=["a"])
+    loaded.facts["versions"] = {"torch": "2 from /home/alice", "alice": "1"}
+    facts = public_facts(loaded)
+    assert not {"command", "host", "notes", "tags"} & facts.keys() and facts["versions"].keys() == {"torch"}
+    assert [each.place for each in findings(written_texts(facts), ())] == ["versions.torch"]
 
 
 def link(path):
@@ -151,21 +146,10 @@ def test_metrics_that_are_no_metrics_are_refused(hub, loaded, capsys, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_metrics_are_written_anew_from_numbers(loaded):
+def test_metrics_are_written_anew_from_numbers_if_there_are_rows(loaded):
     head, first, *rest = loaded.run.metrics_csv.read_text().split("\n")
     spoilt = [head, first, first.replace("1", "hunter2", 1), "half,a,line", *rest]
     loaded.run.metrics_csv.write_text("\n".join(spoilt))
     assert write_metrics(read_metrics(loaded.run)).decode() == "\n".join([head, first, *rest])
-
-
-def test_a_run_without_rows_has_no_metrics(loaded):
     loaded.run.metrics_csv.unlink()
     assert read_metrics(RunDir(loaded.run.path)) == []
-
-
-def test_names_of_everyone_tell_nothing(monkeypatch):
-    monkeypatch.setenv("LOGNAME", "root")
-    monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
-    own = find_own(environment={})
-    assert not scan("description", "root mean square", own)
-    assert [found.kind for found in scan("description", "Deepthought did it", own)] == [NAME]

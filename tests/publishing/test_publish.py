@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 import yaml
+from commands import refusal
 from fake_hub import TOKEN
 from gallery import gallery
 from tiny_runs import tiny_run
@@ -32,10 +33,7 @@ def publish(capsys, *words):
 
 
 def refused(capsys, *words):
-    code, captured = publish(capsys, *words)
-    lines = captured.err.splitlines()
-    assert code == 2 and len(lines) == 1 and lines[0].startswith("error: "), captured
-    return lines[0]
+    return refusal(capsys, run_publish.command, *words)
 
 
 def test_publish_writes_what_was_promised(hub, capsys, run):
@@ -83,16 +81,13 @@ def test_the_commands_of_the_card_work_as_pasted(published, run):
     assert scope["action"] in (0, 1)
 
 
-def test_publishing_again_makes_no_commit(hub, published, capsys):
+def test_publishing_again_makes_no_commit_and_what_differs_goes_in_one(hub, published, capsys):
     """Nor does another encoder's video, which has other bytes of the same episode."""
     published.commit({"replay.mp4": b"from another encoder"})
     commits = [*published.commits]
     code, captured = publish(capsys)
     assert code == 0 and "nothing changed" in captured.out
     assert published.commits == commits and hub.count("/commit/") == 0
-
-
-def test_what_differs_goes_in_one_commit_and_stale_files_leave(published, capsys):
     published.commit({"old/model.zip": b"PK", "LICENSE": b"MIT", "results.json": b"{}"})
     before = len(published.commits)
     code, captured = publish(capsys, "--message", "Again")
@@ -100,13 +95,10 @@ def test_what_differs_goes_in_one_commit_and_stale_files_leave(published, capsys
     assert len(published.commits) == before + 1 and published.files.keys() == FILES | {".gitattributes", "LICENSE"}
 
 
-def test_something_elses_repository_is_left_alone(hub, capsys):
+def test_something_elses_repository_is_left_alone_and_a_private_one_is_private(hub, capsys):
     repo = hub.repo("tester/precious", {"pytorch_model.bin": b"years of work"})
     assert "has other files (pytorch_model.bin)" in refused(capsys, "--repo", "tester/precious")
     assert repo.files["pytorch_model.bin"] and len(repo.commits) == 2
-
-
-def test_private(hub, capsys):
     assert publish(capsys, "--private", "--repo", "tester/mine")[0] == 0
     assert hub.repos["tester/mine"].private
     assert run_play.command(["--run-id", "hub:tester/mine", "--episodes", "1", "--headless"]) == 0
@@ -173,23 +165,6 @@ def test_a_server_that_stays_broken_is_one_line(hub, capsys, run):
     assert publish(capsys)[0] == 0 and hub.repos[REPO].files.keys() >= FILES - {"replay.mp4"}
 
 
-def test_wrong_tokens_and_no_network(hub, capsys, monkeypatch, refused_play):
-    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
-    line = refused(capsys)
-    assert "does not accept this token" in line and "hf_wrong" not in line
-    monkeypatch.delenv("HF_TOKEN")
-    assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    hub.fail = {"/create": [403]}
-    assert "has no write permission" in refused(capsys)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        for line in (refused(capsys), refused_play(f"hub:{REPO}")):
-            assert "cannot reach http://127.0.0.1" in line
-    assert hub.repos == {}
-
-
 @pytest.mark.parametrize("package", ["huggingface_hub", "safetensors"])
 def test_a_missing_package_names_its_install(hub, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
@@ -209,9 +184,23 @@ def test_wrong_input_is_one_line(hub, capsys, words):
     assert WRONG[words] in refused(capsys, *words.split()) and hub.repos == {}
 
 
-def test_secrets_in_a_message_are_refused_and_nothing_is_sent(hub, capsys):
+def test_secrets_in_a_message_wrong_tokens_and_no_network_are_one_line(hub, capsys, monkeypatch, refused_play):
     line = refused(capsys, "--message", f"with {TOKEN}")
     assert "--message holds" in line and TOKEN not in line and "--allow-text" in line and hub.repos == {}
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
+    line = refused(capsys)
+    assert "does not accept this token" in line and "hf_wrong" not in line
+    monkeypatch.delenv("HF_TOKEN")
+    assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.fail = {"/create": [403]}
+    assert "has no write permission" in refused(capsys)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        for line in (refused(capsys), refused_play(f"hub:{REPO}")):
+            assert "cannot reach http://127.0.0.1" in line
+    assert hub.repos == {}
 
 
 # ---- played from the Hub
@@ -240,7 +229,7 @@ def same_weights(here, there):
     return [*weights]
 
 
-def test_a_revision_is_kept(published):
+def test_a_revision_is_kept_and_a_private_repository_needs_its_token(published, monkeypatch):
     first, held = published.commits[-1], load_run(f"hub:{REPO}").checkpoint
     other = "epoch=04" if held == "epoch=02" else "epoch=02"
     assert run_publish.command(["--checkpoint", other, "--repo", REPO]) == 0
@@ -248,6 +237,11 @@ def test_a_revision_is_kept(published):
     assert first != second and load_run(f"hub:{REPO}").checkpoint == other
     assert load_run(f"hub:{REPO}@{first}").checkpoint == held
     assert load_run(f"hub:{REPO}@{second}", other).checkpoint == other
+    published.private = True
+    assert load_run(f"hub:{REPO}").checkpoint
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="is private and needs another HF_TOKEN"):
+        load_run(f"hub:{REPO}")
 
 
 def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
@@ -259,14 +253,11 @@ def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch):
 
 
 NO_RUNS = [  # (selector, checkpoint, fragment)
-    ("hub:nobody/nothing", "best", "is not on"),
-    (f"hub:{REPO}@v9", "best", "no such revision"),
-    (f"hub:{REPO}", "epoch=77", "has only the checkpoint"),
-    ("hub:../../etc", "best", "not the name of a repository"),
-    ("hub:", "best", "not the name of a repository"),
-    ("hub:a/b/c", "best", "not the name of a repository"),
+    ("hub:nobody/nothing", "best", "is not on"), (f"hub:{REPO}@v9", "best", "no such revision"),
+    (f"hub:{REPO}", "epoch=77", "has only the checkpoint"), ("hub:../../etc", "best", "not the name of a repository"),
+    ("hub:", "best", "not the name of a repository"), ("hub:a/b/c", "best", "not the name of a repository"),
     (f"hub:{REPO}@../main", "best", "not a revision"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("selector", "checkpoint", "fragment"), NO_RUNS)
@@ -274,11 +265,3 @@ def test_a_wrong_name_is_one_line(published, selector, checkpoint, fragment):
     with pytest.raises(UserError, match=fragment) as caught:
         load_run(selector, checkpoint)
     assert "\n" not in str(caught.value)
-
-
-def test_a_private_repository_needs_its_token(published, monkeypatch):
-    published.private = True
-    assert load_run(f"hub:{REPO}").checkpoint
-    monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(UserError, match="is private and needs another HF_TOKEN"):
-        load_run(f"hub:{REPO}")

@@ -21,7 +21,7 @@ from stride.runstore.metrics_table import points
 from stride.runstore.outcome import Header, Outcome
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import write_json
-from stride.utils.curve import POINTS, Point, curve_svg, seeds_svg, ticks
+from stride.utils.curve import POINTS, Point, curve_svg, ticks
 from stride.utils.streams import Events
 
 KL = Alert("train/policy/approx_kl", "KL", "above 0.1", 8_250, 99_000, 100, 10, 0.2, "0.200", "It strays.", "Rest.")
@@ -70,18 +70,6 @@ def test_ticks_are_round_and_span_the_range(low: float, high: float) -> None:
 
 def test_row_without_clock_stands_where_the_last_one_stood() -> None:
     assert points([{STEPS: 5.0, TRAIN: 1.0}, {"test/x": 2.0}], "test/x") == [Point(5.0, 2.0)]
-
-
-def test_the_curve_of_several_seeds() -> None:
-    seeds = [[Point(0, 0), Point(100, 10)], [Point(0, 0), Point(50, math.nan), Point(80, 20)]]
-    tree = ElementTree.fromstring(seeds_svg("a & b", seeds, [Point(0, 0), Point(100, 15)], 12.0))
-    lines = list(tree.iter(f"{SVG}polyline"))
-    assert [line.get("class") for line in lines] == ["seed", "seed", "mean"]
-    assert len(lines[1].get("points", "").split()) == 2  # what is no number is left out
-    widths = [float(line.get("stroke-width", 0)) for line in lines]
-    assert widths[2] > widths[0] == widths[1]
-    texts = [text.text for text in tree.iter(f"{SVG}text")]
-    assert "a & b" in texts and "goal 12" in texts and {"seed", "mean"} <= {*texts}
 
 
 # ---- a notebook

@@ -103,27 +103,3 @@ def test_the_dashboard_is_made_once(monkeypatch, capsys):
         server.mode = "fails"
         with pytest.raises(UserError, match="W&B: "):
             printed()
-
-
-AGENT = """
-import os, queue, sys
-from wandb.wandb_agent import Agent
-os.environ["WANDB_SWEEP_ID"] = "abc"
-agent = Agent.__new__(Agent)
-agent._in_jupyter, agent._function, agent._forward_signals, agent._run_processes = False, None, False, {}
-agent._sweep_command = ["${env}", sys.executable, "-c", "import sys; print(sys.argv[1:]); "
-    "from stride.commands.train_arguments import parse_arguments as p; a = p(sys.argv[1:]); c = a.load(); "
-    "print(c.policy_lr, c.n_epochs, c.logger)", "CartPole-v1:ppo", *sys.argv[1:]]
-chosen = {"policy_lr": {"value": 0.003}, "n_epochs": {"value": 7}, "clip_range_vf": {"value": None}}
-agent._command_run({"type": "run", "run_id": "r1", "program": "stride", "args": chosen})
-sys.exit(agent._run_processes["r1"].wait())
-"""
-
-
-@pytest.mark.parametrize("word", ["--wandb_sweep", "${args}"])
-def test_the_command_line_of_an_agent(tmp_path, word):
-    """Started by the code of W&B's own agent, by its file alone, and by words, too."""
-    pytest.importorskip("wandb")
-    path = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
-    out = python("-c", AGENT, word, cwd=tmp_path, PYTHONPATH=path)
-    assert out.splitlines()[-1] == "0.003 7 ('csv', 'wandb')"

@@ -188,3 +188,4 @@ def test_whatever_a_power_cut_leaves_has_a_whole_checkpoint(folder, tmp_path_fac
             (left / name).symlink_to(there) if isinstance(there, str) else (left / name).write_bytes(there)
         for link in ("best", "last"):
             assert select(left, link, "run").path.read_bytes().startswith(b"weights of")
+            assert not fault(left / os.readlink(left / f"{link}.ckpt")), "a link leads to what is whole"

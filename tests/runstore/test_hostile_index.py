@@ -19,22 +19,17 @@ from stride.runstore.run_shelf import HEAD, NAME, TABLES, OwnSqlite, _checksum_o
 from stride.utils import entry
 
 RUNS = 60
-COUNT = int(os.environ.get("STRIDE_DAMAGED", "44"))
+COUNT = int(os.environ.get("STRIDE_DAMAGED", "40"))
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-HOSTILE = ("\x1b]0;owned\x07", "\x1b[31mred", "two\nlines", "\u202egnp.exe", "\ud800", "x" * 10**6, "\x9b2J")
+HOSTILE = ("\x1b]0;owned\x07", "\x1b[31mred", "two\nlines", "\u202egnp.exe")
 JOURNAL = bytes.fromhex("d9d505f920a163d7")
 WRONG = {"TEXT": (None, b"x"), "INTEGER": ("x", "", b"x", 0.5, 1e308), "REAL": ("x", "", b"x")}
 FOREIGN = (
     f"DROP TABLE checksums; CREATE VIEW checksums AS {ENDLESS} SELECT x AS runs FROM c",
-    f"DROP TABLE runs; CREATE VIEW runs AS {ENDLESS} SELECT x AS id, x AS seen FROM c",
     "DROP TABLE runs; CREATE VIEW runs AS SELECT 'id' AS id, hex(zeroblob(4e8)) AS seen",
-    f"CREATE VIEW more AS {ENDLESS} SELECT x FROM c",
-    f"CREATE TRIGGER slow AFTER INSERT ON runs BEGIN INSERT INTO checksums (runs) {ENDLESS} SELECT x FROM c; END",
     f"CREATE TRIGGER slow AFTER DELETE ON runs BEGIN DELETE FROM details WHERE id IN ({ENDLESS} SELECT x FROM c); END",
     "ALTER TABLE details ADD COLUMN more BLOB AS (hex(zeroblob(1e8)))",
-    "ALTER TABLE details RENAME COLUMN contents TO said",
     "CREATE INDEX more ON runs (hex(zeroblob(1e6)))",
-    "DROP TABLE details; CREATE TABLE details (id, seen, contents, checksum, CHECK (id < zeroblob(1e8)))",
     "DROP TABLE details",
     "CREATE VIRTUAL TABLE more USING fts5 (told)",
 )
@@ -59,10 +54,9 @@ def in_file(file, statements):
 
 
 EDITS = (
-    "UPDATE runs SET variant = 'x'", "UPDATE runs SET seen = 5 WHERE seed = 3", "DELETE FROM runs WHERE seed = 3",
-    "DELETE FROM checksums", "INSERT INTO checksums VALUES (1)", "UPDATE details SET seen = 5",
+    "UPDATE runs SET variant = 'x'", "DELETE FROM runs WHERE seed = 3", "DELETE FROM checksums",
     "UPDATE details SET contents = replace(contents, 'policy_lr', 'gamma')",
-    "UPDATE details SET contents = '{' || contents", "DELETE FROM details WHERE id LIKE '%-s3-%'",
+    "DELETE FROM details WHERE id LIKE '%-s3-%'",
 )  # fmt: skip
 
 
@@ -78,16 +72,6 @@ def cut(file, draw):
     text = file.read_bytes()
     first, last = sorted(draw.randrange(len(text)) for _ in range(2))
     file.write_bytes(draw.choice((text[:first], text[first:], text[:first] + text[last:], text + text[:first])))
-
-
-def crossed(file, draw):
-    """Pages in the place of others: trees with circles."""
-    text = bytearray(file.read_bytes())
-    pages = len(text) // 4096
-    for _ in range(draw.choice((1, 2, 5))):
-        to, of = 4096 * draw.randrange(1, pages), 4096 * draw.randrange(1, pages)
-        text[to : to + 4096] = text[of : of + 4096]
-    file.write_bytes(text)
 
 
 def circle(file, draw):
@@ -163,7 +147,7 @@ def nested(file, draw):
 
 def spoken(file, draw):
     """Texts for a terminal."""
-    text = draw.choice(HOSTILE[:4])
+    text = draw.choice(HOSTILE)
     others = ("folder", "config", "metrics", "checkpoints")
     names = draw.sample([name for name, kind in COLUMNS.items() if kind == TEXT and name not in others], 3)
     sealed(file, *((f"UPDATE runs SET [{name}] = ? WHERE seed > 3", [text]) for name in names))
@@ -196,7 +180,7 @@ def replaced(file, draw):
     special(file, draw.choice(("fifo", "folder", "empty", "device", "zeros", "database")))
 
 
-WAYS = (flipped, cut, crossed, circle, foreign, large, typed, nested, spoken, beside, replaced)
+WAYS = (flipped, cut, circle, foreign, large, typed, nested, spoken, beside, replaced)
 
 
 @pytest.mark.parametrize("case", [*range(COUNT), *EDITS])

@@ -95,18 +95,6 @@ time.sleep(600)"""
     until(lambda: not any(map(alive, pids(note))))
 
 
-def test_a_killed_leader_leaves_neither_nursery_nor_forks(program, tmp_path):
-    note = tmp_path / "pids"
-    code = f"open({str(note)!r}, 'w').write(f'{{os.getpid()}} {{os.getppid()}} '); time.sleep(600)"
-    lines = "import sys; from stride.runstore.many.process_pool import run_all\n"
-    lines += f"list(run_all([{[*program, code]!r}, {[*program, 'pass']!r}], 1, program={program!r}))"
-    leader = subprocess.Popen(python(lines), cwd=ROOT)
-    until(lambda: len(pids(note)) == 2)
-    leader.kill()
-    leader.wait()
-    until(lambda: not any(map(alive, pids(note))))
-
-
 EARLY = """
 import os, sys
 sys.path.insert(0, {root!r})

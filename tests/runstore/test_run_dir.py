@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from lab.faults import races
 from stride.runstore import run_dir
-from stride.runstore.run_dir import RunDir, list_runs, relink
+from stride.runstore.run_dir import RunDir, relink
 from stride.runstore.run_files import write_json
-from stride.runstore.select import group_selectors, names_group, names_published, parse_selector
+from stride.runstore.select import group_selectors
 from stride.utils.user_error import UserError
 
 NAME = "20260101-000000-CartPole-v1-ppo-s1-aaaa"
@@ -78,14 +78,6 @@ def test_a_path_finds_a_run_and_the_nearest_is_named(root):
         RunDir.find(str(root))
 
 
-def test_list_is_newest_first_and_ignores_what_is_no_run(root):
-    assert list_runs() == []
-    old, new, named = make("20260101-000000-a"), make("20260103-000000-a"), make("zoo")
-    (root / "notes").mkdir()
-    relink(root / "@last", new.path)
-    assert list_runs() == [new, old, named]
-
-
 def test_best_is_the_highest_score_of_that_environment():
     make("a", score=10.0), make("b", score=30.0), make("c", variant="other", score=20.0)
     make("d", env_id="Acrobot-v1", score=-70.0), make("e", score=float("nan")), make("f")
@@ -106,26 +98,6 @@ def test_a_last_that_leads_to_no_run_is_refused(root):
     relink(root / "@last", Path("/etc"))  # planted
     with pytest.raises(UserError, match="not a run id"):
         RunDir.find("@last")
-
-
-PARTS = {
-    "@last": ("last", "@last", ""),
-    "@best": ("best", "", ""),
-    "@best:CartPole-v1": ("best", "CartPole-v1", ""),
-    "@best:ALE/Pong-v5:ppo": ("best", "ALE/Pong-v5", "ppo"),
-    "20260101-120000-Ca": ("id", "20260101-120000-Ca", ""),
-    "runs/20260101-120000-Ca": ("path", "runs/20260101-120000-Ca", ""),
-    "group:mine": ("group", "mine", ""),
-    "@last-group": ("group", "@last", ""),
-    "hub:you/cartpole@main": ("hub", "you/cartpole", "main"),
-}
-
-
-@pytest.mark.parametrize("text", PARTS)
-def test_each_kind_of_selector(text):
-    parts = parse_selector(text)
-    assert parts == PARTS[text]
-    assert names_group(text) == (parts[0] == "group") and names_published(text) == (parts[0] == "hub")
 
 
 def test_the_prefix_of_several_groups_is_written_once():

@@ -214,13 +214,6 @@ def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):
     assert state_of(run.path, facts()) == "dead"
 
 
-def test_a_run_without_a_heartbeat_is_heard_by_what_it_writes(run, monkeypatch):
-    with locked(run.path):
-        assert state_of(run.path, facts()) == "live"
-        monkeypatch.setattr(run_state, "SILENT_AFTER", -1.0)
-        assert state_of(run.path, facts()) == "silent"
-
-
 @pytest.mark.parametrize("word", ["finished", "interrupted", "paused", "failed"])
 def test_what_ended_says_so_itself_even_if_it_does_between_two_looks(run, word):
     before = run.facts()

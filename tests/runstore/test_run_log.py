@@ -69,14 +69,6 @@ def test_warnings_reach_the_file_and_unless_quiet_their_old_place(path, quiet):
     assert len(shown) == (0 if quiet else 1)
 
 
-def test_no_file_when_asked(path, monkeypatch, capsys):
-    monkeypatch.setenv("STRIDE_NO_RUN_LOG", "1")
-    with open_run_log(path) as log:
-        log.info("hello")
-    assert not path.exists()
-    assert capsys.readouterr().out == "hello\n"
-
-
 def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path, path, monkeypatch):
     monkeypatch.setattr("stride.runstore.run_log.MOST", 200)
     with open_run_log(path, quiet=True) as log:

@@ -47,10 +47,6 @@ print("solved")
 """
 
 
-def train_seeds(program, words, seeds, workers):
-    return group_training.train_all(program, plan_of(words, seeds), workers, group_watchers())
-
-
 def plan_of(words, seeds):
     return GroupPlan((SeedPart(tuple(words), tuple(seeds)),))
 
@@ -65,7 +61,7 @@ pytestmark = pytest.mark.usefixtures("root")
 @pytest.fixture
 def finished(program, capsys):
     """The name of a group of two that has finished."""
-    assert train_seeds(program, ["max_timesteps=5", "1"], [1, 2], 2) == 0
+    assert group_training.train_all(program, plan_of(["max_timesteps=5", "1"], [1, 2]), 2, group_watchers()) == 0
     return find_group("group:" + re.search(r"group (\S+):", capsys.readouterr().out)[1])
 
 

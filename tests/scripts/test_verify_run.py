@@ -124,17 +124,13 @@ def test_a_small_difference_is_measured(run, verified):
     assert verified(run, "--tolerance 1e-9")[0] == 1
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"spec.goal": 9},  # confirmed by a test before the training ended
-        {"plateau": "{metric: val/roll/ep_rew/mean, patience: 1, scale: {policy_lr: 0.5}}"},
-        {"early_stop_on_train_threshold": 1},
-        # the score of `best` is the test's; a row behind the last
-        {"eval_freq_epochs": "null", "early_stop_on_eval_threshold": "false", "log_freq_epochs": 3},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [
+    {"spec.goal": 9},  # confirmed by a test before the training ended
+    {"plateau": "{metric: val/roll/ep_rew/mean, patience: 1, scale: {policy_lr: 0.5}}"},
+    {"early_stop_on_train_threshold": 1},
+    # the score of `best` is the test's; a row behind the last
+    {"eval_freq_epochs": "null", "early_stop_on_eval_threshold": "false", "log_freq_epochs": 3},
+], ids=str)  # fmt: skip
 def test_whole_runs_repeat(changes, verified):
     run = tiny_run(**{"early_stop_on_eval_threshold": "true", **changes})
     code, lines = verified(run, "--iterations 1000000 --test")

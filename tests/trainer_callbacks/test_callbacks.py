@@ -1,4 +1,4 @@
-"""What each callback reacts to, on tiny real trainings: evaluation, stop rules, schedules, checkpoints."""
+"""What each callback reacts to, on tiny real trainings: evaluation, stop rules, checkpoints."""
 
 import shutil
 
@@ -15,11 +15,8 @@ from stride.runstore import checkpoint_set
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.evaluate import Evaluate, summarize
-from stride.trainer_callbacks.schedule import ApplySchedules
-from stride.trainer_callbacks.session import build_trainer
 from stride.trainer_callbacks.stop import Stop, threshold
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.user_error import UserError
 
 BASE = ["n_envs=2", "n_steps=8", "batch_size=1.0", "eval_warmup_epochs=0"]
 EVALUATED = "val/roll/ep_rew/mean"
@@ -95,7 +92,7 @@ def test_patience_wants_several_in_a_row_and_a_negative_goal_is_a_goal():
 def test_a_lucky_evaluation_that_100_episodes_do_not_confirm_goes_on():
     config, agent = built()
     stop = Stop(config, 475.0, lambda agent: {})
-    reached = {EVALUATED: 500.0, "val/roll/episodes": 10}
+    reached = {EVALUATED: 475.0, "val/roll/episodes": 10}
     for tested in ({"test/roll/ep_rew/mean": 474.0}, {"test/roll/episodes": 99}):  # the latter: one did not end
         stop.test = lambda agent, tested=tested: tested
         stop.count(reached)
@@ -112,7 +109,7 @@ def test_the_training_threshold_waits_for_a_full_window():
     config, agent = built("early_stop_on_train_threshold=10")
     stop = Stop(config, None, lambda agent: {})
     for episodes, reason in ((99, ""), (100, "training return reached")):
-        stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": episodes})
+        stop.count({"train/roll/ep_rew/mean": 10.0, "train/roll/episodes": episodes})
         assert stop._reason_to_stop(agent) == reason
 
 
@@ -142,20 +139,6 @@ def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monke
     saved = sorted({*best, 20})
     assert checkpoint_set.names(seldom.checkpoints) == [f"epoch={epoch:02.0f}" for epoch in saved]
     assert len(checkpoint_set.names(often.checkpoints)) == 10 > len(saved)
-
-
-def test_schedules_act_before_the_iteration_and_the_optimizer_follows():
-    config, agent = built("max_timesteps=160", "policy_lr=lin_0.01", "clip_range=0.3")
-    rates = []
-
-    class Watch(ApplySchedules):
-        def on_train_batch_start(self, trainer, agent, batch, index):
-            super().on_train_batch_start(trainer, agent, batch, index)
-            rates.append((agent.live.policy_lr, trainer.optimizers[0].param_groups[0]["lr"], agent.live.clip_range))
-
-    build_trainer([Watch(), Stop(config, None, lambda agent: {})], enable_checkpointing=False).fit(agent)
-    assert [lr for lr, _, _ in rates] == pytest.approx([0.01 * (1 - k / 10) for k in range(10)])
-    assert all(lr == optimizer_lr and clip == 0.3 for lr, optimizer_lr, clip in rates)
 
 
 # ---- which checkpoints are saved, which is the best (of equal scores the newest)
@@ -239,15 +222,14 @@ def test_a_process_that_died_before_it_linked_its_only_checkpoint_gets_its_links
 
 # ---- the replay memory: shared by checkpoints, told by their sidecars, gone with the last to name it
 
-REPLAYED = {
-    "n_steps": None,
-    "train_freq": 8,
-    "gradient_steps": 1,
-    "batch_size": 4,
-    "buffer_size": 200,
+REPLAYED = {"n_steps": None, "train_freq": 8, "gradient_steps": 1, "batch_size": 4, "buffer_size": 200}
+REPLAYED |= {
     "hidden_dims": 8,
+    "learning_starts": 0,
+    "epoch_iterations": 4,
+    "checkpoint_freq_epochs": 1,
+    "eval_freq_epochs": "null",
 }
-REPLAYED |= {"learning_starts": 0, "epoch_iterations": 4, "checkpoint_freq_epochs": 1, "eval_freq_epochs": "null"}
 
 
 @pytest.fixture(scope="module")
@@ -277,16 +259,6 @@ def drop(run, *epochs):
             path.unlink()
 
 
-def spoil(path):
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-
-
-def test_every_checkpoint_adds_one_segment_and_names_all_it_needs(run):
-    assert len(files(run)) == 5 and files(run) == named(run)
-    last = read_json(run.checkpoints / "last.json")["segments"]
-    assert [name.rpartition("-")[0] for name in last] == ["32-64", "64-96", "96-128", "128-160"]
-
-
 def test_what_a_deleted_checkpoint_alone_named_goes_with_the_next_save(run):
     drop(run, 1)
     first = named(run, "epoch=02.json") - named(run, "last.json")
@@ -298,18 +270,10 @@ def test_what_a_deleted_checkpoint_alone_named_goes_with_the_next_save(run):
     assert files(run) == named(run) and not first & files(run)
 
 
-@pytest.mark.parametrize("damage", [spoil, lambda path: path.unlink()], ids=["damaged", "missing"])
-def test_a_checkpoint_without_its_rows_gives_way_to_the_one_before(run, damage, capsys):
+def test_a_checkpoint_without_its_rows_gives_way_to_the_one_before(run, capsys):
     path = run.checkpoints / "segments" / read_json(run.checkpoints / "last.json")["segments"][-1]
-    damage(path)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert train.command(["--resume", run.id, "--max-timesteps", "384"]) == 0
     out = capsys.readouterr().out
     assert f"epoch=05 lacks part of its replay memory: {path.name}" in out and "using epoch=04" in out
     assert not checkpoint_set.fault(run.checkpoints / "epoch=06.ckpt", remembering=True)
-
-
-def test_rows_that_all_checkpoints_need_stop_a_resume_with_one_line(run):
-    for name in {read_json(path)["segments"][0] for path in run.checkpoints.glob("epoch=*.json")}:
-        spoil(run.checkpoints / "segments" / name)
-    with pytest.raises(UserError, match=r"has no checkpoint; .*epoch=05 lacks part of its replay memory: .*epoch=01"):
-        train.main(["--resume", run.id, "-q", "--max-timesteps", "384"])

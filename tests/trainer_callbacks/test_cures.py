@@ -51,9 +51,8 @@ def test_a_key_is_named_where_it_is_far_from_what_the_variant_says(overrides, fa
 
 
 def test_no_exploration_is_far_from_a_share_that_falls():
-    assert (
-        Cures(changed(DQN, "epsilon=0"), ["epsilon={kind:linear,start_value:1,end_value:0.04}"]).far[0].key == "epsilon"
-    )
+    shipped = ["epsilon={kind:linear,start_value:1,end_value:0.04}"]
+    assert Cures(changed(DQN, "epsilon=0"), shipped).far[0].key == "epsilon"
 
 
 def test_a_changed_key_comes_back_to_what_the_variant_says_and_others_move_by_a_factor():
@@ -81,27 +80,14 @@ def test_only_a_config_that_keeps_every_rule_is_offered():
 
 
 @pytest.mark.parametrize(
-    "shipped",
-    [
-        ["algo_id=os:system"],
-        ["nokey=1"],
-        ["gamma"],
-        ["gamma=$(rm -rf x)"],
-        ["spec.goal=1"],
-        ["env_id=x"],
-        ["policy_lr=[1"],
-    ],
+    "text", ["algo_id=os:system", "nokey=1", "gamma", "gamma=$(rm -rf x)", "spec.goal=1", "env_id=x"]
 )
-def test_what_anybody_may_have_written_into_a_folder_changes_nothing(shipped):
-    assert Cures(PPO, shipped).usual == PPO and not Cures(PPO, shipped).far
+def test_what_anybody_may_have_written_into_a_folder_changes_nothing(text):
+    assert Cures(PPO, [text]).usual == PPO and not Cures(PPO, [text]).far
 
 
 def test_numbers_are_raised_and_lowered():
-    assert (
-        scaled("n_steps", 32, True) == 64
-        and scaled("n_epochs", 1, False) == 1
-        and scaled("ent_coef", 0.0, True) == 0.01
-    )
+    assert (scaled("n_steps", 32, True), scaled("n_epochs", 1, False), scaled("ent_coef", 0.0, True)) == (64, 1, 0.01)
     assert scaled("ent_coef", 0.0, False) is None and scaled("policy", "mlp", True) is None
     assert scaled("target_entropy", None, True) is None and scaled("share_trunk", True, True) is None
     override = slower("epsilon", DQN["epsilon"])

@@ -99,14 +99,6 @@ def test_a_process_that_ends_by_force_says_what_is_lost_and_is_interrupted(train
     assert capfd.readouterr().err.count(line) == 1
 
 
-def test_a_signal_before_the_first_step_leaves_a_run_that_is_interrupted(training, capsys):
-    training(session, "header", 1, [signal.SIGINT], 60, exit_code=130)
-    run = RunDir.find("@last")
-    assert read_json(run.config_json)["status"] == "interrupted"
-    assert "before there was anything to save" in capsys.readouterr().err
-    assert train.command(["--resume", run.id, "-q"]) == 0
-
-
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_second_signal_does_not_wait(phase, training):
     training(*PHASES[phase], [signal.SIGINT, signal.SIGINT], 60, exit_code=130)
@@ -146,12 +138,17 @@ def test_a_signal_is_answered_at_once_and_handlers_are_put_back(capfd):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("call", ["locked", "opening_lines", "remember_code_of", "open_run_log"])
-def test_a_run_that_a_signal_ends_before_its_log_is_open_is_interrupted(call, training, capsys):
-    training(train, call, 1, [signal.SIGTERM], 30, exit_code=143)
+BEGINNING = [(train, "locked"), (train, "opening_lines"), (train, "remember_code_of"), (train, "open_run_log"),
+             (session, "header")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "call"), BEGINNING)
+def test_a_run_that_a_signal_ends_before_its_first_step_is_interrupted_and_goes_on(owner, call, training, capsys):
+    training(owner, call, 1, [signal.SIGTERM], 30, exit_code=143)
     run = RunDir.find("@last")
     assert "before there was anything to save" in capsys.readouterr().err
     assert read_json(run.config_json)["status"] == "interrupted" and not (run.path / ".lock").exists()
+    assert train.command(["--resume", run.id, "-q"]) == 0
 
 
 def test_a_signal_inside_a_finalizer_comes_again_without_a_line_of_python(monkeypatch):

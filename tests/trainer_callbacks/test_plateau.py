@@ -8,7 +8,7 @@ from stride.agents.trained.loading import read_checkpoint
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.config.diff import changes, unproven
-from stride.config.loader import from_plain, load_config, load_file, to_plain
+from stride.config.loader import from_plain, load_config, to_plain
 from stride.config.plateau import Plateau
 from stride.runstore.metrics_table import read_csv
 from stride.trainer_callbacks.schedule import AtPlateau
@@ -149,15 +149,3 @@ def test_how_often_is_looked_is_no_longer_neutral():
         other = from_plain({**to_plain(config), "eval_freq_epochs": 7, "max_timesteps": 200_000})
         keys = [change.key for change in unproven(changes(config, other), config, "eager")]
         assert sorted(keys) == sorted(unsure)
-
-
-def test_a_block_of_a_file_is_merged_entry_by_entry(tmp_path):
-    file = tmp_path / "CartPole-v1.yaml"
-    file.write_text(
-        "max_timesteps: 1e5\nplateau: {patience: 7, scale: {policy_lr: 0.5}}\n"
-        "ppo: {}\npatient:\n  _inherit_: ppo\n  plateau: {patience: 9}\n"
-    )
-    assert load_file(file, "patient").plateau == Plateau(patience=9, scale={"policy_lr": 0.5})
-    assert load_file(file, "ppo", ["plateau=null"]).plateau is None
-    config = load_file(file, "ppo", ["plateau.times=2"])
-    assert from_plain(to_plain(config)) == config and config.driven() == ("policy_lr",)

@@ -34,13 +34,6 @@ def rows_of(run):
     return [{k: v for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
 
 
-def test_two_thousand_steps_of_dqn_are_told_from_the_first_iterations_on():
-    """They were one row: an epoch of a replay algorithm is 1,000 iterations, and these are 500."""
-    rows = rows_of(tiny_run("CartPole-v1:dqn", **{**DQN, "max_timesteps": 2000}))
-    assert 180 <= len(rows) <= 260 and rows[0][ITERATIONS] == 2
-    assert rows[-1]["train/clock/env_steps"] == 2000
-
-
 def test_a_long_run_is_told_of_early_too():
     every = row_every(1_000_000, 1.0)
     assert every == 1_000_000 / ROWS

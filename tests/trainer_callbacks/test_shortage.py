@@ -16,11 +16,7 @@ from stride.commands import train
 from stride.commands.train_arguments import parse_arguments
 from stride.config.loader import load_config
 from stride.config.schema import Config
-from stride.trainer_callbacks.shortage import (
-    ShortageError,
-    offer,
-    shortage_errors,
-)
+from stride.trainer_callbacks.shortage import ShortageError, offer, shortage_errors
 
 GB = 1 << 30
 WORLDS = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])

@@ -13,12 +13,15 @@ from stride.inspector.table import verdict_badge
 from stride.report.group import read_group
 from stride.report.group_page import report
 from stride.report.monitor.run_list import RunList, shown_state
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_table import EPOCH, read_csv
 from stride.runstore.run_brief import best_of
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_facts import verdict, verdict_words
 from stride.runstore.run_index import look_at
 from stride.trainer_callbacks.evaluate import cadence, is_due
 from stride.utils.durable_file import read_json, write_json
+from stride.utils.user_error import UserError
 
 PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
 STOP = {"early_stop_on_eval_threshold": "true", "max_timesteps": 160}
@@ -67,14 +70,7 @@ def test_a_part_of_a_test_solves_nothing(way, capsys):
         check_has_no_score(run)
 
 
-@pytest.mark.parametrize(
-    ("number", "early", "words"),
-    [
-        (1, STOP, "1 episode"),
-        (99, {}, "99 episodes"),
-        (100, {}, ""),  # a test of 100 says nothing more
-    ],
-)
+@pytest.mark.parametrize(("number", "early", "words"), [(1, STOP, "1 episode"), (99, {}, "99 episodes"), (100, {}, "")])
 def test_a_test_of_fewer_than_100_episodes_says_so(number, early, words, capsys):
     run = tiny_run(**{"spec.goal": 5, "test_episodes": number, **early})
     outcome = run.facts()["outcome"]
@@ -226,3 +222,42 @@ def test_as_many_episodes_as_asked_for_confirm_an_evaluation():
     assert asked["test_episodes"] == 7 and asked["reason"] == "goal reached" and asked["solved"]
     assert none["env_steps"] == asked["env_steps"] == 32
     assert none["reason"] == "evaluation return reached" and verdict(none) == "not tested"
+
+
+# ---- counted in env steps, and given up after a time
+
+EPISODES = "val/roll/episodes"
+
+
+def evaluations(run):
+    return [row for row in read_csv(run.metrics_csv) if EPISODES in row]
+
+
+def test_it_is_evaluated_at_the_first_iteration_at_or_past_every_so_many_steps():
+    run = tiny_run(max_timesteps=200, eval_freq_steps=50, eval_freq_epochs=None, log_freq_epochs=1)
+    steps = [row[STEPS] for row in evaluations(run)]
+    assert steps == [64, 112, 160], "iterations of 16 steps: 48, 64; 96, 112; 144, 160; 192"
+
+
+def test_the_warmup_counts_in_epochs_still():
+    run = tiny_run(max_timesteps=200, eval_freq_steps=50, eval_freq_epochs=None, eval_warmup_epochs=5)
+    assert [row[EPOCH] for row in evaluations(run)] == [7, 10]
+
+
+def test_only_one_key_says_when():
+    with pytest.raises(UserError, match="give one of them"):
+        load_config("CartPole-v1", "ppo", ["eval_freq_steps=1000", "eval_freq_epochs=3"])
+    assert load_config("CartPole-v1", "ppo", ["eval_freq_steps=1000"]).eval_freq_epochs == "auto"
+    assert load_config("CartPole-v1", "ppo", ["eval_freq_steps=0"]).eval_freq_steps is None
+    assert load_config("CartPole-v1", "ppo", ["eval_freq_epochs=none"]).eval_freq_epochs is None
+    assert load_config("CartPole-v1", "ppo", ["tags=[none]"]).tags == ("none",)
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused_cpu"])
+def test_an_evaluation_that_is_cut_by_time_has_no_score(engine, capsys):
+    run = tiny_run(engine=engine, eval_timeout_seconds=1e-9, early_stop_on_eval_threshold="true")
+    rows = evaluations(run)
+    assert rows and all(row[EPISODES] == 0 for row in rows)
+    assert not any("val/roll/ep_rew/mean" in row or "val/roll/ep_rew/best" in row for row in rows)
+    assert run.facts()["outcome"]["val_best"] is None
+    assert "may depend on the machine" in (run.path / "run.log").read_text()

@@ -1,5 +1,5 @@
-"""Which device a name stands for, where torch is told what it would find; and what is compiled for one: constants reach
-device code exactly, files once, no name has two meanings, and kernels are kept."""
+"""Which device a name stands for, where torch is told what it would find; and what is compiled for one: no name has two
+meanings, errors name their line, and kernels are kept."""
 
 import importlib.util
 import json
@@ -7,9 +7,9 @@ import os
 import sys
 import types
 
-import numpy as np
 import pytest
 import torch
+from host_kernels import compile_host
 from refusals import refusals
 from snapshots import shown
 
@@ -18,7 +18,7 @@ from stride.envs_fast.device_code import source_of
 from stride.envs_fast.registry import WORLDS
 from stride.runstore.run_files import read_json, write_json
 from stride.utils import devices, provenance
-from stride.utils.cuda_kernels import KernelError, compile_cuda, cubin_of, defines, read_source, with_sizes
+from stride.utils.cuda_kernels import KernelError, compile_cuda, cubin_of, read_source, with_sizes
 from stride.utils.devices import CPU, described, prepare, training_device
 from stride.utils.places import module_of
 from stride.utils.user_error import UserError
@@ -155,12 +155,6 @@ def test_a_gpu_answers_the_same_each_time(precision, tf32, monkeypatch):
 # ---- sources of device code
 
 
-def test_only_numbers_in_capitals_are_defined():
-    module = {"A": 1, "_B": 2, "c": 3, "D": "text", "E": (1.5, "x", np.float32(-0.1)), "F": np.float32}
-    module["G2"] = np.int64(-7)
-    assert defines(module) == {"A": "1", "E_0": "0x1.8000000000000p+0", "E_2": "(-0x1.99999a0000000p-4f)", "G2": "(-7)"}
-
-
 def written(folder, text):
     (folder / "tried.cu").write_text(text)
     return read_source(folder / "tried.cu").text
@@ -176,23 +170,15 @@ def test_a_name_that_two_modules_share_has_one_meaning(tmp_path, monkeypatch):
         written(tmp_path, '#include "one.py"\n#include "three.py"\n')
 
 
-def test_a_file_is_pasted_once_and_lines_keep_their_numbers(tmp_path):
-    text = written(tmp_path, '#include "envs_fast/world.cuh"\n#include "utils/device_math.cuh"\nint x;\n')
-    assert text.count("DEVICE Words philox(") == 1 and '#include "' not in text
-    assert text.endswith('#line 3 "tried.cu"\nint x;\n')
+def test_a_line_that_does_not_compile_is_named_in_its_own_file(tmp_path):
+    """Whatever stands in front: sizes, other files, and the files that these include."""
     first, second = tmp_path / "first.cuh", tmp_path / "second.cu"
-    for file in (first, second):
-        file.write_text(f'#include "utils/device_math.cuh"\nint {file.stem};\n')
-    source = read_source(first, second)
-    assert source.name == "first_second" and source.text.count("DEVICE Words philox(") == 1
-    assert '#line 2 "first.cuh"\nint first;\n#line 1 "second.cu"\n#line 2 "second.cu"\nint second;\n' in source.text
-
-
-def test_sizes_stand_in_front_and_messages_keep_their_lines(tmp_path):
-    (tmp_path / "tried.cu").write_text("int x[WIDTH];\n")
-    sized = with_sizes(read_source(tmp_path / "tried.cu"), {"WIDTH": 64, "RELU": True, "RATE": 0.5, "DIMS": [32, 16]})
-    lines = "#define WIDTH 64\n#define RELU 1\n#define RATE 0x1.0000000000000p-1\n#define DIMS 32, 16\n"
-    assert sized == ("tried", lines + '#line 1 "tried.cu"\nint x[WIDTH];\n')
+    first.write_text('#include "utils/device_math.cuh"\nint first[WIDTH];\n')
+    second.write_text('#include "utils/device_math.cuh"\nint odd = ODD, second = ;\n')
+    source = with_sizes(read_source(first, second), {"WIDTH": 64, "ODD": -7})
+    with pytest.raises(RuntimeError, match=r"(?s)g\+\+ refuses first_second:.*\bsecond\.cu:2:\d+: error: ") as error:
+        compile_host(source, CPU)
+    assert str(error.value).count("error: ") == 1
 
 
 def test_a_kernel_that_was_edited_is_other_code(tmp_path, monkeypatch):

@@ -25,9 +25,9 @@ NOT_NEEDED = {
     "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "sklearn", "av", "imageio",
     "moviepy", "pygame", "Box2D", "mujoco", "ale_py", "cv2", "stable_baselines3", "jax", "cupy", "torchvision",
     "pytest", "stride.inspector", "stride.publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
-    # where SciPy is installed Numba takes its version and its BLAS; all else of it is for others
     "scipy.signal", "scipy.sparse", "scipy.stats", "scipy.optimize", "scipy.spatial", "scipy.interpolate",
 }  # fmt: skip
+COMPILER = {"numba.np.linalg", "scipy.linalg"}  # nor these, once the kernels are stored: 50 MB
 TRAINED = """
 import gc; import sys; from stride.commands import train
 assert gc.isenabled() and gc.get_freeze_count() > 100_000
@@ -51,11 +51,18 @@ def run(program, *path, **environment):
 
 
 def test_a_training_imports_no_more_than_it_needs(tmp_path):
-    done = run(TRAINED, STRIDE_RUNS=str(tmp_path), OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    loaded = done.stdout.rpartition("LOADED: ")[2].split()
+    loaded = loaded_by_training(tmp_path)
+    if COMPILER & {*loaded}:  # the first run here compiles
+        loaded = loaded_by_training(tmp_path)
+    assert COMPILER & {*loaded} == set()
     assert {train.__name__, "torch", "stride.agents.ppo"} <= {*loaded}
     assert NOT_NEEDED & {*loaded, *(name.split(".")[0] for name in loaded)} == set()
+
+
+def loaded_by_training(folder):
+    done = run(TRAINED, STRIDE_RUNS=str(folder), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rpartition("LOADED: ")[2].split()
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -273,6 +273,7 @@ class ReplayBound(Bound):
         parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # so that two threads can share 64 rows
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
         self.recipe, self._drawn = recipe, 0
+        self._gamma: float | None = None  # of the powers that kernels read
         self.parameters = ViewedParameters(self.frame, self.live, recipe.shape.layout)
         memory = self._memory
         self.frame.fill(ring_reward=memory.table.reward, poisoned=recipe.agent.poisoned)
@@ -294,7 +295,9 @@ class ReplayBound(Bound):
     def draws(self, updates: int, gamma: float) -> Iterator[int]:
         """Draw the transitions of so many updates, in the pieces that the memory draws; yields the updates of each."""
         memory, fields = self._memory, self.frame.fields
-        self.frame.fill(powers=gamma ** torch.arange(fields.span + 1))
+        if gamma != self._gamma:  # a schedule may change it
+            self.frame.fill(powers=gamma ** torch.arange(fields.span + 1))
+            self._gamma = gamma
         memory.check_slots()
         for count in memory.pieces(updates, fields.minibatch):
             transitions = count * fields.minibatch

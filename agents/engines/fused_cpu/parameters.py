@@ -23,13 +23,14 @@ class FeatureScaling:
 
     def __init__(self, frame: Frame, live: Live, encoder: FlatEncoder) -> None:
         self._encoder = encoder
+        self._moving = isinstance(encoder.leaf[0], RunningNorm)
         centre, scale, live.bound = scaling(encoder)
         self._centre, self._scale = centre.clone(), scale.clone()
         frame.fill(centre=self._centre, scale=self._scale)
 
     def refresh(self) -> None:
         """Copy the present statistics, where they change."""
-        if isinstance(self._encoder.leaf[0], RunningNorm):
+        if self._moving:
             centre, scale, _ = scaling(self._encoder)
             self._centre.copy_(centre)
             self._scale.copy_(scale)

@@ -10,14 +10,12 @@ from gymnasium import spaces
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
-from stride.agents.experience.collector import Policy
-from stride.agents.experience.nouns import Act, Explanation
 from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.policies import POLICIES
+from stride.agents.networks.q_network import QNetworkShape, QPolicy
 from stride.agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
 from stride.agents.trained.loading import load_run
 from stride.agents.trained.player import EpisodeStart, Player, RandomPolicy, pick_allowed
-from stride.agents.trained.saliency import saliency
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
@@ -53,6 +51,7 @@ def test_the_same_seed_is_the_same_episode_and_what_is_counted(runs, name, mode)
         for field in ("observations", "encoded", "actions", "rewards", "values", "distribution"):
             assert same(getattr(first, field), getattr(again, field))
         assert (first.episode_return, first.length) == counted[number][1:]
+        assert (first.values is None) == (name == "REINFORCE"), "without a critic there are none"
     assert record_episode(loaded, 4, mode, 60, frames=False, number=1).seed == 4
 
 
@@ -74,6 +73,9 @@ def test_shapes_names_and_reason(runs):
     episode = record_episode(runs["CartPole"], 1, "random", max_steps=5)
     assert episode.length == 5 and episode.frames.shape == (6, 400, 600, 3) and episode.frames.dtype == np.uint8
     assert (episode.frames[0] != episode.frames[5]).any()
+    frames = []
+    assert record_episode(runs["CartPole"], 1, "random", max_steps=5, frames=frames.append).frames is None
+    assert np.array_equal(np.stack(frames), episode.frames), "frames may be handed to a function"
     assert episode.observations.shape == (6, 4) and episode.encoded.shape == (6, 4) and episode.values.shape == (6,)
     assert episode.action_names == ("push left", "push right") and episode.actions.shape == (5,)
     np.testing.assert_allclose(episode.distribution["probability"].sum(1), 1, rtol=1e-6)
@@ -100,10 +102,6 @@ def test_what_was_seen_and_thought_is_the_policys(runs):
     assert not np.allclose(episode.encoded, episode.observations)
     np.testing.assert_allclose(episode.values, policy.value(seen, (), None).detach(), rtol=1e-5)
     assert np.array_equal(episode.actions, episode.distribution["probability"].argmax(1))
-
-
-def test_without_a_critic_there_are_no_values(runs):
-    assert record_episode(runs["REINFORCE"], frames=False, max_steps=3).values is None
 
 
 def test_numbers_have_a_mean_and_a_deviation_and_are_unscaled(runs):
@@ -149,13 +147,6 @@ def test_each_of_several_random_choices_keeps_to_its_part_of_the_mask():
     assert act.action.tolist() == [[0, 2], [1, 0]]
 
 
-def test_frames_may_be_handed_to_a_function(runs):
-    frames = []
-    episode = record_episode(runs["CartPole"], 1, max_steps=3, frames=frames.append)
-    assert episode.frames is None and len(frames) == 4
-    assert np.array_equal(np.stack(frames), record_episode(runs["CartPole"], 1, max_steps=3).frames)
-
-
 def test_an_unknown_mode_is_one_line(runs):
     with pytest.raises(UserError, match="did you mean greedy"):
         record_episode(runs["CartPole"], policy_mode="gredy")
@@ -177,10 +168,13 @@ CASES = {
     "several choices": (BOX, spaces.MultiDiscrete([2, 3]), "mlp"),
     "numbers": (BOX, spaces.Box(-1, 1, (2,), np.float32), "mlp"),
     "a memory": (BOX, spaces.Discrete(3), "lstm"),
+    "action values": (BOX, spaces.Discrete(3), "q"),
 }
 
 
 def player_of(observed, acted, name, seed=1, **changes):
+    if name == "q":
+        return Player(QPolicy(observed, acted, QNetworkShape((16,), "tanh"), seed), observed, acted)
     policy = POLICIES[name](Plan(observed, acted, (16,), seed=seed, **changes))
     for parameter in policy.head.parameters():  # from a flat start to opinions
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(seed))
@@ -192,6 +186,8 @@ def opinion_of(who, obs, chosen):
     opinion = who.explain(obs)
     if "mean" in opinion.distribution:
         return opinion.distribution["mean"].sum(), opinion.value
+    if "q" in opinion.distribution:
+        return opinion.distribution["q"][chosen].sum(), opinion.value
     return np.log(opinion.distribution["probability"][chosen]).sum(), opinion.value
 
 
@@ -247,36 +243,8 @@ def test_nothing_to_differentiate_is_none():
     )
 
 
-class Quadratic(Policy):
-    """Q(s, a) = a * s0^2 and the best one for sure, as a value-based policy answers."""
-
-    draws = 1
-
-    def initial(self, num_envs):
-        return ()
-
-    def act(self, obs, carry, is_first, noise, greedy):
-        return Act(torch.ones(len(obs), dtype=torch.int64))
-
-    def explain(self, obs, carry, is_first):
-        q = torch.stack([k * obs[:, 0] ** 2 for k in range(3)], -1)
-        best = torch.nn.functional.one_hot(q.argmax(-1), 3).float()
-        return Explanation(obs, {"probability": best, "q": q}, torch.zeros(len(q)), q.amax(-1))
-
-
-def test_the_value_of_the_choice_counts_where_there_is_one():
-    who = Player(Quadratic(), BOX, spaces.Discrete(3))
-    obs = np.array([3, 1, 1], np.float32)
-    opinion, result = who.explain(obs), who.saliency(obs, "greedy")
-    np.testing.assert_array_equal(opinion.distribution["q"], [0, 9, 18])
-    np.testing.assert_array_equal(result.action[""], [6, 0, 0])  # of the action taken, 1
-    np.testing.assert_array_equal(result.value[""], [12, 0, 0])
-
-
 def test_a_policy_that_does_not_look_has_no_gradient():
-    class Blind(Quadratic):
-        def explain(self, obs, carry, is_first):
-            return super().explain(torch.ones_like(obs), carry, is_first)
-
-    result = saliency(Blind(), torch.ones(1, 3), (), torch.ones(1, dtype=torch.bool), torch.tensor([0]))
-    np.testing.assert_array_equal(result.action[""], np.zeros(3))
+    who = player_of(*CASES["choices"])
+    explain = who.policy.requires_grad_(False).explain
+    who.policy.explain = lambda obs, *rest: explain(torch.ones_like(obs), *rest)
+    assert not who.saliency(np.ones(3, np.float32), "greedy").action[""].any()

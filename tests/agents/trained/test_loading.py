@@ -6,7 +6,6 @@ A network takes the memory of the weights that came for it, as every agent's own
 import json
 import os
 import shutil
-from dataclasses import replace
 from itertools import product
 
 import gymnasium
@@ -15,16 +14,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from stride.agents.engines.choice import build_agent
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act
 from stride.agents.trained.allowance import Allowance
 from stride.agents.trained.episode import play_episodes
-from stride.agents.trained.loading import build_player, list_checkpoints, load_run, read_checkpoint
+from stride.agents.trained.loading import list_checkpoints, load_run, read_checkpoint
 from stride.agents.trained.player import EpisodeStart, Player
 from stride.commands import run_play, train
-from stride.config.loader import load_config
-from stride.envs_gym.make import make_envs
 from stride.envs_gym.spaces import observation_space
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
@@ -217,28 +213,6 @@ def test_random_actions_are_the_environments_own():
 
 
 # --- what may be taken
-
-EVERY = [
-    ("CartPole-v1:ppo", "n_envs=4", "share_trunk=true", "normalize_obs=true"),
-    ("CartPole-v1:ppo", "obs=pixels", "policy=cnn", "frame_stack=4", "policy_kwargs.features=64"),
-    ("CartPole-v1:ppo_lstm", "n_envs=16", "hidden_dims=[32,48]"),
-    ("CartPole-v1:reinforce",),
-    ("CartPole-v1:pqn",),
-    ("MountainCar-v0:dqn", "dueling=true", "quantiles=7", "n_step=3", "prioritised=true"),
-    ("Pendulum-v1:sac",),
-    ("FrozenLake-v1:q_learning",),
-]
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_an_agents_own_weights_allow_its_network(words):
-    config = load_config(*words[0].split(":"), [*words[1:], "engine=eager"])
-    config = replace(config, env_backend="gym")
-    envs = make_envs(config, config.n_envs)
-    policy = build_agent(config, envs).policy
-    envs.close()
-    player = build_player(config, policy.state_dict(), "mine")
-    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in player.policy.state_dict().items())
 
 
 @pytest.mark.parametrize("make", [

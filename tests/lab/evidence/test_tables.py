@@ -2,7 +2,6 @@
 
 import json
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,21 +9,17 @@ import pytest
 from lab.bench import peers
 from lab.evidence.bands import text
 from lab.evidence.families import all_evidence
-from lab.evidence.file import Evidence, configured, summary
+from lab.evidence.file import Evidence, summary
 from lab.evidence.runs import RESULTS, Store
 from lab.evidence.seed import SECONDS, of_a_model
 from lab.evidence.ways import ENGINES, comparison, reached
 from stride.agents.engines.choice import build_agent
 from stride.config.bands import FILE
-from stride.config.general import is_general_config
 from stride.config.loader import load_config
 from stride.config.schedule import Schedule
 from stride.envs_gym.make import make_envs
 from stride.runstore.history import STEPS, VAL
-from stride.utils.curve import Band, Point, bands_svg
 from stride.utils.user_error import UserError
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_equal_ways_are_the_same_and_others_are_told_apart():
@@ -38,15 +33,6 @@ def test_equal_ways_are_the_same_and_others_are_told_apart():
         comparison([1.0], [1.0], 0.95)
     record = {"final": {"mean": 7}, "curve": {"val": [[100, 0.0], [200, 10.0], [400, 10.0]]}}
     assert reached(record, "area") == pytest.approx((5.0 * 100 + 10.0 * 200) / 300) and reached(record, "final") == 7
-
-
-def test_two_bands_and_their_means_are_drawn():
-    line = [Point(0, 1), Point(10, 2)]
-    band = Band(line, [Point(0, 0), Point(10, 1)], [Point(0, 2), Point(10, 3)])
-    svg = ElementTree.fromstring(bands_svg("both", {"eager": band, "fused_cpu": band}, 2.5))
-    assert [line.get("class") for line in svg.iter(f"{SVG}polyline")] == ["first", "second"]
-    assert [area.get("class") for area in svg.iter(f"{SVG}polygon")] == ["firstband", "secondband"]
-    assert {"eager", "fused_cpu"} <= {item.text for item in svg.iter(f"{SVG}text")}
 
 
 def test_the_evidence_and_the_bands_of_the_package_are_what_the_seeds_say():
@@ -64,11 +50,6 @@ def test_a_variant_of_other_settings_is_in_no_band():
     assert [*json.loads(text([evidence]))] == ["CartPole-v1:pqn"]
     evidence.overrides = ["gamma=0.5"]
     assert json.loads(text([evidence])) == {}
-
-
-def test_general_settings_are_configured_as_a_command_has_them():
-    config = configured("Pendulum-v1:reinforce", ["gamma=0.9"])
-    assert is_general_config(config) and config.gamma == 0.9 and not is_general_config(configured("Pendulum-v1:sac"))
 
 
 def test_what_is_recorded_of_a_model_beside_its_curve():

@@ -1,6 +1,8 @@
 """The evidence script: exact values by hand, a tiny measurement, what is kept, what failed, what the page says."""
 
+import math
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import gymnasium
@@ -11,11 +13,10 @@ import torch
 from lab.evidence import trainings
 from lab.evidence.exact import HIT, LONGEST, STICK, answers, blackjack, exact_value, policy_value, read_table
 from lab.evidence.file import Evidence, config_hash, is_solved, summary
-from lab.evidence.report import failures, mean_curve, not_solved, older_part
+from lab.evidence.report import failures, not_solved, older_part
 from stride.agents.engines.choice import build_agent
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
-from stride.utils.curve import Point
 
 # Two states: in 0 action 0 stays for 1, action 1 goes to 1 for 0; in 1 action 0 ends for 10, action 1 slips back half
 # the time (for 2) and ends else (for 4).
@@ -25,16 +26,13 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("start", "policy", "limit", "value"),
-    [
-        ([1, 0], [[0, 1], [1, 0]], 1, 0.0),  # cut before the 10
-        ([1, 0], [[0, 1], [1, 0]], 7, 10.0),  # nothing follows an end
-        ([1, 0], [[0, 1], [0, 1]], 4, 4.5),  # 0 + (2 + 4) / 2 + half of another 3
-        ([1, 0], [[0.5, 0.5], [1, 0]], 2, 0.5 * (1 + 0.5) + 0.5 * 10),  # sampled: stays once or twice, or goes
-        ([0.25, 0.75], [[1, 0], [1, 0]], 3, 0.25 * 3 + 0.75 * 10),
-    ],
-)
+@pytest.mark.parametrize(("start", "policy", "limit", "value"), [
+    ([1, 0], [[0, 1], [1, 0]], 1, 0.0),  # cut before the 10
+    ([1, 0], [[0, 1], [1, 0]], 7, 10.0),  # nothing follows an end
+    ([1, 0], [[0, 1], [0, 1]], 4, 4.5),  # 0 + (2 + 4) / 2 + half of another 3
+    ([1, 0], [[0.5, 0.5], [1, 0]], 2, 0.5 * (1 + 0.5) + 0.5 * 10),  # sampled: stays once or twice, or goes
+    ([0.25, 0.75], [[1, 0], [1, 0]], 3, 0.25 * 3 + 0.75 * 10),
+])  # fmt: skip
 def test_the_value_of_a_small_chain_by_hand(start, policy, limit, value):
     chain = SimpleNamespace(unwrapped=SimpleNamespace(P=TABLE, initial_state_distrib=np.array(start, float)))
     assert policy_value(read_table(chain), np.array(policy, float), limit) == pytest.approx(value, abs=1e-12)
@@ -55,49 +53,45 @@ def test_the_known_optimum(env_id, limit, value):
     assert (table.follows.sum(-1) <= 1 + 1e-12).all() and table.start.sum() == pytest.approx(1)
 
 
-def agent_of(*overrides):
-    config = load_config("FrozenLake-v1", "ppo", ["env_backend=gym", *overrides])
-    return config, build_agent(config, make_envs(config, 1))
+def answering(biases, env_id="FrozenLake-v1", *overrides):
+    """(config, policy whose logits are these, whatever the state)."""
+    config = load_config(env_id, "ppo", ["env_backend=gym", *overrides])
+    policy = build_agent(config, make_envs(config, 1)).policy
+    with torch.no_grad():
+        policy.actor[-1].linear.weight.zero_()
+        policy.actor[-1].linear.bias.copy_(torch.tensor(biases))
+    return config, policy
 
 
-def test_a_policy_is_asked_about_every_state():
-    """Greedy: its likeliest action; sampled: its probabilities; and the value is that of many played episodes."""
-    config, agent = agent_of()
-    head = agent.policy.actor[-1].linear
-    with torch.no_grad():  # right or down, whatever the state
-        head.weight.zero_()
-        head.bias.copy_(torch.tensor([-50.0, 1.0, 1.0 + np.log(3), -50.0]))
+RIGHT_OR_DOWN = [-50.0, 1.0, 1.0 + math.log(3), -50.0]
+
+
+def test_a_policy_is_asked_about_every_state_greedy_or_sampled():
+    """Greedy: its likeliest action; sampled: its probabilities. Observations are those of the states, not the start."""
+    config, policy = answering(RIGHT_OR_DOWN)
     worlds = make_envs(config, 1)
-    assert np.array_equal(answers(config, agent.policy, worlds, 16), np.tile([0.0, 0, 1, 0], (16, 1)))
-    sampled, _ = agent_of("eval_deterministic=false")
-    asked = answers(sampled, agent.policy, worlds, 16)
+    assert np.array_equal(answers(config, policy, worlds, 16), np.tile([0.0, 0, 1, 0], (16, 1)))
+    sampled = replace(config, eval_deterministic=False)
+    asked = answers(sampled, policy, worlds, 16)
     assert asked == pytest.approx(np.tile([0.0, 0.25, 0.75, 0], (16, 1)), abs=1e-6)
     table = read_table(gymnasium.make("FrozenLake-v1"))
-    assert exact_value(sampled, agent.policy) == pytest.approx(policy_value(table, asked, 100))
-    assert exact_value(config, agent.policy) != pytest.approx(exact_value(sampled, agent.policy), abs=1e-3)
-
-
-def test_a_state_is_looked_at_through_the_wrappers():
-    """Different states give different answers: the observation asked about is that of the state, not of the start."""
-    config, agent = agent_of()
+    assert exact_value(sampled, policy) == pytest.approx(policy_value(table, asked, 100))
+    assert exact_value(config, policy) != pytest.approx(exact_value(sampled, policy), abs=1e-3)
     with torch.no_grad():
-        agent.policy.actor[0][0].weight.mul_(40)
-        agent.policy.actor[-1].linear.weight.mul_(400)
-    asked = answers(config, agent.policy, make_envs(config, 1), 16)
+        policy.actor[0][0].weight.mul_(40)
+        policy.actor[-1].linear.weight.normal_(std=4.0)
     obs, noise = torch.arange(16), torch.zeros(16, 1)
-    acts = agent.policy.act(obs, (), torch.ones(16, dtype=torch.bool), noise, True).action
-    assert asked.argmax(1).tolist() == acts.tolist() and len(set(acts.tolist())) > 1
+    acts = policy.act(obs, (), torch.ones(16, dtype=torch.bool), noise, True).action.tolist()
+    assert answers(config, policy, worlds, 16).argmax(1).tolist() == acts and len({*acts}) > 1
 
 
-@pytest.mark.parametrize(("env_id", "words", "valued"), [
-    ("CartPole-v1", [], False),
-    ("FrozenLake-v1", ["env_kwargs.is_slippery=true"], True),
-    ("Blackjack-v1", ["env_kwargs.sab=false"], False),  # other rules
-])  # fmt: skip
-def test_only_published_tables_are_valued(env_id, words, valued):
-    config = load_config(env_id, "ppo", words)
-    value = exact_value(config, build_agent(config, make_envs(config, 1)).policy)
-    assert (value is not None) == valued
+def test_blackjack_is_valued_by_its_own_rules_alone():
+    config, sticking = answering([1.0, 0.0], "Blackjack-v1")
+    table, hands = blackjack()
+    always = policy_value(table, np.eye(2)[np.zeros(len(hands), int)], LONGEST)
+    assert exact_value(config, sticking) == pytest.approx(always)
+    assert exact_value(replace(config, env_kwargs={"sab": False}), sticking) is None
+    assert exact_value(*answering([1.0, 0.0], "CartPole-v1")) is None, "no table tells its dynamics"
 
 
 def test_blackjacks_best_policy_is_that_of_the_book():
@@ -117,28 +111,13 @@ def test_blackjacks_best_policy_is_that_of_the_book():
     assert table.reward[natural, STICK] == pytest.approx(1 - 4 / 13)  # a draw where the dealer has one too
 
 
-def test_a_policy_is_asked_about_its_hands():
-    config = load_config("Blackjack-v1", "ppo")
-    agent = build_agent(config, make_envs(config, 1))
-    head = agent.policy.actor[-1].linear
-    with torch.no_grad():  # always sticks
-        head.weight.zero_()
-        head.bias.copy_(torch.tensor([1.0, 0.0]))
-    table, hands = blackjack()
-    always = policy_value(table, np.eye(2)[np.zeros(len(hands), int)], LONGEST)
-    assert exact_value(config, agent.policy) == pytest.approx(always)
-
-
-@pytest.mark.parametrize(
-    ("reached", "goal", "solved"),
-    [
-        ({"mean": 7.2, "exact": 7.6}, 7.5, True),  # bad luck in 100 episodes
-        ({"mean": 7.8, "exact": 6.2}, 7.5, False),  # good luck
-        ({"mean": 7.5}, 7.5, True),
-        ({}, 7.5, False),
-        ({"mean": 7.8}, None, False),
-    ],
-)
+@pytest.mark.parametrize(("reached", "goal", "solved"), [
+    ({"mean": 7.2, "exact": 7.6}, 7.5, True),  # bad luck in 100 episodes
+    ({"mean": 7.8, "exact": 6.2}, 7.5, False),  # good luck
+    ({"mean": 7.5}, 7.5, True),
+    ({}, 7.5, False),
+    ({"mean": 7.8}, None, False),
+])  # fmt: skip
 def test_solved_is_what_is_known_best(reached, goal, solved):
     assert is_solved(reached, goal) is solved
 
@@ -165,11 +144,6 @@ def test_the_page_has_the_worst_and_hides_nothing(snapshot):
     assert [line for line in page.splitlines() if re.search(r"CartPole-v1:ppo\b", line)] == snapshot
     alone = summary([record(1, 500.0, 10)])["final"]
     assert alone == {"iqm": 500.0, "low": None, "high": None, "mean": 500.0, "worst": 500.0}
-
-
-def test_the_mean_curve_keeps_seeds_that_stopped():
-    mean = mean_curve([[Point(0, 0.0), Point(10, 10.0)], [Point(0, 0.0), Point(20, 0.0)]])
-    assert mean[0] == Point(0, 0.0) and mean[-1] == Point(20, 5.0)
 
 
 def test_the_hash_is_of_what_is_trained():

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -67,15 +66,12 @@ def test_what_was_not_run_is_null_what_was_says_how_it_went_and_only_figures_are
     assert code == 1 and file["right"] is None
 
 
-@pytest.mark.parametrize(
-    ("part", "right", "error"),
-    [
-        (check([], between=fall), None, "RuntimeError: the sky fell"),
-        (check([], between=lambda: os.kill(os.getpid(), signal.SIGKILL)), None, "its process died by SIGKILL"),
-        ("numba", None, "ModuleNotFoundError: No module named 'numba'"),
-        (check(["the second is not the first"]), False, None),
-    ],
-)
+@pytest.mark.parametrize(("part", "right", "error"), [
+    (check([], between=fall), None, "RuntimeError: the sky fell"),
+    (check([], between=lambda: os.kill(os.getpid(), signal.SIGKILL)), None, "its process died by SIGKILL"),
+    ("numba", None, "ModuleNotFoundError: No module named 'numba'"),
+    (check(["the second is not the first"]), False, None),
+])  # fmt: skip
 def test_a_part_that_fails_is_recorded_and_the_next_goes_on(tmp_path, capsys, part, right, error):
     code, file, (first, second, *_) = run(tmp_path, [part, RIGHT])
     assert code == 1 and file["right"] is False and "NOT right" in capsys.readouterr().out
@@ -124,11 +120,6 @@ def test_without_a_gpu_it_is_one_line_and_no_file(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(gpu_check, "RESULTS", tmp_path)
     assert gpu_check.entry.ended(gpu_check.main, []) == 2 and not [*tmp_path.iterdir()]
     assert capsys.readouterr().err.startswith("error: device: cuda:0: torch finds no CUDA device (torch ")
-
-
-def test_it_is_a_file_to_start_too():
-    done = subprocess.run([sys.executable, gpu_check.__file__, "--help"], cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("usage: python -m lab.gpu_check [-h]"), done.stderr
 
 
 # ---- packages for a machine without a network

@@ -29,6 +29,9 @@ from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_folder import FEATURES
 
 ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)  # accumulators: 16 registers of 32, or 12 of 16
+# vectors of columns for 4, 2 and 1 rows: fewer than 8 registers of sums wait for themselves
+OF_FOUR, OF_TWO, OF_ONE = (4, 4, 4) if "avx512f" in FEATURES else (1, 2, 4)
+GROUP = 16 if "avx512f" in FEATURES else 4  # samples whose dots are summed side by side, in registers
 TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD = range(5)  # what a block does with its sums
 TANH_END = 9.1  # beyond it tanh is 1 in single precision
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot express
@@ -57,20 +60,23 @@ def _store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, offset: ir
 
 
 def _tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """e / (e + 2) with e = exp(2 x) - 1 = 2^k (exp(r) - 1) + (2^k - 1); 2.5 ulp."""
-    bounded = call_llvm(builder, "minnum", x, _single(TANH_END))
-    bounded = call_llvm(builder, "maxnum", bounded, _single(-TANH_END))
-    bounded = builder.select(builder.fcmp_unordered("uno", x, x), x, bounded)  # maxnum would hide a NaN
-    twice = builder.fadd(bounded, bounded)
-    k = call_llvm(builder, "rint", builder.fmul(twice, _single(1.44269504)))
+    """e / (e + 2) with e = exp(2 x) - 1 = 2^k (exp(r) - 1) + (2^k - 1); 2.5 ulp. NaN stays NaN.
+
+    h is r / 2, which takes powers of 2 from the coefficients and changes no bit.
+    """
+    for end, sign in ((TANH_END, "<"), (-TANH_END, ">")):  # each one instruction, of which NaN is the second operand
+        x = builder.select(builder.fcmp_ordered(sign, _single(end), x), _single(end), x)
+    k = call_llvm(builder, "rint", builder.fmul(x, _single(2 * 1.44269504)))
     exponent = builder.shl(builder.fptosi(k, INTS), constant(23, INTS))
     scale = builder.bitcast(builder.add(exponent, constant(0x3F800000, INTS)), FLOATS)
-    r = call_llvm(builder, "fma", k, _single(-0.693359375), twice)
-    r = call_llvm(builder, "fma", k, _single(2.12194440e-4), r)
-    p = _single(1.9875691500e-4)
+    h = call_llvm(builder, "fma", k, _single(-0.693359375 / 2), x)
+    h = call_llvm(builder, "fma", k, _single(2.12194440e-4 / 2), h)
+    p = _single(1.9875691500e-4 * 128)
+    power = 128
     for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5):
-        p = call_llvm(builder, "fma", p, r, _single(coefficient))
-    p = call_llvm(builder, "fma", p, builder.fmul(r, r), r)
+        power //= 2
+        p = call_llvm(builder, "fma", p, h, _single(coefficient * power))
+    p = call_llvm(builder, "fma", p, builder.fmul(h, h), builder.fadd(h, h))
     e = call_llvm(builder, "fma", p, scale, builder.fsub(scale, _single(1.0)))
     return builder.fdiv(e, builder.fadd(e, _single(2.0)))
 
@@ -179,6 +185,17 @@ def _interleave(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, group:
     return builder.shuffle_vector(first, second, ir.Constant(INTS, lanes))
 
 
+def _pairs_added(builder: ir.IRBuilder, vectors: list[ir.Value], group: int) -> list[ir.Value]:
+    """A tree that adds lanes, from groups of `group` of them on, and leaves one sample in each; down to one vector."""
+    while len(vectors) > 1:
+        halves = []
+        for x, y in zip(vectors[::2], vectors[1::2], strict=True):
+            halves.append(builder.fadd(_interleave(builder, x, y, group, 0), _interleave(builder, x, y, group, 1)))
+        vectors = halves
+        group *= 2
+    return vectors
+
+
 @compiled(types.void, *[types.int64] * 6)
 def dot16(
     builder: ir.IRBuilder, rows: ir.Value, row: ir.Value, weights: ir.Value, inner: ir.Value, out: ir.Value,
@@ -189,21 +206,18 @@ def dot16(
     A lane sums every 16th k, then the lanes are added: rounding is not that of a plain loop.
     """
     rows, weights, out, bias = (_pointer(builder, address) for address in (rows, weights, out, bias))
-    k, sums = _begin_loop(builder, [_single(0.0)] * LANES)
-    weight = _load(builder, weights, k)
-    added = []
-    for s in range(LANES):
-        sample = builder.gep(rows, [builder.mul(_int(s), row)])
-        added.append(call_llvm(builder, "fma", _load(builder, sample, k), weight, sums[s]))
-    _end_loop(builder, k, LANES, inner, sums, added)
-    group = 1
-    while len(added) > 1:  # a tree that adds lanes and leaves one sample in each
-        halves = []
-        for x, y in zip(added[::2], added[1::2], strict=True):
-            halves.append(builder.fadd(_interleave(builder, x, y, group, 0), _interleave(builder, x, y, group, 1)))
-        added = halves
-        group *= 2
-    _store(builder, builder.fadd(added[0], splat_scalar(builder, builder.load(bias))), out, _int(0))
+    dots = []
+    for first in range(0, LANES, GROUP):
+        k, sums = _begin_loop(builder, [_single(0.0)] * GROUP)
+        weight = _load(builder, weights, k)
+        added = []
+        for s in range(GROUP):
+            sample = builder.gep(rows, [builder.mul(_int(first + s), row)])
+            added.append(call_llvm(builder, "fma", _load(builder, sample, k), weight, sums[s]))
+        _end_loop(builder, k, LANES, inner, sums, added)
+        dots += _pairs_added(builder, added, 1)
+    dots = _pairs_added(builder, dots, GROUP)
+    _store(builder, builder.fadd(dots[0], splat_scalar(builder, builder.load(bias))), out, _int(0))
 
 
 @compiled(types.void, *[types.int64] * 4)

@@ -8,6 +8,9 @@ from stride.agents.engines.fused_cpu.kernels.calls import PIECE
 from stride.agents.engines.fused_cpu.kernels.lanes import (
     ADD,
     COLUMNS,
+    OF_FOUR,
+    OF_ONE,
+    OF_TWO,
     RELU,
     RELU_SLOPE,
     ROWS,
@@ -20,30 +23,18 @@ from stride.utils.kernel_cache import njit
 
 
 @njit(inline="always")
-def _strip(
-    vectors: int, kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
-    other: int, other_row: int, samples: int, inner: int,
+def _rows(
+    rows: int, vectors: int, kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
+    other: int, width: int, inner: int,
 ) -> None:  # fmt: skip
-    """`vectors` columns of vectors, all rows: as many as fit into the registers at a time, then the rows left over.
-
-    Blocks of few rows wait for their own sums, so those of AVX2 (64 rows are 10 blocks of 6, and 4) are 4, 2 and 1.
-    """
-    m = 0
-    while m + ROWS <= samples:
-        block(ROWS, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, inner)  # fmt: skip
-        m += ROWS
-    if ROWS > 4 and m + 4 <= samples:
-        block(4, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, inner)  # fmt: skip
-        m += 4
-    if m + 2 <= samples:
-        block(2, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, inner)  # fmt: skip
-        m += 2
-    if m < samples:
-        block(1, vectors, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, inner)  # fmt: skip
+    """So many rows over the whole width, `vectors` vectors of columns at a time, then one."""
+    n = 0
+    while n + LANES * vectors <= width:
+        block(rows, vectors, kind, a, a_row, a_inner, b + 4 * n, b_inner, out + 4 * n, out_row, other + 4 * n, inner)
+        n += LANES * vectors
+    while n < width:
+        block(rows, 1, kind, a, a_row, a_inner, b + 4 * n, b_inner, out + 4 * n, out_row, other + 4 * n, inner)
+        n += LANES
 
 
 @njit(inline="always")
@@ -51,16 +42,32 @@ def _sweep(
     kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
     other: int, other_row: int, samples: int, width: int, inner: int,
 ) -> None:  # fmt: skip
+    """Full blocks, a strip of columns after the other, so that its part of b stays in the cache; then the rows left
+    over, in blocks of 4, 2 and 1: the fewer, the more columns, as few sums wait for themselves."""
+    full = samples - samples % ROWS
     n = 0
     while n + LANES * COLUMNS <= width:
-        at = 4 * n
-        _strip(COLUMNS, kind, a, a_row, a_inner, b + at, b_inner, out + at, out_row, other + at, other_row, samples,
-               inner)  # fmt: skip
+        for m in range(0, full, ROWS):
+            block(ROWS, COLUMNS, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * n, b_inner,
+                  out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
         n += LANES * COLUMNS
     while n < width:
-        at = 4 * n
-        _strip(1, kind, a, a_row, a_inner, b + at, b_inner, out + at, out_row, other + at, other_row, samples, inner)
+        for m in range(0, full, ROWS):
+            block(ROWS, 1, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * n, b_inner,
+                  out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
         n += LANES
+    m = full
+    if ROWS > 4 and m + 4 <= samples:
+        _rows(4, OF_FOUR, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+              other + 4 * m * other_row, width, inner)  # fmt: skip
+        m += 4
+    if m + 2 <= samples:
+        _rows(2, OF_TWO, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+              other + 4 * m * other_row, width, inner)  # fmt: skip
+        m += 2
+    if m < samples:
+        _rows(1, OF_ONE, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+              other + 4 * m * other_row, width, inner)  # fmt: skip
 
 
 @njit(**PIECE)

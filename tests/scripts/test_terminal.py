@@ -1,6 +1,10 @@
-"""The monitor in a real terminal: tmux types its keys and reads its screen, at three sizes, while runs come and go."""
+"""A training in the background: what it says, that it is found, outlives who began it, and is stopped as it says.
+
+The monitor in a real terminal: tmux types its keys and reads its screen, at three sizes, while runs come and go.
+"""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,14 +13,63 @@ import time
 
 import pytest
 
+from stride.commands import train_detached as detached
+from stride.commands.train_arguments import parse_arguments
+from stride.commands.train_detached import train_apart
 from stride.runstore.run_dir import RunDir
+from stride.runstore.run_lock import locked
+from stride.runstore.run_state import state_of
 from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
+from tests.pretended_run import facts
 from tests.runstore.processes import until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux (apt-get install tmux)"),
-]
+
+@pytest.fixture
+def begin(monkeypatch):
+    """Begin what stands for train.py: it holds runs as a training does."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    monkeypatch.delenv("TMUX", raising=False)
+
+    def begin(*words, program=("-m", "tests.pretended_run")):
+        monkeypatch.setattr(detached, "program", lambda name: [sys.executable, *program])
+        return train_apart([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach"]))
+
+    return begin
+
+
+def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(begin, capsys):
+    assert begin("7") == 0
+    out = capsys.readouterr().out
+    run = RunDir.find("@last")
+    assert f"stride monitor {run.id}" in out and f"python train.py --resume {run.id}" in out
+    pid = int(re.search(r"kill (\d+)", out)[1])
+    assert os.getsid(pid) == pid != os.getsid(0), "the end of this terminal does not reach it"
+    assert state_of(run.path, run.facts()) == "live"
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: state_of(run.path, run.facts()) != "live")
+    assert run.facts()["status"] == "interrupted"
+
+
+def test_one_that_ends_before_it_has_a_run_says_why_and_no_other_run_is_taken_for_it(begin, capsys):
+    assert begin("no-number") == 1
+    assert "ValueError" in capsys.readouterr().err
+    other = RunDir.create("CartPole-v1", "ppo", 3, facts(3))
+    with locked(other.path):
+        assert begin("1", program=("-c", "import time; time.sleep(0.3)")) == 0
+    assert capsys.readouterr().out.strip() == "starting in the background ..."
+
+
+def test_who_reads_along_does_not_detach_and_a_monitor_wants_a_terminal():
+    for flag in ("--json", "--debug"):
+        with pytest.raises(UserError, match="give one of them"):
+            parse_arguments(["CartPole-v1:ppo", "--detach", flag])
+    with pytest.raises(UserError, match="needs a terminal"):
+        train_apart(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))
+
+
+# ---- the monitor in a real terminal
+
 READY = "ready> "  # what the shell says
 LONG = 120.0  # seconds for what comes at once on a quiet machine
 STILL = 2.5  # seconds in which a display that is not frozen moves: runs write a row each 0.5 s
@@ -88,9 +141,11 @@ def training(root, monkeypatch):
         child.wait()
 
 
-def test_a_live_run_at_every_size_with_its_keys_to_its_end(training, terminal):
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux (apt-get install tmux)")
+def test_a_live_run_at_every_size_with_its_keys_to_its_end_and_one_that_is_killed(training, terminal):
     first, run = training("1")
-    _, second = training("2")
+    child, second = training("2")
     terminal.monitor(run.id)
     terminal.until("live", run.id, "Entropy", "of 2 live")
     for width, height in ((60, 20), (200, 50), (80, 24)):
@@ -112,19 +167,11 @@ def test_a_live_run_at_every_size_with_its_keys_to_its_end(training, terminal):
     first.send_signal(signal.SIGINT)
     terminal.until("interrupted", "python train.py --resume")
     terminal.keys("q")
-    terminal.until(READY.strip(), gone="interrupted")
-
-
-def test_quitting_leaves_the_training_and_one_that_is_killed_is_seen_to_die(training, terminal):
-    child, run = training("3")
-    terminal.monitor()
-    terminal.until("live", run.id)
-    terminal.keys("q")
     assert run.id not in terminal.until("before", READY.strip(), gone="steps"), "the screen of before comes back"
     terminal.monitor("--latest")
-    terminal.until("live", run.id)
+    terminal.until("live", second.id)
     child.kill()
     child.wait()
-    terminal.until("dead", "its process ended without a message", run.id)
+    terminal.until("dead", "its process ended without a message", second.id)
     terminal.keys("C-c")
     terminal.until(READY.strip(), gone="ended without")

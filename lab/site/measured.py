@@ -1,34 +1,28 @@
-"""README's figures: the measured table and the line below the picture, from files in docs/benchmarks and docs/results.
+"""README's figures and its sample: the measured table and the line below the picture come from evidence files.
 
-    python -m lab.readme             writes both into README.md, and the tables of lab/page_tables.py into their pages
-    python -m lab.readme --sample    also trains, and writes what the training printed
-    python -m lab.readme --check     writes nothing; exit code 1 when a page is stale
-
-A figure is never typed by hand: a changed file changes the pages.
+A figure is never typed by hand: a changed file changes the page. The sample is recorded by a training.
 """
 
-import json
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab import page_tables
+from lab.bench import table as table_of_peers
 from lab.evidence.families import all_evidence
 from lab.evidence.file import summary
 from lab.evidence.runs import Store
+from lab.faults.record import replaced
 from lab.resumed import FIGURES as RESUMED
 from lab.resumed import sentence
-from stride.commands.usage import parser_of
-from stride.utils import entry
+from lab.site.tables import own_vector_env
+from stride.utils.durable_file import read_json
 from stride.utils.places import PROJECT
 
-README = PROJECT / "README.md"
 BENCHMARKS, RESULTS = PROJECT / "docs" / "benchmarks", PROJECT / "docs" / "results"
 OURS = "fused_cpu"
 SOLVED_FIRST = "CartPole-v1-ppo"
@@ -48,37 +42,14 @@ class Row(NamedTuple):
         return f"| {self.what} | {self.figure} | [{self.source.name}]({path}): {self.machine} |"
 
 
-def main(argv: list[str]) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when README is stale")
-    parser.add_argument("--sample", action="store_true", help="train, and write what the training printed")
-    arguments = parser.parse_args(argv)
-    blocks = {README: readme_blocks(sample() if arguments.sample else ""), **page_tables.BLOCKS}
-    code = 0
-    for page, makers in blocks.items():
-        before = page.read_text(encoding="utf-8")
-        after = filled(before, makers)
-        if not arguments.check:
-            page.write_text(after, encoding="utf-8")
-        elif before != after:
-            print(f"{page.name} is stale: run python -m lab.readme", file=sys.stderr)
-            code = 1
-    return code
+def resumed() -> str:
+    """The line below README's picture."""
+    return sentence(read_json(RESUMED))
 
 
-def readme_blocks(printed: str) -> dict[str, Callable[[], str]]:
-    """The blocks of README; `printed` is the text of a training, "" for the one that is there."""
-    blocks = {"measured": table, "resumed": lambda: sentence(read(RESUMED))}
-    return {**blocks, "sample": lambda: f"```\n{printed}\n```"} if printed else blocks
-
-
-def filled(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """A page with its blocks as the files have them."""
-    for name, make in blocks.items():
-        before, mark, rest = text.partition(f"<!-- {name} -->\n")
-        end = rest[rest.index(f"<!-- /{name} -->") :]
-        text = f"{before}{mark}{make()}\n{end}"
-    return text
+def with_sample(page: str) -> str:
+    """README with what its first training prints today."""
+    return replaced(page, "sample", f"```\n{sample()}\n```")
 
 
 def sample() -> str:
@@ -97,26 +68,23 @@ def shown(text: str) -> str:
 
 
 def table() -> str:
+    """The lines of README's table."""
     rows = [start_to_solved(), seeds(), *trainings(), *on_a_gpu(), *off_policy(), environments(), exported()]
     return "\n".join(["| what | measured | file and machine |", "|---|---|---|", *(row.line for row in rows)])
 
 
-def read(file: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return data
-
-
 def machine_of(data: dict[str, Any]) -> str:
-    """The processor and its cores."""
+    """The processor, its cores, the instruction set and the threads in use; whether a benchmark names its commit."""
     machine = data["machine"]
     if isinstance(machine, dict):
         return f"{machine['cpu']}, {machine['cores']} cores"
-    return ", ".join(machine.splitlines()[0].split(", ")[:2])
+    first: str = machine.splitlines()[0]
+    return first if "commit" in data else f"{first}, older code"
 
 
 def start_to_solved() -> Row:
     file = BENCHMARKS / "train.json"
-    data = read(file)
+    data = read_json(file)
     solve = data["solve"]
     figure = f"{solve['median_seconds']:.1f} s, median of {len(solve['seeds'])} seeds, {solve['solved']} solved"
     return Row("CartPole-v1:ppo, from the shell to solved and tested", figure, file, machine_of(data))
@@ -128,20 +96,24 @@ def seeds() -> Row:
     summaries = [summary(evidence.finished()) for evidence in files]
     solved = sum(found["solved"] == found["finished"] for found in summaries)
     first = RESULTS / f"{SOLVED_FIRST}.json"
+    machine = machine_of(read_json(first))
     figure = f"{solved} of {len(files)}; [all, with those that failed](docs/results.md)"
-    return Row("Shipped variants solved on every seed tried (1 to 20 seeds)", figure, first, machine_of(read(first)))
+    return Row("Shipped variants solved on every seed tried (1 to 20 seeds)", figure, first, machine)
 
 
 def trainings() -> list[Row]:
     """Whole trainings by PPO beside Stable-Baselines3 and the best of the others."""
+    if files := table_of_peers.files(BENCHMARKS):
+        return [beside(files[0])]
     file = BENCHMARKS / "train.json"
-    data = read(file)
+    data = read_json(file)
     rows = []
     for envs in (8, 2048):
         rates = {name: rate["median"] for name, rate in data["tables"][f"CartPole-v1, {envs} x 128"].items()}
         others = {name: rate for name, rate in rates.items() if name not in (OURS, "eager")}
         best = max(others, key=lambda name: others[name])
-        figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {LABELS[best]} {thousands(others[best])}"
+        theirs = f"{table_of_peers.label(best)} {thousands(others[best])}"
+        figure = f"{thousands(rates[OURS])}; SB3 {thousands(rates['sb3'])}; {theirs}"
         rows.append(Row(f"PPO, {envs} environments: env steps per second", figure, file, machine_of(data)))
     return rows
 
@@ -150,51 +122,64 @@ def on_a_gpu() -> list[Row]:
     """PPO at the number of environments that others publish."""
     rows = []
     for file in sorted(BENCHMARKS.glob("gpu-*-speed.json")):
-        data = read(file)
+        data = read_json(file)
         rate = data["checks"]["speed"]["figures"]["ppo"]["fused_gpu, 4096 worlds"]["env_steps_per_second"]
         figure = f"{thousands(rate)}; [bits, kernels, what is missing](docs/gpu.md#measured)"
         rows.append(Row("PPO on a GPU, 4096 environments: env steps per second", figure, file, data["gpu"]))
     return rows
 
 
-LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
+SHOWN = {  # rows of lab.bench.beside
+    "ppo-8": "PPO, CartPole, 8 environments", "ppo-2048": "2048 environments", "dqn": "DQN, CartPole",
+    "sac-pendulum": "SAC, Pendulum",
+}  # fmt: skip
 
 
 def thousands(rate: float) -> str:
     return f"{round(rate / 1000) * 1000:,}"
 
 
+def beside(file: Path) -> Row:
+    """The rates of some rows of lab.bench.beside, and how many times the best peer's they are."""
+    records = table_of_peers.read(file)
+    rows = [row for row in SHOWN if row in records]
+    figure = "; ".join(f"{SHOWN[row]} {table_of_peers.summary(records[row])}" for row in rows)
+    machines = dict.fromkeys(machine_of(records[row]) for row in rows)
+    return Row("Whole trainings beside the fastest peer", figure, file, "; ".join(machines))
+
+
 def off_policy() -> list[Row]:
+    if table_of_peers.files(BENCHMARKS):  # among the trainings
+        return []
     file = BENCHMARKS / "offpolicy.json"
-    data = read(file)
+    data = read_json(file)
     tasks = {"dqn": "DQN on CartPole", "sac": "SAC on Pendulum"}
     figure = ", ".join(f"{task} {data[name]['ratio']['median']:.1f}" for name, task in tasks.items())
     return [Row("Whole trainings: times as fast as SB3", figure, file, machine_of(data))]
 
 
 def environments() -> Row:
-    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed."""
+    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed, and beside
+    Gymnasium's own vector environment at each count: only CartPole has one."""
     file = BENCHMARKS / "envs.json"
-    data = read(file)
+    data = read_json(file)
     ratios = []
     for sizes in data["steps_per_second"].values():
         both = [rates for rates in sizes.values() if "gymnasium sync" in rates]
         ratios.append(both[-1]["ours, Gymnasium"] / both[-1]["gymnasium sync"])
     figure = f"{min(ratios):,.0f} to {max(ratios):,.0f}, median {statistics.median(ratios):,.0f}"
+    own = ", ".join(f"{ratio:.1f} with {size}" for size, ratio in own_vector_env(data).items())
+    figure += f"; CartPole beside Gymnasium's own vector environment: {own} copies"
     what = f"{len(ratios)} compiled environments: times as fast as Gymnasium's SyncVectorEnv"
     return Row(what, figure, file, machine_of(data))
 
 
 def exported() -> Row:
     file = BENCHMARKS / "export.json"
-    data = read(file)
+    data = read_json(file)
     rows = data["rows"]
     worst = max(row["worst"] for row in rows)
     first = rows[0]
     speed = f"MLP {first['ms']['onnx']:.3f} ms a call, torch {first['torch_ms']:.3f} ms"
     figure = f"at most {worst:.1e} from the original; {speed}"
     return Row(f"{len(rows)} policies exported to ONNX and torch", figure, file, machine_of(data))
-
-
-if __name__ == "__main__":
-    entry.run(main)

@@ -1,0 +1,222 @@
+"""Who the inspector answers, and what it lets be written: its own page under its own name, and that page's tags and
+notes; and what is left when it ends: nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from gallery import gallery_copy
+from inspector_browsing import apart, opened, serving
+
+from lab.faults.door import closed, others
+from lab.faults.writes import OWN, cases, everything, plant, request
+from stride.commands import runs as ledger
+from stride.commands.run_inspect import ended_by_signals
+from stride.inspector.app import Inspector
+from stride.inspector.guard import Guard, is_any, names_of
+from stride.inspector.labels import LabelDoor, new_token, why_not
+from stride.inspector.runs import Runs
+from stride.inspector.scratch import PREFIX, scratch, sweep
+from stride.runstore.run_brief import Labels, read_labels
+from stride.runstore.run_lock import locked
+from stride.utils.places import program
+from stride.utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST, TOKEN = "127.0.0.1:7860", "a-token-of-this-server-alone"
+
+
+async def answered(scope, receive, send):
+    """What is behind a door."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def messages(app, headers, body=b"", **scope):
+    """What comes back from an app for a request with these pairs of headers, without a network."""
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "query_string": b"", "server": ("127.0.0.1", 7860), **scope}
+    result = []
+
+    async def receive():
+        return {"type": "http.request", "body": body}
+
+    async def send(message):
+        result.append(message)
+
+    apart(app({**scope, "headers": pairs}, receive, send))
+    return result
+
+
+def asked(guard, path="/", method="GET", kind="http", server=("127.0.0.1", 7860), **headers):
+    """The status, or of a websocket the kind, of the first message that comes back."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    first = messages(guard, headers, type=kind, path=path, method=method, server=server)[0]
+    return first.get("status", first["type"])
+
+
+@pytest.fixture
+def guard():
+    return Guard(answered, names_of("127.0.0.1", 7860))
+
+
+def test_other_names_other_pages_and_unused_routes_are_refused(guard):
+    probes = [*others(HOST), *closed(HOST)]
+    assert len(probes) > 250
+    for probe in probes:
+        assert asked(guard, probe.path, probe.method, **probe.headers) == 403, probe
+        if probe.kind != "for a closed route":
+            assert asked(guard, probe.path, kind="websocket", **probe.headers) == "websocket.close", probe
+    assert asked(guard) == 403 and asked(guard, "/login", "POST", host=HOST) == 403
+    assert asked(guard, host="evil.com:7860", origin="http://evil.com:7860") == 403
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost:7860", "LOCALHOST:7860", "[::1]:7860"])
+def test_its_own_page_is_answered(guard, host):
+    assert asked(guard, host=host) == 200
+    own = {"host": host, "origin": f"http://{host}", "sec_fetch_site": "same-origin", "sec_fetch_dest": "empty"}
+    assert asked(guard, "/gradio_api/queue/join", "POST", **own) == 200
+    assert asked(guard, host=host, sec_fetch_site="cross-site", sec_fetch_dest="document") == 200  # a link to it
+
+
+def test_the_given_host_is_answered_and_two_names_are_none():
+    guard = Guard(answered, names_of("192.168.1.5", 80))
+    assert [asked(guard, host=host) for host in ("192.168.1.5", "192.168.1.5:80", "evil.com")] == [200, 200, 403]
+    twice = {"type": "http", "path": "/", "method": "GET", "headers": [(b"host", b"192.168.1.5"), (b"Host", b"evil")]}
+    assert guard.refusal(twice)
+    everywhere = Guard(answered, names_of("0.0.0.0", 7860), is_any("0.0.0.0"))
+    here = {"server": ("192.168.1.5", 7860)}
+    assert [asked(everywhere, host=f"{name}:7860", **here) for name in ("192.168.1.5", "192.168.1.6")] == [200, 403]
+    assert names_of("::1", 7860) == names_of("127.0.0.1", 7860) and is_any("::")
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_nobody_uses_is_swept_and_what_is_in_use_is_not(temporary):
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    left = temporary / f"{PREFIX}abc"
+    left.mkdir()
+    (left / "video.mp4").touch()
+    (temporary / f"{PREFIX}link").symlink_to(elsewhere)
+    with scratch() as folder:
+        assert not left.exists() and (elsewhere / "kept").exists()
+        (folder / "film").touch()
+        assert sweep() == 0 and (folder / "film").exists()
+    assert not folder.exists()
+
+
+def test_nothing_is_left_of_one_that_could_not_begin(temporary, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(temporary / "runs"))
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    with pytest.raises(UserError, match=r"pip install 'stride-rl\[web\]'"):
+        Inspector("@last")
+    assert not any(temporary.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_in_order(temporary, number):
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended, ended_by_signals(), scratch() as folder:
+        (folder / "film").touch()
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number and not any(temporary.iterdir()) and signal.getsignal(number) == before
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "TMPDIR": str(temporary)}
+    words = [*program("run_inspect"), "--port", "0"]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert "http://127.0.0.1:" in lines[1] and len([*temporary.glob(f"{PREFIX}*")]) == 1
+        process.kill()
+    sweeping = "from stride.inspector.scratch import sweep; assert sweep() == 1"
+    subprocess.run([sys.executable, "-c", sweeping], env=env, cwd=ROOT, check=True)
+    assert not any(temporary.iterdir())
+
+
+# ---- tags and notes
+
+
+def wrote(probe, token=TOKEN):
+    """(status, text) for a request to write."""
+    guard = Guard(LabelDoor(answered, Runs(), token), names_of("127.0.0.1", 7860))
+    path = probe.path.partition("?")[0]
+    start, text = messages(guard, probe.headers, probe.body, path=path, method=probe.method)
+    return start["status"], text["body"].decode()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    return gallery_copy("ppo", tmp_path / "runs")
+
+
+def written(run, **changes):
+    return wrote(request(HOST, TOKEN, {**OWN, "run": run.id, **changes}))
+
+
+def test_no_hostile_write_writes(run, tmp_path):
+    """The same requests as `python -m lab.faults writes` sends to a process."""
+    ids = plant(run, tmp_path)
+    with locked(run.path.with_name(ids["training"])):
+        before = everything(tmp_path)
+        probes = cases(HOST, TOKEN, ids)
+        answers = {name: wrote(probe) for name, probe in probes.items()}
+        assert everything(tmp_path) == before and len(probes) > 90
+    assert {
+        name: answer for name, answer in answers.items() if not 400 <= answer[0] < 500 or len(answer[1]) > 800
+    } == {}
+    for kind, why in (("training", "is in training"), ("download", "from the Hub"), ("protected", "write-protected")):
+        assert why in answers[kind][1]
+    assert wrote(request(HOST, "", {**OWN, "run": run.id}), token="")[0] == 403  # shared, or another --host
+    assert written(run)[0] == 200 and read_labels(run.path) == Labels(("good",), "a note")
+
+
+def test_the_browser_and_the_command_write_the_same_file(run, capsys):
+    assert written(run)[0] == 200
+    ledger.main(["tag", run.id, "tuned"])
+    status, text = written(run, old_tags=["good"], old_note="a note", tags=[])
+    assert status == 409 and "changed meanwhile" in json.loads(text)["detail"]
+    assert written(run, old_tags=["tuned", "good"], old_note="a note", tags=[], note="")[0] == 200
+    assert read_labels(run.path) == Labels() and not (run.path / ".lock").exists()
+
+
+def test_only_a_server_of_this_machine_alone_has_a_token():
+    assert new_token("127.0.0.1", False) != new_token("::1", False) != "" and len(new_token("localhost", False)) > 40
+    assert {new_token("0.0.0.0", False), new_token("127.0.0.1", True), new_token("10.0.0.7", False)} == {""}
+
+
+def test_a_run_that_is_gone_or_anothers_has_no_button(run, tmp_path):
+    assert why_not(run.path) == "" and "No such file" in why_not(tmp_path / "gone")
+    os.symlink(run.path, tmp_path / "link")
+    assert "a link" in why_not(tmp_path / "link")
+
+
+@pytest.mark.browser
+def test_tags_and_note_are_edited_and_a_mistake_is_a_line(run, browser):
+    with serving(run.id) as (_, url), opened(browser, url, 390) as page:
+        page.all(".labels .edit").click()
+        page.all("dialog input").fill("good, bad/tag")
+        page.all("dialog textarea").fill("entropy bonus doubled")
+        page.all("dialog [type=submit]").click()
+        page.expect(page.all("dialog .problem")).to_contain_text("'bad/tag' is not a valid tag")
+        page.all("dialog input").fill("good tuned")
+        page.all("dialog [type=submit]").click()
+        page.all("dialog").wait_for(state="detached")
+        page.expect(page.all("#overview .pill")).to_have_text(["good", "tuned"])
+        page.expect(page.all("#overview .labels")).to_contain_text("entropy bonus doubled")
+    assert read_labels(run.path) == Labels(("good", "tuned"), "entropy bonus doubled")
