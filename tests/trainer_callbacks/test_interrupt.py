@@ -118,7 +118,7 @@ def test_what_is_quick_is_finished_and_saved(number, training, capfd):
 
 
 def test_before_and_after_the_training_nothing_is_waited_for(training, capsys):
-    training(train, "env_info", 1, [signal.SIGTERM], 60, exit_code=143)
+    training(train, "goal_of", 1, [signal.SIGTERM], 60, exit_code=143)
     assert list_runs() == []
     assert "before there was anything to save" in capsys.readouterr().err
     training(Evaluate, "test", 1, [signal.SIGINT], 60, exit_code=130)
