@@ -37,9 +37,9 @@ def test_its_figures_are_those_of_the_files(tmp_path, monkeypatch):
 
 
 def other(data, factor=3):
-    """Data of the same form with another value for each number, except for how many seeds ended."""
+    """Data of the same form with another value for each number, except for how many seeds ended and the version."""
     if isinstance(data, dict):
-        return {key: value if key == "finished" else other(value, len(key)) for key, value in data.items()}
+        return {key: value if key in ("finished", "version") else other(value, len(key)) for key, value in data.items()}
     if isinstance(data, list):
         return [other(value, factor) for value in data]
     return factor * data + 1 if type(data) in (int, float) else data
