@@ -101,9 +101,9 @@ def replay_case(algo_id: str, threads: int, env_id: str = "", more: Sequence[str
     return Case(title, config, contenders, flops_of_update, True, whole, first)
 
 
-def dreamer_cases(threads: int, sizes: Sequence[str] = tuple(DREAMER)) -> Iterator[Case]:
-    """Kernels do not know the blocks of the largest."""
-    for size in sizes:
+def dreamer_cases(threads: int, sizes: Sequence[str] = ()) -> Iterator[Case]:
+    """All sizes without `sizes`. Kernels do not know the blocks of the largest."""
+    for size in sizes or DREAMER:
         overrides, flops_of_update = DREAMER[size]
         config = config_of("CartPole-v1:dreamer", overrides, threads)
         assert isinstance(config, ReplayConfig)
