@@ -6,6 +6,9 @@ Nothing is opened here. No torch.
 import os
 import re
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +108,26 @@ def shown(path: Path) -> str:
 
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
 STAMP = re.compile(r"\d{8}-\d{6}-")
+
+
+@contextmanager
+def runs_in(folder: str) -> Iterator[None]:
+    """Runs are made in this folder while the block lasts, by this process and by those that it starts."""
+    before = os.environ.get("STRIDE_RUNS")
+    os.environ["STRIDE_RUNS"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("STRIDE_RUNS")
+        if before is not None:
+            os.environ["STRIDE_RUNS"] = before
+
+
+@contextmanager
+def temporary_runs() -> Iterator[Path]:
+    """A folder for the runs of the block, deleted at its end."""
+    with tempfile.TemporaryDirectory(prefix="stride-runs-") as folder, runs_in(folder):
+        yield Path(folder)
 
 
 def runs_root() -> Path:

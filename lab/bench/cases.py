@@ -14,7 +14,6 @@ from gymnasium import spaces
 import stride
 from lab.bench import peers
 from lab.bench.measure import OURS, lasting, setting
-from lab.bench.pairs import runs_in
 from lab.bench.peers import Inside, Library, PureJaxRL, Ready
 from lab.bench.turns import Prepare
 from stride.agents.engines.fused_cpu.warm import warm
@@ -26,6 +25,7 @@ from stride.config.loader import to_plain
 from stride.config.schema import Config, PPOConfig, ReplayConfig
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import task_of
+from stride.runstore.run_names import runs_in
 
 N_STEPS = 128  # of a rollout
 MOST_ROWS = 1 << 18  # of a rollout; more worlds take fewer steps

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 
 from lab.bench.measure import machine
-from lab.bench.pairs import default_runs
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands import train
 from stride.commands.train_arguments import parse_arguments
@@ -21,6 +20,7 @@ from stride.commands.usage import parser_of
 from stride.export.files import Kind, built, facts_of, milliseconds, runner
 from stride.export.graph import deployed
 from stride.export.verify import compare, samples
+from stride.runstore.run_names import temporary_runs
 from stride.utils import entry
 from stride.utils.durable_file import replacing, write_json
 from stride.utils.provenance import PROJECT, git_hash
@@ -78,7 +78,7 @@ def record(rows: list[Row]) -> None:
 
 def trained(words: tuple[str, ...]) -> LoadedRun:
     """A run of a moment; what plays is in memory."""
-    with default_runs():
+    with temporary_runs():
         if train.train(parse_arguments([*words, *BRIEFLY])):
             raise UserError(f"training {words[0]} failed")
         return load_run("@last", "last")

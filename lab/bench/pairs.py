@@ -19,8 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,25 +79,6 @@ def seeds_of(text: str) -> range:
 def is_checkout(folder: Path) -> None:
     if not (folder / "train.py").is_file():
         raise UserError(f"{folder} is no checkout: there is no train.py in it")
-
-
-@contextmanager
-def default_runs() -> Iterator[Path]:
-    """A folder of runs that lasts as long as the block."""
-    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder, runs_in(folder):
-        yield Path(folder)
-
-
-@contextmanager
-def runs_in(folder: str) -> Iterator[None]:
-    before = os.environ.get("STRIDE_RUNS")
-    os.environ["STRIDE_RUNS"] = folder
-    try:
-        yield
-    finally:
-        os.environ.pop("STRIDE_RUNS")
-        if before is not None:
-            os.environ["STRIDE_RUNS"] = before
 
 
 def measured(folder: Path, command: Sequence[str], printed: bool = False, **environment: str) -> Cost:

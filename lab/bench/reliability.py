@@ -16,7 +16,6 @@ import time
 import torch
 
 from lab.bench.measure import Place, machine, timed
-from lab.bench.pairs import default_runs
 from lab.faults.record import record
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
@@ -26,6 +25,7 @@ from stride.commands.usage import parser_of
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
 from stride.runstore.run_dir import RunDir
+from stride.runstore.run_names import temporary_runs
 from stride.trainer_callbacks.checkpoint import Checkpoint
 from stride.utils import entry
 from stride.utils.provenance import git_hash
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     print(machine(1), flush=True)
     lines = []
     keys = tuple(word for word in asked.variants if "=" in word)
-    with default_runs():
+    with temporary_runs():
         if asked.what == "guard":
             for title, words in GUARDED.items():
                 lines.append(guarded(title, (*words, *keys), asked.seconds))

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lab.bench.pairs import default_runs, measured
+from lab.bench.pairs import measured
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config, to_plain
 from stride.runstore import seed_group
 from stride.runstore.run_dir import RunDir, new_id, runs_root
+from stride.runstore.run_names import temporary_runs
 from stride.utils import entry
 from stride.utils.places import PROJECT
 
@@ -35,7 +36,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--group", type=int, default=0, metavar="RUNS", help="find and claim runs of one so large")
     asked = parser.parse_args(argv)
-    with default_runs() as root:
+    with temporary_runs() as root:
         if asked.group:
             of_a_group(asked.group)
             return 0

@@ -14,7 +14,7 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_export), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 from functools import partial
 from typing import cast

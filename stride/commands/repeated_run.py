@@ -1,7 +1,5 @@
 """A run trained again from its config and seed, and its closing test played again, for verify_run to compare with."""
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,20 +31,6 @@ from stride.utils.user_error import UserError
 COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
 Sidecars = dict[str, dict[str, Any]]  # of checkpoints, by name, oldest first
 CLOCK = ("epoch", "iterations", "env_steps", "exported")
-
-
-@contextmanager
-def scratch() -> Iterator[None]:
-    """A runs folder of its own, gone afterwards."""
-    previous_folder = os.environ.get("STRIDE_RUNS")
-    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        os.environ["STRIDE_RUNS"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("STRIDE_RUNS")
-            if previous_folder is not None:
-                os.environ["STRIDE_RUNS"] = previous_folder
 
 
 @contextmanager

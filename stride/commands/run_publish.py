@@ -17,7 +17,7 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 import torch
 

@@ -24,10 +24,10 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_verify), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 from stride.commands.plain_tree import Difference, differences
-from stride.commands.repeated_run import CompareAt, Sidecars, repeated, scratch, tested
+from stride.commands.repeated_run import CompareAt, Sidecars, repeated, tested
 from stride.config.loader import from_plain
 from stride.config.metrics import load_metrics
 from stride.config.plugins import check_names, trust_in
@@ -41,6 +41,7 @@ from stride.runstore import checkpoint_set
 from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_facts import UNENDED, finite, mapping
+from stride.runstore.run_names import temporary_runs
 from stride.trainer_callbacks.resume import host_facts
 from stride.utils.user_error import UserError, one_line
 
@@ -85,7 +86,7 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
     test = closing_test(rows) if arguments.test else {}
     if arguments.test and not test:
         raise UserError(f"{run.id} has no closing test to repeat")
-    with scratch():
+    with temporary_runs():
         compare = CompareAt(run, config, {name: sidecars[name] for name in names})
         again = repeated(config, info.get("goal"), compare)
         results += compared_rows(rows, read_csv(again.metrics_csv), last)

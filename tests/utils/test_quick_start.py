@@ -212,7 +212,7 @@ def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_tra
 
 COMPILED = """
 import sys
-import stride.utils.late_dynamo
+import stride.utils.lean_lightning
 import lightning as L
 import torch
 from lightning.fabric.wrappers import OptimizedModule, _unwrap_compiled
@@ -259,7 +259,7 @@ print("whole")
 """
 WANTS_MORE = """
 import sys
-import stride.utils.late_dynamo
+import stride.utils.lean_lightning
 import torch
 import lightning.pytorch
 assert "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].__file__
@@ -268,7 +268,7 @@ print("whole")
 """
 METRICS = """
 import sys
-import stride.utils.late_dynamo
+import stride.utils.lean_lightning
 import lightning.pytorch, torchmetrics
 from torchmetrics import Metric, MetricCollection
 assert torchmetrics.__version__ and MetricCollection([]) is not None
@@ -276,7 +276,7 @@ loaded = sorted(name for name in sys.modules if name.startswith(("torchmetrics.f
 print("loaded:", *loaded)
 {after}
 assert issubclass(torchmetrics.SumMetric, Metric) and torchmetrics.functional.accuracy
-assert "late_dynamo" not in type(torchmetrics).__module__
+assert "lean_lightning" not in type(torchmetrics).__module__
 """
 
 

@@ -1,9 +1,12 @@
-"""torch._dynamo, torch's compiler with all of sympy, is loaded only by programs that compile.
+"""Imports Lightning without what it does not need to train: torch's compiler, and most of torchmetrics.
 
-Lightning names two things of it while it is imported, and an optimizer one when it is made: OptimizedModule, to know
-what was compiled, and `disable`, to leave a function out of it. Until torch._dynamo is there nothing is compiled; so
-until then the first has no instances, and a function with the second is itself. Imported before Lightning; whoever
-imports torch._dynamo, torch.compile above all, gets torch's own, and from then on it is asked.
+This module is imported before Lightning.
+
+torch._dynamo, torch's compiler with all of sympy, is loaded only by programs that compile. Lightning names two things
+of it while it is imported, and an optimizer one when it is made: OptimizedModule, to know what was compiled, and
+`disable`, to leave a function out of it. Until torch._dynamo is there nothing is compiled; so until then the first has
+no instances, and a function with the second is itself. Whoever imports torch._dynamo, torch.compile above all, gets
+torch's own, and from then on it is asked.
 
 Lightning uses two classes of torchmetrics, whose package loads much more when it is imported: SciPy, torchvision and
 transformers, each where it is installed. Six of 19 seconds of a start were spent there. The package is here from the
