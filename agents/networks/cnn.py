@@ -83,14 +83,15 @@ class Image(nn.Module):
         if len(self.shape) not in (2, 3):
             raise UserError(f"{name} {list(self.shape)} is not an image [channels, height, width] or [height, width]")
         self.stored = self.shape if len(self.shape) == 3 else (1, *self.shape)
-        self.by_cell = not is_image(space) and self.stored[0] >= self.stored[-1]
+        self.is_bytes = is_image(space)
+        self.by_cell = not self.is_bytes and self.stored[0] >= self.stored[-1]
         """channels are the last dimension of what is stored"""
         self.planes = (self.stored[-1], *self.stored[:2]) if self.by_cell else self.stored
         channels, height, width = self.planes
         self.highest = 255.0
         """what becomes 1"""
         if cnn.kind == "small":
-            self.highest = float(space.high.max()) if is_image(space) else 1.0
+            self.highest = max(float(space.high.max()), 1.0) if self.is_bytes else 1.0
         check_size(cnn, name, height, width)
         self.by_pixel = cnn.kind == "residual" or (cnn.kind == "nature" and channels not in (1, 3))
         self.convolutions = small(channels, cnn) if cnn.kind == "small" else KINDS[cnn.kind](channels)
