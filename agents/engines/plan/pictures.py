@@ -55,7 +55,7 @@ def why_not_seen(config: Config, image: Image, obs: torch.Tensor) -> str | None:
     if obs.dtype not in (torch.uint8, torch.float32):
         return f"it cannot read {obs.dtype} pictures"
     if config.hidden_dims and not config.share_trunk:
-        return "actor and critic have hidden_dims of their own behind a cnn; share_trunk=true or hidden_dims=[] is fused"
+        return "it does not support hidden_dims behind a cnn without share_trunk"
     if config.hidden_dims and config.activation != "relu":
         return f"it does not support activation: {config.activation} behind a cnn, whose own layers are relu"
     return None
