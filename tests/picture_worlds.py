@@ -1,66 +1,88 @@
 """Worlds that are seen as small pictures: a compiled game, and films of random pictures."""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from numba.cpython.unsafe.tuple import tuple_setitem
 from worlds import Scripted, limited_tables
 
 from stride.config import loader
-from stride.envs_fast.kernels import kernels_of
-from stride.envs_fast.world import NO_LIMIT, NUMBA, WORLDS, Setting, World, draw, draw_now
+from stride.envs_fast.world import KERNEL, NUMBA, WORLDS, WORLDS_OWN, Kernels, Setting, World
 from stride.envs_gym.spaces import is_image, step_buffers
+from stride.utils.counter_rng import philox
 from stride.utils.kernel_cache import njit
 
 HEIGHT, ACROSS, CHANNELS = 5, 6, 2
-ROWS, WIDTH = 3, HEIGHT * ACROSS * CHANNELS
-DARK = (0.0,) * WIDTH
+ROWS = 3  # of the state: row and column of the ball, column of the paddle
 ENV_ID = "Catch-v0"
 
 
-class Parameters(NamedTuple):
-    """Nothing can be chosen."""
-
-    time_limit: int = NO_LIMIT
+@njit(inline="always")
+def words(block, world, worlds, stream):
+    """Four random words of this episode."""
+    episode = worlds.episodes[world]
+    return philox(block, episode, stream.first_world + world, WORLDS_OWN, stream.seed_lo, stream.seed_hi)
 
 
 @njit(inline="always")
-def step(state, action, moment, parameters, tables):
-    """The paddle moves; the ball falls with a chance of 1/2, and is caught at the bottom or not."""
-    row, column, paddle = state
-    paddle = min(max(np.int32(paddle + action - 1), np.int32(0)), np.int32(ACROSS - 1))
-    row = np.int32(row + np.int32(draw_now(moment)[0] & 1))
-    at_bottom = row >= HEIGHT - 1
-    caught = 1.0 if column == paddle else -1.0
-    return (row, column, paddle), caught if at_bottom else 0.0, at_bottom
-
-
-@njit(inline="always")
-def reset(episode, parameters, tables):
+def begin(i, worlds, stream):
     """A ball on top, a paddle at the bottom, anywhere."""
-    words = draw(0, episode)
-    return np.int32(0), np.int32(words[0] % ACROSS), np.int32(words[1] % ACROSS)
+    drawn = words(0, i, worlds, stream)
+    worlds.ages[i], worlds.returns[i] = 0, 0.0
+    worlds.state[0, i], worlds.state[1, i], worlds.state[2, i] = 0, drawn[0] % ACROSS, drawn[1] % ACROSS
 
 
 @njit(inline="always")
-def observe(state, parameters):
-    """[HEIGHT, ACROSS, CHANNELS]: the ball in one channel, the paddle in the other."""
-    row, column, paddle = state
-    picture = tuple_setitem(DARK, CHANNELS * (ACROSS * row + column), 1.0)
-    return tuple_setitem(picture, CHANNELS * (ACROSS * (HEIGHT - 1) + paddle) + 1, 1.0)
+def show(i, state, picture):
+    """picture [HEIGHT, ACROSS, CHANNELS]: the ball in one channel, the paddle in the other."""
+    picture[:] = 0.0
+    picture[state[0, i], state[1, i], 0] = 1.0
+    picture[HEIGHT - 1, state[2, i], 1] = 1.0
+
+
+@njit(**KERNEL)
+def advance(simulation, lo, hi, actions, told):
+    """The paddle moves; the ball falls with a chance of 1/2, and is caught at the bottom or not."""
+    worlds, stream, parameters, _ = simulation
+    state = worlds.state
+    for t in range(actions.shape[0]):
+        for i in range(lo, hi):
+            state[2, i] = min(max(state[2, i] + actions[t, i] - 1, 0), ACROSS - 1)
+            state[0, i] += words(16 * (worlds.ages[i] + 1), i, worlds, stream)[0] & 1
+            at_bottom = state[0, i] == HEIGHT - 1
+            told.reward[t, i] = 0.0
+            if at_bottom:
+                told.reward[t, i] = 1.0 if state[1, i] == state[2, i] else -1.0
+            worlds.ages[i] += 1
+            worlds.returns[i] += told.reward[t, i]
+            told.terminated[t, i] = at_bottom
+            told.truncated[t, i] = worlds.ages[i] >= parameters.time_limit and not at_bottom
+            if told.terminated[t, i] or told.truncated[t, i]:
+                show(i, state, told.final_obs[t, i])
+                told.episode_return[t, i], told.episode_length[t, i] = worlds.returns[i], worlds.ages[i]
+                worlds.episodes[i] += 1
+                begin(i, worlds, stream)
+            show(i, state, told.obs[t, i])
+
+
+@njit(**KERNEL)
+def restart(simulation, lo, hi, mask, obs):
+    """Begin the masked worlds' episodes; what is seen of all."""
+    worlds, stream, _, _ = simulation
+    for i in range(lo, hi):
+        if mask[i]:
+            begin(i, worlds, stream)
+        show(i, worlds.state, obs[i])
 
 
 def setting():
     space = Box(0.0, 1.0, (HEIGHT, ACROSS, CHANNELS), np.float32)
-    return Setting(space, Discrete(3), parameters=Parameters())
+    return Setting(space, Discrete(3))
 
 
 WORLD = World(
     env_id=ENV_ID,
     setting=setting,
-    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
+    kernels={NUMBA: Kernels(advance, restart)},
     state_size=ROWS,
     state_dtype=np.int32,
     time_limit=20,

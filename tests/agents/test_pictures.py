@@ -18,6 +18,8 @@ from torch.nn import functional as F
 from worlds import driven
 
 from stride.agents.engines.choice import choose_engine
+from stride.agents.engines.fused_gpu.engine import why_not_fused
+from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, Image
 from stride.agents.ppo import PPO
@@ -109,6 +111,11 @@ def test_updates_are_those_of_eager(name):
         assert metrics[key] == pytest.approx(value, rel=2e-3, abs=2e-4, nan_ok=True), key
 
 
+def test_a_gpus_kernels_refuse_pictures_by_name():
+    agent = seen("minatar")
+    assert why_not_fused(agent.config, agent, PPORecipe) == "it does not support policy: cnn"
+
+
 # --- a compiled game: played, evaluated and learnt by kernels
 
 
@@ -117,20 +124,23 @@ def game(monkeypatch, tmp_path):
     register(monkeypatch, tmp_path)
 
 
+@pytest.mark.slow  # with what is compiled for its worlds
 def test_a_game_is_played_and_learnt_as_by_eager(game):
     """Draws, counters and episodes to the bit, weights within rounding."""
     agent = assert_learns_as_eager(Case("Catch-v0:ppo", "fused_cpu", CATCH))
     assert agent.engine.reason == "supports everything this config uses"
 
 
+@pytest.mark.slow  # with what is compiled for its worlds
 def test_a_resumed_training_is_one_that_was_never_stopped(game):
     assert_resumes(Case("Catch-v0:ppo", "fused_cpu", CATCH, resumes=(2, 2)))
 
 
+@pytest.mark.slow  # with what is compiled for its worlds
 def test_results_do_not_depend_on_the_number_of_threads(game):
     learnt = set()
     for threads in (1, 2, 3):
-        words = (*NET, "max_episode_steps=7", "n_steps=64", "n_envs=8", "batch_size=384", f"threads={threads}")
+        words = (*NET, "max_episode_steps=7", "n_steps=64", "n_envs=8", "batch_size=256", f"threads={threads}")
         agent = advance(agent_for("Catch-v0:ppo", *words, "engine=fused_cpu"), 1)
         bound = agent.engine.learn.bound
         bound.pace.choose = lambda bound=bound: bound.workers.threads
@@ -140,6 +150,7 @@ def test_results_do_not_depend_on_the_number_of_threads(game):
     assert len(learnt) == 1
 
 
+@pytest.mark.slow  # with what is compiled for its worlds
 def test_the_game_is_learnt(game):
     words = (*NET, "n_envs=16", "n_steps=32", "batch_size=128", "n_epochs=4", "policy_lr=2e-3", "threads=1")
     agent = advance(agent_for("Catch-v0:ppo", *words), 60)
