@@ -124,19 +124,16 @@ def game(monkeypatch, tmp_path):
     register(monkeypatch, tmp_path)
 
 
-@pytest.mark.slow  # with what is compiled for its worlds
 def test_a_game_is_played_and_learnt_as_by_eager(game):
     """Draws, counters and episodes to the bit, weights within rounding."""
     agent = assert_learns_as_eager(Case("Catch-v0:ppo", "fused_cpu", CATCH))
     assert agent.engine.reason == "supports everything this config uses"
 
 
-@pytest.mark.slow  # with what is compiled for its worlds
 def test_a_resumed_training_is_one_that_was_never_stopped(game):
     assert_resumes(Case("Catch-v0:ppo", "fused_cpu", CATCH, resumes=(2, 2)))
 
 
-@pytest.mark.slow  # with what is compiled for its worlds
 def test_results_do_not_depend_on_the_number_of_threads(game):
     learnt = set()
     for threads in (1, 2, 3):
@@ -150,7 +147,6 @@ def test_results_do_not_depend_on_the_number_of_threads(game):
     assert len(learnt) == 1
 
 
-@pytest.mark.slow  # with what is compiled for its worlds
 def test_the_game_is_learnt(game):
     words = (*NET, "n_envs=16", "n_steps=32", "batch_size=128", "n_epochs=4", "policy_lr=2e-3", "threads=1")
     agent = advance(agent_for("Catch-v0:ppo", *words), 60)
