@@ -62,14 +62,17 @@ def _see(source: int, across: int, channels: int, side: int, rows: int, columns:
 
     Copies full vectors in order, so the next run overwrites what one has too much; the last has less than a vector.
     """
-    run = side * channels
+    run, line = side * channels, across * channels
+    vectors = (run + LANES - 1) // LANES
     for y in range(rows):
         for x in range(columns):
-            for k in range(side):
-                begin = source + 4 * ((y + k) * across + x) * channels
-                for v in range((run + LANES - 1) // LANES):
+            begin = source + 4 * (y * line + x * channels)
+            for _ in range(side):
+                store(out, 0, load(begin, 0))
+                for v in range(1, vectors):
                     store(out, v, load(begin, v))
                 out += 4 * run
+                begin += 4 * line
 
 
 @njit(**PIECE)
