@@ -173,11 +173,14 @@ class WholeImage(nn.Module):
 
     def __init__(self, image: Any) -> None:
         super().__init__()
-        self.planes, self.dims = image.planes, len(image.shape)
+        self.stored, self.by_cell, self.highest = image.stored, image.by_cell, image.highest
         self.convolutions, self.join = image.convolutions, image.join
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.join(self.convolutions(x.reshape(-1, *self.planes).to(torch.float32) / 255))
+        planes = x.reshape(-1, *self.stored)
+        if self.by_cell:
+            planes = planes.movedim(-1, 1)
+        features: Tensor = self.join(self.convolutions(planes.to(torch.float32) / self.highest))
         return features
 
 

@@ -1,8 +1,10 @@
 """What fused engines are trained on, every pair of options once; the gradient of autograd; a GPU's work in steps."""
 
 import copy
+import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from driven import pairwise
 from host_kernels import compile_host
@@ -12,6 +14,7 @@ from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.play import FusedPlay, sizes_of
 from stride.agents.engines.plan.numbers import Stat
 from stride.agents.experience.nouns import Final, Row, leaves, tree_map
+from stride.agents.networks.cnn import Image
 from stride.agents.ppo import clipped_surrogate, value_loss
 from stride.agents.reinforce import masked_mean
 
@@ -127,7 +130,7 @@ def collected(agent):
 def gradients_of(recipe, flat: Tensor, parameters):
     """A flat buffer of kernels as gradients of these parameters."""
     places = {id(place.parameter): place for place in recipe.shape.layout.tensors}
-    return [places[id(parameter)].view(flat) for parameter in parameters]
+    return [places[id(parameter)].view(flat).reshape(parameter.shape) for parameter in parameters]
 
 
 def furthest(mine, theirs):
@@ -148,6 +151,9 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
 
     obs = tree_map(rows, row.obs)
     policy.encoder.forward = lambda _: agent.policy.encoder(obs).to(dtype)
+    if isinstance(image := policy.encoder.leaf[0], Image):  # whose weights are learnt, too
+        planes = image.channels_first(obs).to(dtype) / image.highest
+        policy.encoder.forward = lambda _: image.join(image.convolutions(planes))
     action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
     own = {name: column.to(dtype)[order] for name, column in held.items()}
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
@@ -170,6 +176,25 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
             loss = loss + live.vf_coef * (judged.value - own["target"]).square().mean()
     loss.backward()
     return [p.grad for p in policy.parameters()]
+
+
+def first_update(agent):
+    """(gradients by kernels, by autograd) of the first minibatch of one more rollout."""
+    work = collected(agent)
+    bound = agent.engine.learn.bound
+    bound.attach(agent.optimizer)
+    bound.begin()
+    bound.prepare(bound.recipe.reward(work), bound.recipe.order())
+    bound.recipe.before_learning(bound.live)
+    bound.run(bound.frame.fields.judge, bound.frame.address, 1, 1)
+    bound.live.max_norm = math.inf
+    order = torch.from_numpy(bound.frame.held["order"][: agent.config.minibatch_size].astype(np.int64))
+    names = ("log_prob", "value", "weight", "target", "counted")
+    columns = {name: torch.from_numpy(bound.frame.held[name][: bound.recipe.rows]) for name in names}
+    exact = autograd_gradient(agent, order, columns)
+    bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
+    flat = torch.from_numpy(bound.frame.held["gradient"])
+    return gradients_of(bound.recipe, flat, agent.policy.parameters()), exact
 
 
 # --- rollouts and updates of `engine: fused_gpu`, step by step, on this processor

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.envs_gym.spaces import is_image
 from stride.utils.user_error import UserError
 
 PIECE = 256  # images read at once, on a GPU four times as many: more fill the caches, and after them the memory
 NATURE_SIDE = 36  # pixels; the output of three convolutions without padding would be empty for less
-CNNKind = Literal["nature", "residual"]  # the rows of KINDS
+CNNKind = Literal["nature", "residual", "small"]  # `small`, whose sizes are options, and the rows of KINDS
 
 
 class CNN(NamedTuple):
@@ -20,6 +21,19 @@ class CNN(NamedTuple):
 
     kind: str = "nature"
     features: int = 512
+    channels: tuple[int, ...] = (16,)
+    """of `small`: the filters of each convolution"""
+    kernel: int = 3
+    """of `small`: pixels of a side of every filter"""
+
+
+def small(channels: int, cnn: CNN) -> nn.Sequential:
+    """Convolutions of stride 1 without padding; one of 16 filters of 3 x 3 is MinAtar's (Young and Tian 2019)."""
+    modules: list[nn.Module] = []
+    for width in cnn.channels:
+        modules += [nn.Conv2d(channels, width, cnn.kernel), nn.ReLU(inplace=True)]
+        channels = width
+    return nn.Sequential(*modules)
 
 
 def nature(channels: int) -> nn.Sequential:
@@ -53,41 +67,69 @@ KINDS: dict[str, Callable[[int], nn.Sequential]] = {"nature": nature, "residual"
 
 
 class Image(nn.Module):
-    """uint8 [..., C, H, W], as worlds give every image, or [..., H, W] -> [..., features].
+    """An image of each world to features: [..., *shape] -> [..., features].
 
-    A processor reads them with the channels of each pixel side by side, the layers that follow likewise: of four
-    channels the gradient of the first layer's weights took 107 ms plane by plane, so it takes 39 (256 images of 84 x
-    84, one thread). Of one or three, which oneDNN has kernels of its own for, the nature network stays with planes.
+    Bytes are [C, H, W], as worlds give every image, or [H, W]. `small` also reads numbers, which are taken as they are:
+    [H, W, C], or [C, H, W] where the first is smaller than the last.
+
+    A processor reads the other kinds with the channels of each pixel side by side, the layers that follow likewise: of
+    four channels the gradient of the first layer's weights took 107 ms plane by plane, so it takes 39 (256 images of 84
+    x 84, one thread). Of one or three, which oneDNN has kernels of its own for, the nature network stays with planes.
     """
 
     def __init__(self, space: gym.spaces.Box, cnn: CNN, name: str) -> None:
         super().__init__()
-        self.shape = tuple(space.shape)
+        self.cnn, self.shape = cnn, tuple(space.shape)
         if len(self.shape) not in (2, 3):
             raise UserError(f"{name} {list(self.shape)} is not an image [channels, height, width] or [height, width]")
-        self.planes = self.shape if len(self.shape) == 3 else (1, *self.shape)
+        self.stored = self.shape if len(self.shape) == 3 else (1, *self.shape)
+        self.is_bytes = is_image(space)
+        self.by_cell = not self.is_bytes and self.stored[0] >= self.stored[-1]
+        """channels are the last dimension of what is stored"""
+        self.planes = (self.stored[-1], *self.stored[:2]) if self.by_cell else self.stored
         channels, height, width = self.planes
-        if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
-            raise UserError(
-                f"cnn: nature needs {NATURE_SIDE}x{NATURE_SIDE} pixels, but {name} has {height}x{width}; use "
-                "policy_kwargs.cnn=residual"
-            )
-        self.by_pixel = cnn.kind != "nature" or channels not in (1, 3)
-        self.convolutions = KINDS[cnn.kind](channels)
+        self.highest = 255.0
+        """what becomes 1"""
+        if cnn.kind == "small":
+            self.highest = max(float(space.high.max()), 1.0) if self.is_bytes else 1.0
+        check_size(cnn, name, height, width)
+        self.by_pixel = cnn.kind == "residual" or (cnn.kind == "nature" and channels not in (1, 3))
+        self.convolutions = small(channels, cnn) if cnn.kind == "small" else KINDS[cnn.kind](channels)
         with torch.no_grad():
             flat_size = self.convolutions(torch.zeros(1, channels, height, width)).numel()
         self.join = nn.Sequential(nn.Flatten(), nn.Linear(flat_size, cnn.features), nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
         batch_shape = x.shape[: x.dim() - len(self.shape)]
-        batches = x.reshape(-1, *self.planes).split(PIECE if x.device.type == "cpu" else 4 * PIECE)
+        batches = self.channels_first(x).split(PIECE if x.device.type == "cpu" else 4 * PIECE)
         # copies even of floats, whose gradient may be needed; divided in place: to fill new memory takes longer
-        images = (self.laid_out(batch).to(torch.float32, copy=True).div_(255) for batch in batches)
+        images = (self.laid_out(batch).to(torch.float32, copy=True).div_(self.highest) for batch in batches)
         features = [self.join(self.convolutions(batch)) for batch in images]
         return (features[0] if len(features) == 1 else torch.cat(features)).view(*batch_shape, -1)
+
+    def channels_first(self, x: Tensor) -> Tensor:
+        """Images [..., *shape] as [B, C, H, W]; nothing is copied."""
+        x = x.reshape(-1, *self.stored)
+        return x.movedim(-1, 1) if self.by_cell else x
 
     def laid_out(self, x: Tensor) -> Tensor:
         """Images [B, C, H, W] in the order of memory they are read in: itself where it is stored so, else a copy."""
         if x.dim() != 4 or x.device.type != "cpu" or not self.by_pixel:
             return x
         return x.contiguous(memory_format=torch.channels_last)
+
+
+def check_size(cnn: CNN, name: str, height: int, width: int) -> None:
+    """UserError where nothing of an image would be left."""
+    if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
+        raise UserError(
+            f"cnn: nature needs {NATURE_SIDE}x{NATURE_SIDE} pixels, but {name} has {height}x{width}; use "
+            "policy_kwargs.cnn=residual"
+        )
+    count = len(cnn.channels)
+    least = count * (cnn.kernel - 1) + 1
+    if cnn.kind == "small" and min(height, width) < least:
+        raise UserError(
+            f"cnn: small with {count} convolutions of {cnn.kernel}x{cnn.kernel} needs {least}x{least} pixels, but "
+            f"{name} has {height}x{width}; use a smaller policy_kwargs.kernel or fewer policy_kwargs.channels"
+        )

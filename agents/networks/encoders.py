@@ -165,7 +165,7 @@ def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None)
         return MultiOneHot(space.nvec.tolist())
     if not isinstance(space, Box):
         raise UserError(f"a policy cannot read {name}: {space}")
-    if cnn is not None and is_image(space):
+    if cnn is not None and reads(cnn, space):
         return Image(space, cnn, name)
     if normalize == "static":
         return StaticNorm(space, name)
@@ -185,7 +185,13 @@ def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:
     return (reader.laid_out(x) if isinstance(reader, Image) else x).clone()
 
 
+def reads(cnn: CNN, space: gym.Space) -> bool:
+    """Whether a part of an observation is read as an image: bytes, and by `small` numbers of three dimensions."""
+    is_grid = isinstance(space, Box) and len(space.shape) == 3
+    return is_image(space) or (cnn.kind == "small" and is_grid)
+
+
 def images(space: gym.Space) -> list[tuple[int, ...]]:
-    """The shapes of an observation's images."""
+    """The shapes of an observation's images of bytes."""
     children = space.values() if isinstance(space, Dict) else [space]
     return [tuple(child_space.shape or ()) for child_space in children if is_image(child_space)]

@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, CNNKind
-from stride.agents.networks.encoders import images
+from stride.agents.networks.encoders import images, reads
 from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic, RecurrentActorCritic
 from stride.config.checks import nearest_sizes
 from stride.config.fields import convert
@@ -24,6 +24,7 @@ from stride.envs_fast.vec_env import VecEnv
 from stride.utils.user_error import UserError, nearest
 
 MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
+MOST_CHANNELS, MOST_KERNEL = 1 << 12, 64
 
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
@@ -33,10 +34,18 @@ def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = Fal
     return ActorCritic(plan, log_std_init)
 
 
-def cnn_policy(plan: Plan, cnn: CNNKind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
+def cnn_policy(
+    plan: Plan,
+    cnn: CNNKind = "nature",
+    features: int = 512,
+    channels: tuple[int, ...] | None = None,
+    kernel: int | None = None,
+    log_std_init: float = 0.0,
+) -> ActorCritic:
     """Hidden layers over the features of a convolutional network, which actor and critic share."""
-    check_reads_images(plan.observation_space)
-    return ActorCritic(plan._replace(cnn=checked_cnn(cnn, features)), log_std_init)
+    network = checked_cnn(cnn, features, channels, kernel)
+    check_reads_images(plan.observation_space, network)
+    return ActorCritic(plan._replace(cnn=network), log_std_init)
 
 
 def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., ActorCritic]:
@@ -47,9 +56,11 @@ def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., Actor
         hidden_size: int | None = None,
         cnn: CNNKind = "nature",
         features: int = 512,
+        channels: tuple[int, ...] | None = None,
+        kernel: int | None = None,
         log_std_init: float = 0.0,
     ) -> ActorCritic:
-        plan = plan._replace(cnn=checked_cnn(cnn, features))
+        plan = plan._replace(cnn=checked_cnn(cnn, features, channels, kernel))
         if hidden_size is None and not plan.hidden_dims:
             raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
         if hidden_size is not None:
@@ -60,9 +71,14 @@ def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., Actor
     return recipe
 
 
-def check_reads_images(space: gym.Space) -> None:
-    if not images(space):
-        raise UserError(f"policy: cnn reads images, but the observation is {space}; use policy=mlp")
+def check_reads_images(space: gym.Space, cnn: CNN) -> None:
+    parts = space.values() if isinstance(space, gym.spaces.Dict) else [space]
+    if any(reads(cnn, part) for part in parts):
+        return
+    advice = "policy=mlp"
+    if any(reads(CNN("small"), part) for part in parts):
+        advice = "policy_kwargs.cnn=small, which reads numbers, too"
+    raise UserError(f"policy: cnn reads images, but the observation is {space}; use {advice}")
 
 
 def check_reads_no_images(space: gym.Space) -> None:
@@ -74,10 +90,32 @@ def check_reads_no_images(space: gym.Space) -> None:
         )
 
 
-def checked_cnn(cnn: CNNKind = "nature", features: int = 512) -> CNN:
-    """The network of these policy_kwargs."""
+def checked_cnn(
+    cnn: CNNKind = "nature",
+    features: int = 512,
+    channels: tuple[int, ...] | None = None,
+    kernel: int | None = None,
+) -> CNN:
+    """The network of these policy_kwargs; what is not given of `small` is as in MinAtar."""
     _check_size("features", features, MOST_FEATURES)
-    return CNN(cnn, features)
+    network = CNN(cnn, features)
+    if channels is not None:
+        _check_small(cnn, "channels")
+        if not channels:
+            raise UserError("policy_kwargs.channels takes at least one number, not []")
+        for count in channels:
+            _check_size("channels", count, MOST_CHANNELS)
+        network = network._replace(channels=channels)
+    if kernel is not None:
+        _check_small(cnn, "kernel")
+        _check_size("kernel", kernel, MOST_KERNEL)
+        network = network._replace(kernel=kernel)
+    return network
+
+
+def _check_small(cnn: str, key: str) -> None:
+    if cnn != "small":
+        raise UserError(f"policy_kwargs.{key} is an option of cnn: small; cnn: {cnn} has fixed sizes")
 
 
 def _check_size(key: str, size: int, limit: int) -> None:

@@ -144,8 +144,9 @@ def image_reader(config: Config, envs: VecEnv) -> CNN | None:
     """The network that reads images; None for policy mlp, which takes images only if its options flatten them."""
     match config.policy:
         case "cnn":
-            check_reads_images(envs.observation_space)
-            return checked_cnn(**checked_options("cnn", checked_cnn, config.policy_kwargs))
+            cnn = checked_cnn(**checked_options("cnn", checked_cnn, config.policy_kwargs))
+            check_reads_images(envs.observation_space, cnn)
+            return cnn
         case "mlp":
             if not checked_options("mlp", _mlp, config.policy_kwargs).get("flatten_images"):
                 check_reads_no_images(envs.observation_space)

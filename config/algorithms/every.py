@@ -69,7 +69,7 @@ class Config:
     policy: str = "mlp"
     """Network of the policy: mlp, cnn (images), lstm or gru (memory), or your own `module:Name`."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Options: log_std_init; for cnn, lstm, gru: cnn: nature | residual, features: 512; lstm, gru: hidden_size."""
+    """Options: log_std_init; cnn (nature, residual, small), features: 512, channels, kernel; lstm, gru: hidden_size."""
     hidden_dims: tuple[int, ...] = (64, 64)
     """Width of each hidden layer; one number = one layer. With lstm and gru, the last width is the memory's."""
     activation: Literal["tanh", "relu"] = "tanh"

@@ -16,6 +16,7 @@ from lab.bench import peers
 from lab.bench.measure import OURS, lasting, setting
 from lab.bench.peers import Inside, Library, PureJaxRL, Ready
 from lab.bench.turns import Prepare
+from stride.agents.engines.fused_cpu.bind import nets_of
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.trained.loading import LoadedRun
 from stride.commands.train_arguments import parse_arguments
@@ -144,7 +145,7 @@ def title_of(config: PPOConfig, nets: str) -> str:
 
 
 def our_engines(config: Config) -> dict[str, Prepare]:
-    warm(make_envs(config, 1), config.algo_id, config.activation)  # once, for all processes
+    warm(make_envs(config, 1), config.algo_id, nets_of(config))  # once, for all processes
     return {engine: partial(ours, replace(config, engine=engine)) for engine in OURS}
 
 

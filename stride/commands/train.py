@@ -35,6 +35,7 @@ import torch
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
+from stride.agents.engines.fused_cpu.bind import nets_of
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
 from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments
@@ -253,7 +254,7 @@ def check_names(config: Config) -> list[L.Callback]:
 def make_agent(config: Config, device: torch.device, quiet: bool) -> Agent:
     """The agent in its environments, kernels compiled."""
     envs = make_envs(config, config.n_envs, device)
-    warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, quiet)
+    warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet)
     return build_agent(config, envs)
 
 

@@ -24,12 +24,16 @@ from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
 from stride.utils.user_error import UserError
 
+SEES = "policy_kwargs.cnn=small resize_obs=10"  # small pictures
 REFUSED = {
     "fused_cpu": (
         "CartPole-v1:ppo policy=lstm", "CartPole-v1:ppo optimizer=sgd", "CartPole-v1:ppo hidden_dims=[]",
         "CartPole-v1:ppo lag=1", "CartPole-v1:dqn prioritised=true", "CartPole-v1:dqn quantiles=5",
         "CartPole-v1:dqn optimizer=sgd", "Pendulum-v1:sac hidden_dims=[]", "Pendulum-v1:sac nan_guard=skip",
-        "CartPole-v1:dreamer batch_size=24", "CartPole-v1:dreamer size=1m",
+        "CartPole-v1:dreamer batch_size=24", "CartPole-v1:dreamer size=1m", "CartPole-v1:ppo_pixels",
+        f"CartPole-v1:ppo_pixels {SEES}", f"CartPole-v1:ppo_pixels {SEES} share_trunk=true activation=tanh",
+        "CartPole-v1:ppo_pixels policy_kwargs.cnn=small hidden_dims=[]",
+        f"CartPole-v1:dqn obs=pixels policy=cnn {SEES} hidden_dims=[]",
     ),
     "fused_gpu": (
         "CartPole-v1:ppo hidden_dims=[512,512]", "CartPole-v1:ppo policy=gru", "Blackjack-v1:ppo", "CartPole-v1:dqn",
@@ -47,6 +51,7 @@ TAKEN = [  # where the worlds are, what is trained there, and what it asks for
     ("fused_cpu", "CartPole-v1:ppo env_backend=gym", {}),
     ("fused_cpu", "CartPole-v1:dqn env_backend=gym", {}),
     ("fused_cpu", "CartPole-v1:dreamer", {}),
+    ("fused_cpu", f"CartPole-v1:ppo_pixels {SEES} hidden_dims=[]", {}),
     ("graphed", "CartPole-v1:ppo", {"engine": "eager"}),
     ("fused_gpu", "CartPole-v1:ppo", {"engine": "auto"}),
     ("fused_gpu", "CartPole-v1:ppo", {"engine": "fused_gpu"}),

@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import math
 import random
 import re
 import time
@@ -18,7 +17,7 @@ from fused_cases import (
     REPLAY,
     SMALL,
     autograd_gradient,
-    collected,
+    first_update,
     furthest,
     gradients_of,
     held,
@@ -163,25 +162,6 @@ ON_GPU = [pytest.param(case, id=named(case), marks=[pytest.mark.slow] * (named(c
 def few_kinks(case):
     """At a kink of a relu two right answers differ; few units have few kinks."""
     return {**case, "hidden_dims": "[16]"} if case["activation"] == "relu" else case
-
-
-def first_update(agent):
-    """(gradients by kernels, by autograd) of the first minibatch of one more rollout."""
-    work = collected(agent)
-    bound = agent.engine.learn.bound
-    bound.attach(agent.optimizer)
-    bound.begin()
-    bound.prepare(bound.recipe.reward(work), bound.recipe.order())
-    bound.recipe.before_learning(bound.live)
-    bound.run(bound.frame.fields.judge, bound.frame.address, 1, 1)
-    bound.live.max_norm = math.inf
-    order = torch.from_numpy(bound.frame.held["order"][: agent.config.minibatch_size].astype(np.int64))
-    names = ("log_prob", "value", "weight", "target", "counted")
-    columns = {name: torch.from_numpy(bound.frame.held[name][: bound.recipe.rows]) for name in names}
-    exact = autograd_gradient(agent, order, columns)
-    bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
-    flat = torch.from_numpy(bound.frame.held["gradient"])
-    return gradients_of(bound.recipe, flat, agent.policy.parameters()), exact
 
 
 @pytest.mark.parametrize("case", ON_POLICY, ids=named)

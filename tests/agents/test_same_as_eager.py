@@ -34,6 +34,9 @@ HALF_REPLAY = (*REPLAY, "precision=bf16")
 QUANTILES = (*HALF_REPLAY, "dueling=true", "quantiles=5", "double_q=true")
 MODEL = ("n_envs=4", "deter=16", "width=16", "batch_length=5", "learning_starts=40", "train_ratio=4", "lr_warmup=1")
 MODEL += ("buffer_size=400", "train_freq=16", "horizon=3")
+PICTURES = (*SMALL, "resize_obs=[10,12]", "policy_kwargs.cnn=small")
+FLAT = (*PICTURES, "hidden_dims=[]")
+DEEPER = (*PICTURES, "policy_kwargs.channels=[16,20]", "policy_kwargs.kernel=2", "hidden_dims=[24]", "share_trunk=true")
 BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
 
 
@@ -76,6 +79,9 @@ CASES = {
         f"fused_cpu, gym's worlds, {config}": Case(config, "fused_cpu", (*words, "env_backend=gym"), 2e-5, ((0, 5),))
         for config, words in BY_ALGORITHM.items()
     },
+    # small pictures
+    "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),
+    "fused_cpu, pictures, a trunk": Case("CartPole-v1:ppo_pixels", "fused_cpu", DEEPER, rounds=ONCE),
     # fifty updates
     "fused_cpu, long": Case(CARTPOLE, "fused_cpu", (*FIFTY, "n_epochs=13"), rounds=ONCE),
     "fused_gpu, long": Case(CARTPOLE, "fused_gpu learns", (*FIFTY, "n_epochs=13"), rounds=ONCE),

@@ -19,6 +19,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     layers,
     minibatches,
     nets,
+    pictures,
     policy_gradient,
     q,
     replay,
@@ -28,30 +29,43 @@ from stride.agents.engines.fused_cpu.kernels import (
 )
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
 from stride.agents.engines.fused_cpu.parameters import CopiedParameters, FeatureScaling, ViewedParameters
+from stride.agents.engines.fused_cpu.picture_room import describe
 from stride.agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
 from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, main_observation
 from stride.agents.networks.encoders import OneHot
 from stride.agents.sockets import Learner
+from stride.config.schema import Config
 from stride.envs_gym.spaces import MASK
 
 FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is handled between two calls
 MOST_PARTS, ROWS_PER_PART = 8, 128  # partial gradients of a minibatch, and so the threads that can work on it
 TRY_REPLAY_EVERY = 1024  # iterations: they may be of a single update
-ACTIVATIONS: dict[str, KernelTable] = {
-    "tanh": {"forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
-    "relu": {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu},
-}
-ALL: KernelTable = {
+FLAT: KernelTable = {
     "accumulate": layers.accumulate,
     "forward": nets.forward,
     "backward": nets.backward,
     "encode": nets.encode,
     "turn": nets.turn,
 }
+RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
+NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
+    "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
+    "relu": {**FLAT, **RELU},
+    "pictures": {
+        **RELU,
+        "accumulate": layers.accumulate,
+        "forward": pictures.forward,
+        "backward": pictures.backward,
+        "encode": pictures.encode,
+        "turn": pictures.turn,
+        "convolve": pictures.convolve,
+        "convolve_back": pictures.convolve_back,
+    },
+}
 ROLLOUT: KernelTable = {
-    **ALL,
     "actor_loss": policy_gradient.actor_loss,
     "critic_loss": policy_gradient.critic_loss,
     "log_probs": heads.log_probs,
@@ -66,7 +80,7 @@ ROLLOUT: KernelTable = {
     "update": minibatches.update,
     "learn": minibatches.learn,
 }
-REPLAY: KernelTable = {**ALL, "to_inputs": nets.to_inputs, "learn": replay.learn}
+REPLAY: KernelTable = {"to_inputs": nets.to_inputs, "learn": replay.learn}
 KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others call, by their field in the frame
     "ppo": {**ROLLOUT, "weigh": returns.advantages},
     "reinforce": {**ROLLOUT, "weigh": returns.monte_carlo},
@@ -83,6 +97,11 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
 
 
 Count = Callable[[int], None]
+
+
+def nets_of(config: Config) -> str:
+    """Which kernels of NETS a config's network takes: those that read pictures, or those of an activation."""
+    return "pictures" if config.policy == "cnn" else config.activation
 
 
 class Bound:
@@ -107,7 +126,7 @@ class Bound:
         frame.fill(
             threads=threads,
             worlds=memory.num_envs,
-            features=encoder.size,
+            features=shape.features,
             row=shape.inputs,
             obs_width=0 if isinstance(encoder.leaf[0], OneHot) else encoder.size,
             actions=shape.actions,
@@ -132,10 +151,12 @@ class Bound:
             truncated=table.truncated,
             slot=table.slot,
         )
+        image = picture_of(encoder)
+        hidden = layout.hidden if image is None else describe(frame, layout, image)
         # the engine's memory is zero at first, which is relied upon: padding stays zero for ever, and `partial` and
         # `sums` are cleared by those who have read them
         scratch, self._scratch_memory = make_scratch(
-            threads, shape.inputs, layout.hidden, shape.outputs, layout.widest, shape.actions
+            threads, shape.inputs, hidden, shape.outputs, layout.widest, shape.actions
         )
         frame.fill(
             live=self.live,
@@ -152,7 +173,7 @@ class Bound:
             segment_table=layout.segments,
             squares=np.zeros(len(layout.segments)),
         )
-        frame.fill(**ACTIVATIONS[config.activation], **KERNELS[config.algo_id])
+        frame.fill(**NETS[nets_of(config)], **KERNELS[config.algo_id])
         self.point_finals()
 
     def follow_finals(self) -> None:
@@ -219,7 +240,6 @@ class RolloutBound(Bound):
         self._key = np.zeros(5, np.int64)
         self.frame.fill(
             steps=memory.rows,
-            tensors=len(layout.tensors),
             next_obs=main_observation(agent.collector.obs),
             is_first=table.is_first,
             log_prob=aligned(rows),

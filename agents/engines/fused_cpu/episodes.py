@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stride.agents.engines.fused_cpu.bind import FLOPS_PER_CALL, Binding, Bound
 from stride.agents.engines.fused_cpu.frame import aligned
-from stride.agents.engines.fused_cpu.kernels import episodes, nets, q
+from stride.agents.engines.fused_cpu.kernels import episodes, q
 from stride.agents.engines.fused_cpu.kernels.calls import ROOM, address_of
 from stride.agents.engines.fused_cpu.kernels.episodes import KIND, NOTE, EpisodeTally, Match
 from stride.agents.engines.fused_cpu.parameters import FeatureScaling
@@ -81,9 +81,9 @@ class EpisodeActor:
         elif not self.bound.recipe.before_play(self._live):
             return False
         tensors = self.bound.recipe.shape.layout.tensors
-        torch._foreach_copy_(self._views, [tensor.parameter.detach() for tensor in tensors])
+        torch._foreach_copy_(self._views, [tensor.parameter.detach().view(tensor.shape) for tensor in tensors])
         self._scaling.refresh()
-        nets.turn(self.frame.address, 0, 0, 1)
+        self.frame.held["turn"](self.frame.address, 0, 0, 1)
         return True
 
     def play(

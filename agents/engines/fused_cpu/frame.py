@@ -31,7 +31,7 @@ from numba.core.dispatcher import Dispatcher
 from torch import Tensor
 
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of, struct_at
-from stride.agents.engines.plan.layout import LANES, LayerRow, Segment, TensorRow
+from stride.agents.engines.plan.layout import LANES, ConvRow, LayerRow, Segment, TensorRow
 from stride.agents.engines.plan.numbers import Live, MomentSums, Stat, names_of, struct
 from stride.utils.kernel_cache import njit
 
@@ -53,6 +53,11 @@ class FrameFields(ctypes.Structure):
     actions: int  # A
     nets: int  # 2 apart, 1 with a shared trunk or without a critic; with a replay memory: targets among them
     layers: int  # hidden layers of every net
+    convs: int  # convolutions before the first of them, where pictures are read
+    patches: int  # offset in a tile's activations, in floats per sample: what filters see of one sample
+    bordered: int  # likewise: slopes of one sample with zeros around them
+    highest: int  # of the bytes of a picture, what becomes 1; 0 where pictures are float32
+    planar: int  # pictures are stored channel after channel
     value_net: int  # which net estimates values, -1 for none
     value_row: int  # and which of its outputs is the value
     gaussian: int
@@ -65,7 +70,7 @@ class FrameFields(ctypes.Structure):
     parts: int  # partial gradients, summed in a fixed order whatever the number of threads
     size: int  # P
     segments: int
-    tensors: int
+    tensors: int  # rows of the tensor table
     decoupled: int  # AdamW
     has_log_prob: int  # the rollout already wrote it
     begin: int  # of the steps or updates of one call
@@ -124,6 +129,7 @@ class FrameFields(ctypes.Structure):
     centre: int  # [K] of the normalisation
     scale: int  # [K]
     net_table: int  # [nets, layers + 1] LayerRow
+    conv_table: int  # [convs] ConvRow
     segment_table: int  # [segments] Segment
     parameters: int  # [P], then those of targets
     turned: int  # transposes of the hidden layers
@@ -147,6 +153,8 @@ class FrameFields(ctypes.Structure):
     to_inputs: int
     encode: int
     turn: int
+    convolve: int
+    convolve_back: int
     log_softmax: int
     log_probs: int
     sample: int
@@ -232,11 +240,13 @@ stats_at = struct_at(Stat)
 moments_at = struct_at(MomentSums)
 tensor_row_at = struct_at(TensorRow)
 _layer_at = struct_at(LayerRow)
+_conv_at = struct_at(ConvRow)
 _segment_at = struct_at(Segment)
 _scratch_at = struct_at(Scratch)
 MOMENT_BYTES = ctypes.sizeof(MomentSums)
 TENSOR_ROW_BYTES = ctypes.sizeof(TensorRow)
 _LAYER_BYTES = ctypes.sizeof(LayerRow)
+_CONV_BYTES = ctypes.sizeof(ConvRow)
 _SEGMENT_BYTES = ctypes.sizeof(Segment)
 _SCRATCH_BYTES = ctypes.sizeof(Scratch)
 
@@ -245,6 +255,12 @@ _SCRATCH_BYTES = ctypes.sizeof(Scratch)
 def layer_of(f: FrameFields, net: int, number: int) -> LayerRow:
     """Layer `number` of net `net`; the head is number `f.layers`."""
     return _layer_at(f.net_table + _LAYER_BYTES * (net * (f.layers + 1) + number))
+
+
+@njit(inline="always")
+def conv_of(f: FrameFields, number: int) -> ConvRow:
+    """Convolution `number` of those before the first layer."""
+    return _conv_at(f.conv_table + _CONV_BYTES * number)
 
 
 @njit(inline="always")

@@ -92,15 +92,17 @@ class CopiedParameters(AttachedParameters):
         for parameter in self._learnt():
             if not state[parameter]:
                 state[parameter].update({name: torch.zeros_like(parameter) for name in MOMENTS})
-        self._frame.fill(tensor_table=self._layout.tensor_table(state))
+        table = self._layout.tensor_table(state)
+        self._frame.fill(tensor_table=table, tensors=len(table))
 
     def fetch(self) -> None:
         """Copy them in as they are now."""
+        turn = self._frame.held["turn"]
         self._frame.check(nets.fetch_parameters)
-        self._frame.check(nets.turn)
+        self._frame.check(turn)
         nets.fetch_parameters(self._frame.address)
         for net in range(len(self._layout.nets)):
-            nets.turn(self._frame.address, net, 0, 1)
+            turn(self._frame.address, net, 0, 1)
 
     def give(self) -> None:
         """Parameters, moments and the count of steps back to torch."""

@@ -21,7 +21,7 @@ import torch
 from numba.core.registry import cpu_target
 
 from stride.agents.engines.fused_cpu import model_learn, workers
-from stride.agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
+from stride.agents.engines.fused_cpu.bind import CALLED, KERNELS, NETS
 from stride.agents.engines.fused_cpu.episodes import make_match
 from stride.agents.engines.fused_cpu.kernels import episodes, rollout
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
@@ -50,12 +50,15 @@ def load_numba() -> None:
     cpu_target.target_context.refresh()
 
 
-def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False) -> None:
-    """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named."""
+def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> None:
+    """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named.
+
+    `nets`: which of its networks, as `bind.nets_of` says it.
+    """
     env_id = envs.env_id if isinstance(envs, NumbaEnv) and WORLDS.get(envs.env_id) is envs.world else NONE
     if env_id == NONE and algo_id is None:
         return
-    names = (env_id, algo_id or NONE, activation if algo_id else NONE)
+    names = (env_id, algo_id or NONE, nets if algo_id else NONE)
     stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}.ready"
     if _ready(stamp):
         return
@@ -165,7 +168,7 @@ def _work(jobs: list[CompileJob], taken: "Synchronized[int]") -> None:
         jobs[index]()
 
 
-def compile_jobs(env_id: str, algo_id: str, activation: str) -> list[CompileJob]:
+def compile_jobs(env_id: str, algo_id: str, nets: str) -> list[CompileJob]:
     """All that is to be compiled, the longest first, so that processes end together; the cache keeps it."""
     played = algo_id in KERNELS
     jobs: list[CompileJob] = []
@@ -176,7 +179,7 @@ def compile_jobs(env_id: str, algo_id: str, activation: str) -> list[CompileJob]
     jobs.append(compile_common)
     pieces: list[CompiledKernel] = []
     if played:
-        pieces += [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id]]
+        pieces += [*KERNELS[algo_id].values(), *NETS[nets].values(), *CALLED[algo_id]]
     elif algo_id != NONE:
         pieces += model_learn.KERNELS
     if pieces:

@@ -16,7 +16,9 @@ from stride.agents.engines.fused_gpu.play import FusedPlay, fitting
 from stride.agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.ppo import PPO
 from stride.agents.sockets import EagerPlay, Engine, Play
 from stride.config.schema import Config
@@ -35,6 +37,9 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return f"fused_gpu does not support {config.algo_id}"
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
+    assert isinstance(agent.policy, ActorCritic)
+    if picture_of(agent.policy.encoder) is not None:
+        return "it does not support policy: cnn"
     if refusal := why_not_lowered(config, agent.collector.envs.device):
         return refusal
     recipe, available = make_recipe(kind, agent), shared_of_block(agent.collector.envs.device)

@@ -30,6 +30,7 @@ class DQNRecipe(ReplayRecipe):
         self.shape = NetShape(
             layout,
             network.encoder,
+            features=network.encoder.size,
             actions=network.actions,
             inputs=network.encoder.size,
             outputs=network.actions + 1,

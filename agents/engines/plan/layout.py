@@ -1,18 +1,18 @@
 """Where every number of an agent is stored in the flat parameters: widths in full vectors, tensors on cache lines.
 
 A net is hidden layers and a head; nets are stored one after the other, those that learn first, those that follow them
-last.
+last. Before the first layer of a net that reads pictures are convolutions.
 """
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from stride.agents.engines.plan.numbers import struct
+from stride.agents.engines.plan.numbers import names_of, struct
 
 LANES = 16  # float32 of a vector, and of a cache line
 PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are reported one by one
@@ -32,8 +32,31 @@ class LayerRow(ctypes.Structure):
 
 
 @struct
+class ConvRow(ctypes.Structure):
+    """A convolution in the table of those before the first layer: steps of one pixel, nothing around the picture.
+
+    A picture is stored pixel by pixel, row by row, the channels of each pixel side by side. Behind the activations of a
+    sample is a vector of zeros: strides of a power of two would share few places of the caches.
+    """
+
+    height: int  # pixels of the picture that it reads
+    across: int
+    channels: int  # floats of a pixel there: padded to full vectors but for the first
+    side: int  # pixels of a side of its filters
+    filters: int  # floats of a pixel that it makes, padded to full vectors
+    weight: int  # offset in the parameters of [side * side * channels, filters]
+    bias: int
+    turned: int  # offset in the transposes of [side * side * filters, channels], back to front; none of the first
+    hidden: int  # floats per sample of the activations below its own
+    row: int  # floats from a sample's activations to the next one's
+
+
+@struct
 class TensorRow(ctypes.Structure):
-    """One of torch's parameters in the tensor table: its address, those of its moments, its place in the flat form."""
+    """A matrix of torch's in the tensor table: its address, those of its moments, its place in the flat form.
+
+    A parameter of more dimensions has one for each of its slices.
+    """
 
     value: int
     first: int  # address of the first moment
@@ -62,20 +85,30 @@ class FlatTensor(NamedTuple):
 
     parameter: torch.Tensor
     offset: int
-    row: int  # stride of a row
-    column: int
+    shape: tuple[int, ...]
+    """of the parameter; its columns may be split in two dimensions, such as pixels and channels"""
+    strides: tuple[int, ...]
+    """floats from one index to the next in the flat form, for each dimension"""
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The part of a flat buffer that belongs to the parameter, in its shape."""
-        shape = self.parameter.shape
-        strides = (self.row, self.column) if len(shape) == 2 else (self.column,) * len(shape)
-        return flat.as_strided(shape, strides, self.offset)
+        """The part of a flat buffer that belongs to the parameter, [*shape]."""
+        return flat.as_strided(self.shape, self.strides, self.offset)
+
+    def table_rows(self, addresses: Iterable[int]) -> Iterator[tuple[int, ...]]:
+        """Its TensorRows; `addresses` are those of the parameter and of its moments, which are contiguous."""
+        slices, rows, columns = (1, 1, 1, *self.shape)[-3:]
+        to_slice, to_row, to_column = (0, 0, 1, *self.strides)[-3:]
+        for number in range(slices):
+            begin = 4 * number * rows * columns  # bytes
+            here = [address + begin for address in addresses]
+            yield (*here, rows, columns, self.offset + number * to_slice, to_row, to_column)
 
 
 class FlatLayout(NamedTuple):
     """The flat form of an agent."""
 
     nets: np.ndarray  # [nets, layers + 1] LayerRow
+    convs: np.ndarray  # [convolutions before the first layer] ConvRow
     tensors: list[FlatTensor]  # those of nets that follow last
     learnt: int  # tensors that are learnt
     segments: np.ndarray  # [segments] Segment
@@ -92,18 +125,19 @@ class FlatLayout(NamedTuple):
 
     def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
         """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""
-        rows = []
-        for parameter, *position in self.tensors:
-            first, second = state[parameter]["exp_avg"], state[parameter]["exp_avg_sq"]
-            rows_columns = parameter.shape if parameter.dim() == 2 else (1, *parameter.shape)
-            addresses = parameter.data_ptr(), first.data_ptr(), second.data_ptr()
-            rows.append((*addresses, *rows_columns, *position))
+        rows: list[tuple[int, ...]] = []
+        for tensor in self.tensors:
+            moments = state[tensor.parameter]
+            memory = tensor.parameter, moments["exp_avg"], moments["exp_avg_sq"]
+            rows += tensor.table_rows([values.data_ptr() for values in memory])
         return np.array(rows, np.dtype(TensorRow))
 
     def flops(self, *nets: int) -> int:
         """Floating point operations of a sample's way forward through these nets."""
-        layers = self.nets[list(nets)]
-        return 2 * int((layers["inner"] * layers["width"]).sum())
+        layers, convs = self.nets[list(nets)], self.convs
+        pixels = (convs["height"] - convs["side"] + 1) * (convs["across"] - convs["side"] + 1)
+        of_convs = pixels * convs["side"] ** 2 * convs["channels"] * convs["filters"]
+        return 2 * int((layers["inner"] * layers["width"]).sum() + of_convs.sum())
 
 
 def padded(width: int) -> int:
@@ -127,27 +161,59 @@ class LayoutBuilder:
         self._turned = 0
         self.tensors: list[FlatTensor] = []
         self._nets: list[list[tuple[int, ...]]] = []  # the fields of a LayerRow for each layer of each net
+        self._convs: list[ConvRow] = []
+        self._hidden = 0  # floats of a sample's activations below the first layer
+        self._planes = 0  # filters of the last convolution, without padding
 
     def _take(self, count: int) -> int:
         start = self.size
         self.size += padded(count)
         return start
 
+    def _take_turned(self, count: int) -> int:
+        start = self._turned
+        self._turned += count
+        return start
+
+    def add_convolutions(self, convolutions: Iterable[nn.Conv2d], height: int, across: int) -> None:
+        """What the first layer of the one net that is added then reads: convolutions of pictures of this size."""
+        for conv in convolutions:
+            side, first = conv.kernel_size[0], not self._convs
+            channels = conv.in_channels if first else padded(conv.in_channels)
+            filters = padded(conv.out_channels)
+            count = side * side * channels * filters
+            weight, bias = self._take(count), self._take(filters)
+            shape = conv.out_channels, conv.in_channels, side * side
+            self.tensors.append(FlatTensor(conv.weight, weight, shape, (1, filters, channels * filters)))
+            self.tensors.append(_flat_vector(conv.bias, bias))
+            row = ConvRow(
+                height=height, across=across, channels=channels, side=side, filters=filters, weight=weight, bias=bias,
+                turned=0 if first else self._take_turned(count), hidden=self._hidden,
+            )  # fmt: skip
+            height, across = height - side + 1, across - side + 1
+            row.row = height * across * filters + LANES
+            self._hidden += row.row
+            self._planes = conv.out_channels
+            self._convs.append(row)
+
     def add(self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear]) -> AddedNet:
         """A net with the `outputs` one below the other as its head."""
-        begin, hidden_floats = self.size, 0
+        begin, hidden_floats = self.size, self._hidden
         layers: list[tuple[int, ...]] = []
         for number, linear in enumerate(hidden):
             inner, width = linear.in_features, padded(linear.out_features)
-            strides = (1, width)  # the first layer is kept transposed, as forward reads it and as its gradient comes
+            shape: tuple[int, ...] = (linear.out_features, inner)
+            strides: tuple[int, ...] = (1, width)  # kept transposed, as forward reads it and as its gradient comes
             turned = 0
-            if number:
-                inner = padded(inner)
-                strides = (inner, 1)
-                turned = self._turned
-                self._turned += inner * width
+            if number or self._convs:
+                inner, strides = padded(inner), (padded(inner), 1)
+                if not number:  # torch has pixels of a channel side by side, kernels channels of a pixel
+                    inner = self._convs[-1].row
+                    shape = linear.out_features, self._planes, linear.in_features // self._planes
+                    strides = inner, 1, self._convs[-1].filters
+                turned = self._take_turned(inner * width)
             weight, bias = self._take(inner * width), self._take(width)
-            self.tensors += [FlatTensor(linear.weight, weight, *strides), FlatTensor(linear.bias, bias, width, 1)]
+            self.tensors += [FlatTensor(linear.weight, weight, shape, strides), _flat_vector(linear.bias, bias)]
             layers.append((inner, width, weight, bias, turned, hidden_floats))
             hidden_floats += width
         inner, width = padded(outputs[0].in_features), sum(linear.out_features for linear in outputs)
@@ -156,17 +222,17 @@ class LayoutBuilder:
         self._nets.append(layers)
         first = 0
         for linear in outputs:
-            rows = linear.out_features
-            self.tensors.append(FlatTensor(linear.weight, weight + first * inner, inner, 1))
-            self.tensors.append(FlatTensor(linear.bias, bias + first, rows, 1))
-            first += rows
+            shape = linear.out_features, linear.in_features
+            self.tensors.append(FlatTensor(linear.weight, weight + first * inner, shape, (inner, 1)))
+            self.tensors.append(_flat_vector(linear.bias, bias + first))
+            first += linear.out_features
         return AddedNet(begin, weight, bias)
 
     def add_vector(self, parameter: torch.Tensor) -> tuple[int, int, int]:
         """A parameter that belongs to no net; its segment, of part 0."""
         count = parameter.numel()
         start = self._take(count)
-        self.tensors.append(FlatTensor(parameter, start, count, 1))
+        self.tensors.append(_flat_vector(parameter, start))
         return start, start + count, 0
 
     def layout(self, segments: list[tuple[int, int, int]], size: int, learnt: int, **offsets: int) -> FlatLayout:
@@ -179,9 +245,24 @@ class LayoutBuilder:
             for start in range(first, last, SEGMENT)
         ]
         return FlatLayout(
-            nets, self.tensors, learnt, np.array(pieces, np.dtype(Segment)), size, self.size, self._turned,
-            sum(widths), max(widths), **offsets,
+            nets, _table(self._convs), self.tensors, learnt, np.array(pieces, np.dtype(Segment)), size, self.size,
+            self._turned, self._hidden + sum(widths), max(*widths, *(conv.row for conv in self._convs), 0), **offsets,
         )  # fmt: skip
+
+
+def _flat_vector(parameter: torch.Tensor | None, offset: int) -> FlatTensor:
+    """A vector, or a single number, as it is."""
+    assert parameter is not None
+    return FlatTensor(parameter, offset, tuple(parameter.shape), (1,) * parameter.dim())
+
+
+def _table(convs: list[ConvRow]) -> np.ndarray:
+    """[convolutions] ConvRow."""
+    table = np.zeros(len(convs), np.dtype(ConvRow))
+    for number, conv in enumerate(convs):
+        for name in names_of(ConvRow):
+            table[name][number] = getattr(conv, name)
+    return table
 
 
 def linears(torso: nn.Module) -> list[nn.Linear]:

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears, padded
 from stride.agents.engines.plan.numbers import NORMALIZE, Live, Stat
+from stride.agents.engines.plan.pictures import add_convolutions, joining, numbers, picture_of, why_not_seen
 from stride.agents.engines.plan.recipe import (
     NetShape,
     Recipe,
+    main_observation,
     note_broken,
     or_infinite,
     why_not_configured,
@@ -37,11 +39,14 @@ class OnPolicy(Recipe):
         config, policy, memory = agent.config, agent.policy, agent.memory
         self.agent, self.normals = agent, isinstance(policy.head, Gaussian)
         layout, actions = lay_out(policy), policy.head.linear.out_features
+        image = picture_of(policy.encoder)
+        features = policy.encoder.size if image is None else numbers(image)
         self.shape = NetShape(
             layout,
             policy.encoder,
+            features=features,
             actions=actions,
-            inputs=policy.encoder.size,
+            inputs=features,
             outputs=actions + 1,
             batch=config.minibatch_size,
             flops=layout.flops(*range(len(layout.nets))),
@@ -69,6 +74,9 @@ class OnPolicy(Recipe):
             return "it does not support accumulate"
         if not isinstance(policy.head, Categorical | Gaussian):
             return "an action is more than one choice"
+        image = picture_of(policy.encoder)
+        if image is not None:
+            return why_not_seen(config, image, main_observation(obs))
         return why_not_read(policy.encoder, obs)
 
     def before_learning(self, live: Live) -> None:
@@ -168,17 +176,24 @@ def common_metrics(policy: ActorCritic) -> dict[str, str]:
 
 
 def lay_out(policy: ActorCritic) -> FlatLayout:
-    """The flat form of an MLP policy: the actor's net, then the critic's, or one net whose last output is the value."""
+    """The flat form of a policy: the actor's net, then the critic's, or one net whose last output is the value.
+
+    Where pictures are read it is one: the network that reads them, the trunk, a head for both.
+    """
     build, actor = LayoutBuilder(), policy.head.linear
     critic = None if policy.critic is None else cast(nn.Linear, policy.critic[1])
     segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
     value_net, value_row = -1, 0
-    if isinstance(policy.trunk, nn.Sequential):
-        begin, weight, bias = build.add(linears(policy.trunk), [actor] if critic is None else [actor, critic])
+    image, shared = picture_of(policy.encoder), linears(policy.trunk)
+    if image is not None:
+        add_convolutions(build, image)
+        shared = [joining(image), *shared]
+    if shared:
+        _, weight, bias = build.add(shared, [actor] if critic is None else [actor, critic])
         # one matrix is the head of both: its rows are parts of their own, since norms are reported one by one
         actions, inner = actor.out_features, padded(actor.in_features)
         middle, end = weight + actions * inner, weight + (actions + 1) * inner
-        segments += [(begin, weight, 2), (weight, middle, 0), (bias, bias + actions, 0)]
+        segments += [(0, weight, 2), (weight, middle, 0), (bias, bias + actions, 0)]
         if critic is not None:
             segments += [(middle, end, 1), (bias + actions, bias + actions + 1, 1)]
             value_net, value_row = 0, actions

@@ -24,6 +24,7 @@ class NetShape(NamedTuple):
 
     layout: FlatLayout
     encoder: FlatEncoder
+    features: int  # floats that are made of an observation: of a picture its own, as convolutions are part of the nets
     actions: int  # choices, or numbers of an action
     inputs: int  # floats of a sample's row: features, then the action's numbers where a net reads them too
     outputs: int  # most outputs that are computed of a sample at once
@@ -89,7 +90,7 @@ def why_not_configured(config: Config) -> str | None:
         return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
         return f"it does not support nan_guard: {config.nan_guard}"
-    return None if config.hidden_dims else "hidden_dims is empty"
+    return None if config.hidden_dims or config.policy == "cnn" else "hidden_dims is empty"
 
 
 def why_not_read(encoder: FlatEncoder, obs: Tree) -> str | None:

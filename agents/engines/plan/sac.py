@@ -32,6 +32,7 @@ class SACRecipe(ReplayRecipe):
         self.shape = NetShape(
             layout,
             policy.encoder,
+            features=policy.encoder.size,
             actions=policy.draws,
             inputs=policy.encoder.size + policy.draws,
             outputs=2 * policy.draws,

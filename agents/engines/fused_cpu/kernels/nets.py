@@ -64,10 +64,17 @@ def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -
     Reads parameters and turned. Of the last vector of outputs only the lanes of samples mean something.
     """
     f = fields_at(frame)
-    inputs, width = x, f.row
+    through_layers(f, net, x, f.row, 1, hidden, samples, out)
+
+
+@njit(inline="always")
+def through_layers(
+    f: FrameFields, net: int, inputs: int, width: int, turned: int, hidden: int, samples: int, out: int
+) -> None:
+    """Layers and head of a net, from inputs [samples, width]; forward reads layers from `turned` on as transposes."""
     for i in range(f.layers):
         layer = layer_of(f, net, i)
-        weight = f.turned + 4 * layer.turned if i else f.parameters + 4 * layer.weight
+        weight = f.turned + 4 * layer.turned if i >= turned else f.parameters + 4 * layer.weight
         target = hidden + 4 * TILE * layer.hidden
         bias = f.parameters + 4 * layer.bias
         call(f.forward_layer, (inputs, width, weight, bias, target, samples, layer.width, layer.inner))
@@ -89,6 +96,17 @@ def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, 
     scratch, by strides of 0, makes b of hidden layers with the product that makes W.
     """
     f = fields_at(frame)
+    back_through_layers(f, thread, part, net, x, 0, hidden, samples, slope)
+
+
+@njit(inline="always")
+def back_through_layers(
+    f: FrameFields, thread: int, part: int, net: int, x: int, picture: int, hidden: int, samples: int, slope: int
+) -> int:
+    """The gradients of head and layers; the address of the slope at `picture`, the activations the first layer reads.
+
+    That is scratch.above or scratch.below. Where `picture` is 0 the first layer reads x, at which no slope is wanted.
+    """
     scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
     above, below = scratch.above, scratch.below
     head, layer = layer_of(f, net, f.layers), layer_of(f, net, f.layers - 1)
@@ -109,14 +127,17 @@ def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, 
         inner, width = layer.inner, layer.width
         to_weight = gradient + 4 * layer.weight
         call(f.accumulate, (scratch.one, 0, 0, above, gradient + 4 * layer.bias, 1, width, samples))
-        if i == 0:
+        if i == 0 and picture == 0:
             call(f.accumulate, (x, 1, f.row, above, to_weight, inner, width, samples))
         else:
-            activation = hidden + 4 * TILE * layer_of(f, net, i - 1).hidden
+            activation = picture
+            if i > 0:
+                activation = hidden + 4 * TILE * layer_of(f, net, i - 1).hidden
             weight = f.parameters + 4 * layer.weight
             call(f.accumulate, (above, 1, width, activation, to_weight, width, inner, samples))
             call(f.backward_layer, (above, width, 1, weight, activation, below, samples, inner, width))
             above, below = below, above
+    return above
 
 
 @njit(**PIECE)
@@ -150,7 +171,13 @@ def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slop
 def turn(frame: int, net: int, worker: int, workers: int) -> None:
     """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads."""
     f = fields_at(frame)
-    for i in range(1, f.layers):
+    turn_layers(f, net, 1, worker, workers)
+
+
+@njit(inline="always")
+def turn_layers(f: FrameFields, net: int, first: int, worker: int, workers: int) -> None:
+    """Transposes of a net's layers from number `first` on."""
+    for i in range(first, f.layers):
         layer = layer_of(f, net, i)
         inner, width = layer.inner, layer.width
         source, target = f.parameters + 4 * layer.weight, f.turned + 4 * layer.turned

@@ -1,0 +1,194 @@
+"""A network that reads pictures: convolutions of a tile of samples, forward and backward, before the layers of nets.py.
+
+A picture is stored pixel by pixel, row by row, the channels of each pixel side by side. What a filter sees is then a
+few runs of neighbouring floats. They are copied for all pixels of one sample (`_see`), so that a convolution is a
+product of layers.py, [pixels, side * side * channels] by [side * side * channels, filters]. One sample at a time stays
+in the innermost cache, and its sums do not depend on other samples.
+"""
+
+import numpy as np
+
+from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, conv_of, fields_at, scratch_of
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, flags, floats, ints
+from stride.agents.engines.fused_cpu.kernels.lanes import transpose16
+from stride.agents.engines.fused_cpu.kernels.nets import back_through_layers, through_layers, turn_layers
+from stride.agents.engines.fused_cpu.kernels.vectors import load, store
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
+
+F = np.float32
+
+
+@njit(**PIECE)
+def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
+    """`count` pictures at `base` to x [count, row]: those of order[first:], or in their own order if 0.
+
+    Bytes become shares of `highest`; numbers stay. Rows of x up to the next full vector of samples become zero.
+    """
+    f = fields_at(frame)
+    size, channels = f.features, conv_of(f, 0).channels
+    pixels = size // channels
+    highest = F(f.highest)
+    for s in range(count):
+        row = int(ints(order + 4 * (first + s), 1)[0]) if order else first + s
+        out = floats(x + 4 * s * f.row, size)
+        if f.highest:
+            levels = flags(base + row * size, size)
+            for k in range(pixels):
+                for c in range(channels):
+                    out[k * channels + c] = F(levels[c * pixels + k]) / highest
+        elif f.planar:
+            planes = floats(base + 4 * row * size, size)
+            for k in range(pixels):
+                for c in range(channels):
+                    out[k * channels + c] = planes[c * pixels + k]
+        else:
+            source = floats(base + 4 * row * size, size)
+            for k in range(size):
+                out[k] = source[k]
+    _clear(x + 4 * count * f.row, (-count % LANES) * f.row)
+
+
+@njit(inline="always")
+def _clear(address: int, count: int) -> None:
+    values = floats(address, count)
+    for k in range(count):
+        values[k] = F(0.0)
+
+
+@njit(inline="always")
+def _see(source: int, across: int, channels: int, side: int, rows: int, columns: int, out: int) -> None:
+    """out [rows * columns, side * side * channels]: what a filter sees at each of rows x columns pixels of a picture.
+
+    Copies full vectors in order, so the next run overwrites what one has too much; the last has less than a vector.
+    """
+    run, line = side * channels, across * channels
+    vectors = (run + LANES - 1) // LANES
+    for y in range(rows):
+        for x in range(columns):
+            begin = source + 4 * (y * line + x * channels)
+            for _ in range(side):
+                store(out, 0, load(begin, 0))
+                for v in range(1, vectors):
+                    store(out, v, load(begin, v))
+                out += 4 * run
+                begin += 4 * line
+
+
+@njit(**PIECE)
+def convolve(frame: int, x: int, hidden: int, samples: int) -> None:
+    """Write the activations of all convolutions to `hidden`, for pictures x [samples, row]; reads parameters."""
+    f = fields_at(frame)
+    seen = hidden + 4 * TILE * f.patches
+    source, source_row = x, f.row
+    for number in range(f.convs):
+        conv = conv_of(f, number)
+        rows, columns = conv.height - conv.side + 1, conv.across - conv.side + 1
+        inner = conv.side * conv.side * conv.channels
+        weight, bias = f.parameters + 4 * conv.weight, f.parameters + 4 * conv.bias
+        target = hidden + 4 * TILE * conv.hidden
+        for s in range(samples):
+            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
+            out = target + 4 * s * conv.row
+            call(f.forward_layer, (seen, inner, weight, bias, out, rows * columns, conv.filters, inner))
+        source, source_row = target, conv.row
+
+
+@njit(**PIECE)
+def convolve_back(
+    frame: int, thread: int, part: int, x: int, hidden: int, samples: int, slope: int, spare: int
+) -> None:
+    """Add to this part's `partial` the gradients of all convolutions.
+
+    `slope` [samples, row]: at the activations of the last one. `spare`: as much room, for the slopes below it.
+    """
+    f = fields_at(frame)
+    gradient, one = f.partial + 4 * part * f.size, scratch_of(f, thread).one
+    seen = hidden + 4 * TILE * f.patches
+    for number in range(f.convs - 1, -1, -1):
+        conv = conv_of(f, number)
+        rows, columns = conv.height - conv.side + 1, conv.across - conv.side + 1
+        inner = conv.side * conv.side * conv.channels
+        source, source_row = x, f.row
+        if number > 0:
+            before = conv_of(f, number - 1)
+            source, source_row = hidden + 4 * TILE * before.hidden, before.row
+        # of the biases: over samples, then over pixels
+        _clear(seen, conv.row)
+        call(f.accumulate, (one, 0, 0, slope, seen, 1, conv.row, samples))
+        call(f.accumulate, (one, 0, 0, seen, gradient + 4 * conv.bias, 1, conv.filters, rows * columns))
+        to_weight = gradient + 4 * conv.weight
+        for s in range(samples):
+            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
+            here = slope + 4 * s * conv.row
+            call(f.accumulate, (seen, 1, inner, here, to_weight, inner, conv.filters, rows * columns))
+        if number > 0:
+            _slopes_below(f, number, hidden, samples, slope, source, source_row, spare)
+            slope, spare = spare, slope
+
+
+@njit(inline="always")
+def _slopes_below(
+    f: FrameFields, number: int, hidden: int, samples: int, slope: int, activation: int, row: int, out: int
+) -> None:
+    """out [samples, row]: the slopes at the activations [samples, row] that a convolution reads.
+
+    A pixel there is seen by filters at the pixels up to side - 1 above and to the left of it, each with another of its
+    weights. So this is a convolution with the filters back to front, of slopes with zeros around them.
+    """
+    conv = conv_of(f, number)
+    seen, bordered = hidden + 4 * TILE * f.patches, hidden + 4 * TILE * f.bordered
+    border, filters = conv.side - 1, conv.filters
+    rows, columns, across = conv.height - border, conv.across - border, conv.across + border
+    inner = conv.side * conv.side * filters
+    weight = f.turned + 4 * conv.turned
+    _clear(bordered, (conv.height + border) * across * filters)
+    for s in range(samples):
+        here = slope + 4 * s * conv.row
+        for y in range(rows):
+            begin = bordered + 4 * ((y + border) * across + border) * filters
+            for v in range(columns * filters // LANES):
+                store(begin, v, load(here + 4 * y * columns * filters, v))
+        _see(bordered, across, filters, conv.side, conv.height, conv.across, seen)
+        at = 4 * s * row
+        pixels = conv.height * conv.across
+        call(f.backward_layer, (seen, inner, 1, weight, activation + at, out + at, pixels, conv.channels, inner))
+
+
+@njit(**PIECE)
+def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
+    """As nets.forward, with convolutions before the first layer."""
+    f = fields_at(frame)
+    call(f.convolve, (frame, x, hidden, samples))
+    last = conv_of(f, f.convs - 1)
+    through_layers(f, net, hidden + 4 * TILE * last.hidden, last.row, 0, hidden, samples, out)
+
+
+@njit(**PIECE)
+def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int) -> None:
+    """As nets.backward, with convolutions before the first layer."""
+    f = fields_at(frame)
+    scratch = scratch_of(f, thread)
+    picture = hidden + 4 * TILE * conv_of(f, f.convs - 1).hidden
+    at_picture = back_through_layers(f, thread, part, net, x, picture, hidden, samples, slope)
+    spare = scratch.below if at_picture == scratch.above else scratch.above
+    call(f.convolve_back, (frame, thread, part, x, hidden, samples, at_picture, spare))
+
+
+@njit(**PIECE)
+def turn(frame: int, net: int, worker: int, workers: int) -> None:
+    """As nets.turn: also the first layer, and the filters of convolutions from behind, [pixels, filters, channels].
+
+    Not those of the first convolution, which hands no slope on.
+    """
+    f = fields_at(frame)
+    turn_layers(f, net, 0, worker, workers)
+    for number in range(1, f.convs):
+        conv = conv_of(f, number)
+        channels, filters, pixels = conv.channels, conv.filters, conv.side * conv.side
+        for k in range(worker, pixels, workers):
+            source = f.parameters + 4 * (conv.weight + k * channels * filters)
+            target = f.turned + 4 * (conv.turned + (pixels - 1 - k) * filters * channels)
+            for c in range(0, channels, LANES):
+                for o in range(0, filters, LANES):
+                    transpose16(source + 4 * (c * filters + o), filters, target + 4 * (o * channels + c), channels)
