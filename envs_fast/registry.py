@@ -20,6 +20,7 @@ from stride.envs_fast import (
     taxi,
 )
 from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.world import WORLDS
 from stride.utils.devices import CPU, training_device
@@ -39,6 +40,11 @@ WORLDS.update(
         cliff_walking.WORLD,
         cliff_walking.WORLD_SLIPPERY,
         blackjack.WORLD,
+        *asterix.WORLDS,
+        *breakout.WORLDS,
+        *freeway.WORLDS,
+        *seaquest.WORLDS,
+        *space_invaders.WORLDS,
         bandit.WORLD,
     )
 )

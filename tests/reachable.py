@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from host_kernels import compile_host
 
+from lab.minatar_states import random_states
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.registry import WORLDS
 from stride.envs_fast.vec_env import CPU
 
-N = 100_000
+N, FEWER = 100_000, 10_000  # worlds; of those that are seen as a picture, which takes up to 1000 bytes
 PI = np.pi
 BOXES = {  # of control: the reachable states, low and high, and thresholds of each component
     "CartPole-v1": ([(-2.4, 2.4), (-5, 5), (-0.2095, 0.2095), (-5, 5)], {0: [2.4], 2: [12 * 2 * PI / 360]}),
@@ -23,6 +24,8 @@ BOXES = {  # of control: the reachable states, low and high, and thresholds of e
     "Pendulum-v1": ([(-90, 90), (-8, 8)], {0: [PI, 3 * PI, 5 * PI], 1: [8.0]}),
     "Acrobot-v1": ([(-PI, PI), (-PI, PI), (-4 * PI, 4 * PI), (-9 * PI, 9 * PI)], {0: [PI], 1: [PI], 2: [4 * PI]}),
 }
+IDS = [env_id for env_id in WORLDS if not (env_id.startswith("MinAtar/") and env_id.endswith("-v0"))]
+"""Of all worlds; MinAtar's v0 are the same games with more actions."""
 HANDS = [(2, 21), (0, 1), (2, 9), (1, 10), (1, 10)]  # of Blackjack: rows of its state, lowest and highest
 
 
@@ -63,6 +66,8 @@ def states(env_id: str) -> np.ndarray:
 
 def states_of(env) -> np.ndarray:
     """A state for each world of `env`, which has at most N: of any kind of world."""
+    if env.env_id.startswith("MinAtar/"):
+        return random_states(env.env_id, env.num_envs, np.random.default_rng(7))
     if isinstance(env.observation_space, gymnasium.spaces.Box):
         return states(env.env_id)[:, : env.num_envs]
     rng, n = np.random.default_rng(7), env.num_envs
@@ -70,6 +75,11 @@ def states_of(env) -> np.ndarray:
         return np.stack([rng.integers(low, high + 1, n) for low, high in HANDS])
     places = env.setting.tables.next_state.shape[0] if env.world.state_size else 1
     return rng.integers(0, places, (env.world.state_size, n))
+
+
+def many(env_id: str) -> int:
+    """As many worlds as a test of single steps takes."""
+    return FEWER if WORLDS[env_id].by_world else N
 
 
 def actions(env, rng: np.random.Generator, *shape: int) -> torch.Tensor:
