@@ -18,7 +18,7 @@ from stride.envs_fast.drawing import Drawing
 from stride.envs_fast.registry import make
 from stride.envs_fast.scale import Scale
 from stride.envs_fast.toy_infos import ToyInfos
-from stride.envs_fast.world import NO_LIMIT, Told, bind
+from stride.envs_fast.world import NO_LIMIT, Told, bind, fast_id
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
@@ -48,7 +48,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.env.charge_as_gymnasium()
         self._drawing = Drawing(self.env, env_kwargs, render_mode)
         self.metadata = {**self._drawing.metadata, "autoreset_mode": self.autoreset_mode}
-        self.spec = gymnasium.registry.get(f"fast/{env_id}")
+        self.spec = gymnasium.registry.get(fast_id(env_id))
         self.single_observation_space = native(self.env.observation_space)
         self.single_action_space = self.env.setting.gym_action_space or self.env.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -169,7 +169,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if isinstance(self.single_observation_space, spaces.Tuple):
             values: list[Any] = [tuple(row) for row in rows.tolist()]
         else:
-            values = rows[:, 0].tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
+            rows = rows.reshape(-1, *self._obs.shape[2:])
+            values = rows.tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
         for world, value in zip(worlds.tolist(), values, strict=True):
             final[world] = value
         info = {}

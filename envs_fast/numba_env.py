@@ -95,6 +95,13 @@ class NumbaEnv(CompiledEnv[Told]):
         np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
 
+    def observe(self, world: int) -> np.ndarray:
+        """What is seen of the present state of a world, whatever buffers its last steps were written to."""
+        seen = np.zeros_like(self.last.arrays.obs[0])
+        self._restart(self.simulation, world, world + 1, np.zeros(self.num_envs, np.bool_), seen)
+        row: np.ndarray = seen[world]
+        return row
+
     def _simulation(self) -> Simulation:
         """The first argument of kernels, for the present seed; the memory stays where it is."""
         seed = self.seed or 0

@@ -153,6 +153,8 @@ class World:
     time_limit: int | None = None
     reward_threshold: float | None = None
     state_dtype: type[np.generic] = np.float64
+    picture: Callable[[np.ndarray], np.ndarray] | None = None
+    """An observation -> uint8 [height, width, 3], of a world that draws itself."""
     compile_seconds: int = 5  # roughly, for the line that explains the wait
     default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
 
@@ -163,6 +165,11 @@ def plain_gym_state(column: np.ndarray) -> dict[str, Any]:
 
 
 WORLDS: dict[str, World] = {}  # by id; envs_fast/registry.py has a row for each
+
+
+def fast_id(env_id: str) -> str:
+    """The id by which Gymnasium makes a compiled world, whoever has the plain one: it knows one slash in an id."""
+    return f"fast/{env_id.replace('/', '-')}"
 
 
 def bind(kernel: Kernel, *arguments: object) -> Callable[..., Any]:
