@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
-from reachable import N, actions, on_host, states, states_of
+from reachable import IDS, N, actions, on_host, states, states_of
 
 from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.registry import WORLDS, make
 
 SEED = (5 << 33) + 12345  # both halves of it count
-TWINS = [(env_id, {}) for env_id, world in WORLDS.items() if twin_of(world).exists()]
+TWINS = [(env_id, {}) for env_id in IDS if twin_of(WORLDS[env_id]).exists()]
 VARIED = [
     ("CartPole-v1", {"sutton_barto_reward": True}),
     ("MountainCar-v0", {"goal_velocity": 0.03}),
@@ -28,11 +28,21 @@ VARIED = [
     ("Blackjack-v1", {"sab": False}),
     ("Bandit-v0", {"n_arms": 3, "stds": [0.5, 0.0, 2.0], "episode_length": 3}),
     ("Bandit-v0", {"n_arms": 1, "means": [0.0], "stds": 0.0, "episode_length": 2}),
+    ("bsuite/MemoryChain-v0", {"memory_length": 1}),
+    ("bsuite/DiscountingChain-v0", {"mapping_seed": 9}),
+    ("bsuite/DeepSea-v0", {"deterministic": False, "unscaled_move_cost": 0.3, "mapping_seed": 1}),
+    ("bsuite/DeepSea-v0", {"randomize_actions": False}),
+    ("popgym-RepeatPreviousHard-v0", {}),
+    ("popgym-RepeatPreviousEasy-v0", {"num_decks": 2, "k": 17}),
+    ("popgym-RepeatFirstHard-v0", {}),
+    ("popgym-CountRecallHard-v0", {}),
+    ("popgym-AutoencodeHard-v0", {}),
+    ("popgym-PositionOnlyPendulumEasy-v0", {"g": 3.7}),
 ]
 CASES = [*TWINS, *(pytest.param(*case, marks=pytest.mark.slow) for case in VARIED if twin_of(WORLDS[case[0]]).exists())]
 BOXES = [env_id for env_id, _ in TWINS if isinstance(WORLDS[env_id].setting().action_space, Box)]
 LIMIT = 20  # steps of an episode here, so that many are truncated
-NEVER_ENDS = ("Pendulum-v1",)
+NEVER_ENDS = tuple(env_id for env_id in WORLDS if "Pendulum" in env_id)
 
 
 def test_every_world_has_a_twin():
