@@ -59,7 +59,7 @@ DEVICE State reset(const Episode& episode, const Parameters& parameters, const T
 }
 
 DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  return {left_in(state.deck) > 0 ? WATCH : PLAY, state.shown};
+  return {left_in(state.deck) > 0 ? SHOWN : ASKED, state.shown};
 }
 
 WORLD_KERNELS(popgym_autoencode)

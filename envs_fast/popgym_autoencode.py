@@ -14,7 +14,7 @@ from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
 from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, Tables, World
 from stride.utils.kernel_cache import njit
 
-PLAY, WATCH = 0, 1  # what is seen of the mode
+ASKED, SHOWN = 0, 1  # what is seen: whether cards are asked for or shown
 MOST = 3  # decks: 156 suits in ten words
 OTHERS = 0x3FFFFFFF  # bits of a word without its oldest suit
 ROWS, WIDTH = 16, 2  # numbers of a state and of what is seen of it
@@ -79,7 +79,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int, int]:
     """Whether there are cards to come, and the suit of the last one; afterwards always 0."""
-    return WATCH if left_in(state[:4]) > 0 else PLAY, state[5]
+    return SHOWN if left_in(state[:4]) > 0 else ASKED, state[5]
 
 
 @njit(**MOVE)
