@@ -7,6 +7,8 @@ a world that Gymnasium has not got goes by its plain id too, unless its own pack
 if __name__ == "envs_fast":
     raise ImportError("write stride.envs_fast")
 
+import warnings
+
 import gymnasium
 
 from stride.envs_fast.numba_env import NumbaEnv
@@ -27,3 +29,5 @@ for _world in WORLDS.values():
             nondeterministic=_name == _world.env_id,  # its streams go on outside np_random, from which resumes replay
             kwargs={"env_id": _world.env_id},
         )
+
+warnings.filterwarnings("ignore", ".*Overriding environment popgym-")  # POPGym, if it is imported later: its own ids

@@ -76,7 +76,8 @@ class Drawing:
         obs = self.last_seen.get(world)
         if obs is None:
             obs = self._env.observe(world)
-        return obs.reshape(self._env.observation_space.shape or ())
+        shape = self._env.observation_space.shape  # None where several entries are seen
+        return obs if shape is None else obs.reshape(shape)
 
     def close(self) -> None:
         """Close the window, if there is one."""

@@ -25,14 +25,21 @@ from stride.envs_fast.world import NUMBA, TILE, Stream
 from stride.envs_gym.gym_env import GymEnv
 from stride.utils.user_error import UserError
 
-CONTROL = [name for name, world in WORLDS.items() if world.setting().observation_space.dtype == np.float32]
+CONTROL = [
+    name
+    for name, world in WORLDS.items()
+    if isinstance(world.setting().observation_space, Box) and world.state_dtype is np.float64
+]
 LIMIT = 23  # short episodes, so that every world ends and begins many times
 RULES = {  # so that chance counts, and episodes are short
     "FrozenLake-v1": {"desc": ["SFF", "FSF", "HFG"]},
     "Taxi-v4": {"is_rainy": True, "fickle_passenger": True, "max_episode_steps": 12},
     "CliffWalkingSlippery-v1": {"max_episode_steps": 7},
     "Bandit-v0": {"episode_length": 3},
+    "bsuite/MemoryChain-v0": {"memory_length": 2},
+    "bsuite/DeepSea-v0": {"size": 4, "deterministic": False},
 }
+CERTAIN = ("CliffWalking-v1", "bsuite/DiscountingChain-v0")  # without any chance
 
 
 @pytest.fixture(params=[registry.make, on_host], ids=["numba", "cuda"])
@@ -95,7 +102,7 @@ def told(array, steps, worlds):
     return rows @ np.random.default_rng(0).random(rows.shape[-1])
 
 
-@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id != "CliffWalking-v1"])  # which has no chance
+@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in CERTAIN])
 def test_seeds_worlds_and_episodes_share_nothing(short, env_id):
     """No two worlds of two neighbouring seeds live the same life, nor one another's later life, with equal actions."""
     worlds, steps, lives = 50 if WORLDS[env_id].by_world else 700, 300, []  # more than a tile of worlds

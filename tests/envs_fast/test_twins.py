@@ -29,11 +29,21 @@ VARIED = [
     ("Bandit-v0", {"n_arms": 3, "stds": [0.5, 0.0, 2.0], "episode_length": 3}),
     ("Bandit-v0", {"n_arms": 1, "means": [0.0], "stds": 0.0, "episode_length": 2}),
     ("MinAtar/Seaquest-v1", {"sticky_action_prob": 0.7, "difficulty_ramping": False}),
+    ("bsuite/MemoryChain-v0", {"memory_length": 1}),
+    ("bsuite/DiscountingChain-v0", {"mapping_seed": 9}),
+    ("bsuite/DeepSea-v0", {"deterministic": False, "unscaled_move_cost": 0.3, "mapping_seed": 1}),
+    ("bsuite/DeepSea-v0", {"randomize_actions": False}),
+    ("popgym-RepeatPreviousHard-v0", {}),
+    ("popgym-RepeatPreviousEasy-v0", {"num_decks": 2, "k": 17}),
+    ("popgym-RepeatFirstHard-v0", {}),
+    ("popgym-CountRecallHard-v0", {}),
+    ("popgym-AutoencodeHard-v0", {}),
+    ("popgym-PositionOnlyPendulumEasy-v0", {"g": 3.7}),
 ]
 CASES = [*TWINS, *(pytest.param(*case, marks=pytest.mark.slow) for case in VARIED if twin_of(WORLDS[case[0]]).exists())]
 BOXES = [env_id for env_id, _ in TWINS if isinstance(WORLDS[env_id].setting().action_space, Box)]
 LIMIT = 20  # steps of an episode here, so that many are truncated
-NEVER_ENDS = ("Pendulum-v1",)
+NEVER_ENDS = tuple(env_id for env_id in WORLDS if "Pendulum" in env_id)
 
 
 def test_every_world_has_a_twin():
