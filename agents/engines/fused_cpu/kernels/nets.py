@@ -67,10 +67,13 @@ def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -
     inputs, width = x, f.row
     for i in range(f.layers):
         layer = layer_of(f, net, i)
-        weight = f.turned + 4 * layer.turned if i else f.parameters + 4 * layer.weight
+        # `turned` is in panels of 16 columns, each [inner, 16]: a product reads one after the other, from end to end
+        weight, row, vector = f.turned + 4 * layer.turned, LANES, LANES * layer.inner
+        if i == 0:
+            weight, row, vector = f.parameters + 4 * layer.weight, layer.width, LANES
         target = hidden + 4 * TILE * layer.hidden
         bias = f.parameters + 4 * layer.bias
-        call(f.forward_layer, (inputs, width, weight, bias, target, samples, layer.width, layer.inner))
+        call(f.forward_layer, (inputs, width, weight, row, vector, bias, target, samples, layer.width, layer.inner))
         inputs, width = target, layer.width
     head = layer_of(f, net, f.layers)
     for o in range(head.width):
@@ -148,7 +151,10 @@ def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slop
 
 @njit(**PIECE)
 def turn(frame: int, net: int, worker: int, workers: int) -> None:
-    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads."""
+    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads.
+
+    A layer [width, inner] becomes width / 16 panels of 16 columns: [inner, 16] each, one behind the other.
+    """
     f = fields_at(frame)
     for i in range(1, f.layers):
         layer = layer_of(f, net, i)
@@ -156,7 +162,7 @@ def turn(frame: int, net: int, worker: int, workers: int) -> None:
         source, target = f.parameters + 4 * layer.weight, f.turned + 4 * layer.turned
         for n in range(LANES * worker, width, LANES * workers):
             for k in range(0, inner, LANES):
-                transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
+                transpose16(source + 4 * (n * inner + k), inner, target + 4 * (n * inner + k * LANES), LANES)
 
 
 @njit(inline="always")
