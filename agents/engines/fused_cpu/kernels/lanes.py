@@ -128,11 +128,12 @@ def _end_loop(
 @_intrinsic(prefer_literal=True)
 def block(
     typing: Typing, rows: types.Literal, vectors: types.Literal, kind: types.Literal, a: types.Type, a_row: types.Type,
-    a_inner: types.Type, b: types.Type, b_inner: types.Type, out: types.Type, out_row: types.Type, other: types.Type,
-    inner: types.Type,
+    a_inner: types.Type, b: types.Type, b_inner: types.Type, b_vector: types.Type, out: types.Type,
+    out_row: types.Type, other: types.Type, inner: types.Type,
 ) -> Emitted:  # fmt: skip
-    """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k * b_inner + n]), m < rows, n < 16 * vectors.
+    """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k, n]), m < rows, n < 16 * vectors.
 
+    Row k of b is b_inner floats behind row k - 1, and its vector v is b_vector floats behind vector v - 1.
     `begin` is the bias `other[n]` (TANH, RELU), the value stored there (ADD), or 0 (slopes, whose activation is
     other[m, n]). All sums stay in registers while k runs. `inner` is at least 1: the loop is entered untested.
     """
@@ -141,10 +142,11 @@ def block(
     finish = kind.literal_value
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
-        a_, a_row_, a_inner_, b_, b_inner_, out_, out_row_, other_, inner_ = values[3:]
+        a_, a_row_, a_inner_, b_, b_inner_, b_vector_, out_, out_row_, other_, inner_ = values[3:]
         a_, b_, out_, other_ = (_pointer(builder, address) for address in (a_, b_, out_, other_))
         cells = [(m, v) for m in range(row_count) for v in range(vector_count)]
         offsets = [_int(LANES * v) for v in range(vector_count)]
+        b_offsets = [builder.mul(_int(v), b_vector_) for v in range(vector_count)]
         out_rows = [builder.gep(out_, [builder.mul(_int(m), out_row_)]) for m in range(row_count)]
         a_rows = [builder.gep(a_, [builder.mul(_int(m), a_row_)]) for m in range(row_count)]
         begin = dict.fromkeys(cells, _single(0.0))
@@ -157,7 +159,7 @@ def block(
         sums = dict(zip(cells, phis, strict=True))
         b_row = builder.gep(b_, [builder.mul(k, b_inner_)])
         a_offset = builder.mul(k, a_inner_)
-        columns = [_load(builder, b_row, offset) for offset in offsets]
+        columns = [_load(builder, b_row, offset) for offset in b_offsets]
         added = {}
         for m in range(row_count):
             scalar = splat_scalar(builder, builder.load(builder.gep(a_rows[m], [a_offset])))
@@ -172,7 +174,7 @@ def block(
             _store(builder, _finish(builder, finish, added[m, v], activation), out_rows[m], offsets[v])
         return context.get_dummy_value()
 
-    return Signature(types.void, (rows, vectors, kind, *[types.int64] * 9), None), emit
+    return Signature(types.void, (rows, vectors, kind, *[types.int64] * 10), None), emit
 
 
 def _interleave(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, group: int, halves: int) -> ir.Value:

@@ -24,22 +24,24 @@ from stride.utils.kernel_cache import njit
 
 @njit(inline="always")
 def _rows(
-    rows: int, vectors: int, kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
-    other: int, width: int, inner: int,
+    rows: int, vectors: int, kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, b_vector: int, out: int,
+    out_row: int, other: int, width: int, inner: int,
 ) -> None:  # fmt: skip
     """So many rows over the whole width, `vectors` vectors of columns at a time, then one."""
     n = 0
     while n + LANES * vectors <= width:
-        block(rows, vectors, kind, a, a_row, a_inner, b + 4 * n, b_inner, out + 4 * n, out_row, other + 4 * n, inner)
+        block(rows, vectors, kind, a, a_row, a_inner, b + 4 * (n // LANES) * b_vector, b_inner, b_vector, out + 4 * n,
+              out_row, other + 4 * n, inner)  # fmt: skip
         n += LANES * vectors
     while n < width:
-        block(rows, 1, kind, a, a_row, a_inner, b + 4 * n, b_inner, out + 4 * n, out_row, other + 4 * n, inner)
+        block(rows, 1, kind, a, a_row, a_inner, b + 4 * (n // LANES) * b_vector, b_inner, b_vector, out + 4 * n,
+              out_row, other + 4 * n, inner)  # fmt: skip
         n += LANES
 
 
 @njit(inline="always")
 def _sweep(
-    kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, out: int, out_row: int,
+    kind: int, a: int, a_row: int, a_inner: int, b: int, b_inner: int, b_vector: int, out: int, out_row: int,
     other: int, other_row: int, samples: int, width: int, inner: int,
 ) -> None:  # fmt: skip
     """Full blocks, a strip of columns after the other, so that its part of b stays in the cache; then the rows left
@@ -48,38 +50,44 @@ def _sweep(
     n = 0
     while n + LANES * COLUMNS <= width:
         for m in range(0, full, ROWS):
-            block(ROWS, COLUMNS, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * n, b_inner,
-                  out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
+            block(ROWS, COLUMNS, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * (n // LANES) * b_vector, b_inner,
+                  b_vector, out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
         n += LANES * COLUMNS
     while n < width:
         for m in range(0, full, ROWS):
-            block(ROWS, 1, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * n, b_inner,
-                  out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
+            block(ROWS, 1, kind, a + 4 * m * a_row, a_row, a_inner, b + 4 * (n // LANES) * b_vector, b_inner,
+                  b_vector, out + 4 * (m * out_row + n), out_row, other + 4 * (m * other_row + n), inner)  # fmt: skip
         n += LANES
     m = full
     if ROWS > 4 and m + 4 <= samples:
-        _rows(4, OF_FOUR, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, width, inner)  # fmt: skip
+        _rows(4, OF_FOUR, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, b_vector, out + 4 * m * out_row,
+              out_row, other + 4 * m * other_row, width, inner)  # fmt: skip
         m += 4
     if m + 2 <= samples:
-        _rows(2, OF_TWO, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
-              other + 4 * m * other_row, width, inner)  # fmt: skip
+        _rows(2, OF_TWO, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, b_vector, out + 4 * m * out_row,
+              out_row, other + 4 * m * other_row, width, inner)  # fmt: skip
         m += 2
     if m < samples:
-        _rows(1, OF_ONE, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, out + 4 * m * out_row, out_row,
+        _rows(1, OF_ONE, kind, a + 4 * m * a_row, a_row, a_inner, b, b_inner, b_vector, out + 4 * m * out_row, out_row,
               other + 4 * m * other_row, width, inner)  # fmt: skip
 
 
 @njit(**PIECE)
-def forward_tanh(x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int) -> None:
-    """out = tanh(x @ weight_t + bias); weight_t is [inner, width]."""
-    _sweep(TANH, x, x_row, 1, weight_t, width, out, width, bias, 0, samples, width, inner)
+def forward_tanh(
+    x: int, x_row: int, weight: int, weight_row: int, weight_vector: int, bias: int, out: int, samples: int, width: int,
+    inner: int,
+) -> None:  # fmt: skip
+    """out = tanh(x @ weight + bias); weight [inner, width] by its strides (`lanes.block`)."""
+    _sweep(TANH, x, x_row, 1, weight, weight_row, weight_vector, out, width, bias, 0, samples, width, inner)
 
 
 @njit(**PIECE)
-def forward_relu(x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int) -> None:
-    """out = max(x @ weight_t + bias, 0)."""
-    _sweep(RELU, x, x_row, 1, weight_t, width, out, width, bias, 0, samples, width, inner)
+def forward_relu(
+    x: int, x_row: int, weight: int, weight_row: int, weight_vector: int, bias: int, out: int, samples: int, width: int,
+    inner: int,
+) -> None:  # fmt: skip
+    """out = max(x @ weight + bias, 0)."""
+    _sweep(RELU, x, x_row, 1, weight, weight_row, weight_vector, out, width, bias, 0, samples, width, inner)
 
 
 @njit(**PIECE)
@@ -88,8 +96,8 @@ def backward_tanh(
     inner: int,
 ) -> None:  # fmt: skip
     """out = (slope @ weight) * (1 - activation^2); weight is [inner, width]."""
-    _sweep(TANH_SLOPE, slope, slope_row, slope_inner, weight, width, out, width, activation, width, samples, width,
-           inner)  # fmt: skip
+    _sweep(TANH_SLOPE, slope, slope_row, slope_inner, weight, width, LANES, out, width, activation, width, samples,
+           width, inner)  # fmt: skip
 
 
 @njit(**PIECE)
@@ -98,11 +106,11 @@ def backward_relu(
     inner: int,
 ) -> None:  # fmt: skip
     """out = (slope @ weight) where the activation is above 0."""
-    _sweep(RELU_SLOPE, slope, slope_row, slope_inner, weight, width, out, width, activation, width, samples, width,
-           inner)  # fmt: skip
+    _sweep(RELU_SLOPE, slope, slope_row, slope_inner, weight, width, LANES, out, width, activation, width, samples,
+           width, inner)  # fmt: skip
 
 
 @njit(**PIECE)
 def accumulate(a: int, a_row: int, a_inner: int, b: int, out: int, rows: int, width: int, inner: int) -> None:
     """out += a @ b; b is [inner, width], a is read by strides, so that its transpose costs nothing."""
-    _sweep(ADD, a, a_row, a_inner, b, width, out, width, 0, 0, rows, width, inner)
+    _sweep(ADD, a, a_row, a_inner, b, width, LANES, out, width, 0, 0, rows, width, inner)

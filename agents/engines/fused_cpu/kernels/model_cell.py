@@ -35,13 +35,13 @@ def add_product(weight: int, row: int, step: int, x: int, out: int, rows: int, i
     """out[n] += sum_k weight[n * row + k * step] x[k], vectors x and out: a transpose costs nothing."""
     n = 0
     while n + ROWS <= rows:
-        block(ROWS, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
+        block(ROWS, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
         n += ROWS
     while n + FEW <= rows:
-        block(FEW, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
+        block(FEW, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
         n += FEW
     while n < rows:
-        block(1, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
+        block(1, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
         n += 1
 
 

@@ -74,10 +74,13 @@ def through_layers(
     """Layers and head of a net, from inputs [samples, width]; forward reads layers from `turned` on as transposes."""
     for i in range(f.layers):
         layer = layer_of(f, net, i)
-        weight = f.turned + 4 * layer.turned if i >= turned else f.parameters + 4 * layer.weight
+        # `turned` is in panels of 16 columns, each [inner, 16]: a product reads one after the other, from end to end
+        weight, row, vector = f.turned + 4 * layer.turned, LANES, LANES * layer.inner
+        if i < turned:
+            weight, row, vector = f.parameters + 4 * layer.weight, layer.width, LANES
         target = hidden + 4 * TILE * layer.hidden
         bias = f.parameters + 4 * layer.bias
-        call(f.forward_layer, (inputs, width, weight, bias, target, samples, layer.width, layer.inner))
+        call(f.forward_layer, (inputs, width, weight, row, vector, bias, target, samples, layer.width, layer.inner))
         inputs, width = target, layer.width
     head = layer_of(f, net, f.layers)
     for o in range(head.width):
@@ -169,7 +172,10 @@ def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slop
 
 @njit(**PIECE)
 def turn(frame: int, net: int, worker: int, workers: int) -> None:
-    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads."""
+    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads.
+
+    A layer [width, inner] becomes width / 16 panels of 16 columns: [inner, 16] each, one behind the other.
+    """
     f = fields_at(frame)
     turn_layers(f, net, 1, worker, workers)
 
@@ -183,7 +189,7 @@ def turn_layers(f: FrameFields, net: int, first: int, worker: int, workers: int)
         source, target = f.parameters + 4 * layer.weight, f.turned + 4 * layer.turned
         for n in range(LANES * worker, width, LANES * workers):
             for k in range(0, inner, LANES):
-                transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
+                transpose16(source + 4 * (n * inner + k), inner, target + 4 * (n * inner + k * LANES), LANES)
 
 
 @njit(inline="always")

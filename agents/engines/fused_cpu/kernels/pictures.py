@@ -90,7 +90,10 @@ def convolve(frame: int, x: int, hidden: int, samples: int) -> None:
         for s in range(samples):
             _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
             out = target + 4 * s * conv.row
-            call(f.forward_layer, (seen, inner, weight, bias, out, rows * columns, conv.filters, inner))
+            call(
+                f.forward_layer,
+                (seen, inner, weight, conv.filters, LANES, bias, out, rows * columns, conv.filters, inner),
+            )
         source, source_row = target, conv.row
 
 
