@@ -62,6 +62,6 @@ def begin_grids(
         state = window(numbers, rows * i, rows)
         if mask[i]:
             ages[i], returns[i] = 0, 0.0
-            episode = Episode(np.int64(episodes[i]), stream.first_world + i, stream.seed_lo, stream.seed_hi)
+            episode = Episode(episodes[i], stream.first_world + i, stream.seed_lo, stream.seed_hi)
             reset(state, episode, parameters, tables)
         observe(state, window(observations, width * i, width), parameters)

@@ -74,9 +74,9 @@ def _space_invaders(states: np.ndarray, rng: np.random.Generator) -> None:
     states[s.DIRECTION] = rng.choice([-1, 1], states.shape[1])
     for first in (s.ALIENS, s.BULLETS, s.ALIEN_BULLETS):
         states[first : first + SIDE] = _few_bits(rng, SIDE, (SIDE, states.shape[1]))
-    few = rng.random(states.shape[1]) < 0.5  # all but one row are empty
+    few = np.flatnonzero(rng.random(states.shape[1]) < 0.5)  # all but one row are empty
     states[s.ALIENS : s.ALIENS + SIDE, few] = 0
-    states[s.ALIENS + rng.integers(0, SIDE, few.sum()), few] = 1 << rng.integers(0, SIDE, few.sum())
+    states[s.ALIENS + rng.integers(0, SIDE, len(few)), few] = 1 << rng.integers(0, SIDE, len(few))
     states[s.ALIENS] |= np.where((states[s.ALIENS : s.ALIENS + SIDE] == 0).all(axis=0), 1, 0)  # there is one
 
 

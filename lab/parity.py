@@ -27,7 +27,7 @@ from stride.utils.places import PROJECT
 SEED, STEPS = 7, 50  # of a state, before the next
 FILE = PROJECT / "tests" / "envs_fast" / "minatar.npz"
 RECORDED = 60  # states of each game
-VARIED = ({}, {"sticky_action_prob": 0.5, "difficulty_ramping": False})
+VARIED: tuple[dict[str, Any], ...] = ({}, {"sticky_action_prob": 0.5, "difficulty_ramping": False})
 MODULES = {"SpaceInvaders": "space_invaders"}  # of the package; of the others the name in small letters
 
 
@@ -88,7 +88,7 @@ def compare(name: str, number: int, kwargs: dict[str, Any]) -> tuple[np.ndarray,
     env_id, rng = f"MinAtar/{name}-v1", np.random.default_rng(1)
     env = make(env_id, number, seed=SEED, **kwargs)
     states = random_states(env_id, number, rng)
-    actions = rng.integers(0, int(env.action_space.n), (STEPS, number))  # type: ignore[attr-defined]
+    actions = rng.integers(0, int(env.action_space.n), (STEPS, number))
     env.state[:] = states
     ours = env.advance(torch.from_numpy(actions)).arrays
     ended = ours.terminated.astype(bool)

@@ -6,6 +6,8 @@ The package removes the first item that equals another while it goes through a l
 that decides, once in a long time, which of two is where afterwards.
 """
 
+from typing import Any
+
 import numpy as np
 
 from stride.envs_fast.minatar.game import EDGE, below, light
@@ -22,7 +24,7 @@ BULLETS, DIVERS, TORPEDOES, FISH, SUBS, ROWS = 13, 18, 23, 72, 109, 146
 FEW, MANY, MOST = 4, 36, 48  # rooms: of bullets and of divers, of fish and of subs, of torpedoes
 LANES = 8  # rows of the picture below the surface, in which all but the player stay
 TRAIL = 3  # the plane of where things come from
-PIECE = {"error_model": "numpy"}  # of functions that kernels call: to write all of them out would take a minute
+PIECE: dict[str, Any] = {"error_model": "numpy"}  # of functions that kernels call: inlined they compile longer
 
 
 @njit(inline="always")
