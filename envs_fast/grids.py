@@ -28,10 +28,10 @@ def play_grids(
     obs, reward, terminated, truncated = flat(told.obs), flat(told.reward), flat(told.terminated), flat(told.truncated)
     final_obs, episode_return = flat(told.final_obs), flat(told.episode_return)
     episode_length = flat(told.episode_length)
-    limit = np.int64(parameters.time_limit)
+    limit = int(parameters.time_limit)
     for i in range(lo, hi):
         state = window(numbers, rows * i, rows)
-        age, number, total = np.int64(ages[i]), np.int64(episodes[i]), returns[i]
+        age, number, total = int(ages[i]), int(episodes[i]), returns[i]
         for at in range(i, taken.size, worlds):
             episode = Episode(number, stream.first_world + i, stream.seed_lo, stream.seed_hi)
             gain, over = step(state, taken[at], Moment(age, 0.0, episode), parameters, tables)
@@ -42,7 +42,7 @@ def play_grids(
             if over | cut:
                 observe(state, window(final_obs, width * at, width), parameters)
                 episode_return[at], episode_length[at] = total, age
-                age, total = np.int64(0), 0.0
+                age, total = 0, 0.0
                 number += 1
                 following = Episode(number, stream.first_world + i, stream.seed_lo, stream.seed_hi)
                 reset(state, following, parameters, tables)

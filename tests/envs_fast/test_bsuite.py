@@ -143,7 +143,7 @@ class Drawn:
         return 0
 
     def rand(self):
-        return 1.0 if self.values["moved"] else 0.0
+        return 1.0 if self.values.get("moved", True) else 0.0
 
     def randn(self):
         return self.values["noise"]

@@ -25,10 +25,10 @@ from stride.envs_fast.world import NUMBA, TILE, Stream
 from stride.envs_gym.gym_env import GymEnv
 from stride.utils.user_error import UserError
 
-CONTROL = [
+CONTROL = [  # worlds whose state and observation are not whole numbers
     name
     for name, world in WORLDS.items()
-    if isinstance(world.setting().observation_space, Box) and world.state_dtype is np.float64
+    if world.setting().observation_space.dtype == np.float32 and world.state_dtype is np.float64
 ]
 LIMIT = 23  # short episodes, so that every world ends and begins many times
 RULES = {  # so that chance counts, and episodes are short
