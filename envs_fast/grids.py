@@ -28,10 +28,12 @@ def play_grids(
     obs, reward, terminated, truncated = flat(told.obs), flat(told.reward), flat(told.terminated), flat(told.truncated)
     final_obs, episode_return = flat(told.final_obs), flat(told.episode_return)
     episode_length = flat(told.episode_length)
-    limit = int(parameters.time_limit)
+    limit = np.int64(parameters.time_limit)
     for i in range(lo, hi):
         state = window(numbers, rows * i, rows)
-        age, number, total = int(ages[i]), int(episodes[i]), returns[i]
+        age: int = np.int64(ages[i])  # type: ignore[assignment]  # int() would leave it as int32
+        number: int = np.int64(episodes[i])  # type: ignore[assignment]
+        total = returns[i]
         for at in range(i, taken.size, worlds):
             episode = Episode(number, stream.first_world + i, stream.seed_lo, stream.seed_hi)
             gain, over = step(state, taken[at], Moment(age, 0.0, episode), parameters, tables)
