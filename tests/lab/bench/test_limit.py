@@ -30,14 +30,20 @@ def loops(assembly):
 
 
 def check_registers(assembly, lanes):
-    """One loop holds multiply-adds; each is of the widest registers alone, and nothing in it touches memory."""
-    [loop] = [loop for loop in loops(assembly) if any("vfmadd" in line for line in loop)]
-    sums = [line for line in loop if line.startswith("vfmadd")]
+    """In loops of multiply-adds each is of the widest registers alone, and nothing there touches memory.
+
+    Some processors get two: an unrolled loop, and one for the rounds left over.
+    """
+    counting = [loop for loop in loops(assembly) if any("vfmadd" in line for line in loop)]
+    assert 1 <= len(counting) <= 2
     register = rf"%{REGISTERS[lanes]}\d+"
-    assert len(sums) % SUMS == 0 and all(re.fullmatch(rf"vfmadd\d+ps\s+({register}(, )?){{3}}", line) for line in sums)
-    assert len({line.split("%")[-1] for line in sums}) == SUMS, "sums wait for one another"
-    assert not [line for line in loop if "(" in line]
-    assert len(loop) - len(sums) <= 4, loop
+    for loop in counting:
+        sums = [line for line in loop if line.startswith("vfmadd")]
+        wide = re.compile(rf"vfmadd\d+ps\s+({register}(, )?){{3}}")
+        assert len(sums) % SUMS == 0 and all(wide.fullmatch(line) for line in sums)
+        assert len({line.split("%")[-1] for line in sums}) == SUMS, "sums wait for one another"
+        assert not [line for line in loop if "(" in line]
+        assert len(loop) - len(sums) <= 4, loop
 
 
 @pytest.mark.parametrize(
