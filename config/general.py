@@ -170,7 +170,8 @@ def _raw(values: dict[str, Any], where: str) -> Raw:
 def _check_id(env_id: str, text: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
     extra, user_project = extra_of(env_id), current_project()
-    if is_dotted(env_id) or env_id.startswith("Bandit") or (extra and extra.registers) or file_of(env_id):
+    own = ("Bandit", "MinAtar/", "popgym-")  # how ids begin of compiled worlds that Gymnasium has not
+    if is_dotted(env_id) or env_id.startswith(own) or (extra and extra.registers) or file_of(env_id):
         return
     if "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (user_project and user_project.imports):
         return  # a module, a plug-in or a project may register anything

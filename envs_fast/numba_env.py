@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -34,8 +35,12 @@ class NumbaEnv(CompiledEnv[Told]):
         super().__init__(world, num_envs, max_episode_steps, CPU, env_kwargs)
         demand_counts(self.env_id, workers=workers)
         self.workers = workers
-        self.worlds = Worlds(*(self._snapshot[name].numpy() for name in Worlds._fields))
-        self.state, self.ages, self.episodes, self.returns = self.worlds
+        if world.by_world:
+            memory = np.zeros((num_envs, world.state_size), world.state_dtype)
+            self._snapshot["state"] = torch.from_numpy(memory).T  # [state_size, N] to everybody but the kernels
+        self.state, *others = (self._snapshot[name].numpy() for name in Worlds._fields)
+        self.ages, self.episodes, self.returns = others
+        self.worlds = Worlds(self.state.T if world.by_world else self.state, *others)
         self.simulation = self._simulation()
         # fewer worlds than workers are not shared out at all
         self._shards = [
@@ -94,6 +99,13 @@ class NumbaEnv(CompiledEnv[Told]):
         # what a checkpoint holds as the present observation
         np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
+
+    def observe(self, world: int) -> np.ndarray:
+        """What is seen of the present state of a world, whatever buffers its last steps were written to."""
+        seen = np.zeros_like(self.last.arrays.obs[0])
+        self._restart(self.simulation, world, world + 1, np.zeros(self.num_envs, np.bool_), seen)
+        row: np.ndarray = seen[world]
+        return row
 
     def _simulation(self) -> Simulation:
         """The first argument of kernels, for the present seed; the memory stays where it is."""

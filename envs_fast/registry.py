@@ -11,15 +11,25 @@ from stride.envs_fast import (
     acrobot,
     bandit,
     blackjack,
+    bsuite_deep_sea,
+    bsuite_discounting_chain,
+    bsuite_memory_chain,
     cartpole,
     cliff_walking,
     frozen_lake,
     mountain_car,
     mountain_car_continuous,
     pendulum,
+    popgym_autoencode,
+    popgym_cartpole,
+    popgym_count_recall,
+    popgym_pendulum,
+    popgym_repeat_first,
+    popgym_repeat_previous,
     taxi,
 )
 from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.world import WORLDS
 from stride.utils.devices import CPU, training_device
@@ -39,6 +49,20 @@ WORLDS.update(
         cliff_walking.WORLD,
         cliff_walking.WORLD_SLIPPERY,
         blackjack.WORLD,
+        *asterix.WORLDS,
+        *breakout.WORLDS,
+        *freeway.WORLDS,
+        *seaquest.WORLDS,
+        *space_invaders.WORLDS,
+        bsuite_memory_chain.WORLD,
+        bsuite_discounting_chain.WORLD,
+        bsuite_deep_sea.WORLD,
+        *popgym_repeat_previous.WORLDS,
+        *popgym_repeat_first.WORLDS,
+        *popgym_count_recall.WORLDS,
+        *popgym_autoencode.WORLDS,
+        *popgym_cartpole.WORLDS,
+        *popgym_pendulum.WORLDS,
         bandit.WORLD,
     )
 )

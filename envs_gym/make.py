@@ -42,6 +42,7 @@ REGISTERED_BY = {  # ids that are there once this has been imported
     "BabyAI-": "minigrid",
     "brax/": WINGS["brax"],
 }
+OURS = "stride.envs_fast"  # whose ids a package may register itself, once it is imported
 MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
 
 
@@ -176,7 +177,8 @@ def import_module(env_id: str) -> str:
                 load_wing(wing).register(name)
             except gymnasium.error.Error as error:
                 raise UserError(f"{name!r} is not an environment id: [namespace/]name[-vN], no spaces") from error
-    if name and name not in gymnasium.registry:  # a module that the project lists may register it
+    entry = registered(name)
+    if name and (entry is None or str(entry.entry_point).startswith(OURS)):  # a module that the project lists may, too
         for listed in imports_left():
             import_module(f"{listed}:")
     _redirect_mujoco_warnings(name)

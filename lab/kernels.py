@@ -25,6 +25,7 @@ from stride.config.loader import load_config
 from stride.envs_fast.device_code import twin_of
 from stride.envs_fast.registry import WORLDS
 from stride.envs_gym.make import make_envs
+from stride.envs_gym.spaces import is_image
 from stride.utils import entry
 from stride.utils.cuda_kernels import OPTIONS, PROJECT, Source, read_source
 from stride.utils.user_error import UserError
@@ -82,7 +83,8 @@ def rollouts() -> list[Source]:
     found: dict[Path, list[Source]] = {}
     for world in WORLDS.values():
         setting, twin = world.setting(), twin_of(world)
-        if twin in found or isinstance(setting.observation_space, Dict):  # which no recipe reads
+        space = setting.observation_space
+        if twin in found or isinstance(space, Dict) or is_image(space):  # which no recipe reads
             continue
         policy = ActorCritic(Plan(setting.observation_space, setting.action_space))
         layout = lay_out(policy)
