@@ -1,9 +1,9 @@
 // MinAtar/Asterix on a GPU: asterix.py, exactly.
-#include "envs_fast/world.cuh"
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/asterix.py"
 #include "envs_fast/minatar/game.cuh"
 
-DEVICE void spawn(State& state, u32 side, u32 kind, u32 place) {
+DEVICE void spawn(State state, u32 side, u32 kind, u32 place) {
   int free = 0;
   for (int slot = SLOTS; slot < SLOTS + LANES; slot++) free += state[slot] == EMPTY;
   int comes = between(side, 0.0, 1.0) < 0.5 ? RIGHTWARDS : EDGE;
@@ -16,7 +16,7 @@ DEVICE void spawn(State& state, u32 side, u32 kind, u32 place) {
   }
 }
 
-DEVICE void meet(State& state, int slot, double& reward, bool& over) {
+DEVICE void meet(State state, int slot, double& reward, bool& over) {
   int comes = state[slot];
   if (comes == EMPTY || state[PLAYER_Y] != slot - SLOTS + 1 || state[PLAYER_X] != (comes & PLACE)) return;
   if (comes & IS_GOLD) {
@@ -27,7 +27,7 @@ DEVICE void meet(State& state, int slot, double& reward, bool& over) {
   }
 }
 
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
   Words words = draw_now(moment);
   int carried = carried_out(state, action, words.a, parameters, tables);
@@ -62,19 +62,18 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return over;
 }
 
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  State state = {};
+DEVICE void reset(State state, const Episode& episode, const Parameters& parameters, const Tables& tables) {
   state[BEFORE] = NOTHING;
   state[PLAYER_X] = state[PLAYER_Y] = 5;
   state[SPAWN_SPEED] = state[SPAWN_TIMER] = FIRST_SPAWN_SPEED;
   state[MOVE_SPEED] = state[MOVE_TIMER] = FIRST_MOVE_SPEED;
   state[RAMP_TIMER] = RAMP_INTERVAL;
+  state[RAMPS] = 0;
   for (int slot = SLOTS; slot < SLOTS + LANES; slot++) state[slot] = EMPTY;
-  return state;
 }
 
-DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  Seen seen = {};
+DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
+  clear(seen);
   light(seen, PLAYER, state[PLAYER_Y], state[PLAYER_X]);
   for (int slot = SLOTS; slot < SLOTS + LANES; slot++) {
     int comes = state[slot], x = comes & PLACE, behind = comes & RIGHTWARDS ? x - 1 : x + 1;
@@ -82,7 +81,6 @@ DEVICE Seen observe(const State& state, const Parameters& parameters) {
     light(seen, comes & IS_GOLD ? GOLD : ENEMY, slot - SLOTS + 1, x);
     if (0 <= behind && behind <= EDGE) light(seen, TRAIL, slot - SLOTS + 1, behind);
   }
-  return seen;
 }
 
-WORLD_KERNELS(asterix)
+GRID_KERNELS(asterix)

@@ -1,9 +1,9 @@
 // MinAtar/Breakout on a GPU: breakout.py, exactly.
-#include "envs_fast/world.cuh"
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/breakout.py"
 #include "envs_fast/minatar/game.cuh"
 
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
   int carried = carried_out(state, action, draw_now(moment).a, parameters, tables);
   int paddle = state[POSITION], x = state[BALL_X], y = state[BALL_Y], direction = state[DIRECTION];
@@ -52,25 +52,23 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return over;
 }
 
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
+DEVICE void reset(State state, const Episode& episode, const Parameters& parameters, const Tables& tables) {
   bool left = draw(0, episode).a < 1u << 31;
-  State state = {};
   state[BEFORE] = NOTHING;
   state[POSITION] = 4;
+  state[IN_WALL] = 0;
   state[WALL] = WHOLE;
   state[BALL_X] = state[LAST_X] = left ? 0 : EDGE;
   state[BALL_Y] = state[LAST_Y] = 3;
   state[DIRECTION] = left ? 2 : 3;
-  return state;
 }
 
-DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  Seen seen = {};
+DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
+  clear(seen);
   light(seen, PADDLE, EDGE, state[POSITION]);
   light(seen, BALL, state[BALL_Y], state[BALL_X]);
   light(seen, TRAIL, state[LAST_Y], state[LAST_X]);
   for (int y = TOP; y <= BOTTOM; y++) light_row(seen, BRICK, y, state[WALL] >> SIDE * (y - TOP));
-  return seen;
 }
 
-WORLD_KERNELS(breakout)
+GRID_KERNELS(breakout)

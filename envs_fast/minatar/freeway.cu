@@ -1,17 +1,17 @@
 // MinAtar/Freeway on a GPU: freeway.py, exactly.
-#include "envs_fast/world.cuh"
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/freeway.py"
 #include "envs_fast/minatar/game.cuh"
 
 DEVICE int around(int column) { return column < 0 ? EDGE : column > EDGE ? 0 : column; }
 
-DEVICE void change_speed(State& state, int lane, u32 word) {
+DEVICE void change_speed(State state, int lane, u32 word) {
   int chosen = below(word, 2 * LONGEST_REST), car = CARS + NUMBERS * lane;
   state[car + REST] = chosen < LONGEST_REST ? chosen + 1 : LONGEST_REST - 1 - chosen;
   state[car + TIMER] = chosen < LONGEST_REST ? chosen + 1 : chosen + 1 - LONGEST_REST;
 }
 
-DEVICE void change_speeds(State& state, u32 block, const Episode& episode) {
+DEVICE void change_speeds(State state, u32 block, const Episode& episode) {
   for (int half = 0; half < 2; half++) {
     Words words = draw(block + half, episode);
     change_speed(state, 4 * half, words.a);
@@ -21,7 +21,7 @@ DEVICE void change_speeds(State& state, u32 block, const Episode& episode) {
   }
 }
 
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
   u32 block = IN_EPISODE * ((u32)moment.age + 1);
   int carried = carried_out(state, action, draw(block, moment.episode).a, parameters, tables);
@@ -53,25 +53,23 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return state[TIME_LEFT] < 0;
 }
 
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  State state = {};
+DEVICE void reset(State state, const Episode& episode, const Parameters& parameters, const Tables& tables) {
   state[BEFORE] = NOTHING;
   state[POSITION] = EDGE;
   state[MOVE_TIMER] = WALKING;
   state[TIME_LEFT] = TIME;
+  for (int car = CARS; car < ROWS; car += NUMBERS) state[car + COLUMN] = 0;
   change_speeds(state, 0, episode);
-  return state;
 }
 
-DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  Seen seen = {};
+DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
+  clear(seen);
   light(seen, CHICKEN, state[POSITION], MIDDLE);
   for (int lane = 1; lane <= LANES; lane++) {
     int car = CARS + NUMBERS * (lane - 1), column = state[car + COLUMN], rest = state[car + REST];
     light(seen, CAR, lane, column);
     light(seen, CAR + (rest > 0 ? rest : -rest), lane, around(rest > 0 ? column - 1 : column + 1));
   }
-  return seen;
 }
 
-WORLD_KERNELS(freeway)
+GRID_KERNELS(freeway)

@@ -1,17 +1,11 @@
-// What MinAtar's games share, on a GPU: game.py. A game's file includes its Python twin before this one: ROWS, PLANES.
-#include "envs_fast/world.cuh"
+// What MinAtar's games share, on a GPU: game.py. A game's file includes its Python twin before this one: PLANES.
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/game.py"
 
 typedef int Number;
+typedef Rows<Number> State;
 typedef i64 Action;
 typedef Row<u8, PLANES * CELLS> Seen;
-
-struct State {
-  int at[ROWS];
-
-  DEVICE int& operator[](int row) { return at[row]; }
-  DEVICE int operator[](int row) const { return at[row]; }
-};
 
 struct Parameters {
   double sticky_action_prob, difficulty_ramping, time_limit;
@@ -25,7 +19,7 @@ DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& table
   return among(action, tables.actions.size);
 }
 
-DEVICE int carried_out(State& state, i64 action, u32 word, const Parameters& parameters, const Tables& tables) {
+DEVICE int carried_out(State state, i64 action, u32 word, const Parameters& parameters, const Tables& tables) {
   if (between(word, 0.0, 1.0) >= parameters.sticky_action_prob) state[BEFORE] = tables.actions.data[action];
   return state[BEFORE];
 }
@@ -41,5 +35,6 @@ DEVICE int count(int bits) {
 DEVICE void light(Seen& seen, int plane, int y, int x) { seen.at[CELLS * plane + SIDE * y + x] = LIT; }
 
 DEVICE void light_row(Seen& seen, int plane, int y, int bits) {
-  for (int x = 0; x < SIDE; x++) seen.at[CELLS * plane + SIDE * y + x] = LIT * (bits >> x & 1);
+  for (int x = 0; x < SIDE; x++)
+    if (bits >> x & 1) light(seen, plane, y, x);
 }

@@ -1,9 +1,9 @@
 // MinAtar/Seaquest on a GPU: seaquest.py, exactly.
-#include "envs_fast/world.cuh"
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/seaquest.py"
 #include "envs_fast/minatar/swimmers.cuh"
 
-DEVICE void act(State& state, int carried) {
+DEVICE void act(State state, int carried) {
   int x = state[HERE] & COLUMN, y = state[HERE] / ROW;
   if (carried == FIRE && state[SHOT_TIMER] == 0) {
     add(state, BULLETS, FEW, state[HERE] + state[FACING]);
@@ -15,7 +15,7 @@ DEVICE void act(State& state, int carried) {
   state[HERE] = x + ROW * y;
 }
 
-DEVICE int surface(State& state, bool ramping) {
+DEVICE int surface(State state, bool ramping) {
   int gain = 0;
   if (state[ABOARD] == MOST_ABOARD) {
     state[ABOARD] = 0;
@@ -32,7 +32,7 @@ DEVICE int surface(State& state, bool ramping) {
   return gain;
 }
 
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
   u32 block = IN_EPISODE * ((u32)moment.age + 1);
   Words words = draw(block, moment.episode);
@@ -67,8 +67,8 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return over;
 }
 
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  State state = {};
+DEVICE void reset(State state, const Episode& episode, const Parameters& parameters, const Tables& tables) {
+  for (int row = 0; row < ROWS; row++) state[row] = 0;
   state[BEFORE] = NOTHING;
   state[HERE] = 5;
   state[OXYGEN] = FULL;
@@ -76,11 +76,10 @@ DEVICE State reset(const Episode& episode, const Parameters& parameters, const T
   state[SPAWN_SPEED] = state[SPAWN_TIMER] = FIRST_SPAWN_SPEED;
   state[DIVER_TIMER] = DIVER_SPAWN;
   state[MOVE_SPEED] = FIRST_MOVE_SPEED;
-  return state;
 }
 
-DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  Seen seen = {};
+DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
+  clear(seen);
   int x = state[HERE] & COLUMN, y = state[HERE] / ROW;
   light(seen, FRONT, y, x);
   light(seen, BACK, y, state[FACING] ? x - 1 : x + 1);
@@ -91,7 +90,6 @@ DEVICE Seen observe(const State& state, const Parameters& parameters) {
   show(state, seen, FISH, ONE_FISH, true);
   show(state, seen, SUBS, ONE_SUB, true);
   show(state, seen, DIVERS, ONE_DIVER, true);
-  return seen;
 }
 
-WORLD_KERNELS(seaquest)
+GRID_KERNELS(seaquest)

@@ -1,9 +1,9 @@
 // MinAtar/SpaceInvaders on a GPU: space_invaders.py, exactly.
-#include "envs_fast/world.cuh"
+#include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/space_invaders.py"
 #include "envs_fast/minatar/game.cuh"
 
-DEVICE bool move_aliens(State& state) {
+DEVICE bool move_aliens(State state) {
   int number = 0, columns = 0;
   bool leftwards = state[DIRECTION] < 0;
   for (int y = 0; y < SIDE; y++) {
@@ -25,7 +25,7 @@ DEVICE bool move_aliens(State& state) {
   return false;
 }
 
-DEVICE void shoot(State& state) {
+DEVICE void shoot(State state) {
   int nearest = 0, distance = SIDE, lowest = 0;
   for (int x = 0; x < SIDE; x++) {
     int away = x > state[POSITION] ? x - state[POSITION] : state[POSITION] - x;
@@ -38,11 +38,11 @@ DEVICE void shoot(State& state) {
   state[ALIEN_TIMER] = ALIEN_COOL_DOWN;
 }
 
-DEVICE void begin_wave(State& state) {
+DEVICE void begin_wave(State state) {
   for (int y = 0; y < WAVE_ROWS; y++) state[ALIENS + y] = WAVE_COLUMNS;
 }
 
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
   int carried = carried_out(state, action, draw_now(moment).a, parameters, tables);
   if (carried == FIRE && state[SHOT_TIMER] == 0) {
@@ -51,6 +51,7 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   }
   if (carried == LEFT && state[POSITION] > 0) state[POSITION] -= 1;
   if (carried == RIGHT && state[POSITION] < EDGE) state[POSITION] += 1;
+#pragma unroll 1  // as ten copies, this loop and the one below keep an address of each row in registers
   for (int y = 0; y < EDGE; y++) {
     state[BULLETS + y] = state[BULLETS + y + 1];
     state[ALIEN_BULLETS + EDGE - y] = state[ALIEN_BULLETS + EDGE - y - 1];
@@ -62,6 +63,7 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   over |= (state[ALIENS + EDGE] & cannon) != 0;
   if (state[ALIEN_TIMER] == 0) shoot(state);
   reward = 0.0;
+#pragma unroll 1
   for (int y = 0; y < SIDE; y++) {
     int hit = state[ALIENS + y] & state[BULLETS + y];
     reward += count(hit);
@@ -79,14 +81,18 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return over;
 }
 
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  State state = {{NOTHING, 5, -1, SLOWEST, SLOWEST, ALIEN_COOL_DOWN}};  // up to ALIEN_TIMER
+DEVICE void reset(State state, const Episode& episode, const Parameters& parameters, const Tables& tables) {
+  for (int row = 0; row < ROWS; row++) state[row] = 0;
+  state[BEFORE] = NOTHING;
+  state[POSITION] = 5;
+  state[DIRECTION] = -1;
+  state[INTERVAL] = state[MOVE_TIMER] = SLOWEST;
+  state[ALIEN_TIMER] = ALIEN_COOL_DOWN;
   begin_wave(state);
-  return state;
 }
 
-DEVICE Seen observe(const State& state, const Parameters& parameters) {
-  Seen seen = {};
+DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
+  clear(seen);
   light(seen, CANNON, EDGE, state[POSITION]);
   for (int y = 0; y < SIDE; y++) {
     light_row(seen, ALIEN, y, state[ALIENS + y]);
@@ -94,7 +100,6 @@ DEVICE Seen observe(const State& state, const Parameters& parameters) {
     light_row(seen, BULLET, y, state[BULLETS + y]);
     light_row(seen, ALIEN_BULLET, y, state[ALIEN_BULLETS + y]);
   }
-  return seen;
 }
 
-WORLD_KERNELS(space_invaders)
+GRID_KERNELS(space_invaders)

@@ -3,25 +3,25 @@
 #include "envs_fast/minatar/swimmers.py"
 #include "envs_fast/minatar/game.cuh"
 
-DEVICE void add(State& state, int items, int room, int item) {
+DEVICE void add(State state, int items, int room, int item) {
   if (state[items] >= room) return;
   state[items] += 1;
   state[items + state[items]] = item;
 }
 
-DEVICE void remove(State& state, int items, int k) {
+DEVICE void remove(State state, int items, int k) {
   for (int row = items + k; row < items + state[items]; row++) state[row] = state[row + 1];
   state[items] -= 1;
 }
 
-DEVICE int remove_equal(State& state, int items, int item) {
+DEVICE int remove_equal(State state, int items, int item) {
   int k = 1;
   while (state[items + k] != item) k++;
   remove(state, items, k);
   return k;
 }
 
-DEVICE bool hit(State& state, int items, int place) {
+DEVICE bool hit(State state, int items, int place) {
   for (int k = 1; k <= state[items]; k++) {
     if ((state[items + k] & PLACE) != place) continue;
     remove(state, items, k);
@@ -35,14 +35,14 @@ DEVICE int moved(int item) {
   return 0 <= x && x <= EDGE ? (item & ~COLUMN) + x : GONE;
 }
 
-DEVICE bool at_player(const State& state, int item) { return (item & PLACE) == state[HERE]; }
+DEVICE bool at_player(State state, int item) { return (item & PLACE) == state[HERE]; }
 
 DEVICE int comes_in(u32 side, u32 place) {
   int lane = ROW * (1 + below(place, LANES));
   return between(side, 0.0, 1.0) < 0.5 ? lane + GOING_RIGHT : lane + EDGE;
 }
 
-DEVICE void show(const State& state, Seen& seen, int items, int plane, bool trail) {
+DEVICE void show(State state, Seen& seen, int items, int plane, bool trail) {
   for (int k = 1; k <= state[items]; k++) {
     int item = state[items + k], x = item & COLUMN, y = (item & PLACE) / ROW;
     int behind = item & GOING_RIGHT ? x - 1 : x + 1;
@@ -51,13 +51,13 @@ DEVICE void show(const State& state, Seen& seen, int items, int plane, bool trai
   }
 }
 
-DEVICE bool comes_the_other_way(const State& state, int items, int item) {
+DEVICE bool comes_the_other_way(State state, int items, int item) {
   for (int k = 1; k <= state[items]; k++)
     if (((state[items + k] ^ item) & (HEADING - COLUMN)) == GOING_RIGHT) return true;
   return false;
 }
 
-DEVICE void spawn(State& state, u32 side, u32 kind, u32 place) {
+DEVICE void spawn(State state, u32 side, u32 kind, u32 place) {
   int item = comes_in(side, place);
   if (comes_the_other_way(state, SUBS, item) || comes_the_other_way(state, FISH, item)) return;
   item += MOVE * state[MOVE_SPEED];
@@ -67,7 +67,7 @@ DEVICE void spawn(State& state, u32 side, u32 kind, u32 place) {
     add(state, FISH, MANY, item);
 }
 
-DEVICE int move_bullets(State& state) {
+DEVICE int move_bullets(State state) {
   int hits = 0;
   for (int k = state[BULLETS]; k > 0; k--) {
     int item = moved(state[BULLETS + k]);
@@ -83,7 +83,7 @@ DEVICE int move_bullets(State& state) {
   return hits;
 }
 
-DEVICE void move_divers(State& state) {
+DEVICE void move_divers(State state) {
   for (int k = state[DIVERS]; k > 0; k--) {
     int item = state[DIVERS + k];
     bool room = state[ABOARD] < MOST_ABOARD;
@@ -100,7 +100,7 @@ DEVICE void move_divers(State& state) {
 }
 
 // Moves item k, which bullets may hit; the k that it has then, 0 where it was removed.
-DEVICE int move_enemy(State& state, int items, int k, int& item, int& hits, bool& lost) {
+DEVICE int move_enemy(State state, int items, int k, int& item, int& hits, bool& lost) {
   item = state[items + k];
   lost |= at_player(state, item);
   if (item / MOVE & TIMER) {
@@ -123,7 +123,7 @@ DEVICE int move_enemy(State& state, int items, int k, int& item, int& hits, bool
   return remove_equal(state, items, item) < k ? k - 1 : 0;
 }
 
-DEVICE int move_enemies(State& state, int items, bool shoot, bool& lost) {
+DEVICE int move_enemies(State state, int items, bool shoot, bool& lost) {
   int hits = 0;
   for (int k = state[items]; k > 0; k--) {
     int item, at = move_enemy(state, items, k, item, hits, lost);
@@ -138,7 +138,7 @@ DEVICE int move_enemies(State& state, int items, bool shoot, bool& lost) {
   return hits;
 }
 
-DEVICE bool move_torpedoes(State& state) {
+DEVICE bool move_torpedoes(State state) {
   bool lost = false;
   for (int k = state[TORPEDOES]; k > 0; k--) {
     int item = moved(state[TORPEDOES + k]);
