@@ -25,7 +25,7 @@ class Parameters(NamedTuple):
     """The numbers that the arguments decide."""
 
     size: int
-    windy: bool
+    windy: int  # 0 or 1
     chance: float  # of not getting to the right, in wind
     cost: float  # of a step to the right
     time_limit: int = NO_LIMIT
@@ -87,7 +87,7 @@ def setting(
     """
     size = count("size", size, 2, LARGEST)
     seed = count("mapping_seed", mapping_seed, 0, 2**32 - 1)
-    windy = not flag("deterministic", deterministic)
+    windy = int(not flag("deterministic", deterministic))
     cost = number("unscaled_move_cost", unscaled_move_cost) / size
     right = actions_to_the_right(size, flag("randomize_actions", randomize_actions), seed)
     return Setting(

@@ -32,7 +32,7 @@ class Parameters(NamedTuple):
     """The numbers that the arguments decide."""
 
     sticky_action_prob: float
-    difficulty_ramping: bool
+    difficulty_ramping: int  # 0 or 1
     time_limit: int = NO_LIMIT
 
 
@@ -113,7 +113,7 @@ def _setting_of(planes: int, actions: np.ndarray) -> Callable[..., Setting]:
         return Setting(
             observation_space=Box(0, LIT, (planes, SIDE, SIDE), np.uint8),
             action_space=Discrete(len(actions)),
-            parameters=Parameters(sticky, flag("difficulty_ramping", difficulty_ramping)),
+            parameters=Parameters(sticky, int(flag("difficulty_ramping", difficulty_ramping))),
             tables=Tables(actions),
         )
 
