@@ -23,7 +23,7 @@ OPEN, CLOSED, LOCKED = range(3)
 STATES, DIRECTIONS = 4, 4  # planes of each; the package numbers states up to 3
 # a cell is kind + COLOUR * colour + STATE * state; an empty one is EMPTY, since it is red and open to the package
 KIND, COLOUR, STATE = 15, 16, 128
-HUE = 7  # bits of a colour
+HUE, CELL, BITS = 7, 511, 9  # bits of a colour, those of a cell, and how many these are
 STONE, FINISH, FIRE = WALL + COLOUR * GREY, GOAL + COLOUR * GREEN, LAVA + COLOUR * RED
 NOTHING = 0  # carried
 # rows of the state: where the agent is, which way it looks (right, down, left, up), the cell that it carries, how many
@@ -34,6 +34,10 @@ ALL = (1 << SIDE) - 1
 VIEW = SIDE * SIDE
 PLANES = KINDS + COLOURS + STATES + DIRECTIONS
 LIT = 255
+# where a view is noted before its planes are lit, in what the planes of the direction take then: kinds and colours of
+# its cells, a byte each, and their states
+PAINTED = VIEW * (PLANES - DIRECTIONS)
+STATED = PAINTED + VIEW
 PIECE: dict[str, Any] = {"error_model": "numpy"}  # of functions that kernels call: inlined they compile longer
 
 
@@ -131,12 +135,29 @@ def cell_at(state: np.ndarray, x: int, y: int, parameters: Parameters) -> int:
     return state[CELLS + parameters.width * y + x]  # type: ignore[no-any-return]
 
 
-@njit(inline="always")
-def light(seen: np.ndarray, cell: int, place: int) -> None:
-    """Show a cell at a place of the view: its kind, its colour and its state."""
-    seen[VIEW * (cell & KIND) + place] = LIT
-    seen[VIEW * (KINDS + (cell // COLOUR & HUE)) + place] = LIT
-    seen[VIEW * (KINDS + COLOURS + cell // STATE) + place] = LIT
+@njit(**PIECE)
+def cells_of(state: np.ndarray, x: int, y: int, step_right: int, step_down: int, parameters: Parameters) -> int:
+    """Seven cells from a place on, in BITS bits each."""
+    cells = 0
+    for i in range(SIDE):
+        cells |= np.int64(cell_at(state, x + step_right * i, y + step_down * i, parameters)) << BITS * i
+    return cells
+
+
+@njit(**PIECE)
+def light(seen: np.ndarray, direction: int) -> None:
+    """From what `show` has noted of each cell to planes, in loops over neighbouring bytes, which vectors do."""
+    for plane in range(KINDS):
+        for place in range(VIEW):
+            seen[VIEW * plane + place] = LIT * (seen[PAINTED + place] & np.uint8(KIND) == np.uint8(plane))
+    for plane in range(COLOURS):
+        for place in range(VIEW):
+            seen[VIEW * (KINDS + plane) + place] = LIT * (seen[PAINTED + place] & np.uint8(~KIND) == COLOUR * plane)
+    for plane in range(STATES):
+        for place in range(VIEW):
+            seen[VIEW * (KINDS + COLOURS + plane) + place] = LIT * (seen[STATED + place] == np.uint8(plane))
+    seen[PAINTED:] = 0
+    seen[PAINTED + VIEW * direction : PAINTED + VIEW * (direction + 1)] = LIT
 
 
 @njit(**PIECE)
@@ -146,32 +167,33 @@ def show(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
     What is seen spreads along a row through cells that are not shut, from left to right, then back, and from each cell
     that it has come through on to the next row: to the one behind, and to those beside that.
     """
-    seen[:] = 0
     facing = state[FACING]
     ahead_x, ahead_y, right_x, right_y = step_x(facing), step_y(facing), -step_y(facing), step_x(facing)
+    left_x, left_y = state[X] - right_x * MIDDLE, state[Y] - right_y * MIDDLE  # of the agent's row
     visible = 1 << MIDDLE
-    for j in range(SIDE - 1, -1, -1):
-        distance = SIDE - 1 - j
-        x = state[X] + ahead_x * distance - right_x * MIDDLE
-        y = state[Y] + ahead_y * distance - right_y * MIDDLE
-        clear = 0
+    for distance in range(SIDE):
+        cells, clear, behind = 0, 0, 0
+        if parameters.sees_all:
+            visible = ALL
+        if visible:
+            cells = cells_of(
+                state, left_x + ahead_x * distance, left_y + ahead_y * distance, right_x, right_y, parameters
+            )
         for i in range(SIDE):
-            clear |= (not is_shut(cell_at(state, x + right_x * i, y + right_y * i, parameters))) << i
+            clear |= (not is_shut(cells >> BITS * i & CELL)) << i
         for _ in range(SIDE - 1):
             visible |= (visible & clear) << 1 & ALL
         through = visible & clear & ALL >> 1
-        behind = through | through << 1
+        behind |= through | through << 1
         for _ in range(SIDE - 1):
             visible |= (visible & clear) >> 1
         through = visible & clear & ALL << 1
         behind |= through | through >> 1
-        if parameters.sees_all:
-            visible = ALL
+        if distance == 0:
+            own = EMPTY if state[CARRIED] == NOTHING else state[CARRIED]
+            cells = cells & ~(CELL << BITS * MIDDLE) | np.int64(own) << BITS * MIDDLE
         for i in range(SIDE):
-            cell = cell_at(state, x + right_x * i, y + right_y * i, parameters) if visible >> i & 1 else UNSEEN
-            if distance == 0 and i == MIDDLE:
-                cell = EMPTY if state[CARRIED] == NOTHING else state[CARRIED]
-            light(seen, cell, SIDE * i + j)
+            cell, place = cells >> BITS * i & CELL if visible >> i & 1 else UNSEEN, SIDE * (i + 1) - 1 - distance
+            seen[PAINTED + place], seen[STATED + place] = cell % STATE, cell // STATE
         visible = behind & ALL
-    first = VIEW * (PLANES - DIRECTIONS + facing)
-    seen[first : first + VIEW] = LIT
+    light(seen, facing)
