@@ -32,7 +32,9 @@ def area(state: np.ndarray, k: int) -> Area:
 
 
 @njit(**rules.PIECE)
-def add(state: np.ndarray, episode: Episode, parameters: Parameters, k: int, wall: int, door_x: int, door_y: int) -> bool:
+def add(
+    state: np.ndarray, episode: Episode, parameters: Parameters, k: int, wall: int, door_x: int, door_y: int
+) -> bool:
     """Try a room k, with its entry in one of its walls: whether it fits. The first has its corner there."""
     width = pick(state, episode, SMALLEST, parameters.room + 1)
     height = pick(state, episode, SMALLEST, parameters.room + 1)
@@ -42,7 +44,7 @@ def add(state: np.ndarray, episode: Episode, parameters: Parameters, k: int, wal
             x = door_x - width + 1
         elif wall == SOUTH:
             y = door_y - height + 1
-        if wall == EAST or wall == WEST:
+        if wall in (EAST, WEST):
             y = pick(state, episode, door_y - height + 2, door_y)
         else:
             x = pick(state, episode, door_x - width + 2, door_x)
@@ -70,7 +72,7 @@ def chain(state: np.ndarray, episode: Episode, parameters: Parameters) -> int:
         way = pick(state, episode, 0, 3)
         way += way >= entry  # any wall but that of the entry
         door_x, door_y = room.x, room.y
-        if way == EAST or way == WEST:
+        if way in (EAST, WEST):
             door_x += room.width - 1 if way == EAST else 0
             door_y += pick(state, episode, 1, room.height - 1)
         else:

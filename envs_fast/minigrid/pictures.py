@@ -5,6 +5,7 @@ Lengths are fractions of a tile's side, from its left upper corner.
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def _lava(canvas: Canvas, colour: tuple[int, ...], state: int) -> None:
     canvas.box(0.0, 1.0, 0.0, 1.0, ORANGE)
     for low in (0.3, 0.5, 0.7):
         corners = [(0.1, low), (0.3, low + 0.1), (0.5, low), (0.7, low + 0.1), (0.9, low)]
-        for start, end in zip(corners, corners[1:], strict=False):
+        for start, end in pairwise(corners):
             canvas.stroke(start, end, 0.03)
 
 

@@ -55,5 +55,5 @@ def place_agent(state: np.ndarray, parameters: Parameters, episode: Episode, i: 
     while True:
         layout.place_agent(state, parameters, episode, area(parameters, i, j))
         ahead = state[row_ahead(state, parameters)]
-        if ahead == EMPTY or ahead == STONE:
+        if ahead in (EMPTY, STONE):
             return

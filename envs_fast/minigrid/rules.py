@@ -5,7 +5,7 @@ layouts are drawn is in layout.py.
 
 An observation is one picture, uint8 [25, 7, 7] of 0 and 255: the 7 x 7 cells in front of the agent, which is at
 [:, 3, 6] and looks towards [:, 3, 0]. A cell lights one plane of its kind (11), of its colour (6) and of its state (4);
-of the last four planes the one of the direction is lit in all cells. The mission is left out (docs/families/minigrid.md).
+of the last four planes the one of the direction is lit in all cells. docs/families/minigrid.md says why.
 """
 
 from typing import Any, NamedTuple
@@ -97,10 +97,10 @@ def act(state: np.ndarray, action: int, moment: Moment, parameters: Parameters) 
     elif action == RIGHT:
         state[FACING] = (state[FACING] + 1) & 3
     elif action == FORWARD:
-        if kind == EMPTY or kind == GOAL or kind == LAVA or (kind == DOOR and not is_shut(cell)):
+        if kind in (EMPTY, GOAL, LAVA) or (kind == DOOR and not is_shut(cell)):
             state[X] += step_x(state[FACING])
             state[Y] += step_y(state[FACING])
-        over = kind == GOAL or kind == LAVA
+        over = kind in (GOAL, LAVA)
         if kind == GOAL:
             gain = success(moment, parameters)
     elif action == PICK_UP:
