@@ -76,7 +76,9 @@ def main(argv: list[str]) -> int:
         wrong += different + (far > FARTHEST)
         steps = f"{different} of {theirs.reward.size} steps differ; {ends}, rewards {theirs.reward.sum():.1f}"
         print(f"{env_id}: {steps}; {labels} things in layouts, {far:.1f} deviations at most", flush=True)
-        tables = {**played._asdict(), **theirs._asdict(), "labels": np.array([*layouts]), "counts": counts_of(layouts)}
+        common = {label: count for label, count in layouts.items() if count >= LEAST}
+        tables = {"labels": np.array([*common]), "counts": np.array([*common.values()], np.int16)}
+        tables |= {**played._asdict(), **theirs._asdict()}
         recorded |= {f"{env_id} {key}": table for key, table in tables.items()}
     if arguments.record and not wrong:
         np.savez_compressed(FILE, allow_pickle=False, **recorded)
@@ -205,7 +207,8 @@ def features(cells: np.ndarray, agents: np.ndarray) -> Counter[str]:
     counts: Counter[str] = Counter(layouts=len(cells))
     places = np.arange(cells[0].size) + cells.reshape(len(cells), -1) * cells[0].size
     counts.update({f"cell {label}": int(n) for label, n in zip(*np.unique(places, return_counts=True), strict=True)})
-    counts.update(f"agent {agent}" for agent in agents.tolist())
+    for name, column in zip(("x", "y", "facing"), agents.T.tolist(), strict=True):
+        counts.update(f"agent {name} {value}" for value in column)
     for first, second in PAIRS:
         one, other = where(first, cells, agents), where(second, cells, agents)
         apart = np.abs(one - other)[(one.min(axis=1) >= 0) & (other.min(axis=1) >= 0)]
@@ -235,10 +238,6 @@ def farthest(mine: Counter[str], theirs: Counter[str]) -> tuple[float, int]:
         deviation = (chance * (1 - chance) * (1 / here + 1 / there)) ** 0.5
         most, compared = max(most, abs(mine[label] / here - theirs[label] / there) / deviation), compared + 1
     return most, compared
-
-
-def counts_of(layouts: Counter[str]) -> np.ndarray:
-    return np.array([*layouts.values()], np.int16)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None
 KERNELS = {NUMBA: grid_kernels_of(step, reset, observe, rules.PLANES * rules.VIEW)}
 TASKS = {
     f"MiniGrid-Empty-{start}{size}x{size}-v0": Parameters(
-        size, size, most_steps=4 * size**2, anywhere=bool(start), sees_all=True
+        size, size, most_steps=4 * size**2, anywhere=int(bool(start)), sees_all=1
     )
     for start, sizes in (("", (5, 6, 8, 16)), ("Random-", (5, 6)))
     for size in sizes

@@ -42,15 +42,15 @@ PIECE: dict[str, Any] = {"error_model": "numpy"}  # of functions that kernels ca
 
 
 class Parameters(NamedTuple):
-    """The numbers of a task. A room is a square; MultiRoom's are at most that large."""
+    """The numbers of a task, flags 0 or 1: the fused engine's kernels read no bool here."""
 
     width: int  # cells of the grid, walls included
     height: int
     most_steps: int  # of an episode, in the rule for the reward
-    room: int = 0  # cells of a room's side, walls included
+    room: int = 0  # cells of a room's side, walls included; of the largest one where they differ
     rooms: int = 0
-    anywhere: bool = False  # whether the agent begins at any place
-    sees_all: bool = False  # walls hide nothing
+    anywhere: int = 0  # whether the agent begins at any place
+    sees_all: int = 0  # walls hide nothing
     time_limit: int = NO_LIMIT
 
 
@@ -152,7 +152,9 @@ def light(seen: np.ndarray, direction: int) -> None:
             seen[VIEW * plane + place] = LIT * (seen[PAINTED + place] & np.uint8(KIND) == np.uint8(plane))
     for plane in range(COLOURS):
         for place in range(VIEW):
-            seen[VIEW * (KINDS + plane) + place] = LIT * (seen[PAINTED + place] & np.uint8(~KIND) == COLOUR * plane)
+            seen[VIEW * (KINDS + plane) + place] = LIT * (
+                seen[PAINTED + place] & np.uint8(COLOUR * HUE) == np.uint8(COLOUR * plane)
+            )
     for plane in range(STATES):
         for place in range(VIEW):
             seen[VIEW * (KINDS + COLOURS + plane) + place] = LIT * (seen[STATED + place] == np.uint8(plane))
