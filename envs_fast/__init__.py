@@ -30,4 +30,5 @@ for _world in WORLDS.values():
             kwargs={"env_id": _world.env_id},
         )
 
-warnings.filterwarnings("ignore", ".*Overriding environment popgym-")  # POPGym, if it is imported later: its own ids
+# POPGym and MiniGrid, if they are imported later: their own ids
+warnings.filterwarnings("ignore", ".*Overriding environment (popgym|MiniGrid)-")

@@ -31,6 +31,7 @@ from stride.envs_fast import (
 )
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
+from stride.envs_fast.minigrid import door_key, empty, four_rooms, key_corridor, lava_gap, multi_room, unlock
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.world import WORLDS
 from stride.utils.devices import CPU, training_device
@@ -65,6 +66,13 @@ WORLDS.update(
         *popgym_autoencode.WORLDS,
         *popgym_cartpole.WORLDS,
         *popgym_pendulum.WORLDS,
+        *empty.WORLDS,
+        *door_key.WORLDS,
+        *unlock.WORLDS,
+        *key_corridor.WORLDS,
+        *four_rooms.WORLDS,
+        *lava_gap.WORLDS,
+        *multi_room.WORLDS,
         bandit.WORLD,
     )
 )

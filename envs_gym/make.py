@@ -17,12 +17,13 @@ import torch
 from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 
-from stride.config.extras import ENVPOOL, EXTRAS, extra_of
+from stride.config.extras import COMPILED, ENVPOOL, EXTRAS, extra_of
 from stride.config.foreign import atari_id
 from stride.config.loader import shipped_ids
 from stride.config.nearby import advice
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import CPU, VecEnv
+from stride.envs_fast.world import WORLDS
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
 from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing, ours, own_line, registered
@@ -168,9 +169,13 @@ def import_module(env_id: str) -> str:
             if not missing(error, module):
                 raise
             extra = extra_of(name)
-            if extra and extra.module == module:
-                raise UserError(extra.need(env_id)) from error
-            raise UserError(f"{env_id}: there is no Python module {module!r}") from error
+            if name == env_id and name in WORLDS:
+                pass  # compiled: the package is not needed
+            elif extra and extra.module == module:
+                hint = nearest(name, WORLDS) if COMPILED.match(name) else ""
+                raise UserError(f"{extra.need(env_id)}{hint}") from error
+            else:
+                raise UserError(f"{env_id}: there is no Python module {module!r}") from error
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:

@@ -38,8 +38,14 @@ WHOLE = {  # how ids begin whose states are whole numbers: each row's lowest and
 }
 PHYSICS = {"popgym-PositionOnlyCartPole": "CartPole-v1", "popgym-PositionOnlyPendulum": "Pendulum-v1"}  # of others
 ALIKE = ("Medium-v0", "Hard-v0")  # levels that differ from the easy ones in numbers alone
-IDS = [i for i in WORLDS if not i.endswith(ALIKE) and not (i.startswith("MinAtar/") and i.endswith("-v0"))]
-"""Of all worlds but for those that are others with other numbers; MinAtar's v0 are v1 with more actions."""
+IDS = [
+    i
+    for i in WORLDS
+    if not i.endswith(ALIKE) and not (i.startswith("MinAtar/") and i.endswith("-v0")) and not i.startswith("MiniGrid-")
+]
+"""Of all worlds but for those that are others with other numbers; MinAtar's v0 are v1 with more actions. MiniGrid's,
+which have no twin and whose plain ids are those of an installed package, are tested in test_minigrid.py.
+"""
 
 
 def on_host(

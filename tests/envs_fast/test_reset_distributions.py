@@ -126,7 +126,8 @@ def test_other_games_of_minatar_begin_alike(game):
 def test_every_world_has_its_distribution_tested():
     tested = {*UNIFORM, "Taxi-v4", "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"}
     tested |= {env_id for env_id in WORLDS if env_id.startswith("MinAtar/")}
-    families = {env_id for env_id in WORLDS if env_id.startswith(("bsuite/", "popgym-"))}  # test_bsuite, test_popgym
+    own_files = ("bsuite/", "popgym-", "MiniGrid-")  # test_bsuite.py, test_popgym.py, test_minigrid.py
+    families = {env_id for env_id in WORLDS if env_id.startswith(own_files)}
     assert set(WORLDS) == tested | families | {"Blackjack-v1", "Bandit-v0"}, (
         "a bandit has no first state; add the new world"
     )
