@@ -1,7 +1,6 @@
 """Gymnasium's MuJoCo tasks as compiled worlds: their bits, threads, resume, first states, and who else plays them."""
 
 import inspect
-from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from playing import bits, random_actions
 
 from stride.config import extras
-from stride.config.general import load_general
+from stride.config.schema import ALGORITHMS
 from stride.envs_fast.bodies import registry as bodies
 from stride.envs_fast.bodies.beside import Beside
 from stride.envs_fast.bodies.registry import BODIES
@@ -137,7 +136,7 @@ def test_a_body_that_flies_apart_is_put_back_as_mujoco_does(mujoco):
 
 
 def config(env_id="Hopper-v5", **keys):
-    return replace(load_general(f"{env_id}:ppo"), **keys)
+    return ALGORITHMS["ppo"](env_id=env_id, algo_id="ppo", max_timesteps=1000, **keys)
 
 
 def test_auto_takes_them_and_leaves_what_only_gymnasium_can_do(mujoco, monkeypatch):
