@@ -67,6 +67,6 @@ class Beside:
         self.theirs.close()
 
 
-def _same(theirs: np.ndarray, ours: np.ndarray) -> bool:
+def _same(theirs: np.ndarray | np.float64, ours: np.ndarray) -> bool:
     """Whether float64 numbers of Gymnasium's, as an agent gets them, are ours to the bit."""
     return theirs.astype(np.float32).tobytes() == ours.tobytes()
