@@ -66,6 +66,9 @@ class Drawing:
             )
             self._model.reset(seed=0)
         target = self._model.unwrapped
+        if compiled_world.pose is not None:  # an ended world by the first state of its next episode: no other is kept
+            compiled_world.pose(target, self._env.state[:, world])
+            return self._model
         column = self._env.state[:, world] if final_obs is None else compiled_world.recall(final_obs)
         for name, value in compiled_world.gym_state(column).items():
             setattr(target, name, value)

@@ -65,7 +65,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._present = bind(present, self._worlds, last, self._aside, np.zeros(num_envs), 0, False, 0)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
         self._hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
-        self._scale = Scale(self.single_action_space) if isinstance(self.single_action_space, spaces.Box) else None
+        units = self.env.action_space if self.env.setting.in_gym_units else self.single_action_space
+        self._scale = Scale(units) if isinstance(units, spaces.Box) else None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

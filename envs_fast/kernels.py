@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stride.envs_fast.grids import begin_grids, play_grids
+from stride.envs_fast.grids import begin_grids, pick_number, pick_vector, play_grids
 from stride.envs_fast.tiles import MOVE, Tile, begin, move_each, play
 from stride.envs_fast.world import KERNEL, Kernels, Parameters, Simulation, Stream, Tables, Told
 from stride.utils.kernel_cache import njit
@@ -47,6 +47,15 @@ def grid_kernels_of(step: Piece, reset: Piece, observe: Piece, width: int) -> Ke
     return Kernels(_compiled(_advance_grids, KERNEL, names), _compiled(_restart_grids, KERNEL, names))
 
 
+def body_kernels_of(step: Piece, reset: Piece, observe: Piece) -> Kernels:
+    """Kernels of a world whose functions work on arrays, whose action is an array, too, and whose arguments decide how
+    much is seen of it. Every operation is rounded as it is written.
+    """
+    names = {**globals(), "step": step, "reset": reset, "observe": observe}
+    exact = {**KERNEL, "fastmath": False}
+    return Kernels(_compiled(_advance_bodies, exact, names), _compiled(_restart_bodies, exact, names))
+
+
 def _compiled(template: Callable[..., None], options: dict[str, Any], names: dict[str, Any]) -> Any:
     """A template with these globals, as if it stood in the file of the world whose functions are among them."""
     step = names["step"]
@@ -75,9 +84,20 @@ def _restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np
 
 def _advance_grids(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
     """Play steps of the worlds [lo, hi) (world.py)."""
-    play_grids(step, reset, observe, WIDTH, simulation, lo, hi, actions, told)
+    play_grids(step, reset, observe, pick_number, WIDTH, simulation, lo, hi, actions, told)
 
 
 def _restart_grids(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
     """Begin the masked worlds' episodes (world.py)."""
     begin_grids(reset, observe, WIDTH, simulation, lo, hi, mask, obs)
+
+
+def _advance_bodies(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    width = told.obs.size // told.reward.size
+    play_grids(step, reset, observe, pick_vector, width, simulation, lo, hi, actions, told)
+
+
+def _restart_bodies(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin_grids(reset, observe, obs.size // mask.size, simulation, lo, hi, mask, obs)

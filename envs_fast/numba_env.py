@@ -36,7 +36,7 @@ class NumbaEnv(CompiledEnv[Told]):
         demand_counts(self.env_id, workers=workers)
         self.workers = workers
         if world.by_world:
-            memory = np.zeros((num_envs, world.state_size), world.state_dtype)
+            memory = np.zeros((num_envs, self.state_size), world.state_dtype)
             self._snapshot["state"] = torch.from_numpy(memory).T  # [state_size, N] to everybody but the kernels
         self.state, *others = (self._snapshot[name].numpy() for name in Worlds._fields)
         self.ages, self.episodes, self.returns = others
@@ -77,7 +77,7 @@ class NumbaEnv(CompiledEnv[Told]):
         if self.seed is None:
             self._demand_reset()
         self._check(actions)
-        self._advance(self.simulation, 0, self.num_envs, actions, told)
+        self._share_out(actions, told)
 
     def advance(self, actions: Tensor, out: Trajectory[Told] | None = None) -> Trajectory[Told]:
         """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`.
@@ -87,18 +87,19 @@ class NumbaEnv(CompiledEnv[Told]):
         result = self._room_for(actions, out)
         raw = actions.contiguous().numpy()
         self._check(raw)
-        if self._threads is None or len(raw) == 1:
-            self._advance(self.simulation, 0, self.num_envs, raw, result.arrays)
-        else:
-            jobs = [
-                self._threads.submit(self._advance, self.simulation, lo, hi, raw, result.arrays)
-                for lo, hi in self._shards
-            ]
-            for job in jobs:
-                job.result()
+        self._share_out(raw, result.arrays)
         # what a checkpoint holds as the present observation
         np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
+
+    def _share_out(self, actions: np.ndarray, told: Told) -> None:
+        """Have each thread play its share of the worlds; a single step only where the worlds are heavy."""
+        if self._threads is None or (len(actions) == 1 and not self.world.heavy):
+            self._advance(self.simulation, 0, self.num_envs, actions, told)
+            return
+        jobs = [self._threads.submit(self._advance, self.simulation, lo, hi, actions, told) for lo, hi in self._shards]
+        for job in jobs:
+            job.result()
 
     def observe(self, world: int) -> np.ndarray:
         """What is seen of the present state of a world, whatever buffers its last steps were written to."""

@@ -1,6 +1,7 @@
 """The worlds by their id, and how to make some of one: `make("CartPole-v1", num_envs=4096, seed=0)`.
 
-A new world is one file and one row here; the tests pick it up from WORLDS.
+A new world is one file and one row here; the tests pick it up from WORLDS. BODIES are Gymnasium's MuJoCo tasks, which
+need MuJoCo and have no version for a GPU.
 """
 
 from typing import Any, overload
@@ -29,6 +30,8 @@ from stride.envs_fast import (
     popgym_repeat_previous,
     taxi,
 )
+from stride.envs_fast.bodies import registry as bodies
+from stride.envs_fast.bodies.registry import BODIES
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from stride.envs_fast.minigrid import door_key, empty, four_rooms, key_corridor, lava_gap, multi_room, unlock
@@ -97,16 +100,24 @@ def make(
     device: str | torch.device | None = None, **env_kwargs: Any,
 ) -> NumbaEnv | CudaEnv:  # fmt: skip
     """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
-    if env_id not in WORLDS:
-        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), WORLDS)}; known: {', '.join(WORLDS)}")
+    known = {**WORLDS, **BODIES}
+    if env_id not in known:
+        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), known)}; known: {', '.join(known)}")
+    world = known[env_id]
     env: NumbaEnv | CudaEnv
     if str(device).startswith("cuda") and workers != 1:
         raise UserError(f"{env_id}: workers are CPU threads; on {device}, workers must be 1, got {workers!r}")
     place = CPU if device is None else training_device(str(device))
+    if env_id in BODIES:
+        if place.type == "cuda":
+            raise UserError(f"{env_id} is stepped on the CPU; leave device out")
+        refusal = bodies.why_not(env_id, env_kwargs)
+        if refusal:
+            raise UserError(refusal)
     if place.type == "cuda":
-        env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, place, **env_kwargs)
+        env = CudaEnv(world, num_envs, max_episode_steps, place, **env_kwargs)
     else:
-        env = NumbaEnv(WORLDS[env_id], num_envs, max_episode_steps, workers, **env_kwargs)
+        env = NumbaEnv(world, num_envs, max_episode_steps, workers, **env_kwargs)
     if seed is not None:
         env.reset(seed)
     return env

@@ -119,6 +119,9 @@ class Setting:
     parameters: Parameters = field(default_factory=OnlyLimit)
     gym_parameters: Parameters | None = None  # the same behind Gymnasium's face, where they are others
     tables: Tables = ()
+    in_gym_units: bool = False  # whether actions behind Gymnasium's face come in its units, not as -1 to 1
+    state_size: int | None = None  # where arguments decide it
+    owners: tuple[Any, ...] = ()  # of memory to which the tables have addresses
     odds: np.ndarray | None = None  # float64 [actions, outcomes]: "prob" in Gymnasium's infos
     action_masks: np.ndarray | None = None  # int8 [observations, actions]: "action_mask" there
 
@@ -158,6 +161,9 @@ class World:
     """Whether the kernels of the CPU want the numbers of a world side by side in memory (grids.py)."""
     picture: Callable[[np.ndarray], np.ndarray] | None = None
     """An observation -> uint8 [height, width, 3], of a world that draws itself."""
+    heavy: bool = False  # a step takes so long that threads share out a single one
+    pose: Callable[[Any, np.ndarray], None] | None = None
+    """Puts Gymnasium's environment into the state of a column, where attributes would not."""
     compile_seconds: int = 5  # roughly, for the line that explains the wait
     default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
 
