@@ -15,9 +15,7 @@ WIDTH = HEIGHT * BREADTH  # numbers that are seen
 
 
 @njit(inline="always")
-def step(
-    state: np.ndarray, action: int, moment: Moment, parameters: OnlyLimit, tables: Tables
-) -> tuple[float, bool]:
+def step(state: np.ndarray, action: int, moment: Moment, parameters: OnlyLimit, tables: Tables) -> tuple[float, bool]:
     """Left, stay or right, and the ball falls; at the bottom 1 for the paddle under it, else -1."""
     state[PADDLE_X] = min(max(state[PADDLE_X] + action - 1, 0), BREADTH - 1)
     state[BALL_Y] += 1
