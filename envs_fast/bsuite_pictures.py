@@ -18,7 +18,8 @@ def filled(rows: int, columns: int, colour: tuple[int, int, int]) -> np.ndarray:
 
 def board(obs: np.ndarray) -> np.ndarray:
     """Catch: the ball orange, the paddle at the bottom blue; caught, the paddle is all that is seen."""
-    cells = filled(*obs.shape, BLACK)
+    rows, columns = obs.shape
+    cells = filled(rows, columns, BLACK)
     cells[obs > 0] = ORANGE
     cells[-1, obs[-1] > 0] = BLUE
     return enlarged(cells, 40, 40)

@@ -197,7 +197,8 @@ def package_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def our_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The same of ours."""
-    numbers, state = WORLDS[env_id].setting().parameters, make(env_id, number, seed=SEED).state
+    numbers: Any = WORLDS[env_id].setting().parameters  # rules.Parameters
+    state = make(env_id, number, seed=SEED).state
     cells = state[CELLS : CELLS + numbers.width * numbers.height].T.reshape(number, numbers.height, numbers.width)
     return cells, state[[rules.X, rules.Y, rules.FACING]].T
 

@@ -4,6 +4,8 @@ Layouts of a task with more things in them than it has, doors in any state, the 
 by playing, but each is one that the package can be put into.
 """
 
+from typing import Any
+
 import numpy as np
 
 from stride.envs_fast.minigrid import rules
@@ -16,7 +18,7 @@ LEAN = np.array([3, 3, 6, 3, 1, 3, 1]) / 20  # how often each action is tried: w
 
 def random_states(env_id: str, number: int, rng: np.random.Generator) -> np.ndarray:
     """int32 [state_size, number]."""
-    numbers = WORLDS[env_id].setting().parameters
+    numbers: Any = WORLDS[env_id].setting().parameters  # rules.Parameters
     states: np.ndarray = make(env_id, number, seed=int(rng.integers(1 << 31))).state.copy()
     for world in range(number):
         column = states[:, world]

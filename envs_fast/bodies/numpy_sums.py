@@ -7,7 +7,9 @@ import numpy as np
 
 from stride.utils.kernel_cache import njit
 
-EXACT = {"error_model": "numpy"}  # of compiled pieces: no fastmath, every operation is rounded as it is written
+EXACT: dict[str, Any] = {
+    "error_model": "numpy"
+}  # of compiled pieces: no fastmath, every operation is rounded as it is written
 EIGHT = 8  # sums that NumPy makes beside each other; of up to 128 numbers it adds no others
 
 

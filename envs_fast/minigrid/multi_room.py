@@ -3,6 +3,8 @@
 Nn: so many rooms; Sn: of at most n x n cells. MultiRoom-N4-S5-v0 has six rooms, as in the package; its v1 has four.
 """
 
+from typing import Any
+
 import numpy as np
 
 from stride.envs_fast.kernels import grid_kernels_of
@@ -28,7 +30,11 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 def area(state: np.ndarray, k: int) -> Area:
     """Room k."""
     at = ROOMS + NUMBERS * k
-    return Area(np.int64(state[at]), np.int64(state[at + 1]), np.int64(state[at + 2]), np.int64(state[at + 3]))
+    x: Any = np.int64(state[at])  # int() would leave it as int32
+    y: Any = np.int64(state[at + 1])
+    width: Any = np.int64(state[at + 2])
+    height: Any = np.int64(state[at + 3])
+    return Area(x, y, width, height)
 
 
 @njit(**rules.PIECE)

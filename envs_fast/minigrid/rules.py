@@ -132,13 +132,13 @@ def cell_at(state: np.ndarray, x: int, y: int, parameters: Parameters) -> int:
     """A cell of the grid; beyond it all is wall."""
     if x < 0 or y < 0 or x >= parameters.width or y >= parameters.height:
         return STONE
-    return state[CELLS + parameters.width * y + x]  # type: ignore[no-any-return]
+    return state[CELLS + parameters.width * y + x]
 
 
 @njit(**PIECE)
 def cells_of(state: np.ndarray, x: int, y: int, step_right: int, step_down: int, parameters: Parameters) -> int:
     """Seven cells from a place on, in BITS bits each."""
-    cells = 0
+    cells: Any = 0  # int64 in compiled code
     for i in range(SIDE):
         cells |= np.int64(cell_at(state, x + step_right * i, y + step_down * i, parameters)) << BITS * i
     return cells
@@ -193,7 +193,7 @@ def show(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
         behind |= through | through >> 1
         if distance == 0:
             own = EMPTY if state[CARRIED] == NOTHING else state[CARRIED]
-            cells = cells & ~(CELL << BITS * MIDDLE) | np.int64(own) << BITS * MIDDLE
+            cells = cells & ~(CELL << BITS * MIDDLE) | np.int64(own) << BITS * MIDDLE  # type: ignore[assignment]
         for i in range(SIDE):
             cell, place = cells >> BITS * i & CELL if visible >> i & 1 else UNSEEN, SIDE * (i + 1) - 1 - distance
             seen[PAINTED + place], seen[STATED + place] = cell % STATE, cell // STATE
