@@ -3,7 +3,7 @@
 import numpy as np
 
 BLACK, GREY, WHITE = (16, 16, 24), (70, 70, 80), (240, 240, 240)
-GREEN, RED, ORANGE, BLUE = (60, 180, 90), (210, 60, 60), (250, 160, 50), (70, 130, 230)
+GREEN, RED = (60, 180, 90), (210, 60, 60)
 
 
 def enlarged(cells: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -14,14 +14,6 @@ def enlarged(cells: np.ndarray, height: int, width: int) -> np.ndarray:
 def filled(rows: int, columns: int, colour: tuple[int, int, int]) -> np.ndarray:
     """Cells of one colour."""
     return np.full((rows, columns, 3), colour, np.uint8)
-
-
-def board(obs: np.ndarray) -> np.ndarray:
-    """Catch: the ball orange, the paddle at the bottom blue; caught, the paddle is all that is seen."""
-    cells = filled(*obs.shape, BLACK)
-    cells[obs > 0] = ORANGE
-    cells[-1, obs[-1] > 0] = BLUE
-    return enlarged(cells, 40, 40)
 
 
 def memory(obs: np.ndarray) -> np.ndarray:

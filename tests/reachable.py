@@ -27,7 +27,6 @@ BOXES = {  # of control: the reachable states, low and high, and thresholds of e
 WORD, DECK = (-(2**31), 2**31 - 1), [(0, 13)] * 4
 WHOLE = {  # how ids begin whose states are whole numbers: each row's lowest and highest
     "Blackjack-v1": [(2, 21), (0, 1), (2, 9), (1, 10), (1, 10)],
-    "bsuite/Catch": [(0, 4), (0, 8), (0, 4)],
     "bsuite/MemoryChain": [(0, 10), (0, 1)],
     "bsuite/DiscountingChain": [(0, 99), (0, 4)],
     "bsuite/DeepSea": [(0, 9), (0, 9)],
