@@ -13,7 +13,7 @@ def twin_of(world: World) -> Path:
 
 
 def with_twin() -> list[str]:
-    """The ids of the worlds that have one: all but MiniGrid's, whose grids differ in size from id to id."""
+    """The ids of the worlds that have one: all but bsuite's Catch and MiniGrid's."""
     return [env_id for env_id, world in WORLDS.items() if twin_of(world).exists()]
 
 
