@@ -29,7 +29,11 @@ FUNCTIONS = (  # (model, data), the last two (model, data, numbers, which of the
     "mj_getState",
 )
 STEP, FORWARD, RESET, FORCES, SET, GET = range(len(FUNCTIONS))  # their places in a table of addresses
-NAMES = ("libmujoco*.so*", "libmujoco*.dylib", "mujoco.dll")  # of the library, in the folder of the package
+NAMES = (
+    "libmujoco.so.{version}",
+    "libmujoco.{version}.dylib",
+    "mujoco.dll",
+)  # of the library, in the folder of the package
 LONG, INT = ir.IntType(64), ir.IntType(32)
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
@@ -42,7 +46,8 @@ def package() -> Any:
 def function_addresses() -> list[int]:
     """Where the functions are, in the library that the package itself has loaded."""
     folder = Path(str(package().__file__)).parent
-    files = [path for name in NAMES for path in folder.glob(name)]
+    places = [folder / name.format(version=package().__version__) for name in NAMES]
+    files = [path for path in places if path.exists()]
     if len(files) != 1:
         raise UserError(f"MuJoCo's package has {len(files)} libraries, not one")
     library = ctypes.CDLL(str(files[0]))
