@@ -374,6 +374,8 @@ def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | 
             return torch.optim.AdamW(parameters, **common, fused=True, capturable=capturable)
         case "adam":
             return torch.optim.Adam(parameters, **common, fused=True, capturable=capturable)
+        case "radam":
+            return torch.optim.RAdam(parameters, **common, capturable=capturable)
         case "rmsprop":
             return torch.optim.RMSprop(parameters, **common, capturable=capturable)
         case "laprop":

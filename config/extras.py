@@ -1,5 +1,6 @@
 """Packages that are optional: the extra that installs each, which environments need it, and other uses."""
 
+import re
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ EXTRAS = (
     RETRO_EXTRA,
 )
 
+# ids of MiniGrid's tasks that are compiled here (envs_fast/minigrid), which need no package
+COMPILED = re.compile("MiniGrid-(Empty-|DoorKey-|Unlock-v|KeyCorridorS|FourRooms-|LavaGapS|MultiRoom-)")
 ENVPOOL = "env_backend envpool was removed: register the task with Gymnasium, see docs/families/envpool.md"
 
 
@@ -55,7 +58,7 @@ def extra_of(env_id: str) -> Extra | None:
 
 def missing(env_id: str) -> Extra | None:
     """The extra that an id needs and that is not installed; nothing is imported."""
-    extra = extra_of(env_id)
+    extra = None if COMPILED.match(env_id) else extra_of(env_id)
     return extra if extra and find_spec(extra.module) is None else None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stride.config.diff import differing, short
-from stride.config.extras import ENVPOOL, extra_of, missing
+from stride.config.extras import COMPILED, ENVPOOL, extra_of, missing
 from stride.config.fields import algorithms, check_algorithm
 from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
 from stride.config.nearby import advice
@@ -30,7 +30,7 @@ LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
 WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
          "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
-# by how ids begin: what no network reads otherwise
+# by how ids begin: what no network reads otherwise; compiled tasks show one picture
 FAMILIES = {"MiniGrid-": {"env_wrappers": [{"id": "MiniGridFlat"}]}}
 # the actions that each algorithm takes: one choice, several at once, numbers with bounds, numbers without
 TAKES = {
@@ -156,7 +156,7 @@ def _task_values(env_id: str) -> dict[str, Any]:
     file, short_id = file_of(env_id), env_id.rpartition(":")[2]
     values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": short_id}
     for prefix, settings in FAMILIES.items():
-        if short_id.startswith(prefix):
+        if short_id.startswith(prefix) and not COMPILED.match(env_id):
             values |= settings
     if file and "spec" in file.base:
         values["spec"] = file.base["spec"]
@@ -170,7 +170,8 @@ def _raw(values: dict[str, Any], where: str) -> Raw:
 def _check_id(env_id: str, text: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
     extra, user_project = extra_of(env_id), current_project()
-    if is_dotted(env_id) or env_id.startswith("Bandit") or (extra and extra.registers) or file_of(env_id):
+    own = ("Bandit", "MinAtar/", "popgym-")  # how ids begin of compiled worlds that Gymnasium has not
+    if is_dotted(env_id) or env_id.startswith(own) or (extra and extra.registers) or file_of(env_id):
         return
     if "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (user_project and user_project.imports):
         return  # a module, a plug-in or a project may register anything

@@ -160,11 +160,16 @@ def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | 
         cells.append((variant_name, row.goal, *evidence(row), last.get(f"{row.env_id}:{row.variant}", "-")))
         descriptions.append(row.description)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(str.ljust, line, widths)) for line in cells]
+    if width is not None:  # a name that leaves too little room has a line to itself
+        widths[0] = min(widths[0], width - sum(2 + figure for figure in widths[1:]))
+    lines = []
+    for name, *figures in cells:
+        beside = name.ljust(widths[0]) if len(name) <= widths[0] else f"{name}\n{' ' * widths[0]}"
+        lines.append("  ".join((beside, *map(str.ljust, figures, widths[1:]))))
     described = [f"{line}  {description}" for line, description in zip(lines, descriptions, strict=True)]
     shown_lines = described if width is None or max(map(len, described)) <= width else lines
     needed = [f"{mark.strip()} needs {extra.title}: {extra.cure}" for extra, mark in marks.items()]
-    return [line.rstrip() for line in shown_lines] + ([""] if needed else []) + needed
+    return [line.rstrip() for line in "\n".join(shown_lines).split("\n")] + ([""] if needed else []) + needed
 
 
 def _details(env_name: str, rows: Sequence[ListedVariant], width: int) -> list[str]:

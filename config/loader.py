@@ -34,7 +34,7 @@ from stride.utils.places import current_project
 from stride.utils.user_error import UserError, check_value, errors_in, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
-FAMILY = re.compile("^(ALE|VizDoom|Retro)-")  # stems of files whose ids have a slash there
+FAMILY = re.compile("^(ALE|MinAtar|bsuite|VizDoom|Retro)-")  # stems of files whose ids have a slash there
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 # from version n of a config's plain data to n + 1, or UserError; each has a test with a config as it was written then
 MIGRATIONS: Migrations = {}

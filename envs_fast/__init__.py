@@ -1,21 +1,25 @@
 """Compiled environments, thousands at a time: `envs_fast.make("CartPole-v1", num_envs=4096, seed=0)`.
 
 Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)`;
-a world that Gymnasium has not got goes by its plain id too.
+a world that Gymnasium has not got goes by its plain id too, unless its own package is installed and has registered it.
 """
 
 if __name__ == "envs_fast":
     raise ImportError("write stride.envs_fast")
 
+import warnings
+
 import gymnasium
 
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.registry import WORLDS, make
+from stride.envs_fast.registry import BODIES, WORLDS, make
+from stride.envs_fast.world import fast_id
 
-__all__ = ["WORLDS", "NumbaEnv", "make"]
+__all__ = ["BODIES", "WORLDS", "NumbaEnv", "make"]
 
-for _world in WORLDS.values():
-    for _name in (f"fast/{_world.env_id}", *([_world.env_id] if _world.gym_state is None else [])):
+for _world in (*WORLDS.values(), *BODIES.values()):
+    _is_plain = _world.gym_state is None and _world.env_id not in gymnasium.registry
+    for _name in (fast_id(_world.env_id), *([_world.env_id] if _is_plain else [])):
         gymnasium.register(
             _name,
             entry_point="stride.envs_fast.gym_single:single_env",
@@ -25,3 +29,6 @@ for _world in WORLDS.values():
             nondeterministic=_name == _world.env_id,  # its streams go on outside np_random, from which resumes replay
             kwargs={"env_id": _world.env_id},
         )
+
+# POPGym and MiniGrid, if they are imported later: their own ids
+warnings.filterwarnings("ignore", ".*Overriding environment (popgym|MiniGrid)-")

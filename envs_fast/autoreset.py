@@ -26,21 +26,22 @@ def present(
 ) -> np.int64:
     """Turn a kernel's step into Gymnasium's, in place; how many episodes ended in it, listed in front of `ended`.
 
+    `worlds.state` is [state_size, N], however it lies in memory.
     `begin`: as many worlds, listed by the call before, only begin their episode in this step, whatever the kernel did.
     `hold`: an ended world shows its final observation and keeps its first one; else the other way round.
     `out_reward` is float64. As in a TimeLimit, truncated may come with terminated.
     """
     (state, ages, episodes, returns), (ended, kept_state, kept_obs) = worlds, aside
-    obs, final, whole = told.obs.reshape(-1), told.final_obs.reshape(-1), state.reshape(-1)
+    obs, final = told.obs.reshape(-1), told.final_obs.reshape(-1)
     reward, terminated, truncated = told.reward.reshape(-1), told.terminated.reshape(-1), told.truncated.reshape(-1)
     lengths, first, shown = told.episode_length.reshape(-1), kept_state.reshape(-1), kept_obs.reshape(-1)
-    number, rows, width = np.uint64(ages.size), np.uint64(kept_state.shape[1]), np.uint64(kept_obs.shape[1])
+    rows, width = np.uint64(kept_state.shape[1]), np.uint64(kept_obs.shape[1])
     for k in range(np.uint64(begin)):  # unsigned: no index could count from the end
         i = np.uint64(ended[k])
         ages[i], episodes[i], returns[i] = 0, episodes[i] - (terminated[i] | truncated[i]), 0.0
         reward[i], terminated[i], truncated[i] = 0.0, 0, 0
         for j in range(rows):
-            whole[j * number + i] = first[k * rows + j]
+            state[j, i] = first[k * rows + j]
         for j in range(width):
             obs[i * width + j] = shown[k * width + j]
     for world in range(reward.size):
@@ -51,7 +52,7 @@ def present(
         truncated[i] |= np.uint8(lengths[i] >= limit)
         if hold:
             for j in range(rows):
-                first[k * rows + j] = whole[j * number + i]
+                first[k * rows + j] = state[j, i]
             for j in range(i * width, i * width + width):
                 shown[k * width + j - i * width], obs[j] = obs[j], final[j]
     return np.int64(count)

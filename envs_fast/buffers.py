@@ -76,7 +76,7 @@ def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
         return (*leading, len(space.spaces)), torch.int64
     if isinstance(space, spaces.Discrete):
         return leading, torch.int64
-    return (*leading, *(space.shape or ())), torch.float32
+    return (*leading, *(space.shape or ())), torch.uint8 if space.dtype == np.uint8 else torch.float32
 
 
 def first(tree: Obs) -> Obs:

@@ -1,14 +1,9 @@
 // CartPole-v1 on a GPU: cartpole.py, bit for bit.
-#include "envs_fast/world.cuh"
-#include "envs_fast/cartpole.py"
+#include "envs_fast/cartpole.cuh"
 
 typedef double Number;
 typedef i64 Action;
 typedef Row<float, WIDTH> Seen;
-
-struct State {
-  double x, x_dot, theta, theta_dot;
-};
 
 struct Parameters {
   double reward, reward_lost, time_limit;
@@ -20,24 +15,13 @@ DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& table
 
 DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
-  double force = action == 1 ? FORCE : -FORCE, sine, cosine;
-  simd_math::sincos_near_zero(state.theta, sine, cosine);
-  double temp = fma(POLEMASS_LENGTH * (state.theta_dot * state.theta_dot), sine, force) * (1.0 / TOTAL_MASS);
-  double theta_acc = (GRAVITY * sine - cosine * temp) / fma(-SHARE, cosine * cosine, INERTIA);
-  double x_acc = fma(-PULL * cosine, theta_acc, temp);
-  state.x = state.x + TAU * state.x_dot;
-  state.x_dot = state.x_dot + TAU * x_acc;
-  state.theta = state.theta + TAU * state.theta_dot;
-  state.theta_dot = state.theta_dot + TAU * theta_acc;
-  bool lost = fabs(state.x) > X_LIMIT || fabs(state.theta) > THETA_LIMIT;
+  bool lost = push(state, action);
   reward = lost ? parameters.reward_lost : parameters.reward;
   return lost;
 }
 
 DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  Words w = draw(0, episode);
-  return {between(w.a, -RESET, RESET), between(w.b, -RESET, RESET), between(w.c, -RESET, RESET),
-          between(w.d, -RESET, RESET)};
+  return first_state(episode);
 }
 
 DEVICE Seen observe(const State& state, const Parameters& parameters) {

@@ -42,7 +42,8 @@ class CompiledEnv(Generic[Arrays]):
 
         one = (num_envs,)
         number = torch.from_numpy(np.zeros(0, world.state_dtype)).dtype
-        state = (world.state_size, num_envs), number
+        self.state_size = self.setting.state_size or world.state_size
+        state = (self.state_size, num_envs), number
         worlds = buffers.zeros((state, (one, torch.int32), (one, torch.int32), (one, torch.float64)), device)
         self.device = worlds[0].device  # with its number
         results = buffers.step_buffers(self.observation_space, 1, num_envs, device)

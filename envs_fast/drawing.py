@@ -1,6 +1,7 @@
 """Gymnasium's own environment beside a compiled world: it draws its states, and knows its constants.
 
-One such environment is made when it is first needed, and takes the state of one world after the other.
+One such environment is made when it is first needed, and takes the state of one world after the other. A world with a
+`picture` needs none: it draws what is seen of it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.world import World
 from stride.utils.user_error import UserError
 
 REFUSED = ("reset", "step", "close")  # would act on the model, not on the worlds
@@ -25,7 +27,7 @@ class Drawing:
         self.render_mode = render_mode
         self.last_seen: dict[int, np.ndarray] = {}  # worlds that still show the end of an episode, and what is seen
         self._model: gymnasium.Env[Any, Any] | None = None
-        self.metadata: dict[str, Any] = {"render_modes": []} if env.world.gym_state is None else _metadata(env.env_id)
+        self.metadata = _metadata(env.world)
         modes = self.metadata.get("render_modes", [])
         if render_mode is not None and render_mode not in modes:
             available = ", ".join(modes) or "none"
@@ -35,6 +37,9 @@ class Drawing:
         """The results of a method of the Gymnasium environment (or an attribute), in the state of each world."""
         if name in REFUSED:
             raise UserError(f"{self._env.env_id}: {name} cannot be called on a single environment")
+        picture = self._env.world.picture
+        if picture is not None and name == "render":
+            return [picture(self._seen(world)) for world in worlds]
         results = []
         for world in worlds:
             value = self.pose(world).get_wrapper_attr(name)
@@ -61,10 +66,21 @@ class Drawing:
             )
             self._model.reset(seed=0)
         target = self._model.unwrapped
+        if compiled_world.pose is not None:  # an ended world by the first state of its next episode: no other is kept
+            compiled_world.pose(target, self._env.state[:, world])
+            return self._model
         column = self._env.state[:, world] if final_obs is None else compiled_world.recall(final_obs)
         for name, value in compiled_world.gym_state(column).items():
             setattr(target, name, value)
         return self._model
+
+    def _seen(self, world: int) -> np.ndarray:
+        """The observation that a world shows."""
+        obs = self.last_seen.get(world)
+        if obs is None:
+            obs = self._env.observe(world)
+        shape = self._env.observation_space.shape  # None where several entries are seen
+        return obs if shape is None else obs.reshape(shape)
 
     def close(self) -> None:
         """Close the window, if there is one."""
@@ -73,9 +89,11 @@ class Drawing:
             self._model = None
 
 
-def _metadata(env_id: str) -> dict[str, Any]:
-    """The metadata of Gymnasium's environment."""
-    spec = gymnasium.spec(env_id)
+def _metadata(world: World) -> dict[str, Any]:
+    """The metadata of Gymnasium's environment, or of a world that draws itself, or that nobody draws."""
+    if world.gym_state is None:
+        return {"render_modes": [] if world.picture is None else ["rgb_array"]}
+    spec = gymnasium.spec(world.env_id)
     assert spec.entry_point is not None  # the environments we have twins of are single environments
     creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
     return dict(creator.metadata)

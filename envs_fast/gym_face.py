@@ -18,7 +18,7 @@ from stride.envs_fast.drawing import Drawing
 from stride.envs_fast.registry import make
 from stride.envs_fast.scale import Scale
 from stride.envs_fast.toy_infos import ToyInfos
-from stride.envs_fast.world import NO_LIMIT, Told, bind
+from stride.envs_fast.world import NO_LIMIT, Told, bind, fast_id
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
@@ -48,7 +48,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.env.charge_as_gymnasium()
         self._drawing = Drawing(self.env, env_kwargs, render_mode)
         self.metadata = {**self._drawing.metadata, "autoreset_mode": self.autoreset_mode}
-        self.spec = gymnasium.registry.get(f"fast/{env_id}")
+        self.spec = gymnasium.registry.get(fast_id(env_id))
         self.single_observation_space = native(self.env.observation_space)
         self.single_action_space = self.env.setting.gym_action_space or self.env.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -61,10 +61,12 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._ended = np.zeros(num_envs, np.uint32)
         self._count = 0  # of episodes that ended in the last step, listed in front of _ended
         self._aside = Aside(self._ended, np.zeros_like(env.state.T, order="C"), np.zeros_like(self._final_obs))
-        self._present = bind(present, env.worlds, last, self._aside, np.zeros(num_envs), 0, False, 0)
+        self._worlds = env.worlds._replace(state=env.state)
+        self._present = bind(present, self._worlds, last, self._aside, np.zeros(num_envs), 0, False, 0)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
         self._hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
-        self._scale = Scale(self.single_action_space) if isinstance(self.single_action_space, spaces.Box) else None
+        units = self.env.action_space if self.env.setting.in_gym_units else self.single_action_space
+        self._scale = Scale(units) if isinstance(units, spaces.Box) else None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -139,7 +141,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
         self._advance(action, results, begin)
-        self._count = self._present(self.env.worlds, results, self._aside, reward, begin, self._hold, self._limit)
+        self._count = self._present(self._worlds, results, self._aside, reward, begin, self._hold, self._limit)
         infos = {} if self._hold or not self._count else self._final_infos(prob)
         if self._toy is not None and prob is not None:
             infos |= self._toy.infos(prob, obs[0], np.ones(self.num_envs, np.bool_))
@@ -169,7 +171,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if isinstance(self.single_observation_space, spaces.Tuple):
             values: list[Any] = [tuple(row) for row in rows.tolist()]
         else:
-            values = rows[:, 0].tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
+            rows = rows.reshape(-1, *self._obs.shape[2:])
+            values = rows.tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
         for world, value in zip(worlds.tolist(), values, strict=True):
             final[world] = value
         info = {}

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -34,8 +35,12 @@ class NumbaEnv(CompiledEnv[Told]):
         super().__init__(world, num_envs, max_episode_steps, CPU, env_kwargs)
         demand_counts(self.env_id, workers=workers)
         self.workers = workers
-        self.worlds = Worlds(*(self._snapshot[name].numpy() for name in Worlds._fields))
-        self.state, self.ages, self.episodes, self.returns = self.worlds
+        if world.by_world:
+            memory = np.zeros((num_envs, self.state_size), world.state_dtype)
+            self._snapshot["state"] = torch.from_numpy(memory).T  # [state_size, N] to everybody but the kernels
+        self.state, *others = (self._snapshot[name].numpy() for name in Worlds._fields)
+        self.ages, self.episodes, self.returns = others
+        self.worlds = Worlds(self.state.T if world.by_world else self.state, *others)
         self.simulation = self._simulation()
         # fewer worlds than workers are not shared out at all
         self._shards = [
@@ -72,7 +77,7 @@ class NumbaEnv(CompiledEnv[Told]):
         if self.seed is None:
             self._demand_reset()
         self._check(actions)
-        self._advance(self.simulation, 0, self.num_envs, actions, told)
+        self._share_out(actions, told)
 
     def advance(self, actions: Tensor, out: Trajectory[Told] | None = None) -> Trajectory[Told]:
         """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`.
@@ -82,18 +87,26 @@ class NumbaEnv(CompiledEnv[Told]):
         result = self._room_for(actions, out)
         raw = actions.contiguous().numpy()
         self._check(raw)
-        if self._threads is None or len(raw) == 1:
-            self._advance(self.simulation, 0, self.num_envs, raw, result.arrays)
-        else:
-            jobs = [
-                self._threads.submit(self._advance, self.simulation, lo, hi, raw, result.arrays)
-                for lo, hi in self._shards
-            ]
-            for job in jobs:
-                job.result()
+        self._share_out(raw, result.arrays)
         # what a checkpoint holds as the present observation
         np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
+
+    def _share_out(self, actions: np.ndarray, told: Told) -> None:
+        """Have each thread play its share of the worlds; a single step only where the worlds are heavy."""
+        if self._threads is None or (len(actions) == 1 and not self.world.heavy):
+            self._advance(self.simulation, 0, self.num_envs, actions, told)
+            return
+        jobs = [self._threads.submit(self._advance, self.simulation, lo, hi, actions, told) for lo, hi in self._shards]
+        for job in jobs:
+            job.result()
+
+    def observe(self, world: int) -> np.ndarray:
+        """What is seen of the present state of a world, whatever buffers its last steps were written to."""
+        seen = np.zeros_like(self.last.arrays.obs[0])
+        self._restart(self.simulation, world, world + 1, np.zeros(self.num_envs, np.bool_), seen)
+        row: np.ndarray = seen[world]
+        return row
 
     def _simulation(self) -> Simulation:
         """The first argument of kernels, for the present seed; the memory stays where it is."""

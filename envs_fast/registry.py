@@ -1,6 +1,7 @@
 """The worlds by their id, and how to make some of one: `make("CartPole-v1", num_envs=4096, seed=0)`.
 
-A new world is one file and one row here; the tests pick it up from WORLDS.
+A new world is one file and one row here; the tests pick it up from WORLDS. BODIES are Gymnasium's MuJoCo tasks, which
+need MuJoCo and have no version for a GPU.
 """
 
 from typing import Any, overload
@@ -11,15 +12,29 @@ from stride.envs_fast import (
     acrobot,
     bandit,
     blackjack,
+    bsuite_catch,
+    bsuite_deep_sea,
+    bsuite_discounting_chain,
+    bsuite_memory_chain,
     cartpole,
     cliff_walking,
     frozen_lake,
     mountain_car,
     mountain_car_continuous,
     pendulum,
+    popgym_autoencode,
+    popgym_cartpole,
+    popgym_count_recall,
+    popgym_pendulum,
+    popgym_repeat_first,
+    popgym_repeat_previous,
     taxi,
 )
+from stride.envs_fast.bodies import registry as bodies
+from stride.envs_fast.bodies.registry import BODIES
 from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
+from stride.envs_fast.minigrid import door_key, empty, four_rooms, key_corridor, lava_gap, multi_room, unlock
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.envs_fast.world import WORLDS
 from stride.utils.devices import CPU, training_device
@@ -39,6 +54,28 @@ WORLDS.update(
         cliff_walking.WORLD,
         cliff_walking.WORLD_SLIPPERY,
         blackjack.WORLD,
+        *asterix.WORLDS,
+        *breakout.WORLDS,
+        *freeway.WORLDS,
+        *seaquest.WORLDS,
+        *space_invaders.WORLDS,
+        bsuite_memory_chain.WORLD,
+        bsuite_catch.WORLD,
+        bsuite_discounting_chain.WORLD,
+        bsuite_deep_sea.WORLD,
+        *popgym_repeat_previous.WORLDS,
+        *popgym_repeat_first.WORLDS,
+        *popgym_count_recall.WORLDS,
+        *popgym_autoencode.WORLDS,
+        *popgym_cartpole.WORLDS,
+        *popgym_pendulum.WORLDS,
+        *empty.WORLDS,
+        *door_key.WORLDS,
+        *unlock.WORLDS,
+        *key_corridor.WORLDS,
+        *four_rooms.WORLDS,
+        *lava_gap.WORLDS,
+        *multi_room.WORLDS,
         bandit.WORLD,
     )
 )
@@ -63,16 +100,24 @@ def make(
     device: str | torch.device | None = None, **env_kwargs: Any,
 ) -> NumbaEnv | CudaEnv:  # fmt: skip
     """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
-    if env_id not in WORLDS:
-        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), WORLDS)}; known: {', '.join(WORLDS)}")
+    known = {**WORLDS, **BODIES}
+    if env_id not in known:
+        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), known)}; known: {', '.join(known)}")
+    world = known[env_id]
     env: NumbaEnv | CudaEnv
     if str(device).startswith("cuda") and workers != 1:
         raise UserError(f"{env_id}: workers are CPU threads; on {device}, workers must be 1, got {workers!r}")
     place = CPU if device is None else training_device(str(device))
+    if env_id in BODIES:
+        if place.type == "cuda":
+            raise UserError(f"{env_id} is stepped on the CPU; leave device out")
+        refusal = bodies.why_not(env_id, env_kwargs)
+        if refusal:
+            raise UserError(refusal)
     if place.type == "cuda":
-        env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, place, **env_kwargs)
+        env = CudaEnv(world, num_envs, max_episode_steps, place, **env_kwargs)
     else:
-        env = NumbaEnv(WORLDS[env_id], num_envs, max_episode_steps, workers, **env_kwargs)
+        env = NumbaEnv(world, num_envs, max_episode_steps, workers, **env_kwargs)
     if seed is not None:
         env.reset(seed)
     return env

@@ -21,7 +21,7 @@ Emitted = tuple[Signature, Emit]  # what an intrinsic is made of: its types, and
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
-def _view(
+def view(
     context: CPUContext, builder: ir.IRBuilder, numba_type: types.Array, data: ir.Value, size: ir.Value
 ) -> ir.Value:
     """A contiguous 1-D array of memory that outlives it: without counting references."""
@@ -38,7 +38,7 @@ def window(typing_context: Typing, array: types.Array, start: types.Type, size: 
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         data = make_array(array)(context, builder, arguments[0]).data
-        return _view(context, builder, array, builder.gep(data, [arguments[1]]), arguments[2])
+        return view(context, builder, array, builder.gep(data, [arguments[1]]), arguments[2])
 
     return Signature(array, (array, types.intp, types.intp), None), emit
 
@@ -57,7 +57,7 @@ def columns(
         pitch = builder.extract_value(source.shape, 1)
         position = arguments[1]
         for _ in range(rows.literal_value):
-            views.append(_view(context, builder, numba_type, builder.gep(source.data, [position]), arguments[2]))
+            views.append(view(context, builder, numba_type, builder.gep(source.data, [position]), arguments[2]))
             position = builder.add(position, pitch)
         return context.make_tuple(builder, signature.return_type, views)
 
@@ -107,7 +107,7 @@ def flat(typing_context: Typing, array: types.Array) -> Emitted:
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source = make_array(array)(context, builder, arguments[0])
-        return _view(context, builder, numba_type, source.data, source.nitems)
+        return view(context, builder, numba_type, source.data, source.nitems)
 
     return Signature(numba_type, (array,), None), emit
 
@@ -153,7 +153,7 @@ def _stack_array(element: types.Type, spare: int) -> Any:
             memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
             memory.align = 64  # no vector of it lies in two cache lines
             data = builder.bitcast(memory, context.get_data_type(element).as_pointer())
-            return _view(context, builder, numba_type, data, context.get_constant(types.intp, size))
+            return view(context, builder, numba_type, data, context.get_constant(types.intp, size))
 
         return Signature(numba_type, (rows, more), None), emit
 

@@ -32,7 +32,7 @@ struct Table {
 
 // So many numbers, read and written as few wide words.
 template <class T, int N>
-struct alignas(N * sizeof(T) % 16 == 0 ? 16 : N * sizeof(T) % 8 == 0 ? 8 : sizeof(T)) Row {
+struct alignas(N * sizeof(T) % 16 == 0 ? 16 : N * sizeof(T) % 8 == 0 ? 8 : N * sizeof(T) % 4 == 0 ? 4 : sizeof(T)) Row {
   T at[N];
 };
 
@@ -192,14 +192,14 @@ DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& paramet
 
 // Both kernels of a world. `tables` is an int64 [k, 2]: where each table lies, and how many entries it has. `wrong` is
 // set to 1 where an action is none. obs and final_obs begin at a multiple of 16 bytes, as whatever torch allocates.
-#define WORLD_KERNELS(NAME)                                                                                            \
+#define KERNELS_OF(NAME, ADVANCE, RESTART)                                                                             \
   extern "C" __global__ void NAME##_advance(                                                                           \
       void* state, int* ages, int* episodes, double* returns, int worlds, int first_world, u32 seed_lo, u32 seed_hi,   \
       const double* parameters, const void* tables, int steps, const void* actions, void* obs, float* reward,          \
       u8* terminated, u8* truncated, void* final_obs, float* episode_return, float* episode_length, int* wrong) {      \
     int i = blockIdx.x * blockDim.x + threadIdx.x;                                                                     \
     if (i >= worlds) return;                                                                                           \
-    advance_world<State, Number, Action, Seen>(                                                                        \
+    ADVANCE<State, Number, Action, Seen>(                                                                              \
         i, Worlds{state, ages, episodes, returns, worlds, first_world, seed_lo, seed_hi},                              \
         *(const Parameters*)parameters, *(const Tables*)tables, steps, (const Action*)actions,                         \
         Told<Seen>{(Seen*)obs, reward, terminated, truncated, (Seen*)final_obs, episode_return, episode_length},       \
@@ -210,6 +210,7 @@ DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& paramet
       const double* parameters, const void* tables, const u8* mask, void* obs) {                                       \
     int i = blockIdx.x * blockDim.x + threadIdx.x;                                                                     \
     if (i >= worlds) return;                                                                                           \
-    restart_world<State, Number>(i, Worlds{state, ages, episodes, returns, worlds, first_world, seed_lo, seed_hi},     \
-                                 *(const Parameters*)parameters, *(const Tables*)tables, mask, (Seen*)obs);            \
+    RESTART<State, Number>(i, Worlds{state, ages, episodes, returns, worlds, first_world, seed_lo, seed_hi},           \
+                           *(const Parameters*)parameters, *(const Tables*)tables, mask, (Seen*)obs);                  \
   }
+#define WORLD_KERNELS(NAME) KERNELS_OF(NAME, advance_world, restart_world)

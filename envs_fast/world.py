@@ -4,7 +4,8 @@ A world says three things, each about one world at one instant (`cartpole.py` is
     step(state, action, moment, parameters, tables) -> (state, reward, terminated)
     reset(episode, parameters, tables) -> state
     observe(state, parameters) -> what is seen of it
-`state` and what is seen are tuples of numbers, an action is one number. `kernels.py` makes of them two kernels,
+`state` and what is seen are tuples of numbers, an action is one number. A picture has too many for a tuple: worlds that
+are seen so read and write arrays (grids.py). `kernels.py` makes of them two kernels,
     advance(simulation, lo, hi, actions, told)    plays actions.shape[0] steps of the worlds [lo, hi)
     restart(simulation, lo, hi, mask, obs)        begins the episode `episodes[i]` wherever mask[i]; what is seen of all
 """
@@ -36,7 +37,7 @@ NUMBA = "numba"  # the kind of kernels that are written in Python
 class Worlds(NamedTuple):
     """N worlds; column or entry i is world i's. C-contiguous, written in place."""
 
-    state: np.ndarray  # [state_size, N] float64 where Gymnasium's is, int32 where it counts
+    state: np.ndarray  # [state_size, N], by_world [N, state_size]: float64 where Gymnasium's is, int32 where it counts
     ages: np.ndarray  # int32 [N]: steps since the episode began
     episodes: np.ndarray  # int32 [N]: the number of the running episode
     returns: np.ndarray  # float64 [N]: its raw rewards so far
@@ -112,12 +113,15 @@ class Moment(NamedTuple):
 class Setting:
     """A world as the keyword arguments of its environment ask for it."""
 
-    observation_space: Space[Any]  # Box float32, Discrete, or a Dict of Discrete: then obs is int64 [n, entries]
+    observation_space: Space[Any]  # Box float32 or uint8, Discrete, or a Dict of Discrete: obs int64 [n, entries]
     action_space: Space[Any]  # as the policy sees it: Discrete, or Box(-1, 1)
     gym_action_space: Space[Any] | None = None  # Gymnasium's own, where it is another
     parameters: Parameters = field(default_factory=OnlyLimit)
     gym_parameters: Parameters | None = None  # the same behind Gymnasium's face, where they are others
     tables: Tables = ()
+    in_gym_units: bool = False  # whether actions behind Gymnasium's face come in its units, not as -1 to 1
+    state_size: int | None = None  # where arguments decide it
+    owners: tuple[Any, ...] = ()  # of memory to which the tables have addresses
     odds: np.ndarray | None = None  # float64 [actions, outcomes]: "prob" in Gymnasium's infos
     action_masks: np.ndarray | None = None  # int8 [observations, actions]: "action_mask" there
 
@@ -153,6 +157,13 @@ class World:
     time_limit: int | None = None
     reward_threshold: float | None = None
     state_dtype: type[np.generic] = np.float64
+    by_world: bool = False
+    """Whether the kernels of the CPU want the numbers of a world side by side in memory (grids.py)."""
+    picture: Callable[[np.ndarray], np.ndarray] | None = None
+    """An observation -> uint8 [height, width, 3], of a world that draws itself."""
+    heavy: bool = False  # a step takes so long that threads share out a single one
+    pose: Callable[[Any, np.ndarray], None] | None = None
+    """Puts Gymnasium's environment into the state of a column, where attributes would not."""
     compile_seconds: int = 5  # roughly, for the line that explains the wait
     default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
 
@@ -163,6 +174,11 @@ def plain_gym_state(column: np.ndarray) -> dict[str, Any]:
 
 
 WORLDS: dict[str, World] = {}  # by id; envs_fast/registry.py has a row for each
+
+
+def fast_id(env_id: str) -> str:
+    """The id by which Gymnasium makes a compiled world, whoever has the plain one: it knows one slash in an id."""
+    return f"fast/{env_id.replace('/', '-')}"
 
 
 def bind(kernel: Kernel, *arguments: object) -> Callable[..., Any]:

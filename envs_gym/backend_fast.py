@@ -4,12 +4,16 @@ import inspect
 
 import torch
 
+from stride.config.extras import missing
 from stride.config.schema import Config
 from stride.envs_fast import registry
+from stride.envs_fast.bodies import registry as bodies
 from stride.envs_fast.vec_env import VecEnv
 from stride.envs_gym.wrappers.registry import wrappers_of
+from stride.utils.resources import cores
 
 NAME = "fast"
+SHARE = 4  # worlds with a body that are worth a thread
 
 
 def why_not(config: Config) -> str:
@@ -17,13 +21,23 @@ def why_not(config: Config) -> str:
     wrappers = wrappers_of(config)
     if wrappers:
         return f"only gym supports {wrappers[0]['id']}"
-    if config.env_id not in registry.WORLDS:
+    world = registry.WORLDS.get(config.env_id) or registry.BODIES.get(config.env_id)
+    if world is None:
         return f"{config.env_id} has no compiled version"
-    accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
+    extra = missing(config.env_id)
+    if extra is not None:
+        return extra.need(config.env_id)
+    accepted = inspect.signature(world.setting).parameters
     foreign = [name for name in config.env_kwargs if name not in accepted]
-    return f"only gym supports env_kwargs.{foreign[0]}" if foreign else ""
+    if foreign:
+        return f"only gym supports env_kwargs.{foreign[0]}"
+    return bodies.why_not(config.env_id, dict(config.env_kwargs)) if config.env_id in registry.BODIES else ""
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
-    """Worlds where the policy is."""
+    """Worlds where the policy is; bodies are always on the CPU, where threads share them out."""
+    if config.env_id in registry.BODIES:
+        processors = cores() if config.threads == "auto" else config.threads
+        workers = max(1, min(processors, num_envs // SHARE))
+        return registry.make(config.env_id, num_envs, None, config.max_episode_steps, workers, **config.env_kwargs)
     return registry.make(config.env_id, num_envs, None, config.max_episode_steps, device=device, **config.env_kwargs)

@@ -17,12 +17,13 @@ import torch
 from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 
-from stride.config.extras import ENVPOOL, EXTRAS, extra_of
+from stride.config.extras import COMPILED, ENVPOOL, EXTRAS, extra_of
 from stride.config.foreign import atari_id
 from stride.config.loader import shipped_ids
 from stride.config.nearby import advice
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import CPU, VecEnv
+from stride.envs_fast.world import WORLDS
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
 from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing, ours, own_line, registered
@@ -42,6 +43,7 @@ REGISTERED_BY = {  # ids that are there once this has been imported
     "BabyAI-": "minigrid",
     "brax/": WINGS["brax"],
 }
+OURS = "stride.envs_fast"  # whose ids a package may register itself, once it is imported
 MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
 
 
@@ -167,16 +169,21 @@ def import_module(env_id: str) -> str:
             if not missing(error, module):
                 raise
             extra = extra_of(name)
-            if extra and extra.module == module:
-                raise UserError(extra.need(env_id)) from error
-            raise UserError(f"{env_id}: there is no Python module {module!r}") from error
+            if name == env_id and name in WORLDS:
+                pass  # compiled: the package is not needed
+            elif extra and extra.module == module:
+                hint = nearest(name, WORLDS) if COMPILED.match(name) else ""
+                raise UserError(f"{extra.need(env_id)}{hint}") from error
+            else:
+                raise UserError(f"{env_id}: there is no Python module {module!r}") from error
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:
                 load_wing(wing).register(name)
             except gymnasium.error.Error as error:
                 raise UserError(f"{name!r} is not an environment id: [namespace/]name[-vN], no spaces") from error
-    if name and name not in gymnasium.registry:  # a module that the project lists may register it
+    entry = registered(name)
+    if name and (entry is None or str(entry.entry_point).startswith(OURS)):  # a module that the project lists may, too
         for listed in imports_left():
             import_module(f"{listed}:")
     _redirect_mujoco_warnings(name)

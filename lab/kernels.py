@@ -22,9 +22,10 @@ from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.ppo import PPO
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config
-from stride.envs_fast.device_code import twin_of
+from stride.envs_fast.device_code import twin_of, with_twin
 from stride.envs_fast.registry import WORLDS
 from stride.envs_gym.make import make_envs
+from stride.envs_gym.spaces import is_image
 from stride.utils import entry
 from stride.utils.cuda_kernels import OPTIONS, PROJECT, Source, read_source
 from stride.utils.user_error import UserError
@@ -80,9 +81,10 @@ def sources() -> list[Source]:
 def rollouts() -> list[Source]:
     """The rollout of every twin for a net of 64 x 64, by each number of threads a world; the first world of a twin."""
     found: dict[Path, list[Source]] = {}
-    for world in WORLDS.values():
+    for world in map(WORLDS.__getitem__, with_twin()):
         setting, twin = world.setting(), twin_of(world)
-        if twin in found or isinstance(setting.observation_space, Dict):  # which no recipe reads
+        space = setting.observation_space
+        if twin in found or isinstance(space, Dict) or is_image(space):  # which no recipe reads
             continue
         policy = ActorCritic(Plan(setting.observation_space, setting.action_space))
         layout = lay_out(policy)

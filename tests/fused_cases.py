@@ -15,6 +15,7 @@ from stride.agents.engines.fused_gpu.play import FusedPlay, sizes_of
 from stride.agents.engines.plan.numbers import Stat
 from stride.agents.experience.nouns import Final, Row, leaves, tree_map
 from stride.agents.networks.cnn import Image
+from stride.agents.networks.q_network import pick
 from stride.agents.ppo import clipped_surrogate, value_loss
 from stride.agents.reinforce import masked_mean
 
@@ -145,17 +146,23 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
     `held` are columns of all rows: log_prob, value, weight, target, counted.
     """
     policy, config, row = copy.deepcopy(agent.policy).to(dtype), agent.config, agent.memory.table
+    values = policy.network if config.algo_id == "pqn" else None
+    encoder = (values or policy).encoder
+    plain = (agent.policy.network if values else agent.policy).encoder
 
     def rows(x):
         return x.flatten(0, 1)[order]
 
     obs = tree_map(rows, row.obs)
-    policy.encoder.forward = lambda _: agent.policy.encoder(obs).to(dtype)
-    if isinstance(image := policy.encoder.leaf[0], Image):  # whose weights are learnt, too
+    encoder.forward = lambda _: plain(obs).to(dtype)
+    if isinstance(image := encoder.leaf[0], Image):  # whose weights are learnt, too
         planes = image.channels_first(obs).to(dtype) / image.highest
-        policy.encoder.forward = lambda _: image.join(image.convolutions(planes))
+        encoder.forward = lambda _: image.join(image.convolutions(planes))
     action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
     own = {name: column.to(dtype)[order] for name, column in held.items()}
+    if values:
+        ((own["target"] - pick(values(obs), action)).square().mean() / 2).backward()
+        return [p.grad for p in policy.parameters()]
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
     weight, counted, live = own["weight"], own["counted"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns

@@ -27,7 +27,7 @@ STEPS = (  # of optimizers, of which there are none on meta
     torch.ops.aten._fused_adamw_.tensor_lr,
 )
 MADE = (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)  # of the host's numbers: a copy, and a wait
-OPTIMIZERS = [f"torch.optim.{name}" for name in ("optimizer", "adam", "adamw", "sgd", "rmsprop")]
+OPTIMIZERS = [f"torch.optim.{name}" for name in ("optimizer", "adam", "adamw", "radam", "sgd", "rmsprop")]
 SUPPORTED = ("fused_kernels", "foreach_kernels", "capturable")
 
 
@@ -72,7 +72,7 @@ def optimizers_on_meta():
     """Lets torch's fused, foreach and capturable optimizers run there as they do on CUDA."""
     places = [(each, f"_get_{kind}_supported_devices") for each in map(import_module, OPTIMIZERS) for kind in SUPPORTED]
     known = ["cpu", "cuda", "meta"]
-    return [mock.patch.object(*place, lambda *_: known) for place in places if place[1] in vars(place[0])]
+    return [mock.patch.object(*place, lambda *_, **__: known) for place in places if place[1] in vars(place[0])]
 
 
 class MetaWorlds:

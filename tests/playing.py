@@ -54,6 +54,25 @@ def record(envs, actions):
     return [bits(envs.step(action)) for action in actions]
 
 
+def columns(obs):
+    """An observation as one array: the parts of a dict side by side."""
+    parts = [leaf.numpy().copy() for _, leaf in leaves(obs)]
+    return np.stack(parts, -1) if isinstance(obs, dict) else parts[0]
+
+
+def whole_episodes(envs, steps):
+    """(observations, actions, rewards) of each episode that begins and ends in so many steps; the last one is seen."""
+    tape, first = random_actions(envs, steps), columns(envs.obs)
+    told = envs.advance(tape)
+    obs, final, acted, paid = columns(told.obs), columns(told.final_obs), tape.numpy(), told.reward.numpy()
+    for world in range(envs.num_envs):
+        begin, start = 0, first[world]
+        for end in np.flatnonzero(told.terminated[:, world]):
+            seen = [start, *obs[begin:end, world], final[end, world]]
+            yield np.stack(seen), acted[begin : end + 1, world], paid[begin : end + 1, world]
+            begin, start = end + 1, obs[end, world]
+
+
 def hand_over(envs, fresh):
     """Let fresh worlds go on where `envs` are, through a file; gives what the file holds."""
     state = through_file(envs.state_dict())

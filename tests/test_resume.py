@@ -257,10 +257,10 @@ OPTIONAL = {  # its first word is the package
     "ale_py, Breakout's screen, dqn": [DQN, *REPLAY, *SCREEN],
     "dm_control, cartpole, sac": ["Pendulum-v1:sac", *REPLAY, *SHORT, "env_id=dm_control/cartpole-swingup", "spec={}"],
     "dm_control, walker, ppo": [PENDULUM, *SHORT, "env_id=dm_control/walker-walk", "spec={}", "frame_skip=2"],
-    "minigrid, DoorKey, ppo": ["MiniGrid-DoorKey-5x5-v0:ppo", *SHORT],
+    "minigrid, DoorKey, vector": ["MiniGrid-DoorKey-5x5-v0:vector", *SHORT],
     "minigrid, DoorKey, lstm": ["MiniGrid-DoorKey-5x5-v0:lstm", *SHORT],
 }
-MORE = ("HalfCheetah, sac", "Pong, ppo, cut", "screen, ppo", "cartpole, sac", "DoorKey, ppo")  # shows the same again
+MORE = ("HalfCheetah, sac", "Pong, ppo, cut", "screen, ppo", "cartpole, sac", "DoorKey, vector")  # shows the same again
 
 
 @pytest.mark.slow

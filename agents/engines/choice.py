@@ -9,18 +9,20 @@ from stride.agents.algorithms import find_agent, make_agent
 from stride.agents.base import Agent
 from stride.agents.dqn import DQN
 from stride.agents.dreamer import Dreamer
-from stride.agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
+from stride.agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART, most_parts_of
 from stride.agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
 from stride.agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
 from stride.agents.engines.graphed import graphed, why_not_graphed
 from stride.agents.engines.plan.dqn import DQNRecipe
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import PPORecipe, REINFORCERecipe
+from stride.agents.engines.plan.pqn import PQNRecipe
 from stride.agents.engines.plan.recipe import Recipe
 from stride.agents.engines.plan.sac import SACRecipe
 from stride.agents.experience.ratio import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
+from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
@@ -33,6 +35,7 @@ from stride.utils.user_error import UserError
 RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PPO: PPORecipe,
     REINFORCE: REINFORCERecipe,
+    PQN: PQNRecipe,
     DQN: DQNRecipe,
     SAC: SACRecipe,
     Dreamer: ModelRecipe,
@@ -51,7 +54,7 @@ def may_be_fused(config: Config) -> bool:
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
     if config.policy == "cnn":
-        has_recipe = agent in (PPO, REINFORCE) and config.policy_kwargs.get("cnn") == "small"
+        has_recipe = agent in (PPO, REINFORCE, PQN) and config.policy_kwargs.get("cnn") == "small"
     elif config.policy != "mlp":
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
@@ -123,7 +126,7 @@ def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
 def most_parts(config: Config) -> int:
     """The most parts that the engine cuts its work into."""
     if isinstance(config, RolloutConfig):
-        return min(MOST_PARTS, config.minibatch_size // ROWS_PER_PART, config.n_envs)
+        return min(most_parts_of(config), config.n_envs)
     rows = config.batch_size if isinstance(config, ReplayConfig) else 0
     return max(2, min(MOST_PARTS, rows // ROWS_PER_PART))
 

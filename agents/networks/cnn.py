@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stride.agents.networks.layers import LayerNorm
 from stride.envs_gym.spaces import is_image
 from stride.utils.user_error import UserError
 
@@ -25,13 +26,16 @@ class CNN(NamedTuple):
     """of `small`: the filters of each convolution"""
     kernel: int = 3
     """of `small`: pixels of a side of every filter"""
+    layer_norm: bool = False
+    """of `small`: over the channels of each pixel, and over the features, before their relu"""
 
 
 def small(channels: int, cnn: CNN) -> nn.Sequential:
     """Convolutions of stride 1 without padding; one of 16 filters of 3 x 3 is MinAtar's (Young and Tian 2019)."""
     modules: list[nn.Module] = []
     for width in cnn.channels:
-        modules += [nn.Conv2d(channels, width, cnn.kernel), nn.ReLU(inplace=True)]
+        norms = [PixelNorm(width)] if cnn.layer_norm else []
+        modules += [nn.Conv2d(channels, width, cnn.kernel), *norms, nn.ReLU(inplace=True)]
         channels = width
     return nn.Sequential(*modules)
 
@@ -49,6 +53,13 @@ def residual(channels: int) -> nn.Sequential:
         modules += [nn.Conv2d(channels, width, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Block(width), Block(width)]
         channels = width
     return nn.Sequential(*modules, nn.ReLU(inplace=True))
+
+
+class PixelNorm(LayerNorm):
+    """A layer norm over the channels of each pixel [B, C, H, W]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1).contiguous()).movedim(-1, 1)
 
 
 class Block(nn.Module):
@@ -97,7 +108,8 @@ class Image(nn.Module):
         self.convolutions = small(channels, cnn) if cnn.kind == "small" else KINDS[cnn.kind](channels)
         with torch.no_grad():
             flat_size = self.convolutions(torch.zeros(1, channels, height, width)).numel()
-        self.join = nn.Sequential(nn.Flatten(), nn.Linear(flat_size, cnn.features), nn.ReLU(inplace=True))
+        norms = [LayerNorm(cnn.features)] if cnn.layer_norm else []
+        self.join = nn.Sequential(nn.Flatten(), nn.Linear(flat_size, cnn.features), *norms, nn.ReLU(inplace=True))
 
     def forward(self, x: Tensor) -> Tensor:
         batch_shape = x.shape[: x.dim() - len(self.shape)]

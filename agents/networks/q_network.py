@@ -136,7 +136,10 @@ def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
 
 def build_q_policy(config: Config, envs: VecEnv, shape: QNetworkShape) -> QPolicy:
     """The policy a config names, mlp or cnn, on the device of the worlds."""
-    shape = shape._replace(cnn=image_reader(config, envs))
+    cnn = image_reader(config, envs)
+    if cnn is not None and cnn.kind == "small":
+        cnn = cnn._replace(layer_norm=shape.layer_norm)
+    shape = shape._replace(cnn=cnn)
     return QPolicy(envs.observation_space, envs.action_space, shape, config.seed).to(envs.device)
 
 

@@ -27,6 +27,7 @@ from stride.config.plugins import check_names, trust_in, trusting
 from stride.config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from stride.config.sizes import check_foreign
 from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.world import WORLDS, fast_id
 from stride.envs_gym import backend_gym
 from stride.envs_gym.make import import_module, make_envs
 from stride.envs_gym.own_code import import_code_of
@@ -124,7 +125,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     config = from_plain(facts["config"], run.id, trust=trusted)
     if run.foreign:
         check_foreign(config, run.id)
-    config = to_play(config)
+    config = to_play(config, facts.get("env_backend"))
     (path, all_notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _weights_and_clock(state, path)
     loaded_player = build_player(config, weights, f"{run.id}, {path.stem}")
@@ -133,10 +134,15 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     return LoadedRun(run, config, loaded_player, path.stem, progress, facts, tuple(all_notes))
 
 
-def to_play(config: Config) -> Config:
-    """The config with which a run is played on any machine, whatever it was trained on."""
+def to_play(config: Config, trained_on: object = "") -> Config:
+    """The config with which a run is played on any machine, whatever it was trained on: `trained_on` is the backend."""
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     import_module(config.env_id)
+    world = WORLDS.get(config.env_id)
+    if trained_on == "fast" and world is not None and world.picture is not None:
+        plain, compiled = (gymnasium.registry[name].entry_point for name in (world.env_id, fast_id(world.env_id)))
+        if plain != compiled:  # the plain id is that of an installed package, which shows its worlds otherwise
+            config = replace(config, env_id=fast_id(world.env_id))
     backend = config.env_backend if backend_gym.why_not(config) else "gym"
     return replace(config, env_backend=backend, device="cpu", engine="eager")
 
@@ -151,7 +157,7 @@ def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> Loa
     threads = published.config.threads
     if threads != "auto":
         threads = min(threads, os.cpu_count() or 1)
-    config = replace(to_play(published.config), threads=threads)
+    config = replace(to_play(published.config, published.facts.get("env_backend")), threads=threads)
     player = build_player(config, published.weights, published.pinned)
     run = RunDir(Path(published.commit))
     return LoadedRun(run, config, player, name, facts["progress"], facts, (f"downloaded {published.pinned}",))

@@ -78,12 +78,12 @@ class Config:
     """Actor and critic share their hidden layers."""
 
     # Optimizer
-    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adamw"
+    optimizer: Literal["adamw", "adam", "radam", "rmsprop", "sgd", "laprop"] = "adamw"
     """Optimizer."""
     policy_lr: float | Schedule = 3e-4
     """Learning rate of actor and critic."""
     optimizer_eps: float | Schedule = 1e-5
-    """Added to the denominator of adamw, adam, rmsprop and laprop."""
+    """Added to the denominator of adamw, adam, radam, rmsprop and laprop."""
     weight_decay: float | Schedule = 0.0
     """Weight decay per step; decoupled from the gradient with adamw and laprop."""
     max_grad_norm: float | Schedule | None = 0.5

@@ -14,12 +14,12 @@ class WorldModelConfig(ReplayConfig):
     # World model
     n_envs: int = 8
     """Number of parallel environments."""
-    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "laprop"
+    optimizer: Literal["adamw", "adam", "radam", "rmsprop", "sgd", "laprop"] = "laprop"
     """Optimizer."""
     policy_lr: float | Schedule = 4e-4
     """Learning rate of model, actor and critic."""
     optimizer_eps: float | Schedule = 1e-20
-    """Added to the denominator of adamw, adam, rmsprop and laprop."""
+    """Added to the denominator of adamw, adam, radam, rmsprop and laprop."""
     max_grad_norm: float | Schedule | None = None
     """Clip gradients to this norm; null = never."""
     lr_warmup: int = 200

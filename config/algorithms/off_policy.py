@@ -17,10 +17,10 @@ class ReplayConfig(Config):
     """Width of each hidden layer; one number = one layer."""
     activation: Literal["tanh", "relu"] = "relu"
     """Nonlinearity after each hidden layer."""
-    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adam"
+    optimizer: Literal["adamw", "adam", "radam", "rmsprop", "sgd", "laprop"] = "adam"
     """Optimizer."""
     optimizer_eps: float | Schedule = 1e-8
-    """Added to the denominator of adamw, adam, rmsprop and laprop."""
+    """Added to the denominator of adamw, adam, radam, rmsprop and laprop."""
     epoch_iterations: int = 1000
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
 

@@ -12,9 +12,11 @@ import numpy as np
 from gymnasium import Env, ObservationWrapper, Wrapper, spaces
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+from stride.config.extras import COMPILED, extra_of
 from stride.envs_gym.spaces import MASK
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, require
 from stride.envs_gym.wrappers.images import ChannelFirst
+from stride.utils.user_error import UserError
 
 CODES = (11, 6, 4)  # kinds of things, colours, and states of a door, or the four ways that an agent can look
 DIRECTIONS = 4
@@ -147,6 +149,9 @@ def checked_view(env: Env, name: str) -> tuple[int, int, int]:
     image = components.get("image")
     fitting = isinstance(image, Box) and len(image.shape) == 3 and image.shape[2] == len(CODES)
     complete = fitting and {"direction", "mission"} <= components.keys()
+    extra = extra_of(env_name(env))
+    if not complete and extra and COMPILED.match(env_name(env)):  # ours goes by the plain id
+        raise UserError(f"{name} needs MiniGrid's own view, not that of the compiled task: {extra.cure}")
     require(complete, f"{name} needs MiniGrid's own view, not {env_name(env)}'s")
     shape: tuple[int, int, int] = components["image"].shape
     return shape

@@ -58,7 +58,7 @@ FAMILIES = {
     "Pong": Family("ALE/Pong-v5", "ale_py", "atari"),
     "CarRacing": Family("CarRacing-v3", "Box2D", "box2d"),
     "dm_control": Family("dm_control/walker-walk", "dm_control", "dmc"),
-    "MiniGrid": Family("MiniGrid-DoorKey-8x8-v0", "minigrid", "minigrid"),
+    "MiniGrid": Family("minigrid:MiniGrid-DoorKey-8x8-v0", "minigrid", "minigrid"),
     "VizDoom": Family("VizDoom/basic", "vizdoom", "vizdoom"),
     "Retro": Family("Retro/Airstriker-Genesis-v0", "stable_retro", "retro"),
 }

@@ -19,8 +19,9 @@ from stride.utils.user_error import UserError, nearest
 
 CLASSIC, TOY, BOX2D, PIXELS = "Classic control", "Toy text", "Box2D", "Pixels and games"
 MINIGRID, MUJOCO, MODELS = "MiniGrid", "MuJoCo", "World models"
+MEMORY = "bsuite and POPGym"
 GENERAL = "Environments without own settings"
-FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MUJOCO, MODELS, GENERAL)
+FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MEMORY, MUJOCO, MODELS, GENERAL)
 NEVER_EARLY = ("early_stop_on_eval_threshold=false", "early_stop_on_train_threshold=false")
 WHOLE = (*NEVER_EARLY, "test_episodes=100", "threads=1")
 # these change no weight of a training; a budget does, but it comes from the reference and not from results
@@ -103,9 +104,41 @@ ROWS = (
     Row("VizDoom/basic:ppo", PIXELS, "later", 1_000),
     Row("VizDoom/defend_the_center:ppo", PIXELS, "later", 8_000),
     Row("Retro/Airstriker-Genesis-v0:ppo", PIXELS, "later", 8_000),
+    Row("MinAtar/Asterix-v1:ppo", PIXELS, "later", 600),
+    Row("MinAtar/Asterix-v1:pqn", PIXELS, "later", 600),
+    Row("MinAtar/Breakout-v1:ppo", PIXELS, "later", 600),
+    Row("MinAtar/Breakout-v1:pqn", PIXELS, "later", 600),
+    Row("MinAtar/Freeway-v1:ppo", PIXELS, "later", 600),
+    Row("MinAtar/Freeway-v1:pqn", PIXELS, "later", 600),
+    Row("MinAtar/Seaquest-v1:ppo", PIXELS, "later", 600),
+    Row("MinAtar/Seaquest-v1:pqn", PIXELS, "later", 600),
+    Row("MinAtar/SpaceInvaders-v1:ppo", PIXELS, "later", 600),
+    Row("MinAtar/SpaceInvaders-v1:pqn", PIXELS, "later", 600),
     Row("MiniGrid-DoorKey-5x5-v0:ppo", MINIGRID, "P3", 150, None, "", 0.041),
+    Row("MiniGrid-DoorKey-5x5-v0:vector", MINIGRID, "P3", 150, None, "", 0.041),
     Row("MiniGrid-DoorKey-5x5-v0:lstm", MINIGRID, "P3", 600, None, "", 0.041),
     Row("MiniGrid-DoorKey-5x5-v0:cnn", MINIGRID, "P3", 600, None, "", 0.041),
+    Row("MiniGrid-Empty-Random-5x5-v0:ppo", MINIGRID, "later", 60),
+    Row("MiniGrid-Unlock-v0:ppo", MINIGRID, "later", 120),
+    Row("MiniGrid-FourRooms-v0:ppo", MINIGRID, "later", 2_000),
+    Row("MiniGrid-KeyCorridorS3R1-v0:ppo", MINIGRID, "later", 250),
+    Row("bsuite/Catch-v0:ppo", MEMORY, "later", 30),
+    Row("bsuite/DeepSea-v0:ppo", MEMORY, "later", 30),
+    Row("bsuite/DiscountingChain-v0:ppo", MEMORY, "later", 30),
+    Row("bsuite/MemoryChain-v0:ppo", MEMORY, "later", 30),
+    Row("bsuite/MemoryChain-v0:ppo_lstm", MEMORY, "later", 300),
+    Row("popgym-AutoencodeEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-AutoencodeEasy-v0:ppo_lstm", MEMORY, "later", 600),
+    Row("popgym-CountRecallEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-CountRecallEasy-v0:ppo_lstm", MEMORY, "later", 600),
+    Row("popgym-PositionOnlyCartPoleEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-PositionOnlyCartPoleEasy-v0:ppo_lstm", MEMORY, "later", 600),
+    Row("popgym-PositionOnlyPendulumEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-PositionOnlyPendulumEasy-v0:ppo_lstm", MEMORY, "later", 600),
+    Row("popgym-RepeatFirstEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-RepeatFirstEasy-v0:ppo_lstm", MEMORY, "later", 600),
+    Row("popgym-RepeatPreviousEasy-v0:ppo", MEMORY, "later", 60),
+    Row("popgym-RepeatPreviousEasy-v0:ppo_lstm", MEMORY, "later", 600),
     Row("HalfCheetah-v5:ppo", MUJOCO, "P3", 450, 5819.1, f"{ZOO}, v3, 1,000,000 steps", -282.49, 1_000_000),
     Row("Hopper-v5:ppo", MUJOCO, "P3", 400, 2410.4, f"{ZOO}, v3, 1,000,000 steps", 16.67, 1_000_000),
     Row("Walker2d-v5:ppo", MUJOCO, "P3", 450, 3478.8, f"{ZOO}, v3, 1,000,000 steps", None, 1_000_000),

@@ -18,6 +18,7 @@ from stride.agents import returns as estimators
 from stride.agents.experience.nouns import leaves
 from stride.envs_fast import registry
 from stride.envs_fast.buffers import Trajectory
+from stride.envs_fast.device_code import with_twin
 from stride.utils import simd_math
 from stride.utils.counter_rng import ACT, SHUFFLE, Key, counters, permutation, uniforms, words_numpy, words_torch
 from stride.utils.cuda_kernels import Compile, read_source
@@ -131,7 +132,7 @@ def groups(machine: Machine | None) -> Iterator[tuple[str, Callable[[], Hashes]]
     make: Make = partial(worlds, machine) if machine else registry.make
     yield "maths", lambda: each(maths_there(compiler(machine), device) if machine else maths_here())
     yield "draws", lambda: each(draws(device))
-    for env_id in registry.WORLDS:
+    for env_id in with_twin():
         yield env_id, partial(world, make, env_id)
 
 
@@ -208,7 +209,7 @@ CUT_WORLDS, CUT = 333, 128
 
 def halves(machine: Machine, seconds: float) -> Iterator[Found]:
     wrong = list[str]()
-    for number, env_id in enumerate(registry.WORLDS, 1):
+    for number, env_id in enumerate(with_twin(), 1):
         whole = played(machine, env_id, [CUT])
         for cut in ([CUT // 2] * 2, [1] * CUT):
             if played(machine, env_id, cut) != whole:

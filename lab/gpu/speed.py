@@ -31,7 +31,7 @@ from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.sockets import Learner
 from stride.config.schema import PPOConfig
-from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.device_code import with_twin
 from stride.utils.cuda_kernels import Compile, read_source
 from stride.utils.devices import prepare
 from stride.utils.user_error import describe_error
@@ -126,9 +126,9 @@ def speed(machine: Machine, seconds: float) -> Iterator[Found]:
     limits = ceilings(device, machine.small)
     asked, widths = {str(row): row for row in rows(machine)}, SMALL_WIDTHS[:1] if machine.small else WIDTHS
     ppos: dict[str, Any] = dict.fromkeys(asked)
-    alones: dict[str, dict[str, Any]] = {env_id: dict.fromkeys(map(str, widths)) for env_id in WORLDS}
+    alones: dict[str, dict[str, Any]] = {env_id: dict.fromkeys(map(str, widths)) for env_id in with_twin()}
     figures = {"ceilings": limits, "setting": SETTING, "worlds": alones, "ppo": ppos}
-    for env_id in WORLDS:
+    for env_id in with_twin():
         for width in widths:
             if time.monotonic() < until:
                 alones[env_id][str(width)] = told(alone, machine, env_id, width, limits)

@@ -21,6 +21,7 @@ INF = float("inf")
 PLAIN = {
     "adamw": torch.optim.AdamW,
     "adam": torch.optim.Adam,
+    "radam": torch.optim.RAdam,
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
     "laprop": LaProp,
@@ -113,7 +114,7 @@ def scripted(**options):
 
 @KINDS
 def test_target_kl_ends_a_rollouts_updates_and_no_others(kind):
-    agent = driven(ppo(scripted(), target_kl=1e-4, optimizer=kind, policy_lr=0.5 if kind == "sgd" else 1e-2))
+    agent = driven(ppo(scripted(), target_kl=1e-4, optimizer=kind, policy_lr=0.5 if kind in ("sgd", "radam") else 1e-2))
     update, moved = agent.update, []
 
     def watched(batch):

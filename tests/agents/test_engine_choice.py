@@ -34,10 +34,12 @@ REFUSED = {
         f"CartPole-v1:ppo_pixels {SEES}", f"CartPole-v1:ppo_pixels {SEES} share_trunk=true activation=tanh",
         "CartPole-v1:ppo_pixels policy_kwargs.cnn=small hidden_dims=[]",
         f"CartPole-v1:dqn obs=pixels policy=cnn {SEES} hidden_dims=[]",
+        "CartPole-v1:pqn activation=tanh", "CartPole-v1:pqn accumulate=2", "CartPole-v1:pqn hidden_dims=[]",
+        "CartPole-v1:pqn obs=pixels policy=cnn policy_kwargs.cnn=residual resize_obs=10",
     ),
     "fused_gpu": (
         "CartPole-v1:ppo hidden_dims=[512,512]", "CartPole-v1:ppo policy=gru", "Blackjack-v1:ppo", "CartPole-v1:dqn",
-        "CartPole-v1:ppo precision=bf16 hidden_dims=[64]",
+        "CartPole-v1:ppo optimizer=radam", "CartPole-v1:ppo precision=bf16 hidden_dims=[64]",
     ),
     "graphed": (
         "CartPole-v1:ppo_lstm", "CartPole-v1:dqn", "CartPole-v1:ppo policy=gru gamma=lin_0.99",
@@ -51,6 +53,8 @@ TAKEN = [  # where the worlds are, what is trained there, and what it asks for
     ("fused_cpu", "CartPole-v1:ppo env_backend=gym", {}),
     ("fused_cpu", "CartPole-v1:dqn env_backend=gym", {}),
     ("fused_cpu", "CartPole-v1:dreamer", {}),
+    ("fused_cpu", "CartPole-v1:pqn optimizer=radam", {}),
+    ("fused_cpu", f"CartPole-v1:pqn obs=pixels policy=cnn {SEES} hidden_dims=[24]", {}),
     ("fused_cpu", f"CartPole-v1:ppo_pixels {SEES} hidden_dims=[]", {}),
     ("graphed", "CartPole-v1:ppo", {"engine": "eager"}),
     ("fused_gpu", "CartPole-v1:ppo", {"engine": "auto"}),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from driven import advance, continued
 from fused_cases import (
+    BOTH,
     OFF_POLICY,
     ON_POLICY,
     REPLAY,
@@ -179,6 +180,13 @@ def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
     (place,) = [place for place, name in enumerate(names) if name.endswith("log_std")]
     for gradients in first_update(agent):
         assert not gradients[place].any()
+
+
+@pytest.mark.parametrize("normalize_obs", BOTH)
+@pytest.mark.parametrize("dims", ["[64,64]", "[20]", "[16,40,33]"])
+def test_layer_norms_of_pqn(dims, normalize_obs):
+    agent = advance(on_fused_cpu("CartPole-v1:pqn", *SMALL, f"hidden_dims={dims}", f"normalize_obs={normalize_obs}"), 1)
+    assert furthest(*first_update(agent)) <= 1e-6
 
 
 @pytest.mark.parametrize("case", ON_GPU)

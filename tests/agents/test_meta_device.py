@@ -42,7 +42,7 @@ ON_CHOICES = (  # numbers are seen, one of two actions is chosen
     "reinforce normalize_reward=true returns_type=mc:episode",
     "reinforce policy_targets=advantages normalize_returns=batch", "reinforce policy=lstm", "dqn",
     "dqn prioritised=true n_step=3 normalize_obs=true", "dreamer imagined_starts=4", "planet candidates=6 elites=2",
-    "pqn normalize_obs=true",
+    "pqn normalize_obs=true", "pqn optimizer=radam",
 )  # fmt: skip
 CASES = {
     **dict.fromkeys(ON_CHOICES, (NUMBERS, ONE_OF_2)),

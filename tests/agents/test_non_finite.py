@@ -117,6 +117,7 @@ CASES = {
     "eager, ppo": (Case("CartPole-v1:ppo", "eager", (*SMALL, "normalize_advantages=rollout")), 1),
     "eager, dqn": (Case("CartPole-v1:dqn", "eager", REPLAY), 4),
     "fused_cpu, ppo": (Case("CartPole-v1:ppo", "fused_cpu", (*SMALL, GYM)), 1),
+    "fused_cpu, pqn": (Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, GYM)), 1),
     "fused_cpu, dqn": (Case("CartPole-v1:dqn", "fused_cpu", (*REPLAY, GYM)), 4),
     "fused_cpu, sac": (Case("Pendulum-v1:sac", "fused_cpu", (*REPLAY, GYM)), 4),
     "fused_gpu, ppo": (Case("CartPole-v1:ppo", "fused_gpu learns", TINY), 1),

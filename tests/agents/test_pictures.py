@@ -23,8 +23,9 @@ from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, Image
 from stride.agents.ppo import PPO
+from stride.agents.pqn import PQN
 from stride.commands.plain_tree import fingerprint
-from stride.config.schema import PPOConfig
+from stride.config.schema import PPOConfig, PQNConfig
 from stride.export.decisions import WholeImage
 
 MINATAR = Box(0.0, 1.0, (10, 10, 4), np.float32)
@@ -55,6 +56,19 @@ def test_minatars_network_is_one_of_these():
     assert shapes == [(16, 4, 3, 3), (128, 8 * 8 * 16), (6, 128), (1, 128)]
 
 
+def test_pqns_network_for_minatar_is_the_published_one():
+    """Behind the convolution and behind the features, before their relu, a layer norm (Gallici et al. 2024)."""
+    config = PQNConfig(policy="cnn", policy_kwargs={"cnn": "small", "features": 128}, hidden_dims=(), n_envs=2)
+    network = PQN(config, Film(MINATAR, 2)).policy.network
+    image = network.encoder.leaf[0]
+    layers = [type(layer).__name__ for layer in (*image.convolutions, *image.join, *network.torso, network.advantage)]
+    assert layers == ["Conv2d", "PixelNorm", "ReLU", "Flatten", "Linear", "LayerNorm", "ReLU", "Linear"]
+    x = torch.rand(2, 16, 8, 8)
+    normal = (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(image.convolutions[1](x), normal, atol=1e-5, rtol=1e-5)
+    assert [p.numel() for p in network.parameters()] == [576, 16, 16, 16, 131072, 128, 128, 128, 128 * 3, 3]
+
+
 def test_bytes_of_few_levels_reach_1():
     net, seen = Image(Box(0, 3, (1, 4, 4), np.uint8), CNN("small", 2), "image"), []
     net.convolutions.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -64,7 +78,11 @@ def test_bytes_of_few_levels_reach_1():
 
 # --- the engine: gradients against autograd in float64, over all shapes of pictures and networks
 
-SMALL = {"algo_id": "ppo", "policy": "cnn", "optimizer": "adamw", "policy_lr": 1e-3, "n_epochs": 2, "ent_coef": 0.05}
+SMALL = {"policy": "cnn", "policy_lr": 1e-3, "n_epochs": 2}
+LEARNERS = {
+    "ppo": (PPO, PPOConfig, {"optimizer": "adamw", "ent_coef": 0.05}),
+    "pqn": (PQN, PQNConfig, {"optimizer": "radam", "epsilon": 0.5}),
+}
 SEEN = {
     "minatar": (MINATAR, {"features": 128}, {}),
     "minigrid": (Box(0, 255, (3, 7, 7), np.uint8), {"features": 24, "channels": (16, 32, 64), "kernel": 2}, {}),
@@ -80,27 +98,30 @@ SEEN = {
 }  # fmt: skip
 
 
-def seen(name, engine="fused_cpu", **changes):
+def seen(name, algo_id="ppo", engine="fused_cpu"):
     """An agent that eager plays and an engine learns for."""
     space, options, more = SEEN[name]
-    sizes = {"n_envs": 6, "n_steps": 40, "batch_size": 80, "hidden_dims": ()}
-    config = PPOConfig(policy_kwargs={"cnn": "small", **options}, **{**SMALL, **sizes, **more, **changes})
-    agent = driven(PPO(config, Film(space, config.n_envs)))
+    make, config_class, own = LEARNERS[algo_id]
+    sizes = {"algo_id": algo_id, "n_envs": 6, "n_steps": 40, "batch_size": 80, "hidden_dims": ()}
+    config = config_class(policy_kwargs={"cnn": "small", **options}, **{**SMALL, **own, **sizes, **more})
+    agent = driven(make(config, Film(space, config.n_envs)))
     agent.engine = choose_engine(replace(config, engine=engine), agent)
     return agent
 
 
+@pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", SEEN)
-def test_gradients_are_those_of_autograd(name):
-    agent = advance(seen(name), 1)
+def test_gradients_are_those_of_autograd(name, algo_id):
+    agent = advance(seen(name, algo_id), 1)
     agent.metrics.flush()
     assert furthest(*first_update(agent)) <= 1e-6
 
 
+@pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", ["minatar", "minigrid"])
-def test_updates_are_those_of_eager(name):
+def test_updates_are_those_of_eager(name, algo_id):
     """Six updates from the same weights on."""
-    fused, eager = seen(name), seen(name, "eager")
+    fused, eager = seen(name, algo_id), seen(name, algo_id, "eager")
     assert type(fused.engine.learn) is not type(eager.engine.learn)
     advance(fused, 1), advance(eager, 1)
     ours, theirs = fused.policy.state_dict(), eager.policy.state_dict()
@@ -124,21 +145,25 @@ def game(monkeypatch, tmp_path):
     register(monkeypatch, tmp_path)
 
 
-def test_a_game_is_played_and_learnt_as_by_eager(game):
+@pytest.mark.parametrize("algo_id", LEARNERS)
+def test_a_game_is_played_and_learnt_as_by_eager(game, algo_id):
     """Draws, counters and episodes to the bit, weights within rounding."""
-    agent = assert_learns_as_eager(Case("Catch-v0:ppo", "fused_cpu", CATCH))
+    agent = assert_learns_as_eager(Case(f"Catch-v0:{algo_id}", "fused_cpu", CATCH))
     assert agent.engine.reason == "supports everything this config uses"
 
 
-def test_a_resumed_training_is_one_that_was_never_stopped(game):
-    assert_resumes(Case("Catch-v0:ppo", "fused_cpu", CATCH, resumes=(2, 2)))
+@pytest.mark.parametrize("words", ["ppo", "pqn optimizer=radam"])
+def test_a_resumed_training_is_one_that_was_never_stopped(game, words):
+    algo_id, *more = words.split()
+    assert_resumes(Case(f"Catch-v0:{algo_id}", "fused_cpu", (*CATCH, *more), resumes=(2, 2)))
 
 
-def test_results_do_not_depend_on_the_number_of_threads(game):
+@pytest.mark.parametrize("algo_id", LEARNERS)
+def test_results_do_not_depend_on_the_number_of_threads(game, algo_id):
     learnt = set()
     for threads in (1, 2, 3):
         words = (*NET, "max_episode_steps=7", "n_steps=64", "n_envs=8", "batch_size=256", f"threads={threads}")
-        agent = advance(agent_for("Catch-v0:ppo", *words, "engine=fused_cpu"), 1)
+        agent = advance(agent_for(f"Catch-v0:{algo_id}", *words, "engine=fused_cpu"), 1)
         bound = agent.engine.learn.bound
         bound.pace.choose = lambda bound=bound: bound.workers.threads
         assert (bound.workers.threads > 1) == (threads > 1)
@@ -147,7 +172,8 @@ def test_results_do_not_depend_on_the_number_of_threads(game):
     assert len(learnt) == 1
 
 
-def test_the_game_is_learnt(game):
+@pytest.mark.parametrize("algo_id", LEARNERS)
+def test_the_game_is_learnt(game, algo_id):
     words = (*NET, "n_envs=16", "n_steps=32", "batch_size=128", "n_epochs=4", "policy_lr=2e-3", "threads=1")
-    agent = advance(agent_for("Catch-v0:ppo", *words), 60)
+    agent = advance(agent_for(f"Catch-v0:{algo_id}", *words), 60)
     assert agent.engine.name == "fused_cpu" and agent.collector.window.summary()["ep_rew/mean"] > 0.8

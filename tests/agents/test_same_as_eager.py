@@ -49,6 +49,7 @@ def moving(**values):
 
 MOVING = (*moving(gamma=0.99, weight_decay=0.1, optimizer_eps=0.01),)
 MOVING_PPO = (*MOVING, *moving(gae_lambda=0.95), "normalize_reward=true")
+PQN = (*SMALL, *MOVING, *moving(return_lambda=0.9), "normalize_obs=true", "optimizer=radam")
 MOVING_DQN = (*REPLAY, *MOVING, *moving(tau=0.9, huber=1.0), "n_step=3", "target_freq=8")
 MOVING_SAC = (*REPLAY, *MOVING, *moving(tau=0.5))
 MODEL_WEIGHTS = (*moving(prior_coef=1.0, posterior_coef=0.5, observation_coef=2.0, end_weight=3.0, free_nats=0.5),)
@@ -81,6 +82,9 @@ CASES = {
         f"fused_cpu, gym's worlds, {config}": Case(config, "fused_cpu", (*words, "env_backend=gym"), 2e-5, ((0, 5),))
         for config, words in BY_ALGORITHM.items()
     },
+    # layer norms
+    "fused_cpu, pqn": Case("CartPole-v1:pqn", "fused_cpu", PQN, rounds=THRICE, resumes=(3, 3)),
+    "fused_cpu, pqn, gym's worlds": Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, "env_backend=gym"), rounds=((0, 5),)),
     # small pictures
     "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),
     "fused_cpu, pictures, a trunk": Case("CartPole-v1:ppo_pixels", "fused_cpu", DEEPER, rounds=ONCE),

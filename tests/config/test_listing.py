@@ -55,7 +55,7 @@ def test_it_fits_80_columns(term, terminal, uninstalled, monkeypatch, capsys):
 
 
 def test_variants_are_listed_in_the_order_of_their_file_each_with_its_goal_and_its_own_evidence(monkeypatch):
-    rows = [row for row in list_environments("cart") if row.algorithm in ("ppo", "reinforce")]
+    rows = [row for row in list_environments("cartpole-v1") if row.algorithm in ("ppo", "reinforce")]
     assert [row.variant for row in rows] == ["ppo", "reinforce", "ppo_lstm", "ppo_pixels"]
     assert [row.goal for row in list_environments("pendulum-V1:PPO")] == [
         f"{load_config('Pendulum-v1', 'ppo').spec.goal:g}"

@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box
 from numba import njit
 from playing import OTHERS, bits, leaves, random_actions
-from reachable import on_host
+from reachable import IDS, on_host
 from snapshots import shown
 
 from lab.smoke_test_envs import WORLDS as FEW
@@ -25,14 +25,21 @@ from stride.envs_fast.world import NUMBA, TILE, Stream
 from stride.envs_gym.gym_env import GymEnv
 from stride.utils.user_error import UserError
 
-CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
+CONTROL = [  # worlds whose state and observation are not whole numbers
+    name
+    for name, world in WORLDS.items()
+    if world.setting().observation_space.dtype == np.float32 and world.state_dtype is np.float64
+]
 LIMIT = 23  # short episodes, so that every world ends and begins many times
 RULES = {  # so that chance counts, and episodes are short
     "FrozenLake-v1": {"desc": ["SFF", "FSF", "HFG"]},
     "Taxi-v4": {"is_rainy": True, "fickle_passenger": True, "max_episode_steps": 12},
     "CliffWalkingSlippery-v1": {"max_episode_steps": 7},
     "Bandit-v0": {"episode_length": 3},
+    "bsuite/MemoryChain-v0": {"memory_length": 2},
+    "bsuite/DeepSea-v0": {"size": 4, "deterministic": False},
 }
+CERTAIN = ("CliffWalking-v1", "bsuite/DiscountingChain-v0")  # without any chance
 
 
 @pytest.fixture(params=[registry.make, on_host], ids=["numba", "cuda"])
@@ -60,13 +67,14 @@ def joined(*parts):
     return SimpleNamespace(**{**fields, **{name: fields[name][""] for name in Step._fields if "" in fields[name]}})
 
 
-@pytest.mark.parametrize("env_id", WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
 def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_call(short, env_id):
-    wide = short(env_id, 1300, seed=5)  # two whole tiles and a part
+    most = 130 if WORLDS[env_id].by_world else 1300  # two whole tiles and a part
+    wide = short(env_id, most, seed=5)
     tape = random_actions(wide, 60)
     whole = wide.advance(tape)
-    assert (whole.terminated | whole.truncated).sum() > 1300
-    for worlds, workers in ((1, 1), (7, 3), (70, 2), (1300, 3)):
+    assert (whole.terminated | whole.truncated).sum() > most
+    for worlds, workers in ((1, 1), (7, 3), (70, 2), (most, 3)):
         env = short(env_id, worlds, seed=5, workers=workers)
         mine = tape[:, :worlds].contiguous()
         first, second = env.advance(mine[:41]), env.advance(mine[41:59])
@@ -75,7 +83,7 @@ def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_ca
         env.close()
 
 
-@pytest.mark.parametrize("env_id", WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
 def test_they_keep_the_contract_and_write_where_the_last_step_did(short, env_id):
     env = short(env_id, FEW)
     assert play(env, short(env_id, FEW), 100).resume == "exact"
@@ -88,14 +96,20 @@ def test_they_keep_the_contract_and_write_where_the_last_step_did(short, env_id)
     assert again.data_ptr() == before == leaves(step.obs)[0][1].data_ptr()
 
 
-@pytest.mark.parametrize("env_id", [env_id for env_id in WORLDS if env_id != "CliffWalking-v1"])  # which has no chance
+def told(array, steps, worlds):
+    """All that is told of a world in a step, as one number."""
+    rows = np.asarray(array, np.float64).reshape(steps, worlds, -1)
+    return rows @ np.random.default_rng(0).random(rows.shape[-1])
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in CERTAIN])
 def test_seeds_worlds_and_episodes_share_nothing(short, env_id):
     """No two worlds of two neighbouring seeds live the same life, nor one another's later life, with equal actions."""
-    worlds, steps, lives = 700, 300, []  # more than a tile of worlds
+    worlds, steps, lives = 50 if WORLDS[env_id].by_world else 700, 300, []  # more than a tile of worlds
     for seed in (20, 21):
         env = short(env_id, worlds, seed=seed)
         arrays = env.advance(random_actions(env, steps)[:, :1].expand(-1, worlds, *env.action_space.shape)).arrays
-        life = np.stack([np.asarray(array, np.float64).reshape(steps, worlds, -1)[..., 0] for array in arrays[:4]])
+        life = np.stack([told(array, steps, worlds) for array in arrays[:4]])
         lives += [life[:, lag : lag + 200, world].tobytes() for world in range(worlds) for lag in range(0, 100, 12)]
     assert len(set(lives)) == len(lives)
 
@@ -107,7 +121,7 @@ def test_memory_for_each_world(make, env_id):
     assert sum(array.nbytes for array in arrays) / 1000 + random_actions(env, 1).nbytes / 1000 <= 128
 
 
-@pytest.mark.parametrize("env_id", WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
 def test_facts_are_gymnasiums(make, env_id):
     ours, theirs = make(env_id, 2, seed=0), GymEnv(env_id, 2)
     for name in ("observation_space", "action_space", "time_limit", "reward_threshold"):
@@ -247,6 +261,12 @@ WRONG = {  # environment: values that an argument of make refuses
     "Taxi-v4": {"rainy_probability": [-0.1], "fickle_probability": ["often"], "is_rainy": ["no"]},
     "CliffWalking-v1": {"is_slippery": [None]},
     "Blackjack-v1": {"natural": [2]},
+    "MinAtar/Breakot-v1": {"workers": [1]},
+    "MinAtar/Breakout-v1": {
+        "sticky_action_prob": [-0.1, 1.5, "often"],
+        "difficulty_ramping": [1],
+        "sticky_actions": [0.1],
+    },
     "Bandit-v0": {
         "n_arms": [0, 2.0],
         "means": [[1.0], 1.0, [1.0] * 9 + [None]],

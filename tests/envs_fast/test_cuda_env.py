@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 import torch
 from playing import bits, hand_over, leaves, random_actions
-from reachable import actions, on_host
+from reachable import IDS, actions, on_host
 from replay_log import same
 
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_cpu.engine import why_not_here
 from stride.config.schema import PPOConfig
 from stride.envs_fast import registry
-from stride.envs_fast.registry import WORLDS
 from stride.envs_fast.vec_env import wrong_action
 from stride.utils.user_error import NumbersError, UserError
 
 LIMIT, N = 23, 70
 
 
-@pytest.mark.parametrize("env_id", WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize(("there", "back"), [(on_host, registry.make), (registry.make, on_host)])
 def test_a_snapshot_continues_on_either_device_bit_for_bit(env_id, there, back):
     kwargs = {"episode_length": 5} if env_id == "Bandit-v0" else {}

@@ -6,9 +6,11 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from reachable import IDS
 
 from stride import envs_fast
 from stride.envs_fast.gym_face import FastVectorEnv
+from stride.envs_fast.world import fast_id
 from stride.utils.user_error import UserError
 
 N, STEPS = 7, 120
@@ -26,7 +28,7 @@ OBSERVE = {  # what Gymnasium's environment would return in its present state
 
 
 def vector(env_id, num_envs=N, **options):
-    return gymnasium.make_vec(f"fast/{env_id}", num_envs=num_envs, **options)
+    return gymnasium.make_vec(fast_id(env_id), num_envs=num_envs, **options)
 
 
 class Following(gymnasium.Wrapper):
@@ -112,12 +114,12 @@ def test_one_tape_of_actions_is_what_sync_vector_env_makes_of_it(env_id, mode):
         assert len(seen) == 4  # terminated, truncated, both, neither
 
 
-@pytest.mark.parametrize("env_id", envs_fast.WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")
 def test_every_id_conforms_to_the_vector_api_and_passes_gymnasiums_checker(env_id):
     ours = vector(env_id, 3)
     theirs = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode="sync")
-    assert isinstance(ours, FastVectorEnv) and ours.spec.id == f"fast/{env_id}"
+    assert isinstance(ours, FastVectorEnv) and ours.spec.id == fast_id(env_id)
     for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert ours.metadata == theirs.metadata and ours.num_envs == 3
@@ -133,7 +135,7 @@ def test_every_id_conforms_to_the_vector_api_and_passes_gymnasiums_checker(env_i
     for one, other in zip(first, theirs.reset(seed=1)[0], strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
     ours.close()
-    single = gymnasium.make(f"fast/{env_id}")
+    single = gymnasium.make(fast_id(env_id))
     check_env(single.unwrapped, skip_render_check=True)
     assert ours.closed and single.spec.max_episode_steps == envs_fast.WORLDS[env_id].time_limit
 

@@ -1,7 +1,7 @@
 """First states: a million of each world against their exact distribution, and no two that should differ are equal."""
 
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 
 import gymnasium
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from goodness import ALPHA, chi_square, kolmogorov_smirnov, uniform
 from gymnasium.envs.toy_text import blackjack as cards
 
+from stride.envs_fast.minatar import breakout, freeway
 from stride.envs_fast.registry import WORLDS, make
 
 WORLDS_MADE, EPISODES = 1000, 1000
@@ -106,9 +107,30 @@ def test_blackjack_deals():
     assert np.array_equal(observed, np.stack([total + 10 * ace, up, ace]))
 
 
+def test_minatars_ball_and_cars():
+    """The ball comes from either side; a car goes in either direction at one of five speeds, whatever the others do."""
+    balls = first_states("MinAtar/Breakout-v1", episodes=100)[breakout.BALL_X]
+    assert chi_square([(balls == 0).sum(), (balls == 9).sum()], [0.5, 0.5]) > ALPHA
+    cars = first_states("MinAtar/Freeway-v1", episodes=100)[freeway.CARS + freeway.REST :: freeway.NUMBERS].astype(int)
+    kinds = cars + np.where(cars < 0, 5, 4)  # -5 to -1, 1 to 5 -> 0 to 9
+    for one, other in pairwise(kinds):
+        assert chi_square(np.bincount((10 * one + other).reshape(-1), minlength=100), np.full(100, 0.01)) > ALPHA / 7
+
+
+@pytest.mark.parametrize("game", ["Asterix", "Seaquest", "SpaceInvaders"])
+def test_other_games_of_minatar_begin_alike(game):
+    states = first_states(f"MinAtar/{game}-v1", worlds=10, episodes=3)
+    assert (states == states[:, :1, :1]).all()
+
+
 def test_every_world_has_its_distribution_tested():
     tested = {*UNIFORM, "Taxi-v4", "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"}
-    assert set(WORLDS) == tested | {"Blackjack-v1", "Bandit-v0"}, "a bandit has no first state; add the new world"
+    tested |= {env_id for env_id in WORLDS if env_id.startswith("MinAtar/")}
+    own_files = ("bsuite/", "popgym-", "MiniGrid-")  # test_bsuite.py, test_popgym.py, test_minigrid.py
+    families = {env_id for env_id in WORLDS if env_id.startswith(own_files)}
+    assert set(WORLDS) == tested | families | {"Blackjack-v1", "Bandit-v0"}, (
+        "a bandit has no first state; add the new world"
+    )
 
 
 def test_the_tests_can_fail():

@@ -125,7 +125,7 @@ def test_a_warning_is_told_once_and_of_models_that_gymnasium_has_to_mend_never(c
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(make, "_logged_warnings", set())
     with caplog.at_level(logging.INFO, "stride"):
-        worlds = make_envs(load_general("HalfCheetah-v5:ppo", ["workers=0"], task_of), 2)
+        worlds = make_envs(load_general("HalfCheetah-v5:ppo", ["workers=0", "env_backend=gym"], task_of), 2)
         worlds.reset(1)
         assert not caplog.records
         for env in worlds.envs:

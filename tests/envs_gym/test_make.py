@@ -65,7 +65,7 @@ REFUSED = [
     {"env_id": "CartPole-v1", "env_kwargs": {"max_episode_steps": 3}},
     {"env_id": "CartPole-v1", "env_wrappers": ({"id": "Frames"},)},
     {"env_id": "CartPol-v1", "env_backend": "fast"},
-    {"env_id": "Hopper-v5", "env_backend": "fast"},
+    {"env_id": "LunarLander-v3", "env_backend": "fast"},
     {"env_id": "CartPole-v1", "env_backend": "fast", "frame_skip": 2},
 ]
 

@@ -11,14 +11,15 @@ from tutorial_pages import Page
 
 from stride.commands import run_play, runs, train
 from stride.config.extras import ENVPOOL
-from stride.envs_fast import bandit
+from stride.envs_fast import WORLDS, bandit
 from stride.envs_gym.doom import DoomWorld
 from stride.envs_gym.make import UnknownEnvError, find_spec
 from stride.envs_gym.retro import RetroWorld
 from stride.trainer_callbacks.resume import settings_hash
 
 OURS = {"scenario", "game", "render_mode", "arms_seed"}  # set by the id, or by who watches
-MADE = {"vizdoom": DoomWorld, "retro": RetroWorld, "bandits": bandit.setting}
+MINATAR = WORLDS["MinAtar/Breakout-v1"].setting
+MADE = {"vizdoom": DoomWorld, "retro": RetroWorld, "bandits": bandit.setting, "minatar": MINATAR}
 STAND_IN = """
 from types import SimpleNamespace
 import gymnasium, numpy as np

@@ -16,9 +16,11 @@ from torch.optim import Optimizer
 from stride.agents.engines.fused_cpu.frame import TILE, Frame, aligned, make_scratch
 from stride.agents.engines.fused_cpu.kernels import (
     heads,
+    lambda_q,
     layers,
     minibatches,
     nets,
+    normed,
     pictures,
     policy_gradient,
     q,
@@ -32,12 +34,11 @@ from stride.agents.engines.fused_cpu.parameters import CopiedParameters, Feature
 from stride.agents.engines.fused_cpu.picture_room import describe
 from stride.agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
 from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
-from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.engines.plan.pictures import picture_of
-from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, main_observation
+from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
 from stride.agents.networks.encoders import OneHot
 from stride.agents.sockets import Learner
-from stride.config.schema import Config
+from stride.config.schema import Config, PQNConfig, RolloutConfig
 from stride.envs_gym.spaces import MASK
 
 FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is handled between two calls
@@ -51,19 +52,27 @@ FLAT: KernelTable = {
     "turn": nets.turn,
 }
 RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
+PICTURES: KernelTable = {
+    "accumulate": layers.accumulate,
+    "forward": pictures.forward,
+    "backward": pictures.backward,
+    "encode": pictures.encode,
+    "turn": pictures.turn,
+    "convolve": pictures.convolve,
+    "convolve_back": pictures.convolve_back,
+}
+NORMED: KernelTable = {
+    "forward_layer": layers.forward_linear,
+    "backward_layer": layers.backward_relu,
+    "norm": normed.norm_relu,
+    "norm_back": normed.norm_back,
+}
 NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
     "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
     "relu": {**FLAT, **RELU},
-    "pictures": {
-        **RELU,
-        "accumulate": layers.accumulate,
-        "forward": pictures.forward,
-        "backward": pictures.backward,
-        "encode": pictures.encode,
-        "turn": pictures.turn,
-        "convolve": pictures.convolve,
-        "convolve_back": pictures.convolve_back,
-    },
+    "pictures": {**PICTURES, **RELU},
+    "normed": {**FLAT, **NORMED},
+    "normed_pictures": {**PICTURES, **NORMED},
 }
 ROLLOUT: KernelTable = {
     "actor_loss": policy_gradient.actor_loss,
@@ -84,6 +93,17 @@ REPLAY: KernelTable = {"to_inputs": nets.to_inputs, "learn": replay.learn}
 KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others call, by their field in the frame
     "ppo": {**ROLLOUT, "weigh": returns.advantages},
     "reinforce": {**ROLLOUT, "weigh": returns.monte_carlo},
+    "pqn": {
+        "gradient_part": lambda_q.gradient_part,
+        "sample": q.act_by_value,
+        "values": lambda_q.best_values,
+        "weigh": lambda_q.lambda_returns,
+        "moment_sums": returns.moment_sums,
+        "shuffle": shuffle.shuffle_epochs,
+        "judge": returns.judge,
+        "update": minibatches.update,
+        "learn": minibatches.learn,
+    },
     "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
     "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
 }
@@ -91,6 +111,7 @@ COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the l
 CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
     "ppo": COPYING,
     "reinforce": COPYING,
+    "pqn": COPYING,
     "dqn": (replay.draw,),
     "sac": (replay.draw,),
 }
@@ -100,8 +121,16 @@ Count = Callable[[int], None]
 
 
 def nets_of(config: Config) -> str:
-    """Which kernels of NETS a config's network takes: those that read pictures, or those of an activation."""
+    """Which kernels of NETS a config's network takes: those that read pictures, have layer norms, or an activation."""
+    if isinstance(config, PQNConfig):
+        return "normed_pictures" if config.policy == "cnn" else "normed"
     return "pictures" if config.policy == "cnn" else config.activation
+
+
+def most_parts_of(config: RolloutConfig) -> int:
+    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's."""
+    rows = TILE if isinstance(config, PQNConfig) else ROWS_PER_PART
+    return max(1, min(MOST_PARTS, config.minibatch_size // rows))
 
 
 class Bound:
@@ -137,6 +166,7 @@ class Bound:
             size=layout.size,
             segments=len(layout.segments),
             decoupled=config.optimizer == "adamw",
+            rectified=config.optimizer == "radam",
             log_std=layout.log_std,
             log_alpha=max(layout.log_alpha, 0),
             value_net=layout.value_net,
@@ -152,7 +182,11 @@ class Bound:
             slot=table.slot,
         )
         image = picture_of(encoder)
-        hidden = layout.hidden if image is None else describe(frame, layout, image)
+        activations = layout.hidden
+        if layout.nets["normed"].any():  # each is there twice, as its layer norm reads it and as it leaves its relu
+            frame.fill(raw=activations)
+            activations += layout.hidden
+        hidden = activations if image is None else describe(frame, layout, image, activations)
         # the engine's memory is zero at first, which is relied upon: padding stays zero for ever, and `partial` and
         # `sums` are cleared by those who have read them
         scratch, self._scratch_memory = make_scratch(
@@ -224,13 +258,13 @@ class Bound:
 class RolloutBound(Bound):
     """For an agent that learns from rollouts."""
 
-    recipe: OnPolicy
+    recipe: RolloutRecipe
     parameters: CopiedParameters
 
-    def __init__(self, recipe: OnPolicy, threads: int) -> None:
+    def __init__(self, recipe: RolloutRecipe, threads: int) -> None:
         agent, layout, rows = recipe.agent, recipe.shape.layout, recipe.rows
         memory, table = agent.memory, agent.memory.table
-        parts = max(1, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))
+        parts = most_parts_of(agent.config)
         threads = min(threads, parts, memory.num_envs)
         super().__init__(recipe, threads, parts, TRY_EVERY)
         self.recipe = recipe
@@ -255,8 +289,7 @@ class RolloutBound(Bound):
         if agent.policy.masked:
             assert isinstance(table.obs, dict)
             self.frame.fill(mask=table.obs[MASK])
-        else:
-            self.unread = ("mask",)
+        self.unread = tuple(name for name in ("mask", "all_log_probs", "log_probs") if name not in self.frame.held)
 
     def point_finals(self) -> None:
         super().point_finals()

@@ -15,8 +15,7 @@ from stride.agents.engines.fused_cpu.model_learn import ModelLearn
 from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from stride.agents.engines.fused_cpu.workers import usable_threads
 from stride.agents.engines.plan.model import ModelRecipe
-from stride.agents.engines.plan.on_policy import OnPolicy
-from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.engines.plan.recipe import Recipe, RolloutRecipe
 from stride.agents.sockets import EagerEpisodes, EagerPlay, Engine, Learner
 from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
@@ -58,7 +57,7 @@ def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, thread
     refusal = why_not_played(recipe, learner)
     reason = f"updates only: {refusal}" if refusal else "supports everything this config uses"
     dicts = isinstance(learner.collector.envs.observation_space, spaces.Dict)
-    if issubclass(recipe, OnPolicy):
+    if issubclass(recipe, RolloutRecipe):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))
         play = EagerPlay() if refusal else FusedPlay(rollouts)
         episodes = EagerEpisodes() if dicts else FusedEpisodes(rollouts)

@@ -56,6 +56,7 @@ class FrameFields(ctypes.Structure):
     convs: int  # convolutions before the first of them, where pictures are read
     patches: int  # offset in a tile's activations, in floats per sample: what filters see of one sample
     bordered: int  # likewise: slopes of one sample with zeros around them
+    raw: int  # likewise, from an activation on: what its layer norm reads
     highest: int  # of the bytes of a picture, what becomes 1; 0 where pictures are float32
     planar: int  # pictures are stored channel after channel
     value_net: int  # which net estimates values, -1 for none
@@ -72,6 +73,7 @@ class FrameFields(ctypes.Structure):
     segments: int
     tensors: int  # rows of the tensor table
     decoupled: int  # AdamW
+    rectified: int  # RAdam
     has_log_prob: int  # the rollout already wrote it
     begin: int  # of the steps or updates of one call
     end: int
@@ -87,6 +89,8 @@ class FrameFields(ctypes.Structure):
     drawn: int  # D
     own_gamma: int  # whether each row of the replay memory has a gamma of its own
     report_every: int  # updates between two that are reported
+    norm: int  # kernels of layer norms; 0 where a net has none
+    norm_back: int
 
     # memory of the agent, its collector and its replay memory
     obs: int  # [R, ...] float32 or int64

@@ -7,12 +7,12 @@ from stride.agents.engines.plan.layout import LANES, FlatLayout, padded
 from stride.agents.networks.cnn import Image
 
 
-def describe(frame: Frame, layout: FlatLayout, image: Image) -> int:
+def describe(frame: Frame, layout: FlatLayout, image: Image, patches: int) -> int:
     """Fill the frame's fields of pictures; how many floats per sample activations and scratch take together.
 
-    A tile has scratch memory for one of its samples: each has its share of it, as the activations are counted.
+    `patches`: the activations alone. A tile has scratch memory for one of its samples: each has its share of it, as the
+    activations are counted.
     """
-    patches = layout.hidden
     bordered = patches + share_of_tile(max(map(seen_floats, layout.convs)))
     frame.fill(
         convs=len(layout.convs),

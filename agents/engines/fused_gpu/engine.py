@@ -38,6 +38,8 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
     assert isinstance(agent.policy, ActorCritic)
+    if config.optimizer == "radam":
+        return "it does not support optimizer: radam"
     if picture_of(agent.policy.encoder) is not None:
         return "it does not support policy: cnn"
     if refusal := why_not_lowered(config, agent.collector.envs.device):

@@ -6,6 +6,7 @@ last. Before the first layer of a net that reads pictures are convolutions.
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class LayerRow(ctypes.Structure):
     bias: int
     turned: int  # offset of [inner, width] in the transposes
     hidden: int  # floats per sample of the activations below this layer's
+    normed: int  # outputs that its layer norm counts, whose scale and shift are stored behind the bias; 0 without one
 
 
 @struct
@@ -49,6 +51,7 @@ class ConvRow(ctypes.Structure):
     turned: int  # offset in the transposes of [side * side * filters, channels], back to front; none of the first
     hidden: int  # floats per sample of the activations below its own
     row: int  # floats from a sample's activations to the next one's
+    normed: int  # as in LayerRow: channels of a pixel that the layer norm of each pixel counts
 
 
 @struct
@@ -175,9 +178,22 @@ class LayoutBuilder:
         self._turned += count
         return start
 
-    def add_convolutions(self, convolutions: Iterable[nn.Conv2d], height: int, across: int) -> None:
-        """What the first layer of the one net that is added then reads: convolutions of pictures of this size."""
-        for conv in convolutions:
+    def _add_norm(self, norm: nn.LayerNorm | None, width: int) -> int:
+        """Its scale and shift, right behind the bias of so many floats that was added last; how many are real."""
+        if norm is None:
+            return 0
+        for parameter in (norm.weight, norm.bias):
+            self.tensors.append(_flat_vector(parameter, self._take(width)))
+        return norm.weight.numel()
+
+    def add_convolutions(
+        self, convolutions: Iterable[nn.Conv2d], height: int, across: int, norms: Iterable[nn.LayerNorm] = ()
+    ) -> None:
+        """What the first layer of the one net that is added then reads: convolutions of pictures of this size.
+
+        `norms`: the layer norm behind each of them, or none at all; likewise in `add`.
+        """
+        for conv, norm in zip_longest(convolutions, norms):
             side, first = conv.kernel_size[0], not self._convs
             channels = conv.in_channels if first else padded(conv.in_channels)
             filters = padded(conv.out_channels)
@@ -186,9 +202,11 @@ class LayoutBuilder:
             shape = conv.out_channels, conv.in_channels, side * side
             self.tensors.append(FlatTensor(conv.weight, weight, shape, (1, filters, channels * filters)))
             self.tensors.append(_flat_vector(conv.bias, bias))
+            normed = self._add_norm(norm, filters)
             row = ConvRow(
                 height=height, across=across, channels=channels, side=side, filters=filters, weight=weight, bias=bias,
                 turned=0 if first else self._take_turned(count), hidden=self._hidden,
+                normed=normed,
             )  # fmt: skip
             height, across = height - side + 1, across - side + 1
             row.row = height * across * filters + LANES
@@ -196,11 +214,13 @@ class LayoutBuilder:
             self._planes = conv.out_channels
             self._convs.append(row)
 
-    def add(self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear]) -> AddedNet:
+    def add(
+        self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear], norms: Iterable[nn.LayerNorm] = ()
+    ) -> AddedNet:
         """A net with the `outputs` one below the other as its head."""
         begin, hidden_floats = self.size, self._hidden
         layers: list[tuple[int, ...]] = []
-        for number, linear in enumerate(hidden):
+        for number, (linear, norm) in enumerate(zip_longest(hidden, norms)):
             inner, width = linear.in_features, padded(linear.out_features)
             shape: tuple[int, ...] = (linear.out_features, inner)
             strides: tuple[int, ...] = (1, width)  # kept transposed, as forward reads it and as its gradient comes
@@ -214,11 +234,12 @@ class LayoutBuilder:
                 turned = self._take_turned(inner * width)
             weight, bias = self._take(inner * width), self._take(width)
             self.tensors += [FlatTensor(linear.weight, weight, shape, strides), _flat_vector(linear.bias, bias)]
-            layers.append((inner, width, weight, bias, turned, hidden_floats))
+            normed = self._add_norm(norm, width)
+            layers.append((inner, width, weight, bias, turned, hidden_floats, normed))
             hidden_floats += width
         inner, width = padded(outputs[0].in_features), sum(linear.out_features for linear in outputs)
         weight, bias = self._take(inner * width), self._take(width)
-        layers.append((inner, width, weight, bias, 0, hidden_floats))
+        layers.append((inner, width, weight, bias, 0, hidden_floats, 0))
         self._nets.append(layers)
         first = 0
         for linear in outputs:
@@ -268,3 +289,8 @@ def _table(convs: list[ConvRow]) -> np.ndarray:
 def linears(torso: nn.Module) -> list[nn.Linear]:
     """Its layers with weights, in their order."""
     return [layer for layer in torso.children() if isinstance(layer, nn.Linear)]
+
+
+def layer_norms(torso: nn.Module) -> list[nn.LayerNorm]:
+    """Those of its layers, in their order."""
+    return [layer for layer in torso.children() if isinstance(layer, nn.LayerNorm)]

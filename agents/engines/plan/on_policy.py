@@ -11,7 +11,7 @@ from stride.agents.engines.plan.numbers import NORMALIZE, Live, Stat
 from stride.agents.engines.plan.pictures import add_convolutions, joining, numbers, picture_of, why_not_seen
 from stride.agents.engines.plan.recipe import (
     NetShape,
-    Recipe,
+    RolloutRecipe,
     main_observation,
     note_broken,
     or_infinite,
@@ -25,10 +25,9 @@ from stride.agents.networks.heads import Categorical, Gaussian
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
-from stride.utils.counter_rng import SHUFFLE, counters
 
 
-class OnPolicy(Recipe):
+class OnPolicy(RolloutRecipe):
     """The recipe, to which each algorithm adds its switches, its settings and its metrics."""
 
     agent: PPO | REINFORCE
@@ -36,7 +35,8 @@ class OnPolicy(Recipe):
     """of the algorithm: a class derived from it may mean something else"""
 
     def __init__(self, agent: PPO | REINFORCE, switches: dict[str, int], metrics: dict[str, str]) -> None:
-        config, policy, memory = agent.config, agent.policy, agent.memory
+        super().__init__(agent)
+        config, policy = agent.config, agent.policy
         self.agent, self.normals = agent, isinstance(policy.head, Gaussian)
         layout, actions = lay_out(policy), policy.head.linear.out_features
         image = picture_of(policy.encoder)
@@ -58,8 +58,6 @@ class OnPolicy(Recipe):
             "epochs": config.n_epochs,
             **switches,
         }
-        self.rows = memory.rows * memory.num_envs
-        self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
         self._metrics = common_metrics(policy) | metrics
 
     @classmethod
@@ -87,15 +85,11 @@ class OnPolicy(Recipe):
         live.max_norm = or_infinite(settings.max_grad_norm)
 
     def reward(self, rollout: Rollout) -> Tensor:
-        """Scaled, as the agent itself would."""
+        """Scaled."""
         row = rollout.row
         if self.agent.config.normalize_reward:
             return self.agent.reward_scale(row.reward, row.terminated | row.truncated)
         return row.reward
-
-    def order(self) -> tuple[int, ...]:
-        """The counters of the key that orders the rows of every epoch."""
-        return counters(self.agent.key(SHUFFLE, self.agent.progress["iterations"] * self.agent.config.n_epochs))
 
     def report(self, stats: Stat, updates: int) -> None:
         agent, made = self.agent, int(stats.updates)
@@ -112,7 +106,6 @@ class OnPolicy(Recipe):
         note_broken(agent, stats)
 
     def after_learning(self, rollout: Rollout) -> None:
-        """Do what the agent itself does when its updates are made."""
         encoder = self.agent.policy.encoder
         if isinstance(encoder.leaf[0], RunningNorm):
             encoder.learn(rollout.row.obs)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from stride.agents.engines.plan.layout import LayoutBuilder, padded
+from stride.agents.engines.plan.layout import LayoutBuilder, layer_norms, padded
 from stride.agents.networks.cnn import Image
 from stride.agents.networks.encoders import FlatEncoder
 from stride.config.schema import Config
@@ -39,10 +39,10 @@ def numbers(image: Image) -> int:
 def add_convolutions(build: LayoutBuilder, image: Image) -> None:
     """Those of this image, before the net that is added next."""
     _, height, across = image.planes
-    build.add_convolutions(convolutions(image), height, across)
+    build.add_convolutions(convolutions(image), height, across, layer_norms(image.convolutions))
 
 
-def why_not_seen(config: Config, image: Image, obs: torch.Tensor) -> str | None:
+def why_not_seen(config: Config, image: Image, obs: torch.Tensor, has_critic: bool = True) -> str | None:
     """Why kernels cannot read such pictures, or not with these layers behind them; None where they can."""
     if image.cnn.kind != "small":
         return f"it does not support cnn: {image.cnn.kind}"
@@ -54,7 +54,7 @@ def why_not_seen(config: Config, image: Image, obs: torch.Tensor) -> str | None:
         )
     if obs.dtype not in (torch.uint8, torch.float32):
         return f"it cannot read {obs.dtype} pictures"
-    if config.hidden_dims and not config.share_trunk:
+    if config.hidden_dims and has_critic and not config.share_trunk:
         return "it does not support hidden_dims behind a cnn without share_trunk"
     if config.hidden_dims and config.activation != "relu":
         return f"it does not support activation: {config.activation} behind a cnn, whose own layers are relu"

@@ -12,11 +12,15 @@ from stride.agents.base import Agent
 from stride.agents.dqn import DQN
 from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.numbers import Live, Stat
-from stride.agents.experience.nouns import Tree
+from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
+from stride.agents.ppo import PPO
+from stride.agents.pqn import PQN
+from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.config.schema import Config
 from stride.envs_gym.spaces import MASK
+from stride.utils.counter_rng import SHUFFLE, counters
 
 
 class NetShape(NamedTuple):
@@ -84,9 +88,31 @@ class ReplayRecipe(Recipe):
         self.agent.metrics.add_sums(tuple(sums), np.array([*sums.values()]), int(count))
 
 
+class RolloutRecipe(Recipe):
+    """For an agent that learns from rollouts, its rows in a new order for every epoch."""
+
+    agent: PPO | REINFORCE | PQN
+
+    def __init__(self, agent: PPO | REINFORCE | PQN) -> None:
+        config, memory = agent.config, agent.memory
+        self.rows = memory.rows * memory.num_envs
+        self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
+
+    def reward(self, rollout: Rollout) -> Tensor:
+        """What is learnt from, as the agent itself would."""
+        return rollout.row.reward
+
+    def order(self) -> tuple[int, ...]:
+        """The counters of the key that orders the rows of every epoch."""
+        return counters(self.agent.key(SHUFFLE, self.agent.progress["iterations"] * self.agent.config.n_epochs))
+
+    def after_learning(self, rollout: Rollout) -> None:
+        """Do what the agent itself does when its updates are made."""
+
+
 def why_not_configured(config: Config) -> str | None:
     """What no fused engine knows, in the config's own words."""
-    if config.optimizer not in ("adam", "adamw"):
+    if config.optimizer not in ("adam", "adamw", "radam"):
         return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
         return f"it does not support nan_guard: {config.nan_guard}"

@@ -26,8 +26,9 @@ from stride.agents.engines.graphed import graphed
 from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.experience.collector import Collector
 from stride.config.checks import check
-from stride.envs_fast import registry
+from stride.envs_fast import device_code, registry
 from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.device_code import with_twin
 from stride.envs_gym.make import make_envs
 from stride.utils.cuda_kernels import read_source
 
@@ -56,7 +57,7 @@ def test_every_check_of_the_table_is_there():
 GOLDEN = json.loads(bits.FILE.read_text())["groups"]
 
 
-@pytest.mark.parametrize("name", ("maths", "draws", *registry.WORLDS))
+@pytest.mark.parametrize("name", ("maths", "draws", *with_twin()))
 def test_the_kernels_give_the_committed_hashes(name):
     assert dict(bits.groups(CPU))[name]() == GOLDEN[name]
 
@@ -65,7 +66,7 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
     wrong = {**GOLDEN, "draws": {**GOLDEN["draws"], "permutation": "0"}}
     monkeypatch.setattr(bits, "FILE", tmp_path / "hashes.json")
     bits.FILE.write_text(json.dumps({"groups": wrong}))
-    monkeypatch.setattr(registry, "WORLDS", {})
+    monkeypatch.setattr(device_code, "WORLDS", {})
     path = tmp_path / "gpu.json"
     asked = gpu_check.arguments(["--only", "facts", "hashes", "--json", str(path)])
     assert gpu_check.measure(asked, CPU) == 1
@@ -81,10 +82,10 @@ def test_cut_steps_are_the_same_steps_and_worlds_that_forget_between_launches_ar
             self.ages.zero_()
             return super().advance(actions, out)
 
-    monkeypatch.setattr(registry, "WORLDS", {name: registry.WORLDS[name] for name in SOME})
+    monkeypatch.setattr(device_code, "WORLDS", {name: registry.WORLDS[name] for name in SOME})
     result = last(bits.halves)
     assert result.wrong == [] and result.figures == {"worlds": len(SOME)}
-    monkeypatch.setattr(registry, "WORLDS", {SOME[0]: registry.WORLDS[SOME[0]]})
+    monkeypatch.setattr(device_code, "WORLDS", {SOME[0]: registry.WORLDS[SOME[0]]})
     monkeypatch.setattr(driven, "CudaEnv", Forgetful)
     assert last(bits.halves).wrong == [
         f"CartPole-v1: {n} launches of {128 // n} steps are not one of 128" for n in (2, 128)

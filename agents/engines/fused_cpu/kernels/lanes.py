@@ -32,7 +32,7 @@ ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)  # accumulators: 16 
 # vectors of columns for 4, 2 and 1 rows: fewer than 8 registers of sums wait for themselves
 OF_FOUR, OF_TWO, OF_ONE = (4, 4, 4) if "avx512f" in FEATURES else (1, 2, 4)
 GROUP = 16 if "avx512f" in FEATURES else 4  # samples whose dots are summed side by side, in registers
-TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD = range(5)  # what a block does with its sums
+TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, LINEAR = range(6)  # what a block does with its sums
 TANH_END = 9.1  # beyond it tanh is 1 in single precision
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot express
 
@@ -134,7 +134,7 @@ def block(
     """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k, n]), m < rows, n < 16 * vectors.
 
     Row k of b is b_inner floats behind row k - 1, and its vector v is b_vector floats behind vector v - 1.
-    `begin` is the bias `other[n]` (TANH, RELU), the value stored there (ADD), or 0 (slopes, whose activation is
+    `begin` is the bias `other[n]` (TANH, RELU, LINEAR), the value stored there (ADD), or 0 (slopes, whose activation is
     other[m, n]). All sums stay in registers while k runs. `inner` is at least 1: the loop is entered untested.
     """
     row_count = rows.literal_value
@@ -150,7 +150,7 @@ def block(
         out_rows = [builder.gep(out_, [builder.mul(_int(m), out_row_)]) for m in range(row_count)]
         a_rows = [builder.gep(a_, [builder.mul(_int(m), a_row_)]) for m in range(row_count)]
         begin = dict.fromkeys(cells, _single(0.0))
-        if finish in (TANH, RELU):
+        if finish in (TANH, RELU, LINEAR):
             biases = [_load(builder, other_, offset) for offset in offsets]
             begin = {(m, v): biases[v] for m, v in cells}
         elif finish == ADD:

@@ -8,6 +8,7 @@ from stride.agents.engines.fused_cpu.kernels.calls import PIECE
 from stride.agents.engines.fused_cpu.kernels.lanes import (
     ADD,
     COLUMNS,
+    LINEAR,
     OF_FOUR,
     OF_ONE,
     OF_TWO,
@@ -88,6 +89,15 @@ def forward_relu(
 ) -> None:  # fmt: skip
     """out = max(x @ weight + bias, 0)."""
     _sweep(RELU, x, x_row, 1, weight, weight_row, weight_vector, out, width, bias, 0, samples, width, inner)
+
+
+@njit(**PIECE)
+def forward_linear(
+    x: int, x_row: int, weight: int, weight_row: int, weight_vector: int, bias: int, out: int, samples: int, width: int,
+    inner: int,
+) -> None:  # fmt: skip
+    """out = x @ weight + bias, which a layer norm reads."""
+    _sweep(LINEAR, x, x_row, 1, weight, weight_row, weight_vector, out, width, bias, 0, samples, width, inner)
 
 
 @njit(**PIECE)

@@ -90,7 +90,7 @@ def update(frame: int, thread: int) -> None:
     live, stats = live_at(f.live), stats_at(f.stats)
     squares = doubles(f.squares, f.segments)
     per_epoch = (rows + size - 1) // size
-    weighing, factors, sums = np.empty(3), np.empty(4), np.empty(SUMS)
+    weighing, factors, sums = np.empty(3), np.empty(5), np.empty(SUMS)
     barrier(f.barrier, threads)  # the call before has written what is read now
     updates_made, halted = live.step, stats.halted > 0
     for number in range(f.begin, f.end):
@@ -115,7 +115,7 @@ def update(frame: int, thread: int) -> None:
         lost = not math.isfinite(sums[Sum.POLICY_LOSS] + sums[Sum.VALUE_LOSS] + sums[Sum.ENTROPY])
         if math.isfinite(total) and not lost and not halted:
             updates_made += 1.0
-            prepare(factors, live, total, updates_made, f.decoupled)
+            prepare(factors, live, total, updates_made, f.decoupled, f.rectified)
             for segment in range(thread, f.segments, threads):
                 adam(frame, segment, factors.ctypes.data)
         barrier(f.barrier, threads)  # all have read the sums, which are cleared now

@@ -79,8 +79,14 @@ def through_layers(
         if i < turned:
             weight, row, vector = f.parameters + 4 * layer.weight, layer.width, LANES
         target = hidden + 4 * TILE * layer.hidden
+        out_of_layer = target + 4 * TILE * f.raw if layer.normed else target
         bias = f.parameters + 4 * layer.bias
-        call(f.forward_layer, (inputs, width, weight, row, vector, bias, target, samples, layer.width, layer.inner))
+        call(
+            f.forward_layer,
+            (inputs, width, weight, row, vector, bias, out_of_layer, samples, layer.width, layer.inner),
+        )
+        if layer.normed:
+            call(f.norm, (out_of_layer, bias, target, samples, layer.width, layer.normed))
         inputs, width = target, layer.width
     head = layer_of(f, net, f.layers)
     for o in range(head.width):
@@ -129,6 +135,9 @@ def back_through_layers(
         layer = layer_of(f, net, i)
         inner, width = layer.inner, layer.width
         to_weight = gradient + 4 * layer.weight
+        if layer.normed:
+            raw, at = hidden + 4 * TILE * (f.raw + layer.hidden), 4 * layer.bias
+            call(f.norm_back, (above, raw, f.parameters + at, gradient + at, samples, width, layer.normed))
         call(f.accumulate, (scratch.one, 0, 0, above, gradient + 4 * layer.bias, 1, width, samples))
         if i == 0 and picture == 0:
             call(f.accumulate, (x, 1, f.row, above, to_weight, inner, width, samples))

@@ -46,28 +46,43 @@ def norm_of(squares: np.ndarray) -> float:
 
 
 @njit(inline="always")
-def prepare(factors: np.ndarray, live: Live, norm: float, made: float, decoupled: int) -> None:
-    """The factors of `adam` in step `made`, the gradient being of this norm before it is clipped."""
+def prepare(factors: np.ndarray, live: Live, norm: float, made: float, decoupled: int, rectified: int) -> None:
+    """The factors of `adam` in step `made`, the gradient being of this norm before it is clipped.
+
+    Rectified (Liu et al. 2020) the step is shorter while few squares have been averaged, and of the first averages, of
+    5 squares or less, not divided by their root at all.
+    """
     factors[0] = min(1.0, live.max_norm / (norm + 1e-6))
     factors[1] = live.learning_rate / (1.0 - live.beta_1**made)
     factors[2] = 1.0 / math.sqrt(1.0 - live.beta_2**made)
     factors[3] = 1.0 - live.learning_rate * live.decay if decoupled else 1.0
+    factors[4] = live.epsilon
+    if rectified:
+        squares = 1.0 - live.beta_2**made  # the weight of all squares so far in their average
+        longest = 2.0 / (1.0 - live.beta_2) - 1.0
+        length = longest - 2.0 * made * (1.0 - squares) / squares
+        if length > 5.0:
+            share = (length - 4.0) * (length - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * length)
+            factors[1] *= math.sqrt(share * squares)
+            factors[2] = 1.0
+        else:
+            factors[2], factors[4] = 0.0, 1.0
 
 
 @njit(**PIECE)
 def adam(frame: int, number: int, factors: int) -> None:
     """One step of Adam on a segment: reads `gradient`, writes `parameters` and both moments.
 
-    factors float64 [4]: gradient scale, step, 1 / sqrt(correction), shrinking. m += (1 - b1) (g - m),
+    factors float64 [5]: gradient scale, step, 1 / sqrt(correction), shrinking, eps. m += (1 - b1) (g - m),
     v = b2 v + (1 - b2) g^2, p = p shrinking - step m / (sqrt(v) / sqrt(correction) + eps). AdamW's decay shrinks p;
     Adam's is part of g, added after clipping.
     """
     f = fields_at(frame)
     segment, live = segment_of(f, number), live_at(f.live)
     first, n = segment.first, segment.last - segment.first
-    factor = doubles(factors, 4)
+    factor = doubles(factors, 5)
     scale, step, correction, shrink = F(factor[0]), F(factor[1]), F(factor[2]), F(factor[3])
-    b1, b2, eps = F(1.0 - live.beta_1), F(live.beta_2), F(live.epsilon)
+    b1, b2, eps = F(1.0 - live.beta_1), F(live.beta_2), F(factor[4])
     c2 = F(1.0 - live.beta_2)
     decay = F(0.0) if f.decoupled else F(live.decay)
     parameter, gradient = floats(f.parameters + 4 * first, n), floats(f.gradient + 4 * first, n)

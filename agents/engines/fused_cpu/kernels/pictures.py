@@ -89,11 +89,14 @@ def convolve(frame: int, x: int, hidden: int, samples: int) -> None:
         target = hidden + 4 * TILE * conv.hidden
         for s in range(samples):
             _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
-            out = target + 4 * s * conv.row
+            activation = target + 4 * s * conv.row
+            out = activation + 4 * TILE * f.raw if conv.normed else activation
             call(
                 f.forward_layer,
                 (seen, inner, weight, conv.filters, LANES, bias, out, rows * columns, conv.filters, inner),
             )
+            if conv.normed:
+                call(f.norm, (out, bias, activation, rows * columns, conv.filters, conv.normed))
         source, source_row = target, conv.row
 
 
@@ -116,6 +119,8 @@ def convolve_back(
         if number > 0:
             before = conv_of(f, number - 1)
             source, source_row = hidden + 4 * TILE * before.hidden, before.row
+        if conv.normed:
+            _back_through_norm(f, number, hidden, samples, slope, gradient)
         # of the biases: over samples, then over pixels
         _clear(seen, conv.row)
         call(f.accumulate, (one, 0, 0, slope, seen, 1, conv.row, samples))
@@ -128,6 +133,18 @@ def convolve_back(
         if number > 0:
             _slopes_below(f, number, hidden, samples, slope, source, source_row, spare)
             slope, spare = spare, slope
+
+
+@njit(inline="always")
+def _back_through_norm(f: FrameFields, number: int, hidden: int, samples: int, slope: int, gradient: int) -> None:
+    """The slopes [samples, row] behind a convolution's layer norm become those before it; adds its own gradients."""
+    conv = conv_of(f, number)
+    pixels = (conv.height - conv.side + 1) * (conv.across - conv.side + 1)
+    raw, bias = hidden + 4 * TILE * (f.raw + conv.hidden), f.parameters + 4 * conv.bias
+    for s in range(samples):
+        at = 4 * s * conv.row
+        to_bias = gradient + 4 * conv.bias
+        call(f.norm_back, (slope + at, raw + at, bias, to_bias, pixels, conv.filters, conv.normed))
 
 
 @njit(inline="always")

@@ -104,7 +104,7 @@ def learn(frame: int, thread: int) -> None:
     threads, parts, size = f.threads, f.parts, f.minibatch
     live, stats = live_at(f.live), stats_at(f.stats)
     squares = doubles(f.squares, f.segments)
-    factors, vectors, turning = np.empty(4), (size + LANES - 1) // LANES, f.nets
+    factors, vectors, turning = np.empty(5), (size + LANES - 1) // LANES, f.nets
     barrier(f.barrier, threads)  # before anything is read that the call before may still be writing
     made = live.step
     for number in range(f.begin, f.end):
@@ -127,7 +127,7 @@ def learn(frame: int, thread: int) -> None:
         barrier(f.barrier, threads)
         if stats.sound == 1.0:
             made += 1.0
-            prepare(factors, live, total, made, f.decoupled)
+            prepare(factors, live, total, made, f.decoupled, f.rectified)
             for segment in range(thread, f.segments, threads):
                 adam(frame, segment, factors.ctypes.data)
                 if segment_of(f, segment).part == 1:

@@ -114,6 +114,28 @@ def splat(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
     return splat_scalar(builder, number)
 
 
+@compiled(VECTOR, types.int64)
+def first_lanes(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
+    """1 in that many of the lanes, from the first one on, 0 in the others."""
+    empty = ir.Constant(INTS, ir.Undefined)
+    lowered = builder.insert_element(empty, builder.trunc(count, INT32), ir.Constant(INT32, 0))
+    limit = builder.shuffle_vector(lowered, empty, constant(0, INTS))
+    lanes = ir.Constant(INTS, [*range(LANES)])
+    return builder.select(builder.icmp_signed("<", lanes, limit), constant(1), constant(0))
+
+
+@compiled(types.float32, VECTOR)
+def total(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The sum of all lanes: one half of them is added to the other, until one is left."""
+    count = LANES
+    while count > 1:
+        count //= 2
+        halves = [ir.Constant(ir.VectorType(INT32, count), [*range(first, first + count)]) for first in (0, count)]
+        low, high = (builder.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), half) for half in halves)
+        x = builder.fadd(low, high)
+    return builder.extract_element(x, ir.Constant(INT32, 0))
+
+
 # --- operators
 
 

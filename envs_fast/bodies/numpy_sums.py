@@ -1,0 +1,71 @@
+"""NumPy's arithmetic, number for number: sums in its order, `clip`, the length of a vector."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stride.utils.kernel_cache import njit
+
+EXACT: dict[str, Any] = {
+    "error_model": "numpy"
+}  # of compiled pieces: no fastmath, every operation is rounded as it is written
+EIGHT = 8  # sums that NumPy makes beside each other; of up to 128 numbers it adds no others
+
+
+def summing(kind: type[np.floating[Any]]) -> Any:
+    """np.sum(np.square(numbers)) of up to 128 numbers, of this kind: a function that kernels call."""
+
+    @njit(**EXACT)
+    def sum_of_squares(numbers: np.ndarray) -> Any:
+        size = numbers.size
+        lanes = (kind(0), kind(0), kind(0), kind(0), kind(0), kind(0), kind(0), kind(0))
+        if size < EIGHT:
+            total = kind(0)
+            for k in range(size):
+                total += kind(numbers[k]) * kind(numbers[k])
+            return total
+        lane0, lane1, lane2, lane3, lane4, lane5, lane6, lane7 = lanes
+        whole = size - size % EIGHT
+        for k in range(0, whole, EIGHT):
+            lane0 += kind(numbers[k]) * kind(numbers[k])
+            lane1 += kind(numbers[k + 1]) * kind(numbers[k + 1])
+            lane2 += kind(numbers[k + 2]) * kind(numbers[k + 2])
+            lane3 += kind(numbers[k + 3]) * kind(numbers[k + 3])
+            lane4 += kind(numbers[k + 4]) * kind(numbers[k + 4])
+            lane5 += kind(numbers[k + 5]) * kind(numbers[k + 5])
+            lane6 += kind(numbers[k + 6]) * kind(numbers[k + 6])
+            lane7 += kind(numbers[k + 7]) * kind(numbers[k + 7])
+        total = ((lane0 + lane1) + (lane2 + lane3)) + ((lane4 + lane5) + (lane6 + lane7))
+        for k in range(whole, size):
+            total += kind(numbers[k]) * kind(numbers[k])
+        return total
+
+    return sum_of_squares
+
+
+# as Gymnasium sums the squares of float32 actions, and those of MuJoCo's numbers
+squares_of_singles, squares_of_doubles = summing(np.float32), summing(np.float64)
+
+
+@njit(**EXACT)
+def clip(x: float, low: float, high: float) -> float:
+    """np.clip(x, low, high): NaN stays NaN."""
+    if x < low:
+        return low
+    return high if x > high else x
+
+
+@njit(**EXACT)
+def length(x: float, y: float, z: float) -> float:
+    """np.linalg.norm of a vector of three."""
+    return math.sqrt((x * x + y * y) + z * z)
+
+
+@njit(**EXACT)
+def all_finite(numbers: np.ndarray) -> bool:
+    """np.isfinite(numbers).all()."""
+    finite = True
+    for k in range(numbers.size):
+        finite &= math.isfinite(numbers[k])
+    return finite

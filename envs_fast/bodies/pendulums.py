@@ -1,0 +1,120 @@
+"""InvertedPendulum-v5 and InvertedDoublePendulum-v5: one or two poles on a cart; an episode ends where they fall."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stride.envs_fast.bodies.numpy_sums import EXACT, all_finite, clip
+from stride.envs_fast.bodies.physics import (
+    Body,
+    Physics,
+    act,
+    clear,
+    observe,
+    put_back,
+    see,
+    settle,
+    shake,
+    shake_normally,
+)
+from stride.envs_fast.bodies.task import Task
+from stride.envs_fast.kernels import body_kernels_of
+from stride.envs_fast.world import NO_LIMIT, Episode, Moment
+from stride.utils.kernel_cache import njit
+
+STEEPEST = 0.2  # the angle at which one pole has fallen
+LOWEST = 1.0  # height of the tip of two poles that have fallen
+AIM = 2.0  # height that is best
+LARGEST = 10.0  # velocities and forces are seen up to this
+
+
+class Parameters(NamedTuple):
+    """The numbers that the arguments decide."""
+
+    healthy_reward: float
+    noise: float  # of a first state
+    square: float = 2.0  # as a number that is not known beforehand: `pow` rounds unlike a product
+    in_units: int = 0
+    time_limit: int = NO_LIMIT
+
+
+@njit(**EXACT)
+def look(body: Body, state: np.ndarray) -> None:
+    """Position and angle of one pole, and their velocities."""
+    end = see(state, 0, body.qpos, 0, np.inf)
+    see(state, end, body.qvel, 0, np.inf)
+
+
+@njit(inline="always")
+def step(
+    state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
+) -> tuple[float, bool]:
+    """1 while the pole stands."""
+    body = act(state, action, parameters.in_units, tables)
+    look(body, state)
+    fallen = (not (all_finite(body.qpos) and all_finite(body.qvel))) or abs(body.qpos[1]) > STEEPEST
+    put_back(body, state, 0.0, tables)
+    return (0.0 if fallen else 1.0), fallen
+
+
+@njit(inline="always")
+def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
+    """Nearly upright."""
+    body = clear(tables)
+    shake(body, parameters.noise, episode)
+    settle(body, tables)
+    look(body, state)
+    put_back(body, state, 0.0, tables)
+
+
+@njit(**EXACT)
+def look_double(body: Body, state: np.ndarray) -> None:
+    """The cart's position, sine and cosine of the angles, velocities, the force of the cart's end stops."""
+    joints = body.qpos.size - 1
+    state[0] = body.qpos[0]
+    for k in range(joints):
+        state[1 + k] = math.sin(body.qpos[1 + k])
+        state[1 + joints + k] = math.cos(body.qpos[1 + k])
+    end = see(state, 1 + 2 * joints, body.qvel, 0, LARGEST)
+    state[end] = clip(body.qfrc_constraint[0], -LARGEST, LARGEST)
+
+
+@njit(inline="always")
+def step_double(
+    state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
+) -> tuple[float, bool]:
+    """A bonus while the tip is above LOWEST, less what it is away from its best place, and what turns."""
+    body = act(state, action, parameters.in_units, tables)
+    look_double(body, state)
+    square = parameters.square
+    x, y = body.site_xpos[0], body.site_xpos[2]
+    fallen = y <= LOWEST
+    away = 0.01 * x**square + (y - AIM) ** square
+    turning = 1e-3 * body.qvel[1] ** square + 5e-3 * body.qvel[2] ** square
+    bonus = parameters.healthy_reward * (0.0 if fallen else 1.0)
+    put_back(body, state, 0.0, tables)
+    return (bonus - away) - turning, fallen
+
+
+@njit(inline="always")
+def reset_double(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
+    """Nearly upright."""
+    body = clear(tables)
+    shake_normally(body, parameters.noise, episode)
+    settle(body, tables)
+    look_double(body, state)
+    put_back(body, state, 0.0, tables)
+
+
+def parameters_of(env: Any, healthy_reward: float) -> Parameters:
+    """What Gymnasium's environment has been made with."""
+    return Parameters(healthy_reward=float(healthy_reward), noise=float(env._reset_noise_scale))
+
+
+SINGLE = Task("InvertedPendulum-v5", body_kernels_of(step, reset, observe), lambda env: parameters_of(env, 1.0))
+DOUBLE = Task(
+    "InvertedDoublePendulum-v5",
+    body_kernels_of(step_double, reset_double, observe),
+    lambda env: parameters_of(env, env._healthy_reward),
+)

@@ -1,0 +1,75 @@
+"""bsuite/MemoryChain-v0: a bit is shown at first, and asked for many steps later; rules of bsuite 0.3 (memory_len).
+
+What is seen lags a step behind: the first action does nothing, and the bit is shown again. The last action answers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from stride.envs_fast import bsuite_pictures
+from stride.envs_fast.arguments import count
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw
+from stride.utils.kernel_cache import njit
+
+LONGEST = 100_000  # steps between the bit and the question; bsuite's experiments end at 100
+ROWS, WIDTH = 2, 3  # numbers of a state and of what is seen of it
+
+State = tuple[int, int]  # steps of the episode, and the bit
+
+
+class Parameters(NamedTuple):
+    """The numbers that the argument decides."""
+
+    memory_length: int
+    share: float  # of a step in the time that is shown
+    time_limit: int = NO_LIMIT
+
+
+@njit(inline="always")
+def step(
+    state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[State, float, bool]:
+    """Wait, or answer: 1 for the bit, -1 for the other."""
+    timestep, bit = state
+    asked = timestep >= parameters.memory_length
+    answer = 1.0 if action == bit else -1.0
+    return (timestep + 1, bit), answer if asked else 0.0, asked
+
+
+@njit(inline="always")
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
+    """A fair bit."""
+    return 0, int(draw(0, episode)[0] >> np.uint32(31))
+
+
+@njit(inline="always")
+def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
+    """The time that is left from 1 to 0; which bit is asked for, of one always 0; the bit as -1 or 1 at time 1."""
+    timestep, bit = state
+    shown = max(timestep - 1, 0)
+    time = (parameters.memory_length - shown) * parameters.share
+    return time, 0.0, 2.0 * bit - 1.0 if shown == 0 else 0.0
+
+
+def setting(memory_length: int = 10) -> Setting:
+    """`memory_length`: steps from the bit to the question."""
+    length = count("memory_length", memory_length, 1, LONGEST)
+    low = np.array([[0.0, 0.0, -1.0]], np.float32)
+    return Setting(
+        observation_space=Box(low, np.ones((1, 3), np.float32)),
+        action_space=Discrete(2),
+        parameters=Parameters(length, 1.0 / length),
+    )
+
+
+WORLD = World(
+    env_id="bsuite/MemoryChain-v0",
+    setting=setting,
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
+    state_size=ROWS,
+    state_dtype=np.int32,
+    picture=bsuite_pictures.memory,
+)

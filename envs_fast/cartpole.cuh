@@ -1,0 +1,27 @@
+// A cart and its pole on a GPU: cartpole.py, bit for bit, for all worlds that they stand in.
+#include "envs_fast/world.cuh"
+#include "envs_fast/cartpole.py"
+
+struct State {
+  double x, x_dot, theta, theta_dot;
+};
+
+// One step of the physics; whether the pole or the cart is lost.
+DEVICE bool push(State& state, i64 action) {
+  double force = action == 1 ? FORCE : -FORCE, sine, cosine;
+  simd_math::sincos_near_zero(state.theta, sine, cosine);
+  double temp = fma(POLEMASS_LENGTH * (state.theta_dot * state.theta_dot), sine, force) * (1.0 / TOTAL_MASS);
+  double theta_acc = (GRAVITY * sine - cosine * temp) / fma(-SHARE, cosine * cosine, INERTIA);
+  double x_acc = fma(-PULL * cosine, theta_acc, temp);
+  state.x = state.x + TAU * state.x_dot;
+  state.x_dot = state.x_dot + TAU * x_acc;
+  state.theta = state.theta + TAU * state.theta_dot;
+  state.theta_dot = state.theta_dot + TAU * theta_acc;
+  return fabs(state.x) > X_LIMIT || fabs(state.theta) > THETA_LIMIT;
+}
+
+DEVICE State first_state(const Episode& episode) {
+  Words w = draw(0, episode);
+  return {between(w.a, -RESET, RESET), between(w.b, -RESET, RESET), between(w.c, -RESET, RESET),
+          between(w.d, -RESET, RESET)};
+}

@@ -1,0 +1,40 @@
+"""MiniGrid-LavaGap: walk to the goal through the gap in a strip of lava, whose touch ends the episode with 0."""
+
+import numpy as np
+
+from stride.envs_fast.kernels import grid_kernels_of
+from stride.envs_fast.minigrid import layout, rules, tasks
+from stride.envs_fast.minigrid.rules import Parameters
+from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
+from stride.utils.kernel_cache import njit
+
+
+@njit(inline="always")
+def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
+    """Nothing but what every task does."""
+    return rules.act(state, action, moment, parameters)
+
+
+@njit(inline="always")
+def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
+    """Agent and goal in opposite corners, lava between them with a gap by chance."""
+    size = parameters.width
+    layout.empty(state, parameters, 0)
+    layout.wall_in(state, parameters, layout.everywhere(parameters))
+    layout.stand(state, 1, 1, 0)
+    layout.put(state, parameters, size - 2, size - 2, rules.FINISH)
+    x = layout.pick(state, episode, 2, size - 2)
+    y = layout.pick(state, episode, 1, size - 1)
+    layout.stack(state, parameters, x, 1, size - 2, rules.FIRE)
+    layout.put(state, parameters, x, y, rules.EMPTY)
+
+
+@njit(inline="always")
+def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
+    """The view."""
+    rules.show(state, seen, parameters)
+
+
+KERNELS = {NUMBA: grid_kernels_of(step, reset, observe, rules.PLANES * rules.VIEW)}
+TASKS = {f"MiniGrid-LavaGapS{size}-v0": Parameters(size, size, 4 * size**2) for size in (5, 6, 7)}
+WORLDS = tasks.worlds_of(KERNELS, TASKS)

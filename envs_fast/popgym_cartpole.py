@@ -1,0 +1,66 @@
+"""popgym-PositionOnlyCartPole*-v0: CartPole without its velocities; rules of POPGym 1.0, physics of cartpole.py.
+
+A step pays 1 / the level's time limit, the last one too.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from stride.envs_fast import popgym_pictures
+from stride.envs_fast.cartpole import ROWS, THETA_LIMIT, X_LIMIT, Parameters, State
+from stride.envs_fast.cartpole import reset as first_state
+from stride.envs_fast.cartpole import step as push
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.popgym_deck import LEVELS
+from stride.envs_fast.world import NUMBA, Episode, Moment, Setting, Tables, World
+from stride.utils.kernel_cache import njit
+
+SEEN = 2  # numbers of a state that are seen
+LIMITS = (200, 400, 600)  # steps of an episode, by level
+
+
+@njit(inline="always")
+def step(
+    state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[State, float, bool]:
+    """CartPole's own, with the rewards of the parameters."""
+    return push(state, action, moment, parameters, tables)
+
+
+@njit(inline="always")
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
+    """CartPole's own."""
+    return first_state(episode, parameters, tables)
+
+
+@njit(inline="always")
+def observe(state: State, parameters: Parameters) -> tuple[float, float]:
+    """Where the cart is, and the angle of the pole."""
+    x, _, theta, _ = state
+    return x, theta
+
+
+def setting(limit: int) -> Setting:
+    """The world of a level whose episodes have so many steps."""
+    high = np.array([2 * X_LIMIT, 2 * THETA_LIMIT], np.float32)
+    return Setting(
+        observation_space=Box(-high, high, dtype=np.float32),
+        action_space=Discrete(2),
+        parameters=Parameters(1.0 / limit, 1.0 / limit),
+    )
+
+
+WORLD = World(
+    env_id="popgym-PositionOnlyCartPole-v0",
+    setting=partial(setting, LIMITS[0]),
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, SEEN)},
+    state_size=ROWS,
+    picture=popgym_pictures.cart,
+)
+WORLDS = tuple(
+    replace(WORLD, env_id=f"popgym-PositionOnlyCartPole{level}-v0", setting=partial(setting, limit), time_limit=limit)
+    for level, limit in zip(LEVELS, LIMITS, strict=True)
+)

@@ -1,0 +1,100 @@
+"""popgym-CountRecall*-v0: say how many cards of the kind asked for have been dealt; rules of POPGym 1.0.
+
+Two shuffled decks of the same cards: one is dealt and counted, the other asks. A kind is a colour, suit or rank.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Dict, Discrete
+
+from stride.envs_fast import popgym_pictures
+from stride.envs_fast.arguments import count
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.popgym_deck import CARDS, Kinds, left_of, levels, next_kind, without_kind
+from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw, draw_now
+from stride.utils.kernel_cache import njit
+from stride.utils.user_error import UserError, nearest
+
+KINDS = {"colors": 2, "suits": 4, "ranks": 13}
+MOST = 4  # decks: with more, 128 cards would be of a kind
+EACH_BYTE = 0x01010101
+ROWS, WIDTH = 11, 2  # numbers of a state and of what is seen of it
+
+State = tuple[int, int, int, int, int, int, int, int, int, int, int]  # Kinds of both decks, left in each, both cards
+
+
+class Parameters(NamedTuple):
+    """The numbers that the arguments decide."""
+
+    cards: int  # of each deck
+    kinds: int
+    scale: float  # of a reward: every answer being right returns 1
+    time_limit: int = NO_LIMIT
+
+
+@njit(inline="always")
+def deal(word: np.uint32, other: np.uint32, dealt: Kinds, asking: Kinds, left: int, parameters: Parameters) -> State:
+    """The state after a card of each deck."""
+    value = next_kind(word, dealt, left, parameters.kinds)
+    query = next_kind(other, asking, left, parameters.kinds)
+    a, b, c, d = without_kind(dealt, value)
+    e, f, g, h = without_kind(asking, query)
+    return a, b, c, d, e, f, g, h, left - 1, value, query
+
+
+@njit(inline="always")
+def step(
+    state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[State, float, bool]:
+    """Say the count, and see the next cards; it ends with the last ones."""
+    a, b, c, d, e, f, g, h, left, _, query = state
+    words = (a, b, c, d)
+    seen = parameters.cards // parameters.kinds - left_of(query, words)
+    gain = parameters.scale if action == seen else -parameters.scale
+    word, other, _, _ = draw_now(moment)
+    return deal(word, other, words, (e, f, g, h), left, parameters), gain, left == 1
+
+
+@njit(inline="always")
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
+    """The first card of each of two full decks; bytes behind the last kind are never read."""
+    words = (parameters.cards // parameters.kinds) * EACH_BYTE
+    full = (words, words, words, words)
+    word, other, _, _ = draw(0, episode)
+    return deal(word, other, full, full, parameters.cards, parameters)
+
+
+@njit(inline="always")
+def observe(state: State, parameters: Parameters) -> tuple[int, int]:
+    """The kind that was dealt, and the one that is asked for."""
+    return state[9], state[10]
+
+
+def setting(num_decks: int = 1, deck_type: str = "colors") -> Setting:
+    """`num_decks`: decks that are dealt in an episode. `deck_type`: what is counted: colors, suits or ranks."""
+    cards = CARDS * count("num_decks", num_decks, 1, MOST)
+    if deck_type not in KINDS:
+        hint = nearest(str(deck_type), KINDS)
+        raise UserError(f"deck_type must be one of {', '.join(KINDS)}, got {deck_type!r}{hint}")
+    kinds = KINDS[deck_type]
+    return Setting(
+        observation_space=Dict({"0": Discrete(kinds), "1": Discrete(kinds)}),
+        action_space=Discrete(cards // kinds + 1),
+        parameters=Parameters(cards, kinds, 1.0 / (cards - 1)),
+    )
+
+
+WORLDS = levels(
+    World(
+        env_id="popgym-CountRecall{}-v0",
+        setting=setting,
+        kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
+        state_size=ROWS,
+        state_dtype=np.int32,
+        picture=popgym_pictures.two_cards,
+    ),
+    {"num_decks": 1, "deck_type": "colors"},
+    {"num_decks": 2, "deck_type": "suits"},
+    {"num_decks": 4, "deck_type": "ranks"},
+)
