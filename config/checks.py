@@ -18,6 +18,7 @@ from stride.config.schema import (
     Config,
     DreamerConfig,
     PlaNetConfig,
+    PQNConfig,
     QLearningConfig,
     ReplayConfig,
     RolloutConfig,
@@ -104,6 +105,8 @@ def check(config: Config, where: str) -> None:
         _check_worlds(config)
         _check_plateau(config, config.plateau)
         _check_spec(config.spec)
+        if config.normalize_reward and isinstance(config, ReplayConfig | PQNConfig):
+            raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
         if isinstance(config, ReplayConfig):
@@ -279,8 +282,6 @@ def _check_replay(config: ReplayConfig) -> None:
     refuse(
         (config.gradient_steps == 0,
          "gradient_steps must be at least 1, or -1 for one update per collected env step, not 0"),
-        (config.normalize_reward,
-         f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper"),
         (config.learning_starts >= config.max_timesteps, f"{too_late} {config.max_timesteps}"),
         (config.buffer_size < smallest_buffer,
          f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments; use {smallest_buffer}"),

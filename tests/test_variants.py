@@ -40,7 +40,7 @@ def shipped() -> Iterator:
         yield pytest.param(f"{row.env}:{row.variant}", marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize("variant", shipped())
+@pytest.mark.parametrize("variant", [*shipped()])
 def test_a_variant_trains_two_iterations(variant):
     config = load_config(*variant.split(":"))
     if extra := missing(config.env_id):
@@ -55,7 +55,7 @@ def test_a_variant_trains_two_iterations(variant):
 
 
 SOLVED = [(f"CartPole-v1:{algo_id}", seed, 475) for algo_id in ("ppo", "reinforce") for seed in (1, 2, 3)]
-SOLVED += [("Acrobot-v1:ppo", 1, -90), ("Pendulum-v1:ppo", 1, -250)]
+SOLVED += [("Acrobot-v1:ppo", 1, -80), ("Pendulum-v1:ppo", 1, -180)]
 
 
 @pytest.mark.slow
