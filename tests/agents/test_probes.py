@@ -91,7 +91,7 @@ def named(case):
     return pytest.param(*case, id="-".join([kind, world.__name__, *map(str, options.values())]), marks=slow)
 
 
-@pytest.mark.parametrize(("kind", "world", "options"), map(named, CASES))
+@pytest.mark.parametrize(("kind", "world", "options"), [*map(named, CASES)])
 def test_what_a_world_teaches_is_learnt(kind, world, options):
     iterations = ITERATIONS[kind] * (1 + (world is probes.Endless))
     if kind in ("ppo", "lagging") and options is SHARED:  # policy and value pull at one trunk

@@ -65,7 +65,7 @@ def cases():
         yield pytest.param({"env_id": env_id, **keys}, package, every, id=env_id, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("keys", "package", "every"), cases())
+@pytest.mark.parametrize(("keys", "package", "every"), [*cases()])
 def test_fresh_worlds_go_on_to_the_bit(keys, package, every, caplog):
     """At a first observation and in the midst of episodes; each file is written by worlds that came from one."""
     pytest.importorskip(package)

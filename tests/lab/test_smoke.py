@@ -55,7 +55,8 @@ def test_a_broken_promise_is_noticed(env_id, kinds, steps, broken):
 
 
 def test_a_name_goes_before_a_description_and_an_id_before_a_part_of_one():
-    assert {config.env_id for config in smoke_test_envs.chosen("cartpole")} == {"CartPole-v1"}
+    named = {config.env_id for config in smoke_test_envs.chosen("cartpole")}
+    assert named == {"CartPole-v1", "popgym-PositionOnlyCartPoleEasy-v0"}
     assert {config.env_id for config in smoke_test_envs.chosen("MountainCarContin")} == {"MountainCarContinuous-v0"}
     assert [config.env_id for config in smoke_test_envs.chosen("cliffwalkingSLIPPERY")] == ["CliffWalkingSlippery-v1"]
 

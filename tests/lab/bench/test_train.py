@@ -134,7 +134,7 @@ def test_a_whole_call_trains_by_the_config_that_the_title_names(work, tmp_path):
 @pytest.mark.slow
 def test_an_update_of_dreamer_is_timed_by_each_engine(tmp_path, monkeypatch):
     tiny = ("deter=16", "width=16", "stoch=2", "classes=4", "bins=5", "batch_size=16", "batch_length=2",
-            "imagined_starts=16", "horizon=2", "learning_starts=64")  # fmt: skip
+            "imagined_starts=16", "horizon=2", "learning_starts=64", "train_ratio=16")  # fmt: skip
     monkeypatch.setattr(cases, "DREAMER", {"tiny": (tiny, 1e6)})
     [table] = timed(tmp_path, "dreamer").values()
     assert [*table["engines"]] == ["fused_cpu", "eager"]

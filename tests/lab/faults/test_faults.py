@@ -32,7 +32,7 @@ COUNTS = {  # the least with which a script shows something, and | more
     "hostile": "--files 3|12",
     "hosts": "--races 2|20 --stale 1|5",
     "inspector": "--runs 3|12",
-    "kill": "--trials 4|14 --groups 1",
+    "kill": "--trials 2|14 --groups 1",
     "leaks": "--fills 1|20",
     "monitor": "--reads 3000 --kills 4|10 --replacements 5|20 --steps 250000",
     "nan": "--runs 6|54",
@@ -43,6 +43,7 @@ COUNTS = {  # the least with which a script shows something, and | more
     "trackers": "--pairs 1 --steps 2048|8192",
     "writes": "",
 }
+BY_HAND = ("circumstances", "nodes", "signals", "trackers")
 
 
 def test_each_fault_has_its_counts_and_says_what_it_plants():
@@ -58,9 +59,15 @@ def called(name: str, words: list[str]) -> int:
     return int(left.value.code or 0)
 
 
+def scripts():
+    """Every script with the least, and with more of it by hand, as those are that take minutes."""
+    for name in COUNTS:
+        yield pytest.param(name, False, id=f"{name}-least", marks=[pytest.mark.soak] if name in BY_HAND else [])
+        yield pytest.param(name, True, id=f"{name}-more", marks=pytest.mark.soak)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["least", "more"])
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize(("name", "more"), [*scripts()])
 def test_nothing_is_lost_to_a_planted_fault(name, more, tmp_path):
     """Forked from a process that has trained before: a cold start is not what is tried here."""
     if name == "nodes":
