@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lab.evidence import aggregate, report
+from lab.evidence import aggregate, report, sensitivity
 from lab.evidence.aggregate import Scores
 from lab.evidence.file import Evidence, Record, file_stem, is_solved, read_all, short_hash, summary
 from lab.evidence.report import failures, iqm_text, listed, not_solved, ranges, score_text, table, versions_of
@@ -81,7 +81,7 @@ def markdown(store: Store) -> str:
     parts = [INTRODUCTION.format(fewest=FEWEST), *failed_first(found, older, store)]
     for family in FAMILIES:
         parts += family_part(family, [pair for pair in found if pair[0].family == family], store)
-    parts += report.older_part(older)
+    parts += [*sensitivity.section(), *report.older_part(older)]
     return "\n\n".join(parts) + "\n"
 
 

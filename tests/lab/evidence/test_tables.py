@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from lab.bench import peers
+from lab.evidence import sensitivity
 from lab.evidence.bands import text
 from lab.evidence.families import all_evidence
-from lab.evidence.file import Evidence, summary
+from lab.evidence.file import Evidence, configured, summary
+from lab.evidence.rows import row_of
 from lab.evidence.runs import RESULTS, Store
 from lab.evidence.seed import SECONDS, of_a_model
 from lab.evidence.ways import ENGINES, comparison, reached
@@ -19,6 +21,7 @@ from stride.config.loader import load_config
 from stride.config.schedule import Schedule
 from stride.envs_gym.make import make_envs
 from stride.runstore.history import STEPS, VAL
+from stride.utils.typography import score
 from stride.utils.user_error import UserError
 
 
@@ -66,3 +69,32 @@ def test_what_is_recorded_of_a_model_beside_its_curve():
 def test_a_rate_that_fades_is_of_the_share_that_is_left():
     fading = peers.rate(Schedule("linear", 3.0, 1.0))
     assert [fading(left) for left in (1.0, 0.5, 0.0)] == [3.0, 2.0, 1.0] and peers.rate(0.5) == 0.5
+
+
+# ---- sensitivity
+
+
+def test_the_ten_cheapest_variants_take_every_changed_value():
+    rows = sensitivity.cheapest()
+    assert len(rows) == 10
+    for row in rows:
+        values = {}
+        for key, _, override in sensitivity.changes(row.config()):
+            changed = configured(row.variant, [*row.overrides, override])
+            values.setdefault(key, []).append(vars(changed)[key])
+        assert [len(each) for each in values.values()] == [4, 4, 4]
+        assert all(each.count(vars(row.config())[key]) <= 1 for key, each in values.items())
+
+
+def test_a_changed_key_is_trained_kept_and_shown_beside_the_shipped_value(tmp_path, monkeypatch):
+    row = row_of("CartPole-v1:ppo")._replace(budget=512)
+    monkeypatch.setattr(sensitivity, "TRAININGS", tmp_path)
+    monkeypatch.setattr(sensitivity, "KEYS", {"ppo": ("gamma",)})
+    monkeypatch.setattr(sensitivity, "VALUES", {"gamma": (0.5,)})
+    result = sensitivity.measured(row, 1, 1)
+    [[shipped], [changed]] = result["shipped"][""], result["gamma"]["0.5"]
+    assert 8 < shipped < 500 and 8 < changed < 500
+    monkeypatch.setattr(sensitivity, "train", lambda files, *rest: next(iter(files.values())).finished()[0])
+    assert sensitivity.measured(row, 1, 1) == result, "what is there is not trained again"
+    [_, text, table] = sensitivity.page_part({"git_hash": "0" * 40, "seeds": [100], "variants": {row.variant: result}})
+    assert f"| {row.variant} | {score(shipped)} | `gamma` | 0.5: {score(changed)} |" in table and "0000000000" in text
