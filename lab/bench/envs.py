@@ -18,12 +18,14 @@ import torch
 
 from lab.bench.families import Contender, Spell, families, in_turns, of_contract, of_gymnasium
 from lab.bench.measure import Figures, machine, median_of
+from lab.bench.packages import gymnax, package
 from lab.bench.plot import dots_svg, short
 from lab.bench.ratio import FEWEST_TURNS, ratio_of
 from lab.smoke_test_envs import random_actions
 from stride import envs_fast
 from stride.commands.usage import parser_of
 from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.world import fast_id
 from stride.utils import entry
 from stride.utils.durable_file import write_json
 from stride.utils.provenance import git_hash
@@ -32,7 +34,7 @@ from stride.utils.user_error import UserError, nearest
 STEPS = 64  # of a kernel call
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
 OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
-PEERS = ("gymnasium native", "gymnasium sync")
+PEERS = ("gymnasium native", "gymnasium sync", "package, sync", "gymnax, T steps")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
 
@@ -41,6 +43,7 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="fast environments")
     parser.add_argument("--all", action="store_true", help="every fast environment, and 65536 worlds as well")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="numbers of worlds (default 16 256 4096)")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="length of one timing")
     parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="timings per figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
@@ -50,6 +53,8 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     if asked.repeats < 1 or not asked.seconds > 0:
         parser.error("--repeats takes a number from 1, --seconds one above 0")
+    if min(asked.sizes or [1]) < 1:
+        parser.error("--sizes takes numbers from 1")
     if asked.worlds < 1:
         parser.error("--worlds takes a number from 1")
     if asked.families is not None:
@@ -62,7 +67,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)
     print(machine(1))
     print(f"env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
-    sizes = ALL_SIZES if asked.all else SIZES
+    sizes = asked.sizes or (ALL_SIZES if asked.all else SIZES)
     figures: dict[str, dict[int, dict[str, float]]] = {}
     ratios: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
     for env_id in ids:
@@ -79,7 +84,7 @@ def main(argv: list[str]) -> int:
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
-    slow = PEERS[-1]
+    slow = PEERS[1]
     rows_of = {env_id: [(size, row) for size, row in rows.items() if slow in row] for env_id, rows in figures.items()}
     lines = {f"{env_id}, {rows[-1][0]:,}": rows[-1][1] for env_id, rows in rows_of.items() if rows}
     return dots_svg("Env steps per second on one thread, and of how many worlds", lines, (OURS[0], OURS[-1]), slow)
@@ -96,7 +101,7 @@ def measure(
     turns = turns_of(env_id, size, tuple(MAKERS), repeats, seconds)
     rates = {name: [spell.env_steps / spell.cpu for spell in spells] for name, spells in turns.items()}
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    ratios = {peer: ratio_of(rates[OURS[-1]], rates[peer])._asdict() for peer in PEERS if peer in rates}
+    ratios = {peer: ratio_of(rates[against(peer)], rates[peer])._asdict() for peer in PEERS if peer in rates}
     return {**medians, FRACTION: medians[OURS[0]] / medians[LIMIT]}, ratios
 
 
@@ -135,7 +140,12 @@ def lines_of(
     for peer in PEERS:
         if any(peer in row for row in ratios.values()):
             cells = [f"{row[peer]['median']:,.1f}x" if peer in row else "-" for row in ratios.values()]
-            yield f"{'face / ' + peer:<30}" + "".join(f"{cell:>10}" for cell in cells)
+            yield f"{against(peer) + ' / ' + peer:<30}" + "".join(f"{cell:>10}" for cell in cells)
+
+
+def against(peer: str) -> str:
+    """Which of ours a peer is compared with: Gymnasium's with our face, others with what training plays."""
+    return OURS[0] if peer in PEERS[2:] else OURS[-1]
 
 
 def kernel(env_id: str, size: int) -> Contender:
@@ -152,11 +162,13 @@ def single(env_id: str, size: int) -> Contender:
 
 def face(env_id: str, size: int) -> Contender:
     """Ours as Gymnasium's VectorEnv."""
-    return of_gymnasium(gymnasium.make_vec(f"fast/{env_id}", num_envs=size))
+    return of_gymnasium(gymnasium.make_vec(fast_id(env_id), num_envs=size))
 
 
 def sync(env_id: str, size: int) -> Contender | None:
-    """Gymnasium's loop over Python objects."""
+    """Gymnasium's loop over Python objects; its plain id of a world that it has not got is ours."""
+    if envs_fast.WORLDS[env_id].gym_state is None:
+        return None
     control = "classic_control" in str(gymnasium.spec(env_id).entry_point)
     if size > (SLOW if control else SLOWER):
         return None
@@ -165,7 +177,7 @@ def sync(env_id: str, size: int) -> Contender | None:
 
 
 def native(env_id: str, size: int) -> Contender | None:
-    if gymnasium.spec(env_id).vector_entry_point is None:
+    if envs_fast.WORLDS[env_id].gym_state is None or gymnasium.spec(env_id).vector_entry_point is None:
         return None
     return of_gymnasium(gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point"))
 
@@ -186,7 +198,8 @@ def actions_of(env: VecEnv) -> torch.Tensor:
 
 
 MAKERS: dict[str, Callable[[str, int], Contender | None]] = {
-    OURS[0]: kernel, OURS[1]: single, OURS[2]: face, PEERS[0]: native, PEERS[1]: sync, LIMIT: copying,
+    OURS[0]: kernel, OURS[1]: single, OURS[2]: face, PEERS[0]: native, PEERS[1]: sync,
+    PEERS[2]: package, PEERS[3]: gymnax, LIMIT: copying,
 }  # fmt: skip
 
 

@@ -27,6 +27,12 @@ def test_figures_and_plot_have_every_contender_that_is_there(tmp_path):
     assert all(name in text for name in (envs.OURS[0], envs.OURS[-1], "gymnasium sync", "CartPole-v1, 4,096"))
 
 
+def test_a_world_of_a_package_is_compared_with_the_package_and_not_with_our_own_face_of_its_id():
+    pytest.importorskip("minigrid", reason="pip install 'stride-rl[minigrid]'")
+    rates, ratios = envs.measure("MiniGrid-Empty-5x5-v0", 2, 1, 0.01)
+    assert {"ours, T steps", "package, sync"} <= rates.keys() and [*ratios] == ["package, sync"]
+
+
 @pytest.mark.slow
 def test_every_backend_that_can_play_a_family_is_timed_beside_gymnasiums_loops(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(families, "cores", lambda: 2)

@@ -1,0 +1,107 @@
+"""The packages whose worlds are compiled here, and gymnax's versions of them, as contenders of lab.bench.envs.
+
+    pip install --no-deps minatar minigrid popgym bsuite dm_env gymnax
+
+A package steps one object for each world, in a loop of Python. Gymnax steps all worlds in one jitted scan, as our
+kernel does; it is compiled before anything is timed. Where one is not installed, there is no such contender.
+"""
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from lab.bench.families import ACTIONS, Contender, in_turn, of_gymnasium
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+BSUITE = {  # module, class and arguments, as ours by default
+    "bsuite/Catch-v0": ("catch", "Catch", {}),
+    "bsuite/DeepSea-v0": ("deep_sea", "DeepSea", {"size": 10, "mapping_seed": 0}),
+    "bsuite/DiscountingChain-v0": ("discounting_chain", "DiscountingChain", {"mapping_seed": 0}),
+    "bsuite/MemoryChain-v0": ("memory_chain", "MemoryChain", {"memory_length": 10}),
+}
+GYMNAX = {
+    **{f"MinAtar/{game}-v1": f"{game}-MinAtar" for game in ("Asterix", "Breakout", "Freeway", "SpaceInvaders")},
+    **{env_id: f"{name}-bsuite" for env_id, (_, name, _) in BSUITE.items()},
+    **{
+        env_id: env_id
+        for env_id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+    },
+}
+SIZES = {"bsuite/DeepSea-v0": {"size": 10}, "bsuite/MemoryChain-v0": {"memory_length": 10}}  # as ours by default
+MODULES = {"MinAtar/SpaceInvaders": "space_invaders"}  # in the package
+
+
+def package(env_id: str, size: int, widest: int = 256) -> Contender | None:
+    """The package's own worlds; None above `widest`, where objects in a loop gain nothing."""
+    if size > widest:
+        return None
+    try:
+        if env_id in BSUITE:
+            return _of_bsuite(env_id, size)
+        make = _maker(env_id)
+    except ImportError:
+        return None
+    return of_gymnasium(gymnasium.vector.SyncVectorEnv([make] * size)) if make else None
+
+
+def _maker(env_id: str) -> Callable[[], gymnasium.Env[Any, Any]] | None:
+    """Makes one world of the package, as Gymnasium has it."""
+    if env_id.startswith("MinAtar/"):
+        base, plain = import_module("minatar.gym").BaseEnv, env_id.rpartition("-")[0]
+        module = MODULES.get(plain, plain.partition("/")[2].lower())
+        return lambda: base(module, use_minimal_action_set=env_id.endswith("v1"))
+    if env_id.startswith("MiniGrid-"):
+        image_only = import_module("minigrid.wrappers").ImgObsWrapper
+        return lambda: image_only(gymnasium.make(env_id, disable_env_checker=True))
+    if env_id.startswith("popgym-"):
+        kind = getattr(import_module("popgym.envs"), env_id[len("popgym-") :].removesuffix("-v0"))
+        return lambda: kind()
+    return None
+
+
+def _of_bsuite(env_id: str, size: int) -> Contender:
+    """A call of `step` behind an end begins the next episode."""
+    module, name, arguments = BSUITE[env_id]
+    kind = getattr(import_module(f"bsuite.environments.{module}"), name)
+    worlds = [kind(**arguments) for _ in range(size)]
+    generator = np.random.default_rng(0)
+    actions = [generator.integers(worlds[0].action_spec().num_values, size=size).tolist() for _ in range(ACTIONS)]
+
+    def step(chosen: list[int]) -> None:
+        for world, action in zip(worlds, chosen, strict=True):
+            world.step(action)
+
+    return Contender(in_turn(step, actions), lambda: None, steps=ACTIONS)
+
+
+def gymnax(env_id: str, size: int, steps: int = 64) -> Contender | None:
+    """All worlds and `steps` steps in one compiled call, with actions drawn before; an end begins the next episode."""
+    if env_id not in GYMNAX:
+        return None
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+    try:
+        jax, package = import_module("jax"), import_module("gymnax")
+    except ImportError:
+        return None
+    world, parameters = package.make(GYMNAX[env_id], **SIZES.get(env_id, {}))
+    key = jax.random.key(0)
+    actions = jax.vmap(lambda key: jax.vmap(world.action_space(parameters).sample)(jax.random.split(key, size)))(
+        jax.random.split(key, steps)
+    )
+
+    def played(state: Any, key: Any) -> Any:
+        def step(state: Any, row: tuple[Any, Any]) -> Any:
+            key, action = row
+            keys = jax.random.split(key, size)
+            obs, state, *rest, _ = jax.vmap(world.step, (0, 0, 0, None))(keys, state, action, parameters)
+            return state, (obs, *rest)
+
+        return jax.lax.scan(step, state, (jax.random.split(key, steps), actions))
+
+    compiled = jax.jit(played)
+    _, state = jax.jit(jax.vmap(world.reset, (0, None)))(jax.random.split(key, size), parameters)
+    return Contender(lambda: jax.block_until_ready(compiled(state, key)), lambda: None, steps=steps)
