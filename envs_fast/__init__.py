@@ -12,12 +12,12 @@ import warnings
 import gymnasium
 
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.registry import BODIES, WORLDS, make
+from stride.envs_fast.registry import BODIES, COMPILED, WORLDS, make
 from stride.envs_fast.world import fast_id
 
 __all__ = ["BODIES", "WORLDS", "NumbaEnv", "make"]
 
-for _world in (*WORLDS.values(), *BODIES.values()):
+for _world in COMPILED.values():
     _is_plain = _world.gym_state is None and _world.env_id not in gymnasium.registry
     for _name in (fast_id(_world.env_id), *([_world.env_id] if _is_plain else [])):
         gymnasium.register(

@@ -4,6 +4,8 @@ A new world is one file and one row here; the tests pick it up from WORLDS. BODI
 need MuJoCo and have no version for a GPU.
 """
 
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any, overload
 
 import torch
@@ -36,7 +38,7 @@ from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from stride.envs_fast.minigrid import door_key, empty, four_rooms, key_corridor, lava_gap, multi_room, unlock
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import WORLDS
+from stride.envs_fast.world import WORLDS, World
 from stride.utils.devices import CPU, training_device
 from stride.utils.user_error import UserError, nearest
 
@@ -81,6 +83,9 @@ WORLDS.update(
 )
 
 
+COMPILED: Mapping[str, World] = ChainMap(WORLDS, BODIES)
+
+
 @overload
 def make(
     env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
@@ -100,10 +105,10 @@ def make(
     device: str | torch.device | None = None, **env_kwargs: Any,
 ) -> NumbaEnv | CudaEnv:  # fmt: skip
     """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
-    known = {**WORLDS, **BODIES}
-    if env_id not in known:
-        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), known)}; known: {', '.join(known)}")
-    world = known[env_id]
+    if env_id not in COMPILED:
+        known = ", ".join(COMPILED)
+        raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), COMPILED)}; known: {known}")
+    world = COMPILED[env_id]
     env: NumbaEnv | CudaEnv
     if str(device).startswith("cuda") and workers != 1:
         raise UserError(f"{env_id}: workers are CPU threads; on {device}, workers must be 1, got {workers!r}")

@@ -21,7 +21,7 @@ def why_not(config: Config) -> str:
     wrappers = wrappers_of(config)
     if wrappers:
         return f"only gym supports {wrappers[0]['id']}"
-    world = registry.WORLDS.get(config.env_id) or registry.BODIES.get(config.env_id)
+    world = registry.COMPILED.get(config.env_id)
     if world is None:
         return f"{config.env_id} has no compiled version"
     extra = missing(config.env_id)

@@ -43,10 +43,10 @@ sys.exit(code)
 """
 
 
-def begin(cache, runs, *words, **environment):
+def begin(cache, runs, *words, variant="CartPole-v1:ppo", **environment):
     """train.py with a kernel cache of its own."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "STRIDE_RUNS": str(runs), "OMP_NUM_THREADS": "1", **environment}
-    command = [*program("train"), "CartPole-v1:ppo", *SMALL, *words]
+    command = [*program("train"), variant, *SMALL, *words]
     return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -102,6 +102,16 @@ def test_what_trains_compiles_nothing_itself(cold):
     kernels = [*cache.rglob("*.nbi")]
     assert len(kernels) > 30
     assert [path.name for path in kernels if path.stat().st_mtime > stamp.stat().st_mtime] == []
+
+
+@pytest.mark.slow
+def test_a_body_whose_own_steps_are_tried_first_has_these_weights_too(cold, tmp_path):
+    pytest.importorskip("mujoco", reason="pip install 'stride-rl[mujoco]'")
+    shutil.copytree(cold.folder / "cache", tmp_path / "cache")
+    kinds = {"variant": "InvertedPendulum-v5:ppo"}
+    said = [ended(begin(tmp_path / "cache", tmp_path / name, "n_envs=2", **kinds)) for name in ("cold", "warm")]
+    assert "compiling kernels for InvertedPendulum-v5" in said[0] and "compiling" not in said[1]
+    assert weights(tmp_path / "cold") == weights(tmp_path / "warm")
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, addres
 from stride.agents.experience.cuts import most_of
 from stride.agents.experience.finite_guard import all_finite
 from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.registry import COMPILED
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_fast.world import WORLDS
 from stride.utils.counter_rng import ACT, Key, uniforms
 from stride.utils.durable_file import replacing, sweep
 from stride.utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
@@ -55,7 +55,7 @@ def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> N
 
     `nets`: which of its networks, as `bind.nets_of` says it.
     """
-    env_id = envs.env_id if isinstance(envs, NumbaEnv) and WORLDS.get(envs.env_id) is envs.world else NONE
+    env_id = envs.env_id if isinstance(envs, NumbaEnv) and COMPILED.get(envs.env_id) is envs.world else NONE
     if env_id == NONE and algo_id is None:
         return
     names = (env_id, algo_id or NONE, nets if algo_id else NONE)
@@ -197,7 +197,7 @@ def compile_common() -> None:
 
 def compile_worlds(env_id: str, played: bool) -> None:
     """Compile a world's own kernels, and where the engine plays it the engine's for arrays of these types."""
-    envs = NumbaEnv(WORLDS[env_id], 1)
+    envs = NumbaEnv(COMPILED[env_id], 1)
     envs.reset(0)
     action = torch.zeros(1, *(envs.action_space.shape or ()))
     envs.step(action if envs.action_space.shape else action.long())
@@ -211,7 +211,7 @@ def compile_worlds(env_id: str, played: bool) -> None:
 
 def compile_episodes(env_id: str) -> None:
     """Compile the engine's evaluation of a world; beside `compile_worlds`, so it needs none of the world's kernels."""
-    envs = NumbaEnv(WORLDS[env_id], 1)
+    envs = NumbaEnv(COMPILED[env_id], 1)
     if isinstance(envs.obs, torch.Tensor):
         match = numba.typeof(make_match(envs, np.ones(1, np.int64), 1, 1))
         episodes.leave_match.compile((numba.int64, match))
