@@ -172,12 +172,15 @@ ROWS = (
 # how many trainings chose a variant's settings, and on which seeds; "unknown" where nobody counted
 TUNING = dict.fromkeys(
     (
-        "Acrobot-v1:dqn", "BipedalWalker-v3:ppo", "CartPole-v1:dqn", "HalfCheetah-v5:sac", "Hopper-v5:sac",
+        "Acrobot-v1:dqn", "BipedalWalker-v3:ppo", "HalfCheetah-v5:sac", "Hopper-v5:sac",
         "LunarLander-v3:dqn", "LunarLander-v3:ppo", "LunarLanderContinuous-v3:ppo", "LunarLanderContinuous-v3:sac",
         "Pendulum-v1:sac",
     ),
     "none: numbers of rl-zoo",
-)  # fmt: skip
+) | {
+    "CartPole-v1:dqn": "50, seeds 100 to 109",
+    "MountainCar-v0:dqn": "10, seeds 100 to 104",
+}  # fmt: skip
 UNKNOWN = "unknown"
 
 
