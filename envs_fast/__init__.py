@@ -12,8 +12,8 @@ import warnings
 import gymnasium
 
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.registry import BODIES, COMPILED, WORLDS, make
-from stride.envs_fast.world import fast_id
+from stride.envs_fast.registry import make
+from stride.envs_fast.world import BODIES, COMPILED, WORLDS, fast_id
 
 __all__ = ["BODIES", "WORLDS", "NumbaEnv", "make"]
 

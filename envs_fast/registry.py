@@ -4,8 +4,6 @@ A new world is one file and one row here; the tests pick it up from WORLDS. BODI
 need MuJoCo and have no version for a GPU.
 """
 
-from collections import ChainMap
-from collections.abc import Mapping
 from typing import Any, overload
 
 import torch
@@ -33,12 +31,11 @@ from stride.envs_fast import (
     taxi,
 )
 from stride.envs_fast.bodies import registry as bodies
-from stride.envs_fast.bodies.registry import BODIES
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.envs_fast.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from stride.envs_fast.minigrid import door_key, empty, four_rooms, key_corridor, lava_gap, multi_room, unlock
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import WORLDS, World
+from stride.envs_fast.world import BODIES, COMPILED, WORLDS
 from stride.utils.devices import CPU, training_device
 from stride.utils.user_error import UserError, nearest
 
@@ -81,9 +78,6 @@ WORLDS.update(
         bandit.WORLD,
     )
 )
-
-
-COMPILED: Mapping[str, World] = ChainMap(WORLDS, BODIES)
 
 
 @overload

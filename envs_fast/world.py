@@ -10,6 +10,7 @@ are seen so read and write arrays (grids.py). `kernels.py` makes of them two ker
     restart(simulation, lo, hi, mask, obs)        begins the episode `episodes[i]` wherever mask[i]; what is seen of all
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
@@ -174,6 +175,8 @@ def plain_gym_state(column: np.ndarray) -> dict[str, Any]:
 
 
 WORLDS: dict[str, World] = {}  # by id; envs_fast/registry.py has a row for each
+BODIES: dict[str, World] = {}  # by id, those of envs_fast/bodies
+COMPILED: Mapping[str, World] = ChainMap(WORLDS, BODIES)
 
 
 def fast_id(env_id: str) -> str:

@@ -9,6 +9,7 @@ from stride.config.schema import Config
 from stride.envs_fast import registry
 from stride.envs_fast.bodies import registry as bodies
 from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.world import BODIES, COMPILED
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.resources import cores
 
@@ -21,7 +22,7 @@ def why_not(config: Config) -> str:
     wrappers = wrappers_of(config)
     if wrappers:
         return f"only gym supports {wrappers[0]['id']}"
-    world = registry.COMPILED.get(config.env_id)
+    world = COMPILED.get(config.env_id)
     if world is None:
         return f"{config.env_id} has no compiled version"
     extra = missing(config.env_id)
@@ -31,12 +32,12 @@ def why_not(config: Config) -> str:
     foreign = [name for name in config.env_kwargs if name not in accepted]
     if foreign:
         return f"only gym supports env_kwargs.{foreign[0]}"
-    return bodies.why_not(config.env_id, dict(config.env_kwargs)) if config.env_id in registry.BODIES else ""
+    return bodies.why_not(config.env_id, dict(config.env_kwargs)) if config.env_id in BODIES else ""
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """Worlds where the policy is; bodies are always on the CPU, where threads share them out."""
-    if config.env_id in registry.BODIES:
+    if config.env_id in BODIES:
         processors = cores() if config.threads == "auto" else config.threads
         workers = max(1, min(processors, num_envs // SHARE))
         return registry.make(config.env_id, num_envs, None, config.max_episode_steps, workers, **config.env_kwargs)

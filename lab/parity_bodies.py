@@ -10,8 +10,8 @@ Gymnasium's environment begins each episode where ours does. Compared to the bit
 from typing import Any
 
 from stride.commands.usage import parser_of
+from stride.envs_fast import BODIES
 from stride.envs_fast.bodies.beside import Beside
-from stride.envs_fast.bodies.registry import BODIES
 from stride.utils import entry
 
 VARIED: dict[str, dict[str, Any]] = {

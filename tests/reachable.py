@@ -7,11 +7,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 from host_kernels import compile_host
 
 from lab.minatar_states import random_states
 from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.device_code import with_twin
 from stride.envs_fast.registry import WORLDS
 from stride.envs_fast.vec_env import CPU
 
@@ -57,6 +59,8 @@ def on_host(
     **env_kwargs: Any,
 ) -> CudaEnv:
     """As registry.make; the threads of a launch are no workers, and so their number says nothing here."""
+    if env_id not in with_twin():
+        pytest.skip(f"{env_id} has no version for a GPU")
     env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, CPU, compile_host, **env_kwargs)
     if seed is not None:
         env.reset(seed)

@@ -5,6 +5,7 @@ from stride.envs_fast.bodies import ant, humanoids, pendulums, reachers, runners
 from stride.envs_fast.bodies.beside import STEPS, Beside
 from stride.envs_fast.bodies.library import package
 from stride.envs_fast.bodies.task import world_of
+from stride.envs_fast.world import BODIES
 from stride.utils.user_error import UserError
 
 TASKS = (
@@ -20,7 +21,7 @@ TASKS = (
     runners.SWIMMER,
     walkers.WALKER,
 )
-BODIES = {task.env_id: world_of(task) for task in TASKS}
+BODIES.update({task.env_id: world_of(task) for task in TASKS})
 REFUSALS = (AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError)  # of arguments, by Gymnasium
 _answers: dict[str, str] = {}  # by id and arguments: what the trial of this process has shown
 

@@ -10,9 +10,9 @@ from playing import bits, random_actions
 
 from stride.config import extras
 from stride.config.schema import ALGORITHMS
+from stride.envs_fast import BODIES
 from stride.envs_fast.bodies import registry as bodies
 from stride.envs_fast.bodies.beside import Beside
-from stride.envs_fast.bodies.registry import BODIES
 from stride.envs_fast.bodies.task import pose
 from stride.envs_fast.registry import make
 from stride.envs_gym.backends import choose_backend

@@ -28,8 +28,8 @@ from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, addres
 from stride.agents.experience.cuts import most_of
 from stride.agents.experience.finite_guard import all_finite
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.registry import COMPILED
 from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.world import COMPILED
 from stride.utils.counter_rng import ACT, Key, uniforms
 from stride.utils.durable_file import replacing, sweep
 from stride.utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
