@@ -1,28 +1,7 @@
 // CartPole-v1 on a GPU: cartpole.py, bit for bit.
 #include "envs_fast/cartpole.cuh"
 
-typedef double Number;
-typedef i64 Action;
 typedef Row<float, WIDTH> Seen;
-
-struct Parameters {
-  double reward, reward_lost, time_limit;
-};
-
-struct Tables {};
-
-DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, 2); }
-
-DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
-                 double& reward) {
-  bool lost = push(state, action);
-  reward = lost ? parameters.reward_lost : parameters.reward;
-  return lost;
-}
-
-DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
-  return first_state(episode);
-}
 
 DEVICE Seen observe(const State& state, const Parameters& parameters) {
   return {(float)state.x, (float)state.x_dot, (float)state.theta, (float)state.theta_dot};

@@ -1,6 +1,9 @@
-// A cart and its pole on a GPU: cartpole.py, bit for bit, for all worlds that they stand in.
+// A cart and its pole on a GPU: cartpole.py, bit for bit, for all worlds of them, which differ in what is seen.
 #include "envs_fast/world.cuh"
 #include "envs_fast/cartpole.py"
+
+typedef double Number;
+typedef i64 Action;
 
 struct State {
   double x, x_dot, theta, theta_dot;
@@ -20,7 +23,22 @@ DEVICE bool push(State& state, i64 action) {
   return fabs(state.x) > X_LIMIT || fabs(state.theta) > THETA_LIMIT;
 }
 
-DEVICE State first_state(const Episode& episode) {
+struct Parameters {
+  double reward, reward_lost, time_limit;
+};
+
+struct Tables {};
+
+DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, 2); }
+
+DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
+                 double& reward) {
+  bool lost = push(state, action);
+  reward = lost ? parameters.reward_lost : parameters.reward;
+  return lost;
+}
+
+DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {
   Words w = draw(0, episode);
   return {between(w.a, -RESET, RESET), between(w.b, -RESET, RESET), between(w.c, -RESET, RESET),
           between(w.d, -RESET, RESET)};

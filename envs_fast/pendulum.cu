@@ -1,15 +1,11 @@
 // Pendulum-v1 on a GPU: pendulum.py, bit for bit.
 #include "envs_fast/pendulum.cuh"
 
-typedef double Number;
-typedef float Action;
 typedef Row<float, WIDTH> Seen;
 
 struct Parameters {
   double pull, time_limit;
 };
-
-struct Tables {};
 
 DEVICE bool legal(float& action, const Parameters& parameters, const Tables& tables) { return number(action); }
 

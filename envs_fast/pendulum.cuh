@@ -2,6 +2,11 @@
 #include "envs_fast/world.cuh"
 #include "envs_fast/pendulum.py"
 
+typedef double Number;
+typedef float Action;
+
+struct Tables {};
+
 struct State {
   double theta, speed;
 };

@@ -2,15 +2,11 @@
 #include "envs_fast/pendulum.cuh"
 #include "envs_fast/popgym_pendulum.py"
 
-typedef double Number;
-typedef float Action;
 typedef Row<float, SEEN> Seen;
 
 struct Parameters {
   double pull, scale, time_limit;
 };
-
-struct Tables {};
 
 DEVICE bool legal(float& action, const Parameters& parameters, const Tables& tables) { return number(action); }
 

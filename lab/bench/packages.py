@@ -17,10 +17,10 @@ import numpy as np
 from lab.bench.families import ACTIONS, Contender, in_turn, of_gymnasium
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-BSUITE = {  # module, class and arguments, as ours by default
+BSUITE: dict[str, tuple[str, str, dict[str, int]]] = {  # module, class and arguments, as ours by default
     "bsuite/Catch-v0": ("catch", "Catch", {}),
-    "bsuite/DeepSea-v0": ("deep_sea", "DeepSea", {"size": 10, "mapping_seed": 0}),
-    "bsuite/DiscountingChain-v0": ("discounting_chain", "DiscountingChain", {"mapping_seed": 0}),
+    "bsuite/DeepSea-v0": ("deep_sea", "DeepSea", {"size": 10}),
+    "bsuite/DiscountingChain-v0": ("discounting_chain", "DiscountingChain", {}),
     "bsuite/MemoryChain-v0": ("memory_chain", "MemoryChain", {"memory_length": 10}),
 }
 GYMNAX = {
@@ -31,7 +31,6 @@ GYMNAX = {
         for env_id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
     },
 }
-SIZES = {"bsuite/DeepSea-v0": {"size": 10}, "bsuite/MemoryChain-v0": {"memory_length": 10}}  # as ours by default
 MODULES = {"MinAtar/SpaceInvaders": "space_invaders"}  # in the package
 
 
@@ -87,7 +86,10 @@ def gymnax(env_id: str, size: int, steps: int = 64) -> Contender | None:
         jax, package = import_module("jax"), import_module("gymnax")
     except ImportError:
         return None
-    world, parameters = package.make(GYMNAX[env_id], **SIZES.get(env_id, {}))
+    *_, arguments = BSUITE.get(env_id, ({},))
+    size_of_world = {key: value for key, value in arguments.items() if key == "size"}  # the others are parameters
+    world, parameters = package.make(GYMNAX[env_id], **size_of_world)
+    parameters = parameters.replace(**{key: value for key, value in arguments.items() if key not in size_of_world})
     key = jax.random.key(0)
     actions = jax.vmap(lambda key: jax.vmap(world.action_space(parameters).sample)(jax.random.split(key, size)))(
         jax.random.split(key, steps)

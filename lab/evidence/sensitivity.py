@@ -1,7 +1,7 @@
 """How much do results change with three keys? The ten cheapest variants, each key at four values, three seeds.
 
     python -m lab.evidence.sensitivity                 trains what is missing, writes docs/results/sensitivity.json
-    python -m lab.evidence.sensitivity --seeds 0       the page again, nothing is trained
+    python -m lab.evidence.sensitivity --seeds 0       what is measured, nothing is trained
 
 One key is changed at a time; budgets are whole. Seeds are those of tuning (100, 101, 102), so no seed of evidence is
 spent. Trainings are kept below build/sensitivity until the code changes.
@@ -9,7 +9,6 @@ spent. Trainings are kept below build/sensitivity until the code changes.
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -37,8 +36,6 @@ KEYS = {"ppo": ("policy_lr", "gamma", "n_epochs"), "q_learning": ("gamma", "epsi
 OTHER_KEYS = ("policy_lr", "gamma", "n_steps")
 SHIPPED = "shipped"
 
-Result = Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # variant -> key -> value -> score of each seed
-
 
 def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
@@ -48,7 +45,7 @@ def main(argv: list[str]) -> int:
     if given.seeds:
         result = {row.variant: measured(row, given.seeds, given.workers) for row in cheapest()}
         write_json(FILE, {"git_hash": git_hash(), "seeds": SEEDS[: given.seeds], "variants": result})
-    print("\n\n".join(page_part(read_json(FILE))))
+    print("\n\n".join(section()) or "nothing is measured yet")
     return 0
 
 
@@ -103,9 +100,9 @@ def page_part(data: Mapping[str, Any]) -> list[str]:
     return ["## Sensitivity", f"{text}measured at {data['git_hash'][:10]}.", table(rows)]
 
 
-def section(file: Path = FILE) -> list[str]:
+def section() -> list[str]:
     """Nothing where it was not measured."""
-    return page_part(read_json(file)) if file.is_file() else []
+    return page_part(read_json(FILE)) if FILE.is_file() else []
 
 
 if __name__ == "__main__":
