@@ -80,7 +80,7 @@ ROWS: dict[str, Row] = {
     "dreamer": Row(dreamer, MS, 25.0, without=()),
 }
 FACES = {"face-16": 16, "face-256": 256, "face-4096": 4096}  # CartPole behind Gymnasium's face; how many worlds
-FACE, FACE_GOAL = (envs.OURS[-1], *envs.PEERS), 10.0
+FACE, FACE_GOAL = (envs.OURS[-1], *envs.GYMNASIUM), 10.0
 NAMES = (*ROWS, *FACES)
 
 

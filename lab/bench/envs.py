@@ -34,7 +34,8 @@ from stride.utils.user_error import UserError, nearest
 STEPS = 64  # of a kernel call
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
 OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
-PEERS = ("gymnasium native", "gymnasium sync", "package, sync", "gymnax, T steps")
+GYMNASIUM = ("gymnasium native", "gymnasium sync")
+PEERS = (*GYMNASIUM, "package, sync", "gymnax, T steps")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
 
@@ -84,7 +85,7 @@ def main(argv: list[str]) -> int:
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
-    slow = PEERS[1]
+    slow = GYMNASIUM[1]
     rows_of = {env_id: [(size, row) for size, row in rows.items() if slow in row] for env_id, rows in figures.items()}
     lines = {f"{env_id}, {rows[-1][0]:,}": rows[-1][1] for env_id, rows in rows_of.items() if rows}
     return dots_svg("Env steps per second on one thread, and of how many worlds", lines, (OURS[0], OURS[-1]), slow)
@@ -145,7 +146,7 @@ def lines_of(
 
 def against(peer: str) -> str:
     """Which of ours a peer is compared with: Gymnasium's with our face, others with what training plays."""
-    return OURS[0] if peer in PEERS[2:] else OURS[-1]
+    return OURS[-1] if peer in GYMNASIUM else OURS[0]
 
 
 def kernel(env_id: str, size: int) -> Contender:
@@ -198,7 +199,7 @@ def actions_of(env: VecEnv) -> torch.Tensor:
 
 
 MAKERS: dict[str, Callable[[str, int], Contender | None]] = {
-    OURS[0]: kernel, OURS[1]: single, OURS[2]: face, PEERS[0]: native, PEERS[1]: sync,
+    OURS[0]: kernel, OURS[1]: single, OURS[2]: face, GYMNASIUM[0]: native, GYMNASIUM[1]: sync,
     PEERS[2]: package, PEERS[3]: gymnax, LIMIT: copying,
 }  # fmt: skip
 
