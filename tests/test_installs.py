@@ -131,7 +131,12 @@ def python(code):
     return f"python -P -c {shlex.quote(code)}"
 
 
-@pytest.mark.parametrize("call", CALLS)
+# an editable installation differs by where modules are, so two words there are enough
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [*(("wheel", call) for call in CALLS), ("editable", "train, seeds"), ("editable", "load elsewhere")],
+    indirect=["place"],
+)
 def test_every_word_finds_ones_own_modules_where_one_stands(trained, call):
     text = typed(trained, CALLS[call], "own")
     assert "Traceback" not in text
@@ -191,6 +196,7 @@ def test_the_readmes_first_lines_for_pip(tmp_path):
     assert len([*(tmp_path / "walker" / "runs").glob("2*")]) == 1
 
 
+@pytest.mark.soak
 @in_a_wheel
 def test_fast_tests_pass(place, tmp_path):
     """Some of them, copied to where there is no checkout; they import what the wheel has installed."""

@@ -157,7 +157,13 @@ def test_a_part_that_fails_is_an_error_and_not_waited_for():
 # --- gradients against autograd in float64: the specification of their maths
 
 FAST = next(named(case) for case in ON_POLICY if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
-ON_GPU = [pytest.param(case, id=named(case), marks=[pytest.mark.slow] * (named(case) != FAST)) for case in ON_POLICY]
+
+
+def on_gpu():
+    """One case is fast, each third of the others slow; the rest is soak."""
+    yield pytest.param(next(case for case in ON_POLICY if named(case) == FAST), id=FAST)
+    for index, case in enumerate(case for case in ON_POLICY if named(case) != FAST):
+        yield pytest.param(case, id=named(case), marks=[pytest.mark.slow] + [pytest.mark.soak] * (index % 3 > 0))
 
 
 def few_kinks(case):
@@ -189,7 +195,7 @@ def test_layer_norms_of_pqn(dims, normalize_obs):
     assert furthest(*first_update(agent)) <= 1e-6
 
 
-@pytest.mark.parametrize("case", ON_GPU)
+@pytest.mark.parametrize("case", [*on_gpu()])
 def test_fused_gpu_on_policy(case):
     case = few_kinks(case)
     agent = advance(learning_on_gpu(case["config"], *on_policy_words(case)), 1)

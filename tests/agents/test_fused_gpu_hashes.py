@@ -15,8 +15,11 @@ from stride.utils.durable_file import read_json, write_json
 HOST = Machine("cpu", compile_host, small=True)
 
 
-SLOW = [  # a minute of g++
-    pytest.param(name, marks=pytest.mark.slow) for name in rollouts.LEARNT
+SLOW = [  # half a minute of g++ each
+    pytest.param(
+        name, marks=[pytest.mark.slow] + [pytest.mark.soak] * (name not in ("numbers, learnt", "older actor, learnt"))
+    )
+    for name in rollouts.LEARNT
 ]
 
 

@@ -74,7 +74,11 @@ def rollouts(case, **how):
 
 
 @pytest.mark.parametrize(
-    "case", ["CartPole", *(pytest.param(case, marks=pytest.mark.slow) for case in ("Pendulum, rolling", "Taxi"))]
+    "case",
+    [
+        "CartPole",
+        *(pytest.param(case, marks=[pytest.mark.slow, pytest.mark.soak]) for case in ("Pendulum, rolling", "Taxi")),
+    ],
 )
 def test_neither_threads_nor_their_order_decide_anything(case):
     """However many threads a world has, in whichever order those of a block and the blocks run: no barrier misses."""
