@@ -17,7 +17,7 @@ from stride.envs_gym import ale_env
 from stride.envs_gym.backend_ale import why_not
 from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.make import make_envs
-from stride.envs_gym.wrappers.atari import first_draw
+from stride.envs_gym.wrappers.atari import ENTRY, LifeLoss, first_draw
 from stride.envs_gym.wrappers.atari_objects import ConsoleMemory
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.runstore.run_dir import RunDir
@@ -242,6 +242,33 @@ def test_ends_of_length_0_are_learnt_from_and_counted_by_nobody():
     assert (numbers["episodes"], numbers["ep_rew/mean"], numbers["ep_len/mean"]) == (1, 5, 5)
     played = Collector(LosesLives(), Still(), 1).play(2)
     assert played.returns == [5, 5] and played.lengths == [5, 5]
+
+
+class LastLifeLingers(gymnasium.Env):
+    """Two lives, lost with steps 2 and 3; the game is over with step 4."""
+
+    spec = gymnasium.envs.registration.EnvSpec("LastLife-v0", entry_point=ENTRY)
+    observation_space = action_space = gymnasium.spaces.Discrete(1)
+
+    def reset(self, **kwargs):
+        self.steps, self.ale = 0, SimpleNamespace(lives=lambda: (2, 2, 1, 0, 0)[self.steps])
+        return 0, {}
+
+    def step(self, action):
+        self.steps += 1
+        return 0, 0.0, self.steps == 4, False, {}
+
+
+def test_the_last_life_is_lost_with_the_game_alone():
+    """Some games show no lives left a few steps before they are over, which would be two ends."""
+    env = LifeLoss(LastLifeLingers())
+    env.reset()
+    assert [(env.step(0)[2], env.lost) for _ in range(4)] == [
+        (False, False),
+        (False, True),
+        (False, False),
+        (True, False),
+    ]
 
 
 @pytest.mark.slow
