@@ -13,7 +13,7 @@ def twin_of(world: World) -> Path:
 
 
 def with_twin() -> list[str]:
-    """The ids that GPU kernels are checked and timed with: all that have some, but of MiniGrid's tasks the largest of each
+    """The ids that GPU kernels are checked and timed with: all that have some, but of MiniGrid's tasks the last of each
     file, whose others differ in numbers alone.
     """
     found = {(twin_of(world), "MiniGrid-" in env_id or env_id): env_id for env_id, world in WORLDS.items()}

@@ -18,7 +18,8 @@ COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0),
 BLACK, GRID, ORANGE = (0, 0, 0), (100, 100, 100), (255, 128, 0)
 VEIL = 0.3  # how much white lies over what is seen
 KNOB = 0.08  # radius of a door's
-WAYS, NOBODY = ((1, 0), (0, 1), (-1, 0), (0, -1)), -1  # one step right, down, left, up; in place of where an agent looks
+WAYS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # a step to where the agent looks: right, down, left, up
+NOBODY = -1  # in place of where an agent looks
 
 
 class Canvas:

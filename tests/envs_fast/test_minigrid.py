@@ -17,7 +17,7 @@ from stride.config.extras import COMPILED, missing
 from stride.config.general import load_general
 from stride.config.loader import load_config
 from stride.config.schema import Config
-from stride.envs_fast.minigrid import pictures, rules
+from stride.envs_fast.minigrid import rules
 from stride.envs_fast.minigrid.rules import CARRIED, CELLS, COLOUR, FACING, STATE, X, Y
 from stride.envs_fast.registry import WORLDS, make
 from stride.envs_fast.world import Worlds
@@ -152,7 +152,7 @@ TWINS = [KEY_5X5, *(pytest.param(i, marks=pytest.mark.slow) for i in (*parity.SH
 
 @pytest.mark.parametrize("env_id", TWINS)
 def test_kernels_for_a_gpu_play_the_same_bits(env_id):
-    """First layouts; from random states through ends and resets; a wrong action is told, the nearest legal one played."""
+    """First layouts; random states, ends and resets; a wrong action is told, and the nearest legal one is played."""
     number, rng = 130, np.random.default_rng(3)
     mine, theirs = (of(env_id, number, parity.SEED, 23) for of in (on_host, make))
     mine._kernels.order = 2
@@ -187,7 +187,7 @@ def test_gymnasiums_checker_passes_and_pictures_are_of_the_whole_grid():
     for action in (rules.FORWARD, rules.FORWARD, rules.RIGHT, rules.FORWARD, rules.FORWARD):
         over = env.step(action)[2]
         path.append(agent())
-    assert over and path == [[[y, x]] for y, x in ((1, 1), (1, 2), (1, 3), (1, 3), (2, 3), (3, 3))]  # the last at the goal
+    assert over and path == [[[1, 1]], [[1, 2]], [[1, 3]], [[1, 3]], [[2, 3]], [[3, 3]]]  # y, x; the last at the goal
 
 
 def test_what_the_agent_sees_lies_under_a_veil():
