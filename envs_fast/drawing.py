@@ -85,12 +85,12 @@ class Drawing:
         if env.world.scene is None:
             assert env.world.picture is not None
             return env.world.picture(seen)
-        column = np.ascontiguousarray(env.state[:, world])
+        column = env.state[:, world]
         if world in self.last_seen:
-            assert self._before is not None  # in which its episode ended
-            state, action = self._before
-            column = np.ascontiguousarray(state[:, world])
-            env.world.scene.play(column, int(action[world]), env.setting.parameters)
+            assert self._before is not None  # of the step in which its episode ended
+            states, actions = self._before
+            column = states[:, world].copy()
+            env.world.scene.play(column, int(actions[world]), env.setting.parameters)
         return env.world.scene.draw(column, seen, env.setting.parameters)
 
     def _seen(self, world: int) -> np.ndarray:
