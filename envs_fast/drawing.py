@@ -1,7 +1,7 @@
 """Gymnasium's own environment beside a compiled world: it draws its states, and knows its constants.
 
 One such environment is made when it is first needed, and takes the state of one world after the other. A world with a
-`picture` needs none: it draws what is seen of it.
+`picture` needs none: it draws what is seen of it; nor does one with a `scene`, which draws its state as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +26,7 @@ class Drawing:
         self._env_kwargs = dict(env_kwargs)
         self.render_mode = render_mode
         self.last_seen: dict[int, np.ndarray] = {}  # worlds that still show the end of an episode, and what is seen
+        self._before: tuple[np.ndarray, np.ndarray] | None = None  # states and actions of the last step
         self._model: gymnasium.Env[Any, Any] | None = None
         self.metadata = _metadata(env.world)
         modes = self.metadata.get("render_modes", [])
@@ -37,9 +38,8 @@ class Drawing:
         """The results of a method of the Gymnasium environment (or an attribute), in the state of each world."""
         if name in REFUSED:
             raise UserError(f"{self._env.env_id}: {name} cannot be called on a single environment")
-        picture = self._env.world.picture
-        if picture is not None and name == "render":
-            return [picture(self._seen(world)) for world in worlds]
+        if self._env.world.draws_itself and name == "render":
+            return [self._picture(world) for world in worlds]
         results = []
         for world in worlds:
             value = self.pose(world).get_wrapper_attr(name)
@@ -74,6 +74,25 @@ class Drawing:
             setattr(target, name, value)
         return self._model
 
+    def remember(self, action: np.ndarray) -> None:
+        """Keep what a step begins with, where the state in which it ends an episode may have to be drawn."""
+        if self._env.world.scene is not None and self.render_mode is not None:
+            self._before = self._env.state.copy(), action.copy()
+
+    def _picture(self, world: int) -> np.ndarray:
+        """A world that draws itself."""
+        env, seen = self._env, self._seen(world)
+        if env.world.scene is None:
+            assert env.world.picture is not None
+            return env.world.picture(seen)
+        column = env.state[:, world]
+        if world in self.last_seen:
+            assert self._before is not None  # of the step in which its episode ended
+            states, actions = self._before
+            column = states[:, world].copy()
+            env.world.scene.play(column, int(actions[world]), env.setting.parameters)
+        return env.world.scene.draw(column, seen, env.setting.parameters)
+
     def _seen(self, world: int) -> np.ndarray:
         """The observation that a world shows."""
         obs = self.last_seen.get(world)
@@ -92,7 +111,7 @@ class Drawing:
 def _metadata(world: World) -> dict[str, Any]:
     """The metadata of Gymnasium's environment, or of a world that draws itself, or that nobody draws."""
     if world.gym_state is None:
-        return {"render_modes": [] if world.picture is None else ["rgb_array"]}
+        return {"render_modes": ["rgb_array"] if world.draws_itself else []}
     spec = gymnasium.spec(world.env_id)
     assert spec.entry_point is not None  # the environments we have twins of are single environments
     creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)

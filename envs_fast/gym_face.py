@@ -140,6 +140,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         prob = None if self._toy is None else self._toy.ahead(action)
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
+        self._drawing.remember(action)
         self._advance(action, results, begin)
         self._count = self._present(self._worlds, results, self._aside, reward, begin, self._hold, self._limit)
         infos = {} if self._hold or not self._count else self._final_infos(prob)

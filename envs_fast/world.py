@@ -144,6 +144,16 @@ class Kernels(NamedTuple):
     restart: Kernel
 
 
+class Scene(NamedTuple):
+    """How a world is drawn of which more is drawn than is seen."""
+
+    draw: Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
+    """(a column of the state, what is seen of it, its parameters) -> uint8 [height, width, 3]"""
+    play: Callable[[np.ndarray, int, Any], None]
+    """(a column of the state, an action, its parameters): one step in place. Kernels keep no state in which an episode
+    ended: it is played once more."""
+
+
 @dataclass(frozen=True)
 class World:
     """One environment id: everything that is needed to run it, whatever its kernels run on."""
@@ -162,11 +172,17 @@ class World:
     """Whether the kernels of the CPU want the numbers of a world side by side in memory (grids.py)."""
     picture: Callable[[np.ndarray], np.ndarray] | None = None
     """An observation -> uint8 [height, width, 3], of a world that draws itself."""
+    scene: Scene | None = None
     heavy: bool = False  # a step takes so long that threads share out a single one
     pose: Callable[[Any, np.ndarray], None] | None = None
     """Puts Gymnasium's environment into the state of a column, where attributes would not."""
     compile_seconds: int = 5  # roughly, for the line that explains the wait
     default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
+
+    @property
+    def draws_itself(self) -> bool:
+        """Whether it is drawn without Gymnasium's environment."""
+        return self.picture is not None or self.scene is not None
 
 
 def plain_gym_state(column: np.ndarray) -> dict[str, Any]:

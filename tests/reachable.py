@@ -7,13 +7,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 import torch
 from host_kernels import compile_host
 
 from lab.minatar_states import random_states
 from stride.envs_fast.cuda_env import CudaEnv
-from stride.envs_fast.device_code import with_twin
 from stride.envs_fast.registry import WORLDS
 from stride.envs_fast.vec_env import CPU
 
@@ -46,7 +44,7 @@ IDS = [
     if not i.endswith(ALIKE) and not (i.startswith("MinAtar/") and i.endswith("-v0")) and not i.startswith("MiniGrid-")
 ]
 """Of all worlds but for those that are others with other numbers; MinAtar's v0 are v1 with more actions. MiniGrid's,
-which have no twin and whose plain ids are those of an installed package, are tested in test_minigrid.py.
+whose plain ids are those of an installed package, are tested in test_minigrid.py.
 """
 
 
@@ -59,8 +57,6 @@ def on_host(
     **env_kwargs: Any,
 ) -> CudaEnv:
     """As registry.make; the threads of a launch are no workers, and so their number says nothing here."""
-    if env_id not in with_twin():
-        pytest.skip(f"{env_id} has no version for a GPU")
     env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, CPU, compile_host, **env_kwargs)
     if seed is not None:
         env.reset(seed)

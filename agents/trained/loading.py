@@ -139,7 +139,7 @@ def to_play(config: Config, trained_on: object = "") -> Config:
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     import_module(config.env_id)
     world = WORLDS.get(config.env_id)
-    if trained_on == "fast" and world is not None and world.picture is not None:
+    if trained_on == "fast" and world is not None and world.draws_itself:
         plain, compiled = (gymnasium.registry[name].entry_point for name in (world.env_id, fast_id(world.env_id)))
         if plain != compiled:  # the plain id is that of an installed package, which shows its worlds otherwise
             config = replace(config, env_id=fast_id(world.env_id))

@@ -24,7 +24,7 @@ from stride.envs_fast.minigrid.rules import (
 from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
 from stride.utils.kernel_cache import njit
 
-LEFT, HALL, RIGHT, COLUMNS = range(4)
+LEFTMOST, HALL, RIGHTMOST, COLUMNS = range(4)
 
 
 @njit(inline="always")
@@ -40,11 +40,11 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 def wall_of(i: int, j: int, side: int) -> int:
     """The wall at a room's right, lower, left or upper side; below 0 where it is the grid's own."""
     if side == 0:
-        return 2 * (COLUMNS * j + i) + rooms.TO_THE_RIGHT if i < RIGHT else -1
+        return 2 * (COLUMNS * j + i) + rooms.TO_THE_RIGHT if i < RIGHTMOST else -1
     if side == 1:
         return 2 * (COLUMNS * j + i) + rooms.DOWN
     if side == 2:
-        return 2 * (COLUMNS * j + i - 1) + rooms.TO_THE_RIGHT if i > LEFT else -1
+        return 2 * (COLUMNS * j + i - 1) + rooms.TO_THE_RIGHT if i > LEFTMOST else -1
     return 2 * (COLUMNS * (j - 1) + i) + rooms.DOWN
 
 
@@ -97,11 +97,11 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
     state[rooms.door_row(episode, parameters, door)] = layout.painted(DOOR, colour) + STATE * LOCKED
     layout.stand(state, layout.NOWHERE, layout.NOWHERE, 0)
     ball = layout.painted(BALL, layout.pick(state, episode, 0, COLOURS))
-    layout.place(state, parameters, episode, rooms.area(parameters, RIGHT, row), ball)
-    chosen = rooms.area(parameters, LEFT, layout.pick(state, episode, 0, rows))
+    layout.place(state, parameters, episode, rooms.area(parameters, RIGHTMOST, row), ball)
+    chosen = rooms.area(parameters, LEFTMOST, layout.pick(state, episode, 0, rows))
     layout.place(state, parameters, episode, chosen, layout.painted(KEY, colour))
     rooms.place_agent(state, parameters, episode, HALL, rows // 2)
-    connect(state, episode, parameters, linked | 1 << door, COLUMNS * row + RIGHT)
+    connect(state, episode, parameters, linked | 1 << door, COLUMNS * row + RIGHTMOST)
 
 
 @njit(inline="always")

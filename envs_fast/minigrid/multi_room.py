@@ -14,8 +14,8 @@ from stride.envs_fast.minigrid.rules import CELLS, CLOSED, COLOURS, DOOR, STATE,
 from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
 from stride.utils.kernel_cache import njit
 
-SIDE, SMALLEST, TRIES = 25, 4, 8  # cells of the grid's side and of a room's; tries to go on from a room
-ROOMS = CELLS + SIDE * SIDE  # the row of the state from which on rooms are: part and entry of each
+GRID, SMALLEST, TRIES = 25, 4, 8  # cells of the grid's side and of a room's; tries to go on from a room
+ROOMS = CELLS + GRID * GRID  # the row of the state from which on rooms are: part and entry of each
 ENTRY_X, ENTRY_Y, NUMBERS = 4, 5, 6
 EAST, SOUTH, WEST, NORTH = range(4)
 
@@ -118,7 +118,7 @@ def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None
 KERNELS = {NUMBA: grid_kernels_of(step, reset, observe, rules.PLANES * rules.VIEW)}
 CHAINS = {"N2-S4-v0": (2, 4), "N4-S5-v0": (6, 5), "N4-S5-v1": (4, 5), "N6-v0": (6, 10)}
 TASKS = {
-    f"MiniGrid-MultiRoom-{name}": Parameters(SIDE, SIDE, 20 * rooms, room=largest, rooms=rooms)
+    f"MiniGrid-MultiRoom-{name}": Parameters(GRID, GRID, 20 * rooms, room=largest, rooms=rooms)
     for name, (rooms, largest) in CHAINS.items()
 }
 WORLDS = tasks.worlds_of(KERNELS, TASKS, NUMBERS * max(rooms for rooms, _ in CHAINS.values()))

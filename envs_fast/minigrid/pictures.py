@@ -1,4 +1,4 @@
-"""How MiniGrid's compiled tasks are drawn: what the agent sees, uint8 [224, 224, 3], in the package's look.
+"""How MiniGrid's compiled tasks are drawn: the whole grid in the package's look, what the agent sees under a veil.
 
 Lengths are fractions of a tile's side, from its left upper corner.
 """
@@ -10,12 +10,16 @@ from itertools import pairwise
 import numpy as np
 
 from stride.envs_fast.minigrid import rules
+from stride.envs_fast.minigrid.rules import COLOUR, HUE, KIND, STATE, Parameters
+from stride.envs_fast.world import Episode, Moment, Scene
 
 TILE, FINER = 32, 3  # pixels of a tile's side; each is the mean of 3 x 3 finer ones
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0), (100, 100, 100))  # as the codes go
 BLACK, GRID, ORANGE = (0, 0, 0), (100, 100, 100), (255, 128, 0)
 VEIL = 0.3  # how much white lies over what is seen
 KNOB = 0.08  # radius of a door's
+WAYS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # a step to where the agent looks: right, down, left, up
+NOBODY = -1  # in place of where an agent looks
 
 
 class Canvas:
@@ -40,10 +44,11 @@ class Canvas:
         along = np.clip(along, 0.0, 1.0)
         self.pixels[(self.x - x - along * way_x) ** 2 + (self.y - y - along * way_y) ** 2 <= radius**2] = BLACK
 
-    def arrow(self) -> None:
-        """The agent, a red triangle that points up."""
-        height = (0.88 - self.y) / 0.75  # 0 at its base, 1 at its tip
-        self.pixels[(height >= 0) & (np.abs(self.x - 0.5) <= 0.31 * (1 - height))] = COLOURS[rules.RED]
+    def arrow(self, facing: int) -> None:
+        """The agent, a red triangle that points where it looks."""
+        (way_x, way_y), x, y = WAYS[facing], self.x - 0.5, self.y - 0.5
+        height = (x * way_x + y * way_y + 0.38) / 0.75  # 0 at its base, 1 at its tip
+        self.pixels[(height >= 0) & (np.abs(x * way_y - y * way_x) <= 0.31 * (1 - height))] = COLOURS[rules.RED]
 
 
 def _door(canvas: Canvas, colour: tuple[int, ...], state: int) -> None:
@@ -104,27 +109,42 @@ DRAW: dict[int, Callable[[Canvas, tuple[int, ...], int], None]] = {
 
 
 @cache
-def tile(kind: int, colour: int, state: int, agent: bool) -> np.ndarray:
-    """A cell, uint8 [TILE, TILE, 3]; what is seen lies under a veil."""
+def tile(cell: int, facing: int = NOBODY, seen: bool = False) -> np.ndarray:
+    """A cell of the grid, uint8 [TILE, TILE, 3]; `facing`: where the agent looks that is in it."""
     canvas = Canvas()
     canvas.box(0.0, 0.031, 0.0, 1.0, GRID)
     canvas.box(0.0, 1.0, 0.0, 0.031, GRID)
-    if kind in DRAW:
-        DRAW[kind](canvas, COLOURS[colour], state)
-    if agent:
-        canvas.arrow()
+    if cell & KIND in DRAW:
+        DRAW[cell & KIND](canvas, COLOURS[cell // COLOUR & HUE], cell // STATE)
+    if facing != NOBODY:
+        canvas.arrow(facing)
     pixels = canvas.pixels
-    if kind != rules.UNSEEN:
+    if seen:
         pixels = np.floor(pixels + VEIL * (255 - pixels))
     drawn: np.ndarray = pixels.reshape(TILE, FINER, TILE, FINER, 3).mean(axis=(1, 3)).astype(np.uint8)
     return drawn
 
 
-def picture(obs: np.ndarray) -> np.ndarray:
-    """An observation, uint8 [25, 7, 7], as tiles; the agent looks up."""
-    bounds = np.cumsum((rules.KINDS, rules.COLOURS))
-    codes = [planes.argmax(axis=0) for planes in np.split(obs[: -rules.DIRECTIONS], bounds)]
-    side = range(rules.SIDE)
-    own = rules.MIDDLE, rules.SIDE - 1
-    rows = [[tile(*(int(code[i, j]) for code in codes), (i, j) == own) for i in side] for j in side]
+def draw(column: np.ndarray, obs: np.ndarray, parameters: Parameters) -> np.ndarray:
+    """A state and what is seen of it, uint8 [32 * height, 32 * width, 3]; what is carried is not shown."""
+    size = parameters.height, parameters.width
+    cells = column[rules.CELLS : rules.CELLS + parameters.width * parameters.height].reshape(size)
+    x, y, facing = column[[rules.X, rules.Y, rules.FACING]].tolist()
+    way_x, way_y = WAYS[facing]
+    seen = set()
+    for i, j in np.argwhere(obs[rules.UNSEEN] == 0).tolist():
+        ahead, right = rules.SIDE - 1 - j, i - rules.MIDDLE
+        seen.add((x + ahead * way_x - right * way_y, y + ahead * way_y + right * way_x))
+    rows = [
+        [tile(int(cell), facing if (i, j) == (x, y) else NOBODY, (i, j) in seen) for i, cell in enumerate(row)]
+        for j, row in enumerate(cells)
+    ]
     return np.concatenate([np.concatenate(row, axis=1) for row in rows])
+
+
+def play(column: np.ndarray, action: int, parameters: Parameters) -> None:
+    """A step of the state. Tasks differ in what they pay and in when they end, not in what an action changes."""
+    rules.act(column, action, Moment(0, 0.0, Episode(0, 0, 0, 0)), parameters)
+
+
+SCENE = Scene(draw, play)

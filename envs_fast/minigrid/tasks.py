@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from stride.envs_fast.minigrid import rules
-from stride.envs_fast.minigrid.pictures import picture
+from stride.envs_fast.minigrid.pictures import SCENE
 from stride.envs_fast.minigrid.rules import Parameters
 from stride.envs_fast.world import Kernels, Setting, World
 
@@ -22,7 +22,7 @@ def worlds_of(kernels: Mapping[str, Kernels], tasks: Mapping[str, Parameters], m
             state_dtype=np.int32,
             by_world=True,
             time_limit=parameters.most_steps,
-            picture=picture,
+            scene=SCENE,
             compile_seconds=10,
         )
         for env_id, parameters in tasks.items()

@@ -8,19 +8,19 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 from playing import bits
+from reachable import on_host
 
 from lab import minigrid_parity as parity
-from lab.minigrid_states import random_actions
+from lab.minigrid_states import random_actions, random_states
 from stride.agents.engines.choice import build_agent
 from stride.config.extras import COMPILED, missing
 from stride.config.general import load_general
 from stride.config.loader import load_config
 from stride.config.schema import Config
-from stride.envs_fast.cuda_env import CudaEnv
-from stride.envs_fast.minigrid import pictures, rules
+from stride.envs_fast.minigrid import rules
 from stride.envs_fast.minigrid.rules import CARRIED, CELLS, COLOUR, FACING, STATE, X, Y
 from stride.envs_fast.registry import WORLDS, make
-from stride.envs_fast.vec_env import CPU
+from stride.envs_fast.world import Worlds
 from stride.envs_gym import make as making
 from stride.envs_gym.backends import choose_backend
 from stride.envs_gym.task import task_of
@@ -146,14 +146,64 @@ def test_threads_steps_per_call_and_a_resume_in_mid_episode_change_no_bit(env_id
     shared.close()
 
 
-def test_gymnasiums_checker_passes_and_pictures_are_of_what_is_seen():
-    env = gymnasium.make("fast/MiniGrid-Unlock-v0", render_mode="rgb_array")
+LARGE = ("MiniGrid-KeyCorridorS6R3-v0", "MiniGrid-MultiRoom-N6-v0")
+TWINS = [KEY_5X5, *(pytest.param(i, marks=pytest.mark.slow) for i in (*parity.SHOWN, *LARGE) if i != KEY_5X5)]
+
+
+@pytest.mark.parametrize("env_id", TWINS)
+def test_kernels_for_a_gpu_play_the_same_bits(env_id):
+    """First layouts; random states, ends and resets; a wrong action is told, and the nearest legal one is played."""
+    number, rng = 130, np.random.default_rng(3)
+    mine, theirs = (of(env_id, number, parity.SEED, 23) for of in (on_host, make))
+    mine._kernels.order = 2
+    tape = torch.from_numpy(random_actions((60, number), rng))
+    assert np.array_equal(mine.obs, theirs.obs) and np.array_equal(mine.state, theirs.state)
+    theirs.state[:] = random_states(env_id, number, rng)
+    mine.state.copy_(torch.from_numpy(theirs.state))
+    result = theirs.advance(tape)
+    assert bits(mine.advance(tape)) == bits(result) and result.terminated.any() and result.truncated.any()
+    assert not mine.wrong
+    for odd, near in ((-(2**40), 0), (7, 6)):
+        given, legal = torch.full((2, 1, number), rules.FORWARD)
+        given[0, 3], legal[0, 3] = odd, near
+        assert bits(mine.advance(given)) == bits(theirs.advance(legal)) and mine.wrong
+        mine.wrong.zero_()
+    for name in Worlds._fields:
+        assert np.array_equal(getattr(mine, name), getattr(theirs, name))
+
+
+def test_gymnasiums_checker_passes_and_pictures_are_of_the_whole_grid():
+    env = gymnasium.make("fast/MiniGrid-Empty-5x5-v0", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)
-    obs, _ = env.reset(seed=3)
-    frame = env.render()
-    assert np.array_equal(frame, pictures.picture(obs)) and frame.shape == (224, 224, 3)
-    assert frame[6 * 32 + 20, 3 * 32 + 16].tolist() == [255, 76, 76]  # the agent, under the veil
-    assert not pictures.tile(rules.UNSEEN, 0, 0, False)[8:, 8:].any()
+    env.reset(seed=3)
+
+    def agent():
+        """The cell that has a pixel of the agent's colour in its middle, under the veil."""
+        frame = env.render()
+        assert frame.shape == (160, 160, 3)
+        return np.argwhere((frame[16::32, 16::32] == (255, 76, 76)).all(axis=2)).tolist()
+
+    path = [agent()]
+    for action in (rules.FORWARD, rules.FORWARD, rules.RIGHT, rules.FORWARD, rules.FORWARD):
+        over = env.step(action)[2]
+        path.append(agent())
+    assert over and path == [[[1, 1]], [[1, 2]], [[1, 3]], [[1, 3]], [[2, 3]], [[3, 3]]]  # y, x; the last at the goal
+
+
+def test_what_the_agent_sees_lies_under_a_veil():
+    env = gymnasium.make("fast/MiniGrid-FourRooms-v0", render_mode="rgb_array").unwrapped
+    env.reset(seed=0)
+    fast = env.vector.env
+    fast.state[CELLS:, 0] = rules.STONE
+    grid = fast.state[CELLS:, 0].reshape(19, 19)
+    grid[1:-1, 1:-1] = rules.EMPTY
+    grid[5, 5:] = rules.STONE
+    grid[7, 8] = LOCKED_DOOR
+    fast.state[[X, Y, FACING], 0] = 8, 6, 3  # looks up at a wall, a door behind it
+    expected = np.zeros((19, 19), np.bool_)
+    expected[5:7, 5:12] = True
+    centres = env.render()[16::32, 16::32, 2]
+    assert np.array_equal(np.isin(centres, (76, 146)), expected)  # black and grey under the veil
 
 
 def test_a_config_is_compiled_unless_a_wrapper_asks_for_the_package():
@@ -180,11 +230,9 @@ def test_the_packages_absence_matters_only_to_what_it_plays(monkeypatch):
     assert not COMPILED.match("MiniGrid-UnlockPickup-v0") and not COMPILED.match("MiniGrid-LavaCrossingS9N1-v0")
 
 
-def test_unknown_sizes_and_gpus_are_one_line():
+def test_unknown_sizes_are_one_line():
     with pytest.raises(UserError, match=r"no fast environment 'MiniGrid-DoorKey-7x7-v0'; did you mean .*-.x.-v0"):
         make("MiniGrid-DoorKey-7x7-v0")
     with pytest.raises(UserError, match="has no argument 'size'"):
         make(KEY_5X5, size=6)
-    with pytest.raises(UserError, match=r"MiniGrid-DoorKey-5x5-v0 has no GPU kernels .*; use device=cpu"):
-        CudaEnv(WORLDS[KEY_5X5], 1, None, CPU)
     assert choose_backend(Config(env_id="minigrid:MiniGrid-Empty-5x5-v0")).name == "gym"

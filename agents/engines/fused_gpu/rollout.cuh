@@ -239,14 +239,14 @@ DEVICE void play(const Worlds& worlds, const Parameters parameters, const Tables
     i64 at = (i64)t * worlds.size + i;
     float draw = actor.draws[at];  // asked for early: it comes while the layers are computed
     i64 index = encode(seen, centre, scale, x, part);
+    bool writes = part == 0;
+    if (writes) rows.obs[at] = seen;  // which may be 50 numbers, so its registers are free from here on
     think<0>(shared, actor.parameters, index, x, above, part);
     speak(shared, DEPTH % 2 ? above : x, outputs, part);
     Action action;
     float log_prob;
     choose(outputs, draw, log_std, action, log_prob);
-    bool writes = part == 0;
     if (writes) {
-      rows.obs[at] = seen;
       rows.is_first[at] = is_first;
       rows.action[at] = action;
       rows.slot[at] = slot;
