@@ -168,6 +168,7 @@ CASES = {
     "several choices": (BOX, spaces.MultiDiscrete([2, 3]), "mlp"),
     "numbers": (BOX, spaces.Box(-1, 1, (2,), np.float32), "mlp"),
     "a memory": (BOX, spaces.Discrete(3), "lstm"),
+    "attention": (BOX, spaces.Discrete(3), "transformer"),
     "action values": (BOX, spaces.Discrete(3), "q"),
 }
 
