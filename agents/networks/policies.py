@@ -272,6 +272,7 @@ def check_window(config: RolloutConfig, policy: TransformerActorCritic, envs: Ve
     if configured is not None and limit is not None and window >= limit > 1:
         steps = f"episodes have at most {limit} steps"
         raise UserError(f"policy_kwargs.window {window} is never filled: {steps}; window={limit - 1} sees all of one")
-    states = slots_for(config.n_steps, limit) + 3  # final observations; the present step, the next, the rollout's start
+    # of final observations, and again while these are valued; the present step, the next, the rollout's start
+    states = 2 * slots_for(config.n_steps, limit) + 3
     size = policy.carry_bytes * envs.num_envs * states
     check_fits(size, window, key="policy_kwargs.window", device=envs.device)

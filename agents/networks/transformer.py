@@ -96,10 +96,11 @@ class Transformer(nn.Module):
         """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards."""
         length = max(SEGMENT, self.window)
         outputs = []
-        for rows, begins in zip(self.embed(x).split(length), is_first.split(length), strict=True):
-            output, state = self.segment(rows.transpose(0, 1), state, begins.transpose(0, 1))
-            outputs.append(output.transpose(0, 1))
-        return torch.cat(outputs), state
+        columns = self.embed(x.transpose(0, 1))  # after it, as a fresh tensor has plain strides and so the same bits
+        for rows, begins in zip(columns.split(length, 1), is_first.t().split(length, 1), strict=True):
+            output, state = self.segment(rows, state, begins)
+            outputs.append(output)
+        return torch.cat(outputs, 1).transpose(0, 1), state
 
     def segment(self, x: Tensor, state: Cache, begins: Tensor) -> tuple[Tensor, Cache]:
         """x [N, T, D], begins [N, T] -> outputs [N, T, D], state afterwards."""

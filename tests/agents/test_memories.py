@@ -12,7 +12,7 @@ from worlds import Scripted, generator, limited_tables
 
 from stride.agents.engines.choice import build_agent
 from stride.agents.experience import storage
-from stride.agents.experience.nouns import leaves, tree_map
+from stride.agents.experience.nouns import tree_map
 from stride.agents.networks import transformer
 from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.mingru import MinGRU
@@ -153,21 +153,19 @@ def test_a_transformer_that_cannot_be_is_refused_in_one_line(monkeypatch):
     envs = Scripted(*limited_tables(40, 4, 7, 2), time_limit=7)
 
     def built(words):
+        sizes = ["hidden_dims=8", "n_envs=4", "n_steps=16", "batch_size=1.0"]
         overrides = [f"policy_kwargs.{word}" for word in words.split()]
-        return build_policy(load_config("CartPole-v1", "ppo", ["policy=transformer", "hidden_dims=8", *overrides,
-                                                               "n_envs=4", "n_steps=16", "batch_size=1.0"]), envs, True)
+        return build_policy(load_config("CartPole-v1", "ppo", ["policy=transformer", *sizes, *overrides]), envs, True)
 
     assert {words: refusal(built, words) for words in REFUSED} == REFUSED
-    # 2 networks x 2 layers x (keys + values) x 6 steps x 8 numbers x 4 bytes, 4 worlds, 4 slots and 3 states
-    assert built("window=6").carry_bytes == 2 * 2 * 2 * 6 * 8 * 4 == sum(x.nbytes for x in leaves_of_cache(built))
-    monkeypatch.setattr(storage, "free_bytes", lambda storage: 30_000)
-    allowed = "policy_kwargs.window 6 needs 43 kB, 27 kB may be used in memory; policy_kwargs.window=3 fits"
+    # 2 networks x 2 layers x (keys + values) x 6 steps x 8 numbers x 4 bytes, 4 worlds, 2 x 4 slots and 3 states
+    policy = built("window=6")
+    caches = [x for keys, values, _ in policy.initial(1) for x in (keys, values)]
+    assert policy.carry_bytes == 2 * 2 * 2 * 6 * 8 * 4 == sum(x.nbytes for x in caches)
+    monkeypatch.setattr(storage, "free_bytes", lambda storage: 80_000)
+    allowed = "policy_kwargs.window 6 needs 135 kB, 72 kB may be used in memory; policy_kwargs.window=3 fits"
     assert refusal(built, "window=6") == allowed
     built("window=3")
-
-
-def leaves_of_cache(built):
-    return [x for keys, values, _ in built("window=6").initial(1) for x in (keys, values)]
 
 
 @KINDS

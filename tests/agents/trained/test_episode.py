@@ -202,7 +202,7 @@ def test_gradients_are_finite_differences(case, mode):
         result = who.saliency(obs, mode)
         before = who.explain(obs)
         chosen = who.taken(who.choose(obs, mode).policy_action[None])[0].astype(int)
-        if case == "a memory":  # the carry has moved on: nothing to compare with
+        if case in ("a memory", "attention"):  # the carry has moved on: nothing to compare with
             assert np.abs(result.action[""]).max() > 0 and np.abs(result.value[""]).max() > 0
             continue
         for place in range(3):
