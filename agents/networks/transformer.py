@@ -65,8 +65,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cache: Cache, age: Tensor, allowed: Tensor) -> tuple[Tensor, Cache]:
         """x [N, T, D], keys and values [N, H, M, d], age and allowed [.., T, M + T] -> outputs, the last M of both."""
         window = cache[0].shape[2]
-        columns = self.project(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
-        query, *new = columns.permute(2, 0, 3, 1, 4).unbind()  # [N, H, T, d] each
+        projected = self.project(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
+        query, *new = projected.permute(2, 0, 3, 1, 4).unbind()  # [N, H, T, d] each
         key, value = (torch.cat(pair, 2) for pair in zip(cache, new, strict=True))
         by_content = query @ key.mT
         by_age = (query @ self.ages.mT).gather(-1, age.expand(by_content.shape))
@@ -96,8 +96,9 @@ class Transformer(nn.Module):
         """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards."""
         length = max(SEGMENT, self.window)
         outputs = []
-        columns = self.embed(x.transpose(0, 1))  # after it, as a fresh tensor has plain strides and so the same bits
-        for rows, begins in zip(columns.split(length, 1), is_first.t().split(length, 1), strict=True):
+        # transposed before the product: its result has plain strides, for which graphs give the bits of eager
+        embedded = self.embed(x.transpose(0, 1))
+        for rows, begins in zip(embedded.split(length, 1), is_first.t().split(length, 1), strict=True):
             output, state = self.segment(rows, state, begins)
             outputs.append(output)
         return torch.cat(outputs, 1).transpose(0, 1), state
