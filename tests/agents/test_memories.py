@@ -162,8 +162,8 @@ def test_a_transformer_that_cannot_be_is_refused_in_one_line(monkeypatch):
     policy = built("window=6")
     caches = [x for keys, values, _ in policy.initial(1) for x in (keys, values)]
     assert policy.carry_bytes == 2 * 2 * 2 * 6 * 8 * 4 == sum(x.nbytes for x in caches)
-    monkeypatch.setattr(storage, "free_bytes", lambda storage: 80_000)
-    allowed = "policy_kwargs.window 6 needs 135 kB, 72 kB may be used in memory; policy_kwargs.window=3 fits"
+    monkeypatch.setattr(storage, "free_bytes", lambda storage: 40_000)
+    allowed = "policy_kwargs.window 6 needs 67.6 kB, 36 kB may be used in memory; policy_kwargs.window=3 fits"
     assert refusal(built, "window=6") == allowed
     built("window=3")
 
