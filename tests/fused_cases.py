@@ -101,6 +101,8 @@ GRAPHED = {
     "accumulate": ("CartPole-v1:ppo", *ROLLOUT, "accumulate=2"),
     "lstm": ("CartPole-v1:ppo_lstm", *ROLLOUT, "hidden_dims=16"),
     "gru": ("CartPole-v1:ppo", *ROLLOUT, "policy=gru", "hidden_dims=[8,8]"),
+    "mingru": ("CartPole-v1:ppo", *ROLLOUT, "policy=mingru", "hidden_dims=8"),
+    "transformer": ("CartPole-v1:ppo", *ROLLOUT, "policy=transformer", "hidden_dims=8"),
     "shared": ("CartPole-v1:ppo", *ROLLOUT, "share_trunk=true", "normalize_advantages=rollout"),
     "rmsprop": ("CartPole-v1:ppo", *ROLLOUT, "optimizer=rmsprop", "policy_lr=0.001"),
     "adam": ("CartPole-v1:ppo", *ROLLOUT, "optimizer=adam", "policy_lr=exp_0.01"),

@@ -57,6 +57,8 @@ CASES = {
     "ppo in mid-epoch": [PPO, "epoch_iterations=4", "eval_freq_epochs=2", "log_freq_epochs=1"],
     "ppo, gaussian, rmsprop": ["Pendulum-v1:ppo", "optimizer=rmsprop", "target_kl=0.01"],
     "ppo, lstm": [PPO, "policy=lstm", "normalize_obs=true"],
+    "ppo, mingru": [PPO, "policy=mingru", "share_trunk=true"],
+    "ppo, transformer": [PPO, "policy=transformer", "policy_kwargs.window=20", "normalize_obs=true"],
     "ppo, bf16": [PPO, "precision=bf16", "n_epochs=1"],
     "ppo, accumulating": [PPO, "accumulate=2", "n_epochs=2"],
     "ppo, lag": [PPO, "lag=1", *NORMALISED],

@@ -12,10 +12,19 @@ from typing import Any, get_type_hints
 
 import gymnasium as gym
 
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.storage import check_fits
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, CNNKind
 from stride.agents.networks.encoders import images, reads
-from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic, RecurrentActorCritic
+from stride.agents.networks.recurrent import (
+    GRUActorCritic,
+    LSTMActorCritic,
+    MinGRUActorCritic,
+    RecurrentActorCritic,
+    TransformerActorCritic,
+)
+from stride.agents.networks.transformer import Attention
 from stride.config.checks import nearest_sizes
 from stride.config.fields import convert
 from stride.config.plugins import find, registered
@@ -25,6 +34,7 @@ from stride.utils.user_error import UserError, nearest
 
 MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
 MOST_CHANNELS, MOST_KERNEL = 1 << 12, 64
+MOST_LAYERS, MOST_WINDOW = 64, 1 << 12
 
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
@@ -60,15 +70,60 @@ def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., Actor
         kernel: int | None = None,
         log_std_init: float = 0.0,
     ) -> ActorCritic:
-        plan = plan._replace(cnn=checked_cnn(cnn, features, channels, kernel))
-        if hidden_size is None and not plan.hidden_dims:
-            raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
-        if hidden_size is not None:
-            _check_size("hidden_size", hidden_size, MOST_MEMORY)
-            plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
+        plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
         return network(plan, log_std_init)
 
     return recipe
+
+
+def mingru_policy(
+    plan: Plan,
+    layers: int = 2,
+    hidden_size: int | None = None,
+    cnn: CNNKind = "nature",
+    features: int = 512,
+    channels: tuple[int, ...] | None = None,
+    kernel: int | None = None,
+    log_std_init: float = 0.0,
+) -> ActorCritic:
+    """Layers of minGRU in the place of the last hidden layer."""
+    _check_size("layers", layers, MOST_LAYERS)
+    plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
+    return MinGRUActorCritic(plan, log_std_init, layers)
+
+
+def transformer_policy(
+    plan: Plan,
+    layers: int = 2,
+    heads: int = 4,
+    window: int = 32,
+    hidden_size: int | None = None,
+    cnn: CNNKind = "nature",
+    features: int = 512,
+    channels: tuple[int, ...] | None = None,
+    kernel: int | None = None,
+    log_std_init: float = 0.0,
+) -> ActorCritic:
+    """A gated Transformer-XL in the place of the last hidden layer."""
+    _check_size("layers", layers, MOST_LAYERS)
+    _check_size("window", window, MOST_WINDOW)
+    plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
+    width = plan.hidden_dims[-1]
+    _check_size("heads", heads, width)
+    if width % heads:
+        near_counts = " or ".join(map(str, nearest_sizes(width, heads)))
+        raise UserError(f"policy_kwargs.heads {heads} does not divide the memory's width {width}; {near_counts} does")
+    return TransformerActorCritic(plan, log_std_init, Attention(layers, heads, window))
+
+
+def _remembering(plan: Plan, hidden_size: int | None, cnn: CNN) -> Plan:
+    """A plan whose last hidden layer has the width of the memory."""
+    if hidden_size is None and not plan.hidden_dims:
+        raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
+    if hidden_size is not None:
+        _check_size("hidden_size", hidden_size, MOST_MEMORY)
+        plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
+    return plan._replace(cnn=cnn)
 
 
 def check_reads_images(space: gym.Space, cnn: CNN) -> None:
@@ -128,6 +183,8 @@ POLICIES: dict[str, Callable[..., ActorCritic]] = {
     "cnn": cnn_policy,
     "lstm": recurrent_policy(LSTMActorCritic),
     "gru": recurrent_policy(GRUActorCritic),
+    "mingru": mingru_policy,
+    "transformer": transformer_policy,
 }
 
 
@@ -147,6 +204,8 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
         raise UserError(f"policy: {config.policy} made a {type(built_policy).__name__}, not an ActorCritic")
     if built_policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
         check_complete_worlds(config)
+        if isinstance(built_policy, TransformerActorCritic):
+            check_window(config, built_policy, envs)
     return built_policy.to(envs.device)
 
 
@@ -204,3 +263,16 @@ def check_complete_worlds(config: RolloutConfig) -> None:
             f"batch_size {config.batch_size} ({rows} rows) cuts through sequences: policy {config.policy} learns "
             f"from whole sequences of n_steps = {steps} rows; {near_sizes} does"
         )
+
+
+def check_window(config: RolloutConfig, policy: TransformerActorCritic, envs: VecEnv) -> None:
+    """UserError where a window is longer than any episode, or keys and values of a rollout would not fit in memory."""
+    limit, configured = envs.time_limit, config.policy_kwargs.get("window")
+    window = policy.memories[0].cell.window
+    if configured is not None and limit is not None and window >= limit > 1:
+        steps = f"episodes have at most {limit} steps"
+        raise UserError(f"policy_kwargs.window {window} is never filled: {steps}; window={limit - 1} sees all of one")
+    # of final observations, and again while these are valued; the present step, the next, the rollout's start
+    states = 2 * slots_for(config.n_steps, limit) + 3
+    size = policy.carry_bytes * envs.num_envs * states
+    check_fits(size, window, key="policy_kwargs.window", device=envs.device)

@@ -1,9 +1,12 @@
-"""Policies with a memory: hidden layers, then an LSTM or GRU cell in the place of the last one.
+"""Policies with a memory: hidden layers, then a cell in the place of the last one: LSTM, GRU, minGRU or transformer.
 
-The carry is one state per cell, [N, H] tensors; it is reset where an episode begins, here and nowhere else.
+The carry is one state per cell, [N, ...] tensors; where an episode begins the cell forgets it, and nobody else does.
 Acting and evaluating run the same cell over the same rows, so their numbers agree.
 """
 
+from collections.abc import Callable
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -11,13 +14,35 @@ from torch import Tensor, nn
 
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
 from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
+from stride.agents.networks.mingru import MinGRU
+from stride.agents.networks.transformer import PLAIN, Attention, Transformer
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
-CellState = tuple[Tensor, ...]  # the first tensor is the output
+CellState = tuple[Tensor, ...]
 
 
-class LSTM(nn.LSTMCell):
+class Stepped(nn.RNNCellBase):
+    """A cell that reads a sequence step by step. The first tensor of its state is its output."""
+
+    tensors: int
+
+    def advance(self, x: Tensor, state: CellState) -> CellState:
+        """The state after x [N, size]."""
+        raise NotImplementedError
+
+    def initial(self, num_envs: int) -> CellState:
+        return tuple(self.weight_hh.new_zeros(num_envs, self.hidden_size) for _ in range(self.tensors))
+
+    def run(self, x: Tensor, state: CellState, is_first: Tensor) -> tuple[Tensor, CellState]:
+        outputs = []
+        for x_t, begins in zip(x.unbind(), is_first[..., None].unbind(), strict=True):
+            state = self.advance(x_t, tuple(tensor.masked_fill(begins, 0) for tensor in state))
+            outputs.append(state[0])
+        return torch.stack(outputs), state
+
+
+class LSTM(Stepped, nn.LSTMCell):
     """The state is (output, cell)."""
 
     tensors = 2
@@ -26,7 +51,7 @@ class LSTM(nn.LSTMCell):
         return torch.lstm_cell(x, state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
 
 
-class GRU(nn.GRUCell):
+class GRU(Stepped, nn.GRUCell):
     """The state is (output,)."""
 
     tensors = 1
@@ -35,25 +60,25 @@ class GRU(nn.GRUCell):
         return (torch.gru_cell(x, state[0], self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh),)
 
 
+Cell = LSTM | GRU | MinGRU | Transformer
+MakeCell = Callable[[int, int], Cell]  # of numbers in and out
+
+
 class Recurrence(nn.Module):
     """A torso that remembers: all hidden_dims but the last are layers, the last is the cell."""
 
-    def __init__(self, cell: type[LSTM] | type[GRU], size: int, hidden_dims: tuple[int, ...], activation: str) -> None:
+    def __init__(self, make_cell: MakeCell, size: int, hidden_dims: tuple[int, ...], activation: str) -> None:
         super().__init__()
         *layer_sizes, hidden_size = hidden_dims
         self.layers = mlp(size, tuple(layer_sizes), ACTIVATIONS[activation])
-        self.cell = cell(layer_sizes[-1] if layer_sizes else size, hidden_size)
+        self.cell = make_cell(layer_sizes[-1] if layer_sizes else size, hidden_size)
 
     def initial(self, num_envs: int) -> CellState:
-        return tuple(self.cell.weight_hh.new_zeros(num_envs, self.cell.hidden_size) for _ in range(self.cell.tensors))
+        return self.cell.initial(num_envs)
 
     def forward(self, x: Tensor, state: CellState, is_first: Tensor) -> tuple[Tensor, CellState]:
-        """x [T, N, size], state before the first row [N, H], is_first [T, N] -> outputs [T, N, H], state afterwards."""
-        outputs = []
-        for x_t, begins in zip(self.layers(x).unbind(), is_first[..., None].unbind(), strict=True):
-            state = self.cell.advance(x_t, tuple(tensor.masked_fill(begins, 0) for tensor in state))
-            outputs.append(state[0])
-        return torch.stack(outputs), state
+        """x [T, N, size], state before the first row, is_first [T, N] -> outputs [T, N, H], state afterwards."""
+        return self.cell.run(self.layers(x), state, is_first)
 
 
 class RecurrentActorCritic(ActorCritic):
@@ -63,7 +88,7 @@ class RecurrentActorCritic(ActorCritic):
     """
 
     cut = "worlds"
-    cell: type[LSTM] | type[GRU]
+    cell: MakeCell
 
     def torso(self, plan: Plan) -> nn.Module:
         return Recurrence(self.cell, self.encoder.size, plan.hidden_dims, plan.activation)
@@ -138,3 +163,24 @@ class GRUActorCritic(RecurrentActorCritic):
     """Cho et al. 2014."""
 
     cell = GRU
+
+
+class MinGRUActorCritic(RecurrentActorCritic):
+    """Feng et al. 2024."""
+
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, layers: int = 2) -> None:
+        self.cell = partial(MinGRU, layers=layers)
+        super().__init__(plan, log_std_init)
+
+
+class TransformerActorCritic(RecurrentActorCritic):
+    """Parisotto et al. 2020."""
+
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, attention: Attention = PLAIN) -> None:
+        self.cell = partial(Transformer, attention=attention)
+        super().__init__(plan, log_std_init)
+
+    @property
+    def carry_bytes(self) -> int:
+        """The size of one world's keys and values."""
+        return sum(8 * prod(memory.cell.cache_shape) for memory in self.memories)

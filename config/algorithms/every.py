@@ -67,11 +67,11 @@ class Config:
 
     # Policy
     policy: str = "mlp"
-    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or your own `module:Name`."""
+    """Network: mlp, cnn (images), lstm, gru, mingru or transformer (memory), or your own `module:Name`."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Options: log_std_init; cnn (nature, residual, small), features: 512, channels, kernel; lstm, gru: hidden_size."""
+    """log_std_init; cnn (nature, residual, small), features, channels, kernel; hidden_size, layers, heads, window."""
     hidden_dims: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer; one number = one layer. With lstm and gru, the last width is the memory's."""
+    """Width of each hidden layer; one number = one layer. The last width is that of the memory, if any."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Nonlinearity after each hidden layer."""
     share_trunk: bool = False

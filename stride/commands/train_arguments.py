@@ -383,7 +383,7 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
     config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)
     if isinstance(config, RolloutConfig):
         config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
-        if config.policy in ("lstm", "gru"):
+        if config.policy in ("lstm", "gru", "mingru", "transformer"):
             config = replace(config, batch_size=1.0)  # sequences are not cut
         rollout, rows = config.rollout_size, config.minibatch_size
         if rollout % rows or rows == 1:

@@ -36,6 +36,7 @@ MASKED = spaces.Dict(
 ON_CHOICES = (  # numbers are seen, one of two actions is chosen
     "ppo", "ppo normalize_obs=true", "ppo normalize_reward=true", "ppo target_kl=0.01 clip_range_vf=0.2",
     "ppo optimizer=rmsprop", "ppo optimizer=adam max_grad_norm=null", "ppo optimizer=sgd", "ppo policy=lstm",
+    "ppo policy=mingru", "ppo policy=transformer",
     "ppo policy=gru share_trunk=true", "ppo lag=1 normalize_obs=true", "ppo accumulate=2 optimizer=rmsprop",
     "ppo nan_guard=off", "ppo normalize_advantages=rollout",
     "ppo clip_range=lin_0.2 policy_lr=lin_0.001 ent_coef=lin_0.1",

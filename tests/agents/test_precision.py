@@ -27,6 +27,8 @@ KINDS = {
     "residual": ["CartPole-v1:ppo", *IMAGES, "resize_obs=16", "policy_kwargs.cnn=residual"],
     "lstm": ["CartPole-v1:ppo", *SMALL, "policy=lstm"],
     "gru": ["CartPole-v1:reinforce", *SMALL, "policy=gru", "policy_targets=advantages"],
+    "mingru": ["CartPole-v1:ppo", *SMALL, "policy=mingru"],
+    "transformer": ["CartPole-v1:ppo", *SMALL, "policy=transformer"],
     "pqn": ["CartPole-v1:pqn", *SMALL],
     "dqn": ["CartPole-v1:dqn", *REPLAY, "dueling=true", "quantiles=5", "double_q=true"],
     "sac": ["Pendulum-v1:sac", *REPLAY],

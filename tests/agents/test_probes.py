@@ -112,8 +112,10 @@ REMEMBERING = {
     "ppo": {"n_steps": 12, "hidden_dims": (16,), "policy_lr": 5e-3},
     "with critic": {"n_steps": 12, "hidden_dims": (16,), "policy_lr": 1e-2, "normalize_returns": "rollout"},
 }
-MEMORIES = {case: SOAK for case in product(REMEMBERING, ("lstm", "gru"), (False, True))}
+MEMORY = ("lstm", "gru", "mingru", "transformer")
+MEMORIES = {case: SOAK for case in product(REMEMBERING, MEMORY, (False, True))}
 MEMORIES |= {("with critic", "gru", False): [], ("ppo", "lstm", False): [SLOW]}
+MEMORIES |= {("with critic", "transformer", False): [SLOW], ("ppo", "mingru", False): [SLOW]}
 
 
 @pytest.mark.parametrize(

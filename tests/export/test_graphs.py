@@ -32,6 +32,8 @@ CASES = {
     "images": ("CartPole-v1:ppo_pixels",),
     "lstm": ("CartPole-v1:ppo_lstm",),
     "gru": ("CartPole-v1:ppo_lstm", "policy=gru", "share_trunk=true"),
+    "mingru": ("CartPole-v1:ppo_lstm", "policy=mingru"),
+    "transformer": ("CartPole-v1:ppo_lstm", "policy=transformer", "policy_kwargs.window=8"),
     "dqn": ("CartPole-v1:dqn", "dueling=true", "quantiles=3"),
     "pqn": ("CartPole-v1:pqn",),
     "sac": ("Pendulum-v1:sac", "normalize_obs=true"),
@@ -76,7 +78,7 @@ def test_a_torch_file_answers_as_the_player_does(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["images", "lstm", "dqn", "sac", "masked"])
+@pytest.mark.parametrize("case", ["images", "lstm", "mingru", "transformer", "dqn", "sac", "masked"])
 def test_an_onnx_file_answers_as_the_player_does(case):
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
     assert likeness_of(onnx_file, case).worst < 1e-5

@@ -1,0 +1,122 @@
+"""Gated Transformer-XL (Parisotto et al. 2020): attention over the last steps of the episode, with gates like a GRU's.
+
+Keys and values of the last `window` steps are the carry (Dai et al. 2019). A sequence is computed segment after
+segment, each over the keys before it; gradients flow through all segments of a rollout, and end at its carry.
+Letters in shapes: N worlds, T steps of a segment, M steps of the window, D width, H heads of d numbers each.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stride.agents.networks.layers import LayerNorm
+
+HOLD = 2.0  # begins near the identity, so that a policy without memory is learnt first (Parisotto et al., section 3.2)
+SEGMENT = 64  # steps at least: shorter segments are more Python
+Cache = tuple[Tensor, ...]
+
+
+class Attention(NamedTuple):
+    """The sizes of a transformer beside its width."""
+
+    layers: int = 2
+    heads: int = 4
+    window: int = 32
+    """past steps that a layer looks back to; a stack of layers reaches layers x window steps"""
+
+
+PLAIN = Attention()
+
+
+class Gate(nn.Module):
+    """A GRU's way to let y into x, in the place of the sum x + y."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.of_new = nn.Linear(width, 3 * width)
+        self.of_old = nn.Linear(width, 2 * width, bias=False)
+        self.of_reset = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        new_reset, new_update, new_candidate = self.of_new(y).chunk(3, -1)
+        old_reset, old_update = self.of_old(x).chunk(2, -1)
+        reset = (new_reset + old_reset).sigmoid()
+        update = (new_update + old_update - HOLD).sigmoid()
+        candidate = (new_candidate + self.of_reset(reset * x)).tanh()
+        return x + update * (candidate - x)
+
+
+class Layer(nn.Module):
+    """Attention to the steps before, then two layers for each step alone; both behind a norm and before a gate."""
+
+    def __init__(self, width: int, attention: Attention) -> None:
+        super().__init__()
+        self.heads = attention.heads
+        head_width = width // attention.heads
+        self.scale = head_width**-0.5
+        self.before_attention, self.after_attention = LayerNorm(width), Gate(width)
+        self.before_hidden, self.after_hidden = LayerNorm(width), Gate(width)
+        self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        # added to the key of a step by how many steps ago it was, 0 to M
+        self.ages = nn.Parameter(torch.zeros(attention.heads, attention.window + 1, head_width))
+        self.hidden = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor, cache: Cache, age: Tensor, allowed: Tensor) -> tuple[Tensor, Cache]:
+        """x [N, T, D], keys and values [N, H, M, d], age and allowed [.., T, M + T] -> outputs, the last M of both."""
+        window = cache[0].shape[2]
+        projected = self.project(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
+        query, *new = projected.permute(2, 0, 3, 1, 4).unbind()  # [N, H, T, d] each
+        key, value = (torch.cat(pair, 2) for pair in zip(cache, new, strict=True))
+        by_content = query @ key.mT
+        by_age = (query @ self.ages.mT).gather(-1, age.expand(by_content.shape))
+        scores = (self.scale * (by_content + by_age)).masked_fill(~allowed[:, None], float("-inf"))
+        found = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+        x = self.after_attention(x, self.join(found).relu())
+        x = self.after_hidden(x, self.hidden(self.before_hidden(x)).relu())
+        return x, (key[:, :, -window:], value[:, :, -window:])
+
+
+class Transformer(nn.Module):
+    """The state: keys and values of each layer's last steps, and 1 for each of these steps that is of the episode."""
+
+    def __init__(self, size: int, width: int, attention: Attention = PLAIN) -> None:
+        super().__init__()
+        self.window = attention.window
+        # of each world's keys, and of its values
+        self.cache_shape = (attention.layers, attention.heads, attention.window, width // attention.heads)
+        self.embed = nn.Linear(size, width)
+        self.layers = nn.ModuleList(Layer(width, attention) for _ in range(attention.layers))
+
+    def initial(self, num_envs: int) -> Cache:
+        shapes = (self.cache_shape, self.cache_shape, (self.window,))
+        return tuple(self.embed.weight.new_zeros(num_envs, *shape) for shape in shapes)
+
+    def run(self, x: Tensor, state: Cache, is_first: Tensor) -> tuple[Tensor, Cache]:
+        """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards."""
+        length = max(SEGMENT, self.window)
+        outputs = []
+        # transposed before the product: its result has plain strides, for which graphs give the bits of eager
+        embedded = self.embed(x.transpose(0, 1))
+        for rows, begins in zip(embedded.split(length, 1), is_first.t().split(length, 1), strict=True):
+            output, state = self.segment(rows, state, begins)
+            outputs.append(output)
+        return torch.cat(outputs, 1).transpose(0, 1), state
+
+    def segment(self, x: Tensor, state: Cache, begins: Tensor) -> tuple[Tensor, Cache]:
+        """x [N, T, D], begins [N, T] -> outputs [N, T, D], state afterwards."""
+        keys, values, known = state
+        steps = torch.arange(self.window + x.shape[1], device=x.device)
+        age = steps[self.window :, None] - steps  # [T, M + T]
+        # the episode of each step: 0 is that which ran before the segment, and -1 stands for none of these
+        episode = begins.long().cumsum(1)
+        episodes = torch.cat((known.long() - 1, episode), 1)
+        allowed = (episodes[:, None] == episode[..., None]) & (age >= 0) & (age <= self.window)
+        age = age.clamp(0, self.window)
+        caches = []
+        for layer, key, value in zip(self.layers, keys.unbind(1), values.unbind(1), strict=True):
+            x, cache = layer(x, (key, value), age, allowed)
+            caches.append(cache)
+        known = (episodes[:, -self.window :] == episode[:, -1:]).to(known.dtype)
+        keys, values = (torch.stack(layer_caches, 1) for layer_caches in zip(*caches, strict=True))
+        return x, (keys, values, known)
