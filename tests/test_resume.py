@@ -59,6 +59,7 @@ CASES = {
     "ppo, lstm": [PPO, "policy=lstm", "normalize_obs=true"],
     "ppo, bf16": [PPO, "precision=bf16", "n_epochs=1"],
     "ppo, accumulating": [PPO, "accumulate=2", "n_epochs=2"],
+    "ppo, a rate that follows": [PPO, "policy_lr=kl_0.5"],
     "ppo, lag": [PPO, "lag=1", *NORMALISED],
     "ppo, lag, lstm": [PPO, "lag=1", "policy=lstm", "normalize_obs=true"],
     "reinforce": [REINFORCE],
