@@ -289,7 +289,7 @@ def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:
     refuse(
         (steps == 1, f"policy_lr={follows} needs at least 2 updates per rollout, as none has moved before the first"),
         (lowest is not None and lowest < follows.target,
-         f"policy_lr={follows} needs target_kl={follows.target} or more, not {lowest}, which stops the updates earlier"),
+         f"policy_lr={follows} needs target_kl={follows.target} or more: {lowest} stops the updates before"),
         (config.optimizer == "laprop" and config.lr_warmup > 0,
          f"policy_lr={follows} would grow during lr_warmup, whose steps are short; use lr_warmup=0"),
     )  # fmt: skip
