@@ -38,11 +38,12 @@ def test_what_is_played_is_drawn_and_so_is_the_state_of_a_compiled_world():
     face.reset(seed=1)
     for _ in range(20):
         face.step(np.ones((2, 6), np.float32))
-    theirs = gymnasium.make(CHEETAH, render_mode="rgb_array")
+    pictures, theirs = face.render(), gymnasium.make(CHEETAH, render_mode="rgb_array")
     theirs.reset(seed=0)
-    pose(theirs.unwrapped, face.env.state[:, 1])
-    pictures = face.render()
-    assert np.array_equal(pictures[1], theirs.render()) and not np.array_equal(*pictures)
+    for world, picture in enumerate(pictures):  # the camera looks where the first one is
+        pose(theirs.unwrapped, face.env.state[:, world])
+        assert np.array_equal(picture, theirs.render())
+    assert not np.array_equal(*pictures)
     face.close()
     theirs.close()
 

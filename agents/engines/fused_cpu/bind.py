@@ -232,21 +232,31 @@ class Bound:
         self.stats = Stat()
         self.frame.fill(stats=self.stats)
 
-    def run(self, work: int, arguments: int, begin: int, end: int) -> None:
-        """The kernel at `work` on this iteration's threads, for the steps or updates [begin, end)."""
-        fields = self.frame.fields
-        fields.begin, fields.end = begin, end
-        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
-        self.workers.run(work, arguments, fields.threads)
+    def run(self, work: int, arguments: int, count: int, most: int, before: Count | None = None) -> None:
+        """The kernel at `work` on this iteration's threads, for `count` updates, `most` in a call.
+
+        `before` each call is given how many are done.
+        """
+        for begin in range(0, count, most):
+            if before:
+                before(begin)
+            self._call(work, arguments, begin, min(begin + most, count))
 
     def play(self, work: int, arguments: int, steps: int) -> None:
         """So many steps by the kernel at `work`, in calls of a tenth of a second."""
         done = 0
         while done < steps:
             start_time, end = perf_counter(), min(done + self.call_length.steps, steps)
-            self.run(work, arguments, done, end)
+            self._call(work, arguments, done, end)
             self.call_length.took(end - done, perf_counter() - start_time)
             done = end
+
+    def _call(self, work: int, arguments: int, begin: int, end: int) -> None:
+        """One call of the kernel at `work`, for the steps or updates [begin, end)."""
+        fields = self.frame.fields
+        fields.begin, fields.end = begin, end
+        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
+        self.workers.run(work, arguments, fields.threads)
 
     def learn(self, updates: int, before: Count | None = None) -> None:
         """Make so many updates; of a rollout also what precedes the first of them.
@@ -255,10 +265,7 @@ class Bound:
         """
         self.frame.check(self.frame.held["learn"], self.unread)
         most = self.updates_per_call
-        for begin in range(0, updates, most):
-            if before and updates > most:
-                before(begin)
-            self.run(self.frame.fields.learn, self.frame.address, begin, min(begin + most, updates))
+        self.run(self.frame.fields.learn, self.frame.address, updates, most, before if updates > most else None)
 
 
 class RolloutBound(Bound):
