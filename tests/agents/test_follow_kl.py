@@ -107,8 +107,8 @@ def test_a_config_holds_it_as_text_and_kernels_of_a_gpu_leave_it_to_graphs():
 
 @pytest.mark.slow
 def test_two_processes_choose_one_rate(tmp_path):
-    """And where target_kl ends an iteration, it ends it for both."""
-    line = 'print("LR", agent.live.policy_lr, bool(agent.stopped))\n'
+    """Of the mean divergence of both, by which target_kl, too, ends an iteration for both."""
+    line = 'print("LR", agent.live.policy_lr, agent.moved.tolist())\n'
     (tmp_path / "program.py").write_text(PROGRAM + line)
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "PL_TORCH_DISTRIBUTED_BACKEND": "gloo"}
