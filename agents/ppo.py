@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from stride.agents.base import Agent
+from stride.agents.base import Agent, average, groups
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
@@ -13,6 +13,7 @@ from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
+from stride.config.schedule import FACTOR, FASTEST, SLOWEST, START, FollowKL
 from stride.config.schema import PPOConfig
 from stride.envs_fast.vec_env import VecEnv
 
@@ -52,6 +53,12 @@ def approximate_kl(log_ratio: Tensor) -> Tensor:
     return (log_ratio.exp() - 1 - log_ratio).mean()
 
 
+def followed_rate(rate: Tensor, kl: Tensor, target: float) -> Tensor:
+    """The learning rate after updates of this mean divergence, [] float32; where that is NaN, the same."""
+    slower, faster = rate / FACTOR, rate * FACTOR
+    return torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate)).clamp(SLOWEST, FASTEST)
+
+
 class PPO(Agent):
     """Rollouts, generalised advantages, epochs x minibatches of the clipped surrogate."""
 
@@ -65,6 +72,12 @@ class PPO(Agent):
         self.reward_scale = scaled_rewards(self, config)
         self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
+        # of the minibatches that this rollout's updates were made of: the sum of their KL divergence, and their number
+        self.moved = torch.zeros(2, device=envs.device)
+        self.follows = config.policy_lr if isinstance(config.policy_lr, FollowKL) else None
+        if self.follows:
+            start = torch.tensor(START, device=envs.device)  # float32, as a graph has it
+            self.live.policy_lr = start if self.far else start.item()
         self.lagging = Lagging(policy) if config.lag else None
         if self.lagging:
             self.collector.policy = self.lagging.policy
@@ -75,8 +88,10 @@ class PPO(Agent):
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
         self.stopped.zero_()
+        self.moved.zero_()
         for batch in epochs(self, self.config, self.cut, table):
             self.update(batch)
+        self.follow(self.moved[0] / self.moved[1])
         # only now, so that old and new log-probabilities were computed with the same statistics
         self.policy.encoder.learn(rollout.row.obs)
         self.metrics.add(self.policy.head.describe())
@@ -138,6 +153,11 @@ class PPO(Agent):
         loss = policy_loss + live.vf_coef * critic_loss - live.ent_coef * entropy
         with torch.no_grad():
             kl = approximate_kl(log_ratio)
+            if self.world_size > 1 and (self.follows or live.target_kl is not None):
+                average([kl])  # so that every process decides the same
+            if self.follows:
+                counts = ~(self.stopped | self.poisoned)
+                self.moved += torch.where(counts, torch.stack([kl, torch.ones_like(kl)]), 0.0)
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
             clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
@@ -156,3 +176,25 @@ class PPO(Agent):
                 **self.policy.gradient_norms(norms),
             }
         )
+
+    def follow(self, kl: Tensor) -> None:
+        """Set the next learning rate by the mean divergence of this rollout's updates, where it follows that."""
+        if self.follows is None:
+            return
+        rate = self.live.policy_lr
+        if isinstance(rate, Tensor):
+            rate.copy_(followed_rate(rate, kl, self.follows.target))
+        else:
+            self.live.policy_lr = followed_rate(torch.tensor(rate), kl, self.follows.target).item()
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        super().on_save_checkpoint(checkpoint)
+        if self.follows:  # the next rate, where the optimizer still has the last one
+            for group in groups(checkpoint):
+                group["lr"] = float(self.live.policy_lr)
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        super().on_load_checkpoint(checkpoint)
+        if self.follows:
+            rate, live = groups(checkpoint)[0]["lr"], self.live
+            live.policy_lr = live.policy_lr.fill_(rate) if isinstance(live.policy_lr, Tensor) else rate

@@ -11,13 +11,14 @@ from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
 from stride.config.plateau import EVALUATED, Plateau
 from stride.config.plugins import DOTTED
-from stride.config.schedule import Schedule
+from stride.config.schedule import FollowKL, Schedule
 from stride.config.schema import (
     CHANGES,
     SCHEMA_VERSION,
     Config,
     DreamerConfig,
     PlaNetConfig,
+    PPOConfig,
     PQNConfig,
     QLearningConfig,
     ReplayConfig,
@@ -109,6 +110,8 @@ def check(config: Config, where: str) -> None:
             raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
+        if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
+            _check_followed_rate(config, config.policy_lr)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
         if isinstance(config, WorldModelConfig):
@@ -225,6 +228,8 @@ def _check_factor(config: Config, name: str, factor: float, times: int | None) -
     value = vars(config)[name]
     if not value:
         raise UserError(f"{full_key}: {name} is {'null' if value is None else '0'}, so there is nothing to scale")
+    if isinstance(value, FollowKL):
+        raise UserError(f"{full_key}: {name}={value} follows the KL divergence, which would undo that")
     if factor > 1 and times is None:
         raise UserError(f"{full_key} {factor:g} would grow without limit; limit it, for example with plateau.times=3")
     largest_value = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
@@ -274,6 +279,20 @@ def _check_rollout(config: RolloutConfig) -> None:
         basis = vars(config).get(name)
         if {"batch": rows, "rollout": rollout}.get(str(basis)) == 1:
             raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, but has 1; use more, or {name}=off")
+
+
+def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:
+    """The rules of a learning rate that follows the KL divergence."""
+    steps = config.n_epochs * (config.rollout_size // config.minibatch_size) // config.accumulate
+    limit = config.target_kl
+    lowest = min(limit.start_value, limit.end_value) if isinstance(limit, Schedule) else limit
+    refuse(
+        (steps == 1, f"policy_lr={follows} needs at least 2 updates per rollout, as none has moved before the first"),
+        (lowest is not None and lowest < follows.target,
+         f"policy_lr={follows} needs target_kl={follows.target} or more: {lowest} stops the updates before"),
+        (config.optimizer == "laprop" and config.lr_warmup > 0,
+         f"policy_lr={follows} would grow during lr_warmup, whose steps are short; use lr_warmup=0"),
+    )  # fmt: skip
 
 
 def _check_replay(config: ReplayConfig) -> None:

@@ -17,7 +17,15 @@ from stride.config.extras import ENVPOOL
 from stride.config.foreign import key_advice
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered
-from stride.config.schedule import SCHEDULE_PARTS, Schedule, is_schedule, parse_schedule_key, schedule_in, schedule_key
+from stride.config.schedule import (
+    SCHEDULE_PARTS,
+    FollowKL,
+    Schedule,
+    is_schedule,
+    parse_schedule_key,
+    schedule_in,
+    schedule_key,
+)
 from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
@@ -160,6 +168,8 @@ def convert(field_name: str, hint: object, value: object) -> Any:
             return result
     if (field_name, value) == ("env_backend", "envpool"):
         raise UserError(ENVPOOL)
+    if FollowKL.read(field_name, value):
+        raise UserError(f"{field_name}: only policy_lr of ppo can follow the KL divergence ({value})")
     if is_schedule(value) and {int, float} & {*members(hint)} and not isinstance(value, Mapping):
         raise UserError(f"{field_name} takes {takes(hint)}; it cannot follow a schedule: {_why_fixed(hint)}")
     raise UserError(f"{field_name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
@@ -200,6 +210,7 @@ def _described(member: object) -> str:
     type_names: dict[object, str] = {
         bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
         Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
+        FollowKL: "kl_0.008",
     }  # fmt: skip
     return type_names[member]
 
@@ -220,6 +231,8 @@ def _convert_to(member: Any, field_name: str, value: object) -> Any:
     if member is Schedule:
         schedule = schedule_in(field_name, value)
         return NO_MATCH if schedule is None else schedule
+    if member is FollowKL:
+        return FollowKL.read(field_name, value) or NO_MATCH
     if origin is dict or member in (Spec, Quantity, Plateau):
         if not isinstance(value, Mapping):
             return NO_MATCH

@@ -13,7 +13,7 @@ from stride.config.fields import NUMBER, SET_BY_LOADER, hints, members, schedula
 from stride.config.manual import field_docs
 from stride.config.plateau import Plateau
 from stride.config.raw import INHERIT, VARIANT_NAME
-from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule, schedule_key
+from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, FollowKL, Schedule, schedule_key
 from stride.config.schema import ALGORITHMS
 from stride.config.spec import Quantity, Spec
 
@@ -131,6 +131,8 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
             {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER.pattern}$"},
             {"type": "object", "required": ["kind"], "additionalProperties": False, "properties": part_schemas},
         ]
+    if member is FollowKL:
+        return [{"type": "string", "pattern": f"^kl_{NUMBER.pattern}$"}]
     if member in (Spec, Quantity, Plateau):
         return [of_class(member)]
     return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]

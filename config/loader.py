@@ -272,7 +272,9 @@ def shipped_ids() -> list[str]:
 
 
 def _lists(value: object) -> object:
-    """Tuples as lists, as JSON returns them."""
+    """Tuples as lists and each text as no more than that, as JSON returns them."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, dict):
         return {key: _lists(item) for key, item in value.items()}
     return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

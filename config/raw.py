@@ -19,6 +19,7 @@ from stride.config.plugins import registered
 from stride.config.schedule import (
     KINDS,
     SCHEDULE_PARTS,
+    FollowKL,
     Schedule,
     checked_kind,
     is_schedule,
@@ -179,7 +180,8 @@ def _voided(key: str, later: Block, earlier: Block) -> list[str]:
     peak = peak_part(_kind_of(field, {**earlier, **later}))
     if schedule_part:
         return [field] if schedule_part == peak and not is_schedule(earlier.get(field)) else []
-    return all_parts if later[key] is None or is_schedule(later[key]) else [schedule_key(field, peak)]
+    replaces = later[key] is None or is_schedule(later[key]) or FollowKL.read(field, later[key])
+    return all_parts if replaces else [schedule_key(field, peak)]
 
 
 def _kind_of(field: str, values: Block) -> str:

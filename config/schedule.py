@@ -1,6 +1,7 @@
 """A hyperparameter that changes with the clock: `lin_0.001`, `cos_0.001`, `exp_0.001`, `warmup_0.001`, or in parts.
 
-The curve of the value and its parsing; the fields that may have one have it in their type, in algorithms/."""
+The curve of the value and its parsing; the fields that may have one have it in their type, in algorithms/. And PPO's
+learning rate that follows the KL divergence, `kl_0.008`."""
 
 import math
 import re
@@ -17,6 +18,7 @@ SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine
 EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
 SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
+START, FACTOR, SLOWEST, FASTEST = 3e-4, 1.5, 1e-6, 1e-2  # learning rates, and what they are multiplied by
 KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
@@ -87,6 +89,34 @@ class Schedule:
             return self.start_value * math.exp(progress * math.log(self.end_value / self.start_value))
         remaining = (1 + math.cos(math.pi * progress)) / 2 if self.kind == "cosine" else 1 - progress
         return self.end_value + (self.start_value - self.end_value) * remaining
+
+
+class FollowKL(str):
+    """A learning rate that follows the KL divergence of the policy, as it is written: `kl_0.008`.
+
+    It begins at START. After the updates on each rollout it is divided by FACTOR where their mean KL divergence from
+    the policy before them was more than twice the target, and multiplied by it where that was less than half the
+    target; it stays between SLOWEST and FASTEST.
+    """
+
+    @classmethod
+    def read(cls, name: str, value: object) -> "FollowKL | None":
+        """The value of the field `name`, None where it is not meant as one of these."""
+        if not isinstance(value, str) or not value.startswith("kl_"):
+            return None
+        follows = cls(value)
+        try:
+            is_right = 0 < follows.target < math.inf
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise UserError(f"{name}: after kl_ comes a number above 0, for example kl_0.008, not {value!r}")
+        return follows
+
+    @property
+    def target(self) -> float:
+        """The KL divergence of a rollout's updates that it aims at."""
+        return float(self.removeprefix("kl_"))
 
 
 def parse_schedule_key(key: str) -> tuple[str, str] | None:

@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import World
+from stride.envs_fast.world import BODIES, World
+from stride.utils.screen import offer_egl
 from stride.utils.user_error import UserError
 
 REFUSED = ("reset", "step", "close")  # would act on the model, not on the worlds
@@ -61,6 +62,8 @@ class Drawing:
         if compiled_world.gym_state is None:
             raise UserError(f"{compiled_world.env_id} is not in Gymnasium, so it cannot be drawn")
         if self._model is None:
+            if self.render_mode and compiled_world.env_id in BODIES and (lacking := offer_egl()):
+                raise UserError(f"{compiled_world.env_id} cannot be drawn: {lacking}")
             self._model = gymnasium.make(
                 self._env.env_id, render_mode=self.render_mode, disable_env_checker=True, **self._env_kwargs
             )

@@ -4,7 +4,6 @@ Training never comes here. Whatever a renderer raises leaves as RenderError: ren
 """
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,13 +22,14 @@ from stride.envs_gym import backend_gym
 from stride.envs_gym.answers import Info, check_flags, real
 from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
+from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.step_watch import make_blame
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from stride.utils.interrupted import by_signal
+from stride.utils.screen import has_display, offer_egl
 from stride.utils.user_error import UserError, describe_error
 
-INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER that open no window
 FPS = 30.0  # of environments that do not say
 
 
@@ -129,13 +129,6 @@ def _world_value(tensor: Tensor, space: Space) -> Any:
     return tensor[0].cpu().numpy().astype(space.dtype, copy=True)
 
 
-def has_display() -> bool:
-    """Whether a person could see a window."""
-    if os.environ.get("SDL_VIDEODRIVER", "") not in INVISIBLE or not sys.platform.startswith("linux"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
 def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> Env:
     """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
     env = _make(config, None)
@@ -147,6 +140,9 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
         raise UserError(f"{config.env_id} has no render mode {render_mode}; it has {', '.join(modes) or 'none'}")
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL looks for one and complains
+        is_body = env.spec is not None and str(env.spec.entry_point).startswith(MUJOCO)
+        if is_body and (lacking := offer_egl()):
+            raise RenderError(f"{config.env_id} cannot be drawn: {lacking}")
     with rendering(config.env_id):
         env = _make(config, render_mode)
     if fps is not None:

@@ -61,6 +61,7 @@ CASES = {
     "ppo, transformer": [PPO, "policy=transformer", "policy_kwargs.window=20", "normalize_obs=true"],
     "ppo, bf16": [PPO, "precision=bf16", "n_epochs=1"],
     "ppo, accumulating": [PPO, "accumulate=2", "n_epochs=2"],
+    "ppo, a rate that follows": [PPO, "policy_lr=kl_0.5"],
     "ppo, lag": [PPO, "lag=1", *NORMALISED],
     "ppo, lag, lstm": [PPO, "lag=1", "policy=lstm", "normalize_obs=true"],
     "reinforce": [REINFORCE],

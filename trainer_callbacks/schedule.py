@@ -11,7 +11,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.collector import WINDOW
 from stride.config.metrics import declared
 from stride.config.plateau import EVALUATED, Plateau
-from stride.config.schedule import Schedule
+from stride.config.schedule import FollowKL, Schedule
 
 OPTIONS = {"weight_decay": "weight_decay", "optimizer_eps": "eps"}  # of an optimizer, beside its rate
 ROLLING = "train/roll/"  # means over the last WINDOW episodes
@@ -117,8 +117,9 @@ class ApplySchedules(Callback):
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         self._schedules = agent.config.schedules()  # looked for once: half a dozen fields of fifty
-        driven = [name for name in agent.config.driven() if name not in self._schedules]
-        self._constants = {name: vars(agent.config)[name] for name in driven}
+        values = {name: vars(agent.config)[name] for name in agent.config.driven() if name not in self._schedules}
+        # a rate that follows the KL divergence is the agent's to write
+        self._constants = {name: value for name, value in values.items() if not isinstance(value, FollowKL)}
 
     def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         values = dict(self._constants)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stride.config.plateau import Plateau
-from stride.config.schedule import Schedule
+from stride.config.schedule import FollowKL, Schedule
 from stride.config.spec import Spec
 
 SCHEMA_VERSION = 1
@@ -192,6 +192,7 @@ class Config:
         return {name: value for name, value in vars(self).items() if isinstance(value, Schedule)}
 
     def driven(self) -> tuple[str, ...]:
-        """The fields whose value may change while it is trained: by the clock, or at a plateau."""
+        """The fields whose value may change while it is trained: by the clock, at a plateau, or by the divergence."""
         scaled = self.plateau.scale if self.plateau else {}
-        return tuple({**self.schedules(), **scaled})
+        following = {name: value for name, value in vars(self).items() if isinstance(value, FollowKL)}
+        return tuple({**self.schedules(), **scaled, **following})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stride.config.algorithms.every import Config
-from stride.config.schedule import Schedule
+from stride.config.schedule import FollowKL, Schedule
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class PPOConfig(PolicyGradientConfig):
     """Proximal policy optimization (Schulman et al. 2017)."""
 
     # PPO
+    policy_lr: float | Schedule | FollowKL = 3e-4  # type: ignore[assignment]  # more than the other algorithms take
+    """Learning rate of actor and critic; kl_0.008 = it follows the KL divergence, see below."""
     gae_lambda: float | Schedule = 0.95
     """Generalized advantage estimation: 0 = one-step, 1 = Monte Carlo."""
     clip_range: float | Schedule = 0.2

@@ -32,13 +32,14 @@ from stride.agents.trained.episode import Counted, EpisodeStep, check_numbers, e
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.agents.trained.player import check_mode
 from stride.envs_gym.gym_env import EnvError
-from stride.envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
+from stride.envs_gym.rendered import RenderError, frame_of, frames_per_second, make_rendered
 from stride.report.comparison import comparison_data, comparison_lines
 from stride.report.console import standard_output
 from stride.report.group import Seed, read_group
 from stride.runstore import run_files
 from stride.runstore.run_facts import finite, mapping
 from stride.runstore.select import group_selectors
+from stride.utils.screen import has_display
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import mean_text
 from stride.utils.user_error import UserError

@@ -32,7 +32,7 @@ from stride.agents.engines.fused_cpu.kernels import (
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
 from stride.agents.engines.fused_cpu.parameters import CopiedParameters, FeatureScaling, ViewedParameters
 from stride.agents.engines.fused_cpu.picture_room import describe
-from stride.agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
+from stride.agents.engines.fused_cpu.workers import TRY_EVERY, CallLength, Pace, Workers
 from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
@@ -148,7 +148,7 @@ class Bound:
         self.clear_stats()
         self.workers, self.pace = Workers(threads), Pace(threads, try_every)
         self.updates_per_call = max(1, int(FLOPS_PER_CALL / (shape.passes * shape.flops * shape.batch)))
-        self.steps_per_call = max(1, int(FLOPS_PER_CALL / (4 * shape.flops * memory.num_envs)))
+        self.call_length = CallLength()
         self.scaling = FeatureScaling(frame, self.live, encoder)
         self._arrivals = np.zeros(1, np.int64)
         self._memory = memory
@@ -233,17 +233,30 @@ class Bound:
         self.frame.fill(stats=self.stats)
 
     def run(self, work: int, arguments: int, count: int, most: int, before: Count | None = None) -> None:
-        """The kernel at `work` on this iteration's threads, for `count` steps or updates, `most` in a call.
+        """The kernel at `work` on this iteration's threads, for `count` updates, `most` in a call.
 
         `before` each call is given how many are done.
         """
-        fields = self.frame.fields
         for begin in range(0, count, most):
             if before:
                 before(begin)
-            fields.begin, fields.end = begin, min(begin + most, count)
-            self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
-            self.workers.run(work, arguments, fields.threads)
+            self._call(work, arguments, begin, min(begin + most, count))
+
+    def play(self, work: int, arguments: int, steps: int) -> None:
+        """So many steps by the kernel at `work`, in calls of a tenth of a second."""
+        done = 0
+        while done < steps:
+            start_time, end = perf_counter(), min(done + self.call_length.steps, steps)
+            self._call(work, arguments, done, end)
+            self.call_length.took(end - done, perf_counter() - start_time)
+            done = end
+
+    def _call(self, work: int, arguments: int, begin: int, end: int) -> None:
+        """One call of the kernel at `work`, for the steps or updates [begin, end)."""
+        fields = self.frame.fields
+        fields.begin, fields.end = begin, end
+        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
+        self.workers.run(work, arguments, fields.threads)
 
     def learn(self, updates: int, before: Count | None = None) -> None:
         """Make so many updates; of a rollout also what precedes the first of them.

@@ -13,13 +13,14 @@ import torch
 from numba import types
 from torch import Tensor
 
-from stride.agents.engines.fused_cpu.bind import FLOPS_PER_CALL, Binding, Bound
+from stride.agents.engines.fused_cpu.bind import Binding, Bound
 from stride.agents.engines.fused_cpu.frame import aligned
 from stride.agents.engines.fused_cpu.kernels import episodes, q
 from stride.agents.engines.fused_cpu.kernels.calls import ROOM, address_of
 from stride.agents.engines.fused_cpu.kernels.episodes import KIND, NOTE, EpisodeTally, Match
 from stride.agents.engines.fused_cpu.parameters import FeatureScaling
 from stride.agents.engines.fused_cpu.play import advance_address
+from stride.agents.engines.fused_cpu.workers import CallLength
 from stride.agents.engines.plan.numbers import Live
 from stride.agents.experience.collector import Collector, EpisodeResults, episodes_per_world
 from stride.agents.experience.finite_guard import NonFiniteError, non_finite_in
@@ -98,18 +99,18 @@ class EpisodeActor:
         world.bind(episodes.leave_match, 0, match)(self._room.ctypes.data, match)
         play = address_of(episodes.play_episodes, types.CPointer(numba.typeof(match)), types.int64)
         self.frame.check(episodes.play_episodes, ("final_obs",) if match.sampled else ("final_obs", "draws"))
-        most = max(1, int(FLOPS_PER_CALL / (4 * self.bound.recipe.shape.flops * envs.num_envs)))
-        if match.sampled:
-            most = min(most, MOST_STEPS)
-        step = 0
+        step, length = 0, CallLength()
         while int(tally.done.sum()) < count and (max_steps is None or step < max_steps):
             if time.monotonic() >= deadline:
                 break
+            most = min(length.steps, MOST_STEPS) if match.sampled else length.steps
             fields.begin, fields.end = step, step + most if max_steps is None else min(step + most, max_steps)
             if match.sampled:
                 noise = torch.cat([collector.noise(1) for _ in range(step, fields.end)])
                 self.frame.fill(draws=normal(noise) if self.bound.recipe.normals else noise)
+            start_time = time.perf_counter()
             workers.run(play, self._room.ctypes.data, fields.threads)
+            length.took(fields.end - step, time.perf_counter() - start_time)
             if tally.non_finite[:, KIND].any():
                 raise _located(match)
             step = fields.end

@@ -112,7 +112,7 @@ class CompiledWorlds:
         overwritten = self._memory.table.truncated[head : head + steps].clone()
         bound, window = self.bound, self._collector.window
         bound.frame.check(rollout.play, bound.unread)
-        bound.run(self._play, self._room.ctypes.data, steps, bound.steps_per_call)
+        bound.play(self._play, self._room.ctypes.data, steps)
         self._memory.count_written(steps, overwritten)
         table, game = self._game.table, self._game
         ended = rollout.note_episodes(

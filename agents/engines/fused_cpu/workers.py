@@ -19,6 +19,7 @@ TRY_EVERY = 64  # iterations; the first ones are trials
 TRIALS = 6  # of all threads, as a thread that wakes may be on the caller's core for a while; then one of one thread
 LINE = 8  # int64 of a cache line
 MOST = 64  # threads
+SECONDS_PER_CALL, FIRST_STEPS = 0.1, 4  # signals are handled between two calls
 PATIENCE = 32 * IMPATIENT  # turns that a thread watches for, about 2 ms, before it sleeps
 
 
@@ -114,6 +115,21 @@ class Pace:
         fastest = self._seconds[threads]
         if not (self._waking and fastest):
             self._seconds[threads] = min(seconds, 1.1 * fastest) if fastest else seconds
+
+
+class CallLength:
+    """How many steps a call plays so that it lasts about a tenth of a second, by what the last one took.
+
+    A step costs what the worlds cost, and bodies cost a thousand times a pole. Results do not depend on it.
+    """
+
+    def __init__(self) -> None:
+        self.steps = FIRST_STEPS
+
+    def took(self, steps: int, seconds: float) -> None:
+        """Note a call. It grows twofold at most: the worlds of the last call may have been at rest."""
+        fitting = int(steps * SECONDS_PER_CALL / max(seconds, 1e-9))
+        self.steps = max(1, min(fitting, 2 * self.steps))
 
 
 class Workers:

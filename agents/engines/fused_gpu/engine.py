@@ -21,7 +21,8 @@ from stride.agents.engines.plan.recipe import Recipe
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.ppo import PPO
 from stride.agents.sockets import EagerPlay, Engine, Play
-from stride.config.schema import Config
+from stride.config.schedule import FollowKL
+from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.utils.cuda_kernels import capability, compile_cuda, shared_of_block
 
@@ -38,6 +39,8 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
     assert isinstance(agent.policy, ActorCritic)
+    if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
+        return f"it does not support policy_lr: {config.policy_lr}"
     if config.optimizer == "radam":
         return "it does not support optimizer: radam"
     if picture_of(agent.policy.encoder) is not None:

@@ -4,6 +4,7 @@ import math
 from typing import cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears, padded
@@ -113,8 +114,9 @@ class OnPolicy(RolloutRecipe):
 
 
 class PPORecipe(OnPolicy):
-    """Advantages, the clipped surrogate, a critic that may be clipped, target_kl."""
+    """Advantages, the clipped surrogate, a critic that may be clipped, target_kl, a rate that follows it."""
 
+    agent: PPO
     config = PPOConfig
 
     def __init__(self, agent: PPO) -> None:
@@ -138,6 +140,10 @@ class PPORecipe(OnPolicy):
         live.gae_lambda, live.clip = settings.gae_lambda, settings.clip_range
         live.value_clip = or_infinite(settings.clip_range_vf)
         live.kl_limit = 1.5 * or_infinite(settings.target_kl)
+
+    def report(self, stats: Stat, updates: int) -> None:
+        super().report(stats, updates)
+        self.agent.follow(torch.tensor(stats.kl / max(stats.updates, 1.0)))
 
 
 class REINFORCERecipe(OnPolicy):
