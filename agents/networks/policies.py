@@ -15,6 +15,7 @@ import gymnasium as gym
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, CNNKind
 from stride.agents.networks.encoders import images, reads
+from stride.agents.networks.popart import scale_values
 from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic, RecurrentActorCritic
 from stride.config.checks import nearest_sizes
 from stride.config.fields import convert
@@ -147,6 +148,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
         raise UserError(f"policy: {config.policy} made a {type(built_policy).__name__}, not an ActorCritic")
     if built_policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
         check_complete_worlds(config)
+    scale_values(built_policy, config, "critic.1")
     return built_policy.to(envs.device)
 
 
