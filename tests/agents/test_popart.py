@@ -113,12 +113,12 @@ AGENTS = {
     "ppo": (PPO, schema.PPOConfig, ROLLOUT, 20),
     "lstm": (PPO, schema.PPOConfig, {**ROLLOUT, "policy": "lstm"}, 30),
     "lag": (PPO, schema.PPOConfig, {**ROLLOUT, "lag": 1, "share_trunk": True}, 30),
-    "reinforce": (REINFORCE, schema.REINFORCEConfig, {**ROLLOUT, "policy_targets": "advantages"}, 120),
+    "reinforce": (REINFORCE, schema.REINFORCEConfig, {**ROLLOUT, "policy_targets": "advantages", "n_epochs": 4}, 20),
     "pqn": (PQN, schema.PQNConfig, {**ROLLOUT, "epsilon": 0.5}, 20),
     "dqn": (DQN, schema.DQNConfig, {**OF_DQN, "dueling": True}, 60),
     "polyak": (DQN, schema.DQNConfig, {**OF_DQN, "tau": 0.5, "target_freq": 16, "n_step": 2, "prioritised": True}, 60),
     "quantiles": (DQN, schema.DQNConfig, {**OF_DQN, "quantiles": 5}, 60),
-    "sac": (SAC, schema.SACConfig, {**REPLAY, "policy_lr": 1e-2, "tau": 0.1, "ent_coef": 0.01}, 75),
+    "sac": (SAC, schema.SACConfig, {**REPLAY, "policy_lr": 1e-2, "tau": 0.1, "ent_coef": 10.0}, 90),
 }
 SIZE = 1000
 
@@ -152,17 +152,17 @@ def worth(agent):
     return opinions(agent.policy, 0, 1).value / SIZE - torch.tensor([GAMMA, 1])
 
 
-@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize("kind", [pytest.param(x, marks=[pytest.mark.slow] * (x == "lstm")) for x in AGENTS])
 def test_rewards_of_a_thousand_are_learnt_in_the_time_of_those_of_one(kind):
     iterations = AGENTS[kind][-1]
-    assert worth(advance(made(kind), iterations)).abs().max() < 0.08
+    assert worth(advance(made(kind), iterations)).abs().max() < 0.1
     assert worth(advance(made(kind, value_scale="raw"), iterations)).abs().max() > 0.3
 
 
 @pytest.mark.parametrize("kind", ["ppo", "lag", "polyak", "sac"])
 def test_a_resumed_agent_is_the_uninterrupted_one_to_the_bit(kind):
-    straight, half = advance(made(kind), 40), advance(made(kind), 20)
-    resumed = advance(continued(half, made(kind)), 20)
+    straight, half = advance(made(kind), 16), advance(made(kind), 8)
+    resumed = advance(continued(half, made(kind)), 8)
     expected, state = straight.state_dict(), resumed.state_dict()
     assert sum(name.endswith(".share") for name in state) >= 1
     assert all(torch.equal(state[name], x) for name, x in expected.items())
