@@ -10,10 +10,10 @@ from stride.agents.base import Agent
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.heads import action_mask
+from stride.agents.networks.popart import ValueScale
 from stride.agents.networks.q_network import QNetwork, QNetworkShape, QPolicy, best, build_q_policy, pick
 from stride.agents.off_policy import learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
-from stride.agents.value_scale import ValueScale
 from stride.config.schema import DQNConfig
 from stride.envs_fast.vec_env import VecEnv
 

@@ -11,9 +11,9 @@ from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
+from stride.agents.networks.popart import ValueScale
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
-from stride.agents.value_scale import ValueScale
 from stride.config.schema import PPOConfig
 from stride.envs_fast.vec_env import VecEnv
 

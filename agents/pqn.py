@@ -9,10 +9,10 @@ from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Rollout, Tree, known_uncut
+from stride.agents.networks.popart import ValueScale
 from stride.agents.networks.q_network import QNetworkShape, QPolicy, build_q_policy, pick
 from stride.agents.on_policy import epochs, play_and_learn
 from stride.agents.returns import lambda_returns, next_values
-from stride.agents.value_scale import ValueScale
 from stride.config.schema import PQNConfig
 from stride.envs_fast.vec_env import VecEnv
 

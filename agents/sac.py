@@ -11,12 +11,11 @@ from torch.optim import Optimizer
 from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
-from stride.agents.networks.popart import scale_values
+from stride.agents.networks.popart import ValueScale, scale_values
 from stride.agents.networks.q_network import image_reader
 from stride.agents.networks.squashed import Critics, SquashedPolicy
 from stride.agents.off_policy import collect_and_learn, learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
-from stride.agents.value_scale import ValueScale
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms

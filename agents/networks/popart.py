@@ -9,6 +9,7 @@ the same units, so that an average of their weights is an average of their value
 """
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from stride.config.schema import Config
@@ -73,3 +74,28 @@ def scale_values(network: nn.Module, config: Config, *names: str) -> None:
         if not isinstance(layer, nn.Linear):
             raise UserError(f"value_scale: popart needs a linear layer {name}, which policy {config.policy} has not")
         network.set_submodule(name, PopArt(layer, keys["value_scale_rate"]))
+
+
+class ValueScale:
+    """The units of an agent's critics, target networks included; with `value_scale: raw` they are 1."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        self.layers = [part for network in networks for part in network.modules() if isinstance(part, PopArt)]
+
+    def learn(self, target: Tensor) -> dict[str, Tensor]:
+        """Learn the moments of targets [...], over all processes; -> metrics."""
+        if not self.layers:
+            return {}
+        x = target.double()
+        moments = torch.stack((x.mean(), x.square().mean()))
+        if dist.is_initialized():
+            dist.all_reduce(moments)
+            moments /= dist.get_world_size()
+        for layer in self.layers:
+            layer.learn(*moments)
+        mean, deviation = self.layers[0].mean.float(), self.layers[0].deviation.float()
+        return {"train/value/target_mean": mean, "train/value/target_deviation": deviation}
+
+    def relative(self, x: Tensor, power: int = 1) -> Tensor:
+        """A difference of values in units of the scale; with `power` 2 a squared one."""
+        return x / self.layers[0].deviation.to(x.dtype) ** power if self.layers else x

@@ -12,13 +12,12 @@ from torch import nn
 from worlds import driven, generator
 
 from stride.agents.dqn import DQN
-from stride.agents.networks.popart import LEAST, PopArt
+from stride.agents.networks.popart import LEAST, PopArt, ValueScale
 from stride.agents.off_policy import move_towards
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
-from stride.agents.value_scale import ValueScale
 from stride.config import schema
 from stride.config.diff import changes
 from stride.config.loader import load_config
