@@ -151,7 +151,10 @@ def worth(agent):
     return opinions(agent.policy, 0, 1).value / SIZE - torch.tensor([GAMMA, 1])
 
 
-@pytest.mark.parametrize("kind", [pytest.param(x, marks=[pytest.mark.slow] * (x == "lstm")) for x in AGENTS])
+SLOW = ("lstm", "lag", "polyak", "quantiles")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in AGENTS])
 def test_rewards_of_a_thousand_are_learnt_in_the_time_of_those_of_one(kind):
     iterations = AGENTS[kind][-1]
     assert worth(advance(made(kind), iterations)).abs().max() < 0.1
@@ -168,7 +171,7 @@ def test_a_resumed_agent_is_the_uninterrupted_one_to_the_bit(kind):
 
 
 def test_each_refusal_is_a_line_that_says_what_to_do():
-    popart, ppo = "value_scale=popart", ("CartPole-v1", "ppo")
+    popart = "value_scale=popart"
 
     def load(*words):
         return load_config("CartPole-v1", words[0], [*words[1:], "max_timesteps=1e5"])
@@ -178,6 +181,6 @@ def test_each_refusal_is_a_line_that_says_what_to_do():
     assert "set value_scale=popart" in refusal(load, "ppo", "value_scale_rate=0.2")
     assert "value_scale belongs to ppo" in refusal(load, "dreamer", popart)
     assert "does not support value_scale: popart" in refusal(
-        agent_for, ":".join(ppo), popart, "clip_range_vf=null", "engine=fused_cpu"
+        agent_for, "CartPole-v1:ppo", popart, "clip_range_vf=null", "engine=fused_cpu"
     )
     assert "start a new run" in refusal(changes, load("pqn"), load("pqn", popart))
