@@ -247,7 +247,7 @@ class DeterministicModel(RSSM):
 
     In the RSSM a KL divergence teaches the prior what the posterior saw; between two certain states there is none.
     Instead an observation is withheld with chance WITHHELD while the model learns: then state_t is predicted_t, and the
-    observation, the reward and the end must be told from the prediction, over several steps where several are withheld.
+    observation, the reward and the end must follow from the prediction, over several steps where several are withheld.
     An episode's first observation is never withheld: nothing foretells it. Acting always sees.
     """
 
