@@ -10,6 +10,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.heads import action_mask
+from stride.agents.networks.popart import ValueScale
 from stride.agents.networks.q_network import QNetwork, QNetworkShape, QPolicy, best, build_q_policy, pick
 from stride.agents.off_policy import learn_statistics, move_towards, replay_size, updates_due
 from stride.agents.returns import td_target
@@ -54,6 +55,7 @@ class DQN(Agent):
         if "gamma" in config.driven():
             self.memory.keep_gammas(self.live.gamma)
         self.target: QNetwork = deepcopy(policy.network).requires_grad_(False)
+        self.value_scale = ValueScale(policy, self.target)
         self.ratio = updates_due(self, config)
 
     def iteration(self) -> None:
@@ -87,14 +89,15 @@ class DQN(Agent):
     def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
         """One step on a batch; `target` [B] or [B, K], None where it must be computed first. -> the loss"""
         target = self.judge(batch) if target is None else target
+        moments, relative = self.value_scale.learn(target), self.value_scale.relative
         q = pick(self.policy.network(batch.obs), batch.action)
         limit = self.live.huber
         if self.config.quantiles:  # priorities need one error for each row: that of the means
-            losses = quantile_loss(q, target, limit)
+            losses = quantile_loss(relative(q), relative(target), limit)
             error = (target.mean(-1) - q.mean(-1)).detach()
         else:
             difference = target - q
-            losses = huber(difference, limit)
+            losses = huber(relative(difference), limit)
             error = difference.detach()
         # the weight makes up for uneven draws (Schaul et al. 2016); it is 1 where they are even
         loss = (batch.weight * losses).mean()
@@ -108,6 +111,7 @@ class DQN(Agent):
                     "train/value/target": target.mean(),
                     "train/value/td_error": error.abs().mean(),
                     "train/grad_norm/total": norms.norm(),
+                    **moments,
                 }
             )
         return loss.detach()

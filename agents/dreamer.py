@@ -59,7 +59,7 @@ class DreamerDraws(NamedTuple):
     """All randomness of an update, as uniforms; K starts, H steps imagined from every start."""
 
     posterior: Tensor
-    """[L, B, S]"""
+    """[L, B, S], with `stoch: 0` [L, B, 1]"""
     starts: Tensor
     """[L * B], of which the largest K are taken"""
     guess: Tensor
@@ -97,10 +97,10 @@ class Dreamer(Agent):
     def draw(self) -> DreamerDraws:
         """The draws of the next update, one table for all of them."""
         config = self.config
-        stoch = self.policy.sizes.stoch
+        recalled, stoch = self.policy.model.rssm.draws, self.policy.sizes.stoch
         rows = (config.batch_length, config.batch_size)
         steps = (config.horizon, config.imagined_starts)
-        shapes = ((*rows, stoch), (prod(rows),), (*steps, stoch), (*steps, self.policy.head.draws))
+        shapes = ((*rows, recalled), (prod(rows),), (*steps, stoch), (*steps, self.policy.head.draws))
         sizes = [prod(shape) for shape in shapes]
         table = uniforms(self.key(EXPLORE, self.progress["updates"]), (sum(sizes),), self.range.value.device)
         return DreamerDraws(*(piece.view(shape) for piece, shape in zip(table.split(sizes), shapes, strict=True)))

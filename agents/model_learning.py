@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from stride.agents.experience.nouns import Sequences
 from stride.agents.networks.dreamer_policy import ModelPolicy
 from stride.agents.networks.senses import distance
-from stride.agents.networks.world_model import State, balanced, divergence
+from stride.agents.networks.world_model import Guess, State, balanced, divergence
 
 MEMORY = 0.99  # fraction of the counts of ends that remains from update to update
 
@@ -42,21 +42,29 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, live: SimpleNam
     sensed = model.senses.look(batch.obs)
     states, posterior = model.rssm.observe(model.senses(sensed), policy.actions(batch.action), is_first, u)
     features = states.features
-    prior = model.rssm.foresee(states.deter)
-    to_posterior, to_prior = balanced(posterior, prior, live.free_nats)
+    pulls, metrics = ({}, {}) if posterior is None else guess_loss(model.rssm.foresee(states.deter), posterior, live)
     goes_on = model.goes_on(features).squeeze(-1)
     reward = model.reward(features)
     parts = {
         "observation": live.observation_coef * distance(model.senses.decode(features), sensed).mean(),
         "reward": model.two_hot.loss(reward, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, live.end_weight).mean(),
+        **pulls,
+    }
+    with torch.no_grad():
+        ends = (-goes_on).sigmoid()
+    return ModelLoss(states, torch.stack([*parts.values()]).sum(), parts, metrics, ends)
+
+
+def guess_loss(prior: Guess, posterior: Guess, live: SimpleNamespace) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What keeps prior and posterior close, as summands of the loss, and metrics."""
+    to_posterior, to_prior = balanced(posterior, prior, live.free_nats)
+    parts = {
         "prior": live.prior_coef * to_posterior.mean(),
         "posterior": live.posterior_coef * to_prior.mean(),
     }
     with torch.no_grad():
-        metrics = {"train/model/kl": divergence(posterior, prior).mean()}
-        ends = (-goes_on).sigmoid()
-    return ModelLoss(states, torch.stack([*parts.values()]).sum(), parts, metrics, ends)
+        return parts, {"train/model/kl": divergence(posterior, prior).mean()}
 
 
 class ModelLosses(Protocol):

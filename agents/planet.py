@@ -43,7 +43,7 @@ class PlaNet(Agent):
 
     def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
         losses = losses or self
-        draw_shape = (*batch.reward.shape, self.policy.sizes.stoch)
+        draw_shape = (*batch.reward.shape, self.policy.model.rssm.draws)
         u = uniforms(self.key(EXPLORE, self.progress["updates"]), draw_shape, batch.reward.device)
         recalled = losses.recall_loss(batch, u)
         gradient_norms = self.descend(losses.optimizer, recalled.loss, self.live.max_grad_norm)

@@ -11,6 +11,7 @@ from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
+from stride.agents.networks.popart import ValueScale
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
 from stride.config.schedule import FACTOR, FASTEST, SLOWEST, START, FollowKL
@@ -70,6 +71,7 @@ class PPO(Agent):
         slots = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.reward_scale = scaled_rewards(self, config)
+        self.value_scale = ValueScale(policy)
         self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
         # of the minibatches that this rollout's updates were made of: the sum of their KL divergence, and their number
@@ -87,6 +89,7 @@ class PPO(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
+        self.metrics.add(self.value_scale.learn(table.target))
         self.stopped.zero_()
         self.moved.zero_()
         for batch in epochs(self, self.config, self.cut, table):
@@ -149,6 +152,7 @@ class PPO(Agent):
         advantage = standardize(batch.advantage) if self.config.normalize_advantages == "batch" else batch.advantage
         policy_loss = clipped_surrogate(ratio, advantage, live.clip_range)
         critic_loss = value_loss(judgement.value, batch.value_old, batch.target, live.clip_range_vf)
+        critic_loss = self.value_scale.relative(critic_loss, 2)
         entropy = judgement.entropy.mean()
         loss = policy_loss + live.vf_coef * critic_loss - live.ent_coef * entropy
         with torch.no_grad():

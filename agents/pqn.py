@@ -9,6 +9,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Rollout, Tree, known_uncut
+from stride.agents.networks.popart import ValueScale
 from stride.agents.networks.q_network import QNetworkShape, QPolicy, build_q_policy, pick
 from stride.agents.on_policy import epochs, play_and_learn
 from stride.agents.returns import lambda_returns, next_values
@@ -35,6 +36,7 @@ class PQN(Agent):
         policy = build_q_policy(config, envs, network_shape)
         slot_count = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
+        self.value_scale = ValueScale(policy)
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
@@ -42,6 +44,7 @@ class PQN(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
+        self.metrics.add(self.value_scale.learn(table.target))
         for batch in epochs(self, self.config, minibatches, table):
             self.update(batch)
         self.policy.network.encoder.learn(rollout.row.obs)
@@ -62,7 +65,7 @@ class PQN(Agent):
     def update(self, batch: PQNBatch) -> None:
         q = pick(self.policy.network(batch.obs), batch.action)
         error = batch.target - q
-        loss = error.square().mean() / 2
+        loss = self.value_scale.relative(error).square().mean() / 2
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         self.metrics.add(
             {

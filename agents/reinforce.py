@@ -11,6 +11,7 @@ from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.policies import build_policy
+from stride.agents.networks.popart import ValueScale
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
 from stride.config.schema import REINFORCEConfig
@@ -63,6 +64,7 @@ class REINFORCE(Agent):
         slot_count = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
         self.reward_scale = scaled_rewards(self, config)
+        self.value_scale = ValueScale(policy)
         self.cut = CUTS[policy.cut]
 
     def iteration(self) -> None:
@@ -70,6 +72,7 @@ class REINFORCE(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
+        self.metrics.add(self.value_scale.learn(table.target))
         for batch in epochs(self, self.config, self.cut, table):
             self.update(batch)
         self.policy.encoder.learn(rollout.row.obs)
@@ -105,7 +108,8 @@ class REINFORCE(Agent):
         loss = policy_loss - self.live.ent_coef * entropy
         losses = {"train/loss/policy": policy_loss, "train/policy/entropy": entropy}
         if self.policy.critic is not None:
-            losses["train/loss/value"] = (judgement.value - batch.target).square().mean()
+            error = self.value_scale.relative(judgement.value - batch.target)
+            losses["train/loss/value"] = error.square().mean()
             loss = loss + self.live.vf_coef * losses["train/loss/value"]
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         self.metrics.add({**losses, "train/loss/total": loss, **self.policy.gradient_norms(norms)})

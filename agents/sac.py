@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.popart import ValueScale, scale_values
 from stride.agents.networks.q_network import image_reader
 from stride.agents.networks.squashed import Critics, SquashedPolicy
 from stride.agents.off_policy import collect_and_learn, learn_statistics, move_towards, replay_size, updates_due
@@ -48,8 +49,12 @@ class SAC(Agent):
         net = (config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
         policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed).to(envs.device)
         super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
-        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1).to(envs.device)
+        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1)
+        last_layers = [f"networks.{i}.layers.{len(config.hidden_dims)}" for i in range(CRITICS)]
+        scale_values(self.critics, config, *last_layers)
+        self.critics.to(envs.device)
         self.target = deepcopy(self.critics).requires_grad_(False)
+        self.value_scale = ValueScale(self.critics, self.target)
         self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=config.ent_coef is None)
         self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
         self.ratio = updates_due(self, config)
@@ -88,11 +93,12 @@ class SAC(Agent):
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
             next_value = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
             target = td_target(batch.reward, batch.discount, next_value)
+        moments, relative = self.value_scale.learn(target), self.value_scale.relative
         q = self.critics(batch.obs, batch.action)
         action, log_prob = self.policy.draw(batch.obs, noise[0])
-        q_loss = critic_loss(q, target)
+        q_loss = relative(critic_loss(q, target), 2)
         # frozen: one backward pass serves all losses, and the policy's must not move the critics
-        policy_loss = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
+        policy_loss = -relative(soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)).mean()
         loss = q_loss + policy_loss
         if learns_alpha:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
@@ -106,4 +112,5 @@ class SAC(Agent):
             "train/policy/entropy": -log_prob.mean(),
             "train/policy/alpha": alpha,
             "train/grad_norm/total": norms.norm(),
+            **moments,
         }

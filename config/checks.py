@@ -21,6 +21,7 @@ from stride.config.schema import (
     PPOConfig,
     PQNConfig,
     QLearningConfig,
+    REINFORCEConfig,
     ReplayConfig,
     RolloutConfig,
     WorldModelConfig,
@@ -58,7 +59,7 @@ RANGED = (
         "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
         "accumulate",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
-        "deter", "stoch", "width", "depth", "horizon", "imagined_starts", "rounds", "elites",
+        "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites",
     )),
     (POSITIVE, (
         "step_timeout", "eval_timeout_seconds", "policy_lr", "optimizer_eps", "max_grad_norm", "adaptive_clip",
@@ -68,12 +69,12 @@ RANGED = (
     (NOT_NEGATIVE, (
         "eval_warmup_epochs", "test_episodes", "weight_decay", "lr_warmup", "ent_coef", "vf_coef",
         "checkpoint_keep_best", "learning_starts", "free_nats", "prior_coef", "posterior_coef", "slow_coef",
-        "replay_value_coef", "observation_coef",
+        "replay_value_coef", "observation_coef", "stoch",
     )),
     (FRACTION, (
         "gamma", "gae_lambda", "epsilon", "priority_alpha", "priority_beta", "return_lambda", "visits_power",
     )),
-    (RATE, ("tau", "unimix", "return_rate")),
+    (RATE, ("tau", "unimix", "return_rate", "value_scale_rate")),
     (Range(2), ("batch_length", "classes", "candidates")),
     (Range(1, 1024), ("threads",)),
     (Range(0, 1024), ("workers",)),
@@ -91,6 +92,7 @@ ELSEWHERE = {
     "normalize_obs": "it always scales numbers with symlog", "action_mask": "it does not support masks",
     "gradient_steps": "set train_ratio instead",
 }  # fmt: skip
+OF_GUESSES = ("classes", "unimix", "free_nats", "prior_coef", "posterior_coef")  # keys of the drawn part of a state
 
 
 def check(config: Config, where: str) -> None:
@@ -108,6 +110,7 @@ def check(config: Config, where: str) -> None:
         _check_spec(config.spec)
         if config.normalize_reward and isinstance(config, ReplayConfig | PQNConfig):
             raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
+        _check_value_scale(config)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
         if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
@@ -261,6 +264,22 @@ def _check_bounds(name: str, low: float | None, high: float | None) -> None:
         raise UserError(f"{name}: low {low:g} is above high {high:g}")
 
 
+def _check_value_scale(config: Config) -> None:
+    """The rules of PopArt; a learner without the keys has no critic that is a regression."""
+    values = vars(config)
+    scale = values.get("value_scale", "raw")
+    if scale == "raw":
+        if values.get("value_scale_rate") != vars(type(config)()).get("value_scale_rate"):
+            raise UserError("value_scale_rate has no effect with value_scale: raw; set value_scale=popart")
+        return
+    refuse(
+        (isinstance(config, PPOConfig) and config.clip_range_vf is not None,
+         f"clip_range_vf clips raw values, whose unit value_scale: {scale} moves; set clip_range_vf=null"),
+        (isinstance(config, REINFORCEConfig) and config.policy_targets == "returns",
+         f"value_scale: {scale} needs a critic; set policy_targets=advantages"),
+    )  # fmt: skip
+
+
 def _check_rollout(config: RolloutConfig) -> None:
     rollout, rows, batch_size = config.rollout_size, config.minibatch_size, config.batch_size
     shape = f"{rollout} rows ({config.n_envs} environments x {config.n_steps} steps)"
@@ -312,6 +331,9 @@ def _check_world_model(config: WorldModelConfig) -> None:
     for key, explanation in ELSEWHERE.items():
         if vars(config)[key] != default_values[key]:
             raise UserError(f"{key} has no effect in {config.algo_id}: {explanation}")
+    for key in OF_GUESSES if config.stoch == 0 else ():
+        if vars(config)[key] != default_values[key]:
+            raise UserError(f"{key} has no effect with stoch: 0, where no part of the state is drawn")
     if config.bins is not None and config.bins % 2 == 0:
         raise UserError(f"bins must be odd (the middle bin is 0), not {config.bins}; use {config.bins + 1}")
     if config.train_ratio is not None and config.updates_per_step is not None:

@@ -26,8 +26,8 @@ BOLD = "; changes for this run are bold"
 FIXED = frozenset((
     "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
-    "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward",
-    "buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation",
+    "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
+    "buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation", "stoch",
     "policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets", "lag",
 ))  # fmt: skip
 # how often a run is evaluated, logged and saved: tests/test_exactness.py proves that weights do not depend on them

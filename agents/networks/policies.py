@@ -17,6 +17,7 @@ from stride.agents.experience.storage import check_fits
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, CNNKind
 from stride.agents.networks.encoders import images, reads
+from stride.agents.networks.popart import scale_values
 from stride.agents.networks.recurrent import (
     GRUActorCritic,
     LSTMActorCritic,
@@ -206,6 +207,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
         check_complete_worlds(config)
         if isinstance(built_policy, TransformerActorCritic):
             check_window(config, built_policy, envs)
+    scale_values(built_policy, config, "critic.1")
     return built_policy.to(envs.device)
 
 

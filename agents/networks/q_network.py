@@ -18,6 +18,7 @@ from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
 from stride.agents.networks.layers import Dense, LayerNorm
 from stride.agents.networks.policies import check_reads_images, check_reads_no_images, checked_cnn, checked_options
+from stride.agents.networks.popart import scale_values
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.envs_gym.spaces import MASK
@@ -140,7 +141,10 @@ def build_q_policy(config: Config, envs: VecEnv, shape: QNetworkShape) -> QPolic
     if cnn is not None and cnn.kind == "small":
         cnn = cnn._replace(layer_norm=shape.layer_norm)
     shape = shape._replace(cnn=cnn)
-    return QPolicy(envs.observation_space, envs.action_space, shape, config.seed).to(envs.device)
+    policy = QPolicy(envs.observation_space, envs.action_space, shape, config.seed)
+    # the mean of values, which each advantage gets too, a dueling network takes away from them
+    scale_values(policy.network, config, "advantage", *["state_value"] * shape.dueling)
+    return policy.to(envs.device)
 
 
 def image_reader(config: Config, envs: VecEnv) -> CNN | None:

@@ -3,6 +3,7 @@
 The recurrent state-space model of PlaNet and Dreamer (Hafner et al. 2019, 2023): a remembered part `deter`, moved by a
 gated cell, and a guessed part `stoch`, S choices out of C. A prior guesses it from memory alone, a posterior from the
 observation as well. All randomness is uniforms handed in. T steps, B sequences or worlds, D = deter, S x C = stoch.
+With `stoch: 0` nothing is guessed: DeterministicModel.
 """
 
 from typing import NamedTuple
@@ -37,6 +38,7 @@ class ModelSizes(NamedTuple):
     """hidden layers of actor and critic"""
 
 
+WITHHELD = 0.5  # fraction of the observations that a deterministic model does not see while it learns
 OFFICIAL = {"bins": 255, "stoch": 32, "blocks": 8, "senses": 3, "prior": 2, "behaviour": 3}
 SIZES = {
     "small": ModelSizes(),
@@ -106,9 +108,12 @@ def gated(deter: Tensor, reset: Tensor, candidate: Tensor, update: Tensor) -> Te
 class DenseCell(nn.Module):
     """A normed GRU over all of deter (Hafner et al. 2023, first version)."""
 
+    from_stoch: nn.Linear  # none where there is no stoch
+
     def __init__(self, actions: int, stoch: int, deter: int, width: int) -> None:
         super().__init__()
-        self.from_stoch = nn.Linear(stoch, width, bias=False)
+        if stoch:
+            self.from_stoch = nn.Linear(stoch, width, bias=False)
         self.from_action = nn.Linear(actions, width, bias=False)
         self.input_norm = RMSNorm(width)
         self.gates = nn.Linear(width + deter, 3 * deter, bias=False)
@@ -121,7 +126,8 @@ class DenseCell(nn.Module):
 
     def forward(self, state: State, prepared: Tensor) -> Tensor:
         """The next deter."""
-        x = F.silu(self.input_norm(self.from_stoch(state.stoch) + prepared))
+        known = self.from_stoch(state.stoch) + prepared if state.stoch.shape[-1] else prepared
+        x = F.silu(self.input_norm(known))
         gate_values = self.gates_norm(self.gates(torch.cat((x, state.deter), -1)))
         return gated(state.deter, *gate_values.chunk(3, -1))
 
@@ -133,16 +139,19 @@ class BlockCell(nn.Module):
         super().__init__()
         self.blocks = blocks
         self.from_deter = dense(deter, width)
-        self.from_stoch = dense(stoch, width)
+        if stoch:
+            self.from_stoch = dense(stoch, width)
         self.prepare = dense(actions, width)
-        self.hidden = BlockLinear(deter + 3 * width * blocks, deter, blocks)
+        inputs = 3 if stoch else 2
+        self.hidden = BlockLinear(deter + inputs * width * blocks, deter, blocks)
         self.hidden_norm = RMSNorm(deter)
         self.gates = BlockLinear(deter, 3 * deter, blocks)
 
     def forward(self, state: State, prepared: Tensor) -> Tensor:
         """The next deter; `prepare` is a layer over encoded actions."""
         block_shape = (self.blocks, -1)
-        x = torch.cat((self.from_deter(state.deter), self.from_stoch(state.stoch), prepared), -1)
+        guessed = (self.from_stoch(state.stoch),) if state.stoch.shape[-1] else ()
+        x = torch.cat((self.from_deter(state.deter), *guessed, prepared), -1)
         deter_blocks = state.deter.unflatten(-1, block_shape)
         block_inputs = torch.cat((deter_blocks, x[..., None, :].expand(*deter_blocks.shape[:-1], -1)), -1)
         hidden = F.silu(self.hidden_norm(self.hidden(block_inputs).flatten(-2)))
@@ -164,16 +173,23 @@ class RSSM(nn.Module):
         self.from_deter = nn.Linear(deter_size, layer_width, bias=False)
         self.from_tokens = nn.Linear(tokens, layer_width, bias=False)
         self.posterior_norm = RMSNorm(layer_width)
+        if not stoch_size:
+            return  # nothing is guessed
         self.posterior = nn.Linear(layer_width, stoch_size)
         self.prior = nn.Sequential(dense(deter_size, layer_width, sizes.prior), nn.Linear(layer_width, stoch_size))
         self.register_buffer("table", torch.eye(sizes.classes), persistent=False)
 
     def initial(self, count: int) -> State:
         """Empty states, before the first observation."""
-        sizes, example = self.sizes, self.table
+        sizes, example = self.sizes, self.from_deter.weight
         return State(example.new_zeros(count, sizes.deter), example.new_zeros(count, sizes.stoch * sizes.classes))
 
-    def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
+    @property
+    def draws(self) -> int:
+        """Uniforms of a row of `observe`."""
+        return self.sizes.stoch
+
+    def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess | None]:
         """States [T, B, ..] and posteriors of observations, from an empty state.
 
         `action` [T, B, A], encoded, led to the row it is in; where `is_first` neither it nor anything before it
@@ -223,6 +239,56 @@ class RSSM(nn.Module):
         return Guess(torch.log(probabilities * (1 - self.unimix) + self.unimix / self.sizes.classes))
 
 
+class DeterministicModel(RSSM):
+    """`stoch: 0`: the state is deter alone, and nothing of it is drawn (the GRU of Hafner et al. 2019, figure 4).
+
+        predicted_t = cell(state_t-1, action_t-1)               and that is all of it in imagination
+        state_t = gated(predicted_t, f(predicted_t, tokens_t))  a second gated step where something is seen
+
+    In the RSSM a KL divergence teaches the prior what the posterior saw; between two certain states there is none.
+    Instead an observation is withheld with chance WITHHELD while the model learns: then state_t is predicted_t, and the
+    observation, the reward and the end must follow from the prediction, over several steps where several are withheld.
+    An episode's first observation is never withheld: nothing foretells it. Acting always sees.
+    """
+
+    def __init__(self, actions: int, tokens: int, sizes: ModelSizes, unimix: float) -> None:
+        super().__init__(actions, tokens, sizes, unimix)
+        self.gates = nn.Linear(sizes.width, 3 * sizes.deter, bias=False)
+        self.gates_norm = RMSNorm(3 * sizes.deter)
+
+    @property
+    def draws(self) -> int:
+        """One, by which an observation is withheld or not."""
+        return 1
+
+    def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, None]:
+        """States of observations, some of which are withheld, and no guess."""
+        prepared, tokens = self.ahead(tokens, action, is_first)
+        is_seen = ((u[..., 0] >= WITHHELD) | is_first)[..., None]
+        model_state = self.initial(tokens.shape[1])
+        states = []
+        for t in range(len(tokens)):
+            predicted = self.cell(model_state.forgotten(is_first[t]), prepared[t])
+            next_deter = torch.where(is_seen[t], self._corrected(predicted, tokens[t]), predicted)
+            model_state = model_state._replace(deter=next_deter)
+            states.append(model_state)
+        return State(*(torch.stack(column) for column in zip(*states, strict=True))), None
+
+    def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
+        """One step on with an observation; it needs no uniforms."""
+        prepared, tokens = self.ahead(tokens, action, is_first)
+        return before._replace(deter=self._corrected(self.cell(before.forgotten(is_first), prepared), tokens))
+
+    def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
+        """One step on without an observation; it needs no uniforms."""
+        return state._replace(deter=self.cell(state, self.cell.prepare(action)))
+
+    def _corrected(self, predicted: Tensor, tokens: Tensor) -> Tensor:
+        """deter once the observation is seen, from the tokens' projection."""
+        x = F.silu(self.posterior_norm(self.from_deter(predicted) + tokens))
+        return gated(predicted, *self.gates_norm(self.gates(x)).chunk(3, -1))
+
+
 class WorldModel(nn.Module):
     """Senses, RSSM, and heads for the reward and for whether the episode goes on."""
 
@@ -231,7 +297,8 @@ class WorldModel(nn.Module):
         layer_width = sizes.width
         self.features = sizes.deter + sizes.stoch * sizes.classes
         self.senses = Senses(space, self.features, layer_width, sizes.senses, sizes.depth)
-        self.rssm = RSSM(actions, self.senses.size, sizes, unimix)
+        dynamics = RSSM if sizes.stoch else DeterministicModel
+        self.rssm = dynamics(actions, self.senses.size, sizes, unimix)
         self.two_hot = TwoHot(sizes.bins)
         self.reward = nn.Sequential(dense(self.features, layer_width), nn.Linear(layer_width, sizes.bins))
         self.goes_on = nn.Sequential(dense(self.features, layer_width), nn.Linear(layer_width, 1))

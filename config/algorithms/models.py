@@ -39,7 +39,7 @@ class WorldModelConfig(ReplayConfig):
     deter: int | None = None
     """Width of the model's recurrent state; null = by model size: 128, 512, 2048."""
     stoch: int | None = None
-    """Categorical variables of the model's state; null = by model size: 8, 32, 32."""
+    """Categorical variables of the model's state; 0 = none, it is deterministic; null = by model size: 8, 32, 32."""
     classes: int | None = None
     """Classes of each categorical variable; null = by model size: 8, 4, 16."""
     width: int | None = None

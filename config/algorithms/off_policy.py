@@ -76,6 +76,10 @@ class DQNConfig(ReplayConfig):
     """Quantiles of the return learnt for each action (QR-DQN, Dabney et al. 2018); null = only the mean."""
     huber: float | Schedule | None = 1.0
     """Error above which the loss is linear; null = always squared."""
+    value_scale: Literal["raw", "popart"] = "raw"
+    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
+    value_scale_rate: float = 0.001
+    """With popart: how far the running moments of targets move per update; their start is debiased."""
     prioritised: bool = False
     """Prioritized replay: draw transitions with a larger error more often (Schaul et al. 2016)."""
     priority_alpha: float = 0.6
@@ -97,6 +101,10 @@ class SACConfig(ReplayConfig):
     """Weight of the entropy; null = learnt, to keep the entropy at target_entropy."""
     target_entropy: float | None = None
     """Target of the entropy; null = minus one nat per action dimension."""
+    value_scale: Literal["raw", "popart"] = "raw"
+    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
+    value_scale_rate: float = 0.001
+    """With popart: how far the running moments of targets move per update; their start is debiased."""
     noise_correlation: float = 0.0
     """Correlation of the acting noise between steps: 0 = none; near 1, a push lasts for many steps."""
 

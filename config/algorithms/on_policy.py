@@ -47,6 +47,10 @@ class PolicyGradientConfig(RolloutConfig):
     """Weight of the entropy bonus."""
     vf_coef: float | Schedule = 0.5
     """Weight of the value loss."""
+    value_scale: Literal["raw", "popart"] = "raw"
+    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
+    value_scale_rate: float = 0.1
+    """With popart: how far the running moments of targets move per rollout; their start is debiased."""
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,7 @@ class PQNConfig(RolloutConfig):
     """Share of random actions during training."""
     return_lambda: float | Schedule = 0.65
     """Lambda of the targets: 0 = one step plus the next value, 1 = the rewards of the whole rollout."""
+    value_scale: Literal["raw", "popart"] = "raw"
+    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
+    value_scale_rate: float = 0.1
+    """With popart: how far the running moments of targets move per rollout; their start is debiased."""

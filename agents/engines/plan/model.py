@@ -19,6 +19,8 @@ class ModelRecipe:
             return f"it does not support precision: {config.precision}"
         if (blocks := policy.sizes.blocks) > 1:
             return f"it does not support cells of {blocks} blocks, as in size: {config.size}"
+        if not policy.sizes.stoch:
+            return "it does not support stoch: 0"
         if config.batch_size % LANES:
             return f"batch_size {config.batch_size} is not a multiple of {LANES}, its number of parallel sequences"
         return None

@@ -116,6 +116,8 @@ def why_not_configured(config: Config) -> str | None:
         return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
         return f"it does not support nan_guard: {config.nan_guard}"
+    if (scale := vars(config).get("value_scale", "raw")) != "raw":
+        return f"it does not support value_scale: {scale}"
     return None if config.hidden_dims or config.policy == "cnn" else "hidden_dims is empty"
 
 

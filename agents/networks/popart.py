@@ -1,0 +1,101 @@
+"""Values learnt in units of their targets' spread (PopArt, van Hasselt et al. 2016), whatever the size of rewards.
+
+A critic's last layer says (value - mean) / deviation, with the running moments of its targets. PopArt turns that into
+raw units, so that whoever asks for a value, or shows it, gets it as ever; only losses are divided by the deviation.
+When the moments move, the layer's weights are moved against them and no value changes.
+
+A target network learns the same moments and moves its own last layer: its values do not change either, and both are in
+the same units, so that an average of their weights is an average of their values.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stride.config.schema import Config
+from stride.utils.user_error import UserError
+
+LEAST = 1e-4  # the smallest deviation: that of equal targets is 0
+
+
+class PopArt(nn.Module):
+    """A linear layer whose outputs are values. The first targets only set the scale: nothing is known yet."""
+
+    mean: Tensor
+    square: Tensor
+    share: Tensor
+
+    def __init__(self, layer: nn.Linear, rate: float) -> None:
+        super().__init__()
+        self.layer, self.rate = layer, rate
+        # running E[target] and E[target^2], float64 because a variance is their small difference
+        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("square", torch.ones((), dtype=torch.float64))
+        # 1 - (1 - rate)^n after n steps: of an average that began with nothing, the share that is targets
+        self.register_buffer("share", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def deviation(self) -> Tensor:
+        """Of the targets, [] float64."""
+        return (self.square - self.mean.square()).clamp(min=LEAST**2).sqrt()
+
+    def forward(self, x: Tensor, *options: bool) -> Tensor:
+        """Values; `options` are the layer's own."""
+        y: Tensor = self.layer(x, *options)
+        y = y.to(torch.promote_types(y.dtype, torch.float32))  # bfloat16 is too coarse for a mean and a little more
+        return y * self.deviation.to(y.dtype) + self.mean.to(y.dtype)
+
+    @torch.no_grad()
+    def learn(self, mean: Tensor, square: Tensor) -> None:
+        """Move the moments towards those of new targets, [] float64, and preserve all values.
+
+        Non-finite ones teach nothing, and the host does not wait to know.
+        """
+        mean_before, deviation_before = self.mean.clone(), self.deviation
+        is_first, is_finite = self.share == 0, (mean + square).isfinite()
+        share = self.share + self.rate * (1 - self.share)
+        step = self.rate / share  # 1 at first, `rate` in the end
+        moved = (self.mean + step * (mean - self.mean), self.square + step * (square - self.square), share)
+        for old, new in zip((self.mean, self.square, self.share), moved, strict=True):
+            old.copy_(torch.where(is_finite, new, old))
+        ratio = torch.where(is_first, 1.0, deviation_before / self.deviation)
+        shift = torch.where(is_first, 0.0, (mean_before - self.mean) / self.deviation)
+        self.layer.weight.copy_(self.layer.weight.double() * ratio)
+        self.layer.bias.copy_(self.layer.bias.double() * ratio + shift)
+
+
+def scale_values(network: nn.Module, config: Config, *names: str) -> None:
+    """With `value_scale: popart`, put PopArt around the layers of these names: a critic's last ones."""
+    keys = vars(config)
+    if keys.get("value_scale", "raw") == "raw":
+        return
+    for name in names:
+        layer = dict(network.named_modules()).get(name)
+        if not isinstance(layer, nn.Linear):
+            raise UserError(f"value_scale: popart needs a linear layer {name}, which policy {config.policy} has not")
+        network.set_submodule(name, PopArt(layer, keys["value_scale_rate"]))
+
+
+class ValueScale:
+    """The units of an agent's critics, target networks included; with `value_scale: raw` they are 1."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        self.layers = [part for network in networks for part in network.modules() if isinstance(part, PopArt)]
+
+    def learn(self, target: Tensor) -> dict[str, Tensor]:
+        """Learn the moments of targets [...], over all processes; -> metrics."""
+        if not self.layers:
+            return {}
+        x = target.double()
+        moments = torch.stack((x.mean(), x.square().mean()))
+        if dist.is_initialized():
+            dist.all_reduce(moments)
+            moments /= dist.get_world_size()
+        for layer in self.layers:
+            layer.learn(*moments)
+        mean, deviation = self.layers[0].mean.float(), self.layers[0].deviation.float()
+        return {"train/value/target_mean": mean, "train/value/target_deviation": deviation}
+
+    def relative(self, x: Tensor, power: int = 1) -> Tensor:
+        """A difference of values in units of the scale; with `power` 2 a squared one."""
+        return x / self.layers[0].deviation.to(x.dtype) ** power if self.layers else x
