@@ -9,6 +9,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.exploration.explorer import make_explorer
 from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
@@ -63,6 +64,7 @@ class PPO(Agent):
         slots = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.reward_scale = scaled_rewards(self, config)
+        self.explorer = make_explorer(self, config, policy.encoder, valued=True)
         self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
         self.lagging = Lagging(policy) if config.lag else None
@@ -77,6 +79,8 @@ class PPO(Agent):
         self.stopped.zero_()
         for batch in epochs(self, self.config, self.cut, table):
             self.update(batch)
+        if self.explorer:
+            self.explorer.learn()
         # only now, so that old and new log-probabilities were computed with the same statistics
         self.policy.encoder.learn(rollout.row.obs)
         self.metrics.add(self.policy.head.describe())
@@ -102,6 +106,8 @@ class PPO(Agent):
                 "train/advantage/std": advantage.std(),
             }
         )
+        if self.explorer:  # policy and target are the world's; only what the policy weighs an action by is not
+            advantage = advantage + self.explorer.advantage(rollout, self.live.gae_lambda)
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
         return PPOBatch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from math import inf, isqrt
 from typing import NamedTuple
 
+from stride.config.exploration import Exploration
 from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
 from stride.config.plateau import EVALUATED, Plateau
@@ -18,6 +19,7 @@ from stride.config.schema import (
     Config,
     DreamerConfig,
     PlaNetConfig,
+    PPOConfig,
     PQNConfig,
     QLearningConfig,
     ReplayConfig,
@@ -82,6 +84,9 @@ RANGED = (
     (Range(3), ("bins",)),
 )  # fmt: skip
 RANGES = {name: allowed for allowed, names in RANGED for name in names}
+OF_EXPLORATION = {
+    "coef": NOT_NEGATIVE, "gamma": FRACTION, "lr": POSITIVE, "width": Range(1, 1 << 12), "bits": Range(0, 62),
+}  # fmt: skip
 # keys of every algorithm that an algorithm with a world model does not use, and what to use instead
 ELSEWHERE = {
     "policy": "it has its own network", "policy_kwargs": "it has its own network",
@@ -109,6 +114,8 @@ def check(config: Config, where: str) -> None:
             raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
+        if isinstance(config, PPOConfig | PQNConfig):
+            _check_exploration(config, config.exploration)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
         if isinstance(config, WorldModelConfig):
@@ -274,6 +281,15 @@ def _check_rollout(config: RolloutConfig) -> None:
         basis = vars(config).get(name)
         if {"batch": rows, "rollout": rollout}.get(str(basis)) == 1:
             raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, but has 1; use more, or {name}=off")
+
+
+def _check_exploration(config: PPOConfig | PQNConfig, exploration: Exploration | None) -> None:
+    if exploration is None:
+        return
+    for name, allowed in OF_EXPLORATION.items():
+        _check_range(f"exploration.{name}", vars(exploration)[name], allowed, 0)
+    if isinstance(config, PPOConfig) and config.lag:
+        raise UserError("exploration: intrinsic returns are not corrected for the older actor of lag: 1; use lag=0")
 
 
 def _check_replay(config: ReplayConfig) -> None:

@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stride.config.extras import ENVPOOL
+from stride.config.exploration import Exploration
 from stride.config.foreign import key_advice
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered
@@ -200,6 +201,7 @@ def _described(member: object) -> str:
     type_names: dict[object, str] = {
         bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
         Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
+        Exploration: "a mapping",
     }  # fmt: skip
     return type_names[member]
 
@@ -220,7 +222,7 @@ def _convert_to(member: Any, field_name: str, value: object) -> Any:
     if member is Schedule:
         schedule = schedule_in(field_name, value)
         return NO_MATCH if schedule is None else schedule
-    if origin is dict or member in (Spec, Quantity, Plateau):
+    if origin is dict or member in (Spec, Quantity, Plateau, Exploration):
         if not isinstance(value, Mapping):
             return NO_MATCH
         return _mapping(field_name, arguments[1], value) if origin is dict else build(field_name, member, value)

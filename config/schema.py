@@ -18,6 +18,13 @@ from stride.config.algorithms.on_policy import PQNConfig as PQNConfig
 from stride.config.algorithms.on_policy import REINFORCEConfig as REINFORCEConfig
 from stride.config.algorithms.on_policy import RolloutConfig as RolloutConfig
 
+
+
+def explores(config: Config) -> bool:
+    """Whether it asks for intrinsic rewards."""
+    return isinstance(config, PPOConfig | PQNConfig) and config.exploration is not None
+
+
 ALGORITHMS: dict[str, type[Config]] = {
     "ppo": PPOConfig,
     "reinforce": REINFORCEConfig,

@@ -26,7 +26,7 @@ from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
-from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
+from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig, explores
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
@@ -50,7 +50,7 @@ PER_THREAD = 15e6
 
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
-    possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
+    possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda and not explores(config)
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
     if config.policy == "cnn":

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stride.config.algorithms.every import Config
+from stride.config.exploration import Exploration
 from stride.config.schedule import Schedule
 
 
@@ -66,6 +67,8 @@ class PPOConfig(PolicyGradientConfig):
     """Normalize advantages to mean 0 and standard deviation 1: per minibatch, per rollout, or off."""
     lag: Literal[0, 1] = 0
     """1: the actor of the previous iteration plays a rollout, corrected by V-trace; 0: the current actor plays it."""
+    exploration: Exploration | None = None
+    """Intrinsic rewards for what is new: a block; null = none."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +103,5 @@ class PQNConfig(RolloutConfig):
     """Share of random actions during training."""
     return_lambda: float | Schedule = 0.65
     """Lambda of the targets: 0 = one step plus the next value, 1 = the rewards of the whole rollout."""
+    exploration: Exploration | None = None
+    """Intrinsic rewards for what is new: a block; null = none."""
