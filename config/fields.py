@@ -13,8 +13,8 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stride.config.extras import ENVPOOL
 from stride.config.exploration import Exploration
+from stride.config.extras import ENVPOOL
 from stride.config.foreign import key_advice
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered

@@ -49,7 +49,7 @@ Use your own file: `python train.py --config my.yaml`.
 
 - Keys at the top of the file, or under `_base`, apply to every variant; every other block is a variant.
 - `_inherit_: other` starts from another block. Names that start with `_` are private: anchors, or blocks to inherit.
-- Mappings (`spec`, `plateau`, `exploration`, `env_kwargs`, `policy_kwargs`) are merged key by key; everything else is replaced.
+- Mappings (`spec`, `plateau`, `exploration`, `env_kwargs`, `policy_kwargs`) are merged by key; the rest is replaced.
 - `policy_kwargs: {cnn: small}` is for pictures of about 10 x 10, of bytes [channels, height, width] or numbers [height,
   width, channels]: convolutions of stride 1, one for each entry of `channels: [16]` (its filters), `kernel: 3` pixels
   wide and high, then `features`. MinAtar's network is `{cnn: small, features: 128}` with `hidden_dims: []`.

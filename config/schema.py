@@ -18,13 +18,6 @@ from stride.config.algorithms.on_policy import PQNConfig as PQNConfig
 from stride.config.algorithms.on_policy import REINFORCEConfig as REINFORCEConfig
 from stride.config.algorithms.on_policy import RolloutConfig as RolloutConfig
 
-
-
-def explores(config: Config) -> bool:
-    """Whether it asks for intrinsic rewards."""
-    return isinstance(config, PPOConfig | PQNConfig) and config.exploration is not None
-
-
 ALGORITHMS: dict[str, type[Config]] = {
     "ppo": PPOConfig,
     "reinforce": REINFORCEConfig,
@@ -35,6 +28,11 @@ ALGORITHMS: dict[str, type[Config]] = {
     "dreamer": DreamerConfig,
     "planet": PlaNetConfig,
 }
+
+
+def explores(config: Config) -> bool:
+    """Whether it asks for intrinsic rewards."""
+    return isinstance(config, PPOConfig | PQNConfig) and config.exploration is not None
 
 
 def register_algorithm(algo_id: str, config: type[Config]) -> None:

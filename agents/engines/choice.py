@@ -50,12 +50,12 @@ PER_THREAD = 15e6
 
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
-    possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda and not explores(config)
+    possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
-    if config.policy == "cnn":
+    if config.policy == "cnn" and not explores(config):
         has_recipe = agent in (PPO, REINFORCE, PQN) and config.policy_kwargs.get("cnn") == "small"
-    elif config.policy != "mlp":
+    elif config.policy != "mlp" or explores(config):
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
 

@@ -51,7 +51,8 @@ class Explorer:
             nn.init.zeros_(last_layer.weight)
         self.networks = nn.ModuleList([self.novelty, self.critic or nn.Identity()]).to(envs.device)
         learnt = [parameter for parameter in self.networks.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.Adam(learnt, exploration.lr, fused=True) if learnt else None  # counts learn nothing
+        # counts have nothing to learn where their rewards have no value of their own
+        self.optimizer = torch.optim.Adam(learnt, exploration.lr, fused=True) if learnt else None
         self.scale = RewardScale(True, SimpleNamespace(gamma=exploration.gamma), agent.memory.table.reward[0])
         self.experience: Experience | None = None  # of the rollout that was judged last
 

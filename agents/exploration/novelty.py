@@ -96,7 +96,8 @@ class ICM(Novelty):
     def __init__(self, spaces: Spaces, width: int) -> None:
         super().__init__(spaces)
         self.actions = FlatEncoder(spaces.action, normalize=False)  # one-hot, or numbers
-        self.features = nn.Sequential(spaces.features(width), nn.Linear(width, width))
+        norm = nn.LayerNorm(width, elementwise_affine=False)  # else features shrink: small ones are predicted best
+        self.features = nn.Sequential(spaces.features(width), nn.Linear(width, width), norm)
         inputs = width + self.actions.size
         self.forward_model = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width))
         self.head = head_for(spaces.action, width)
@@ -106,10 +107,10 @@ class ICM(Novelty):
         return self.forward_error(self.features(self.sight(obs)), action, self.features(self.sight(next_obs)))
 
     def forward_error(self, features: Tensor, action: Tensor, next_features: Tensor) -> Tensor:
-        """Half the squared distance of the predicted features [B, width] from the next ones, [B]."""
+        """Half the mean square between the predicted features [B, width] and the next ones, [B]."""
         predicted = self.forward_model(torch.cat([features, self.actions(action)], -1))
         squares: Tensor = (predicted - next_features).square()
-        return squares.sum(-1) / 2
+        return squares.mean(-1) / 2
 
     def loss(self, batch: Experience) -> Tensor:
         features = self.features(self.sight(batch.obs))
