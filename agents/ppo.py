@@ -106,7 +106,7 @@ class PPO(Agent):
                 "train/advantage/std": advantage.std(),
             }
         )
-        if self.explorer:  # policy and target are the world's; only what the policy weighs an action by is not
+        if self.explorer:  # the critic's target remains that of the environment's rewards
             advantage = advantage + self.explorer.advantage(rollout, self.live.gae_lambda)
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
