@@ -9,6 +9,7 @@ from stride.agents.base import Agent, average, groups
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.exploration.explorer import make_explorer
 from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
 from stride.agents.networks.popart import ValueScale
@@ -72,6 +73,7 @@ class PPO(Agent):
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.reward_scale = scaled_rewards(self, config)
         self.value_scale = ValueScale(policy)
+        self.explorer = make_explorer(self, config, policy.encoder, valued=True)
         self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
         # of the minibatches that this rollout's updates were made of: the sum of their KL divergence, and their number
@@ -95,6 +97,8 @@ class PPO(Agent):
         for batch in epochs(self, self.config, self.cut, table):
             self.update(batch)
         self.follow(self.moved[0] / self.moved[1])
+        if self.explorer:
+            self.explorer.learn()
         # only now, so that old and new log-probabilities were computed with the same statistics
         self.policy.encoder.learn(rollout.row.obs)
         self.metrics.add(self.policy.head.describe())
@@ -120,6 +124,8 @@ class PPO(Agent):
                 "train/advantage/std": advantage.std(),
             }
         )
+        if self.explorer:  # the critic's target remains that of the environment's rewards
+            advantage = advantage + self.explorer.advantage(rollout, self.live.gae_lambda)
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
         return PPOBatch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)

@@ -9,6 +9,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Rollout, Tree, known_uncut
+from stride.agents.exploration.explorer import make_explorer
 from stride.agents.networks.popart import ValueScale
 from stride.agents.networks.q_network import QNetworkShape, QPolicy, build_q_policy, pick
 from stride.agents.on_policy import epochs, play_and_learn
@@ -37,6 +38,7 @@ class PQN(Agent):
         slot_count = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slot_count, replayed=False, rank=rank)
         self.value_scale = ValueScale(policy)
+        self.explorer = make_explorer(self, config, policy.network.encoder, valued=False)
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
@@ -47,6 +49,8 @@ class PQN(Agent):
         self.metrics.add(self.value_scale.learn(table.target))
         for batch in epochs(self, self.config, minibatches, table):
             self.update(batch)
+        if self.explorer:
+            self.explorer.learn()
         self.policy.network.encoder.learn(rollout.row.obs)
 
     @torch.no_grad()
@@ -57,9 +61,11 @@ class PQN(Agent):
         v_next = self.policy.value(rollout.next.obs)
         v_final = None if known_uncut(rollout) else self.policy.value(rollout.final.obs)
         v_tp1 = next_values(v_t, v_next, v_final, row.truncated, row.slot)
-        target = lambda_returns(
-            row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.live.return_lambda
-        )
+        reward = row.reward
+        if self.explorer:
+            reward = reward + self.explorer.config.coef * self.explorer.reward(rollout)
+        discounts = (self.live.gamma, self.live.return_lambda)
+        target = lambda_returns(reward, row.terminated, row.truncated, v_tp1, *discounts)
         return PQNBatch(row.obs, row.action, target)
 
     def update(self, batch: PQNBatch) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from math import inf, isqrt
 from typing import NamedTuple
 
+from stride.config.exploration import Exploration
 from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
 from stride.config.plateau import EVALUATED, Plateau
@@ -84,6 +85,9 @@ RANGED = (
     (Range(3), ("bins",)),
 )  # fmt: skip
 RANGES = {name: allowed for allowed, names in RANGED for name in names}
+OF_EXPLORATION = {
+    "coef": NOT_NEGATIVE, "gamma": FRACTION, "lr": POSITIVE, "width": Range(1, 1 << 12), "bits": Range(0, 62),
+}  # fmt: skip
 # keys of every algorithm that an algorithm with a world model does not use, and what to use instead
 ELSEWHERE = {
     "policy": "it has its own network", "policy_kwargs": "it has its own network",
@@ -115,6 +119,8 @@ def check(config: Config, where: str) -> None:
             _check_rollout(config)
         if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
             _check_followed_rate(config, config.policy_lr)
+        if isinstance(config, PPOConfig | PQNConfig):
+            _check_exploration(config, config.exploration)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
         if isinstance(config, WorldModelConfig):
@@ -312,6 +318,15 @@ def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:
         (config.optimizer == "laprop" and config.lr_warmup > 0,
          f"policy_lr={follows} would grow during lr_warmup, whose steps are short; use lr_warmup=0"),
     )  # fmt: skip
+
+
+def _check_exploration(config: PPOConfig | PQNConfig, exploration: Exploration | None) -> None:
+    if exploration is None:
+        return
+    for name, allowed in OF_EXPLORATION.items():
+        _check_range(f"exploration.{name}", vars(exploration)[name], allowed, 0)
+    if isinstance(config, PPOConfig) and config.lag:
+        raise UserError("exploration: intrinsic returns are not corrected for the older actor of lag: 1; use lag=0")
 
 
 def _check_replay(config: ReplayConfig) -> None:

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from stride.config.checks import RANGES, Range
+from stride.config.exploration import Exploration
 from stride.config.fields import NUMBER, SET_BY_LOADER, hints, members, schedulable
 from stride.config.manual import field_docs
 from stride.config.plateau import Plateau
@@ -133,7 +134,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
         ]
     if member is FollowKL:
         return [{"type": "string", "pattern": f"^kl_{NUMBER.pattern}$"}]
-    if member in (Spec, Quantity, Plateau):
+    if member in (Spec, Quantity, Plateau, Exploration):
         return [of_class(member)]
     return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]
 

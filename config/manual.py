@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stride.config.checks import RANGES
+from stride.config.exploration import Exploration
 from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
 from stride.config.plateau import Plateau
@@ -48,7 +49,7 @@ Use your own file: `python train.py --config my.yaml`.
 
 - Keys at the top of the file, or under `_base`, apply to every variant; every other block is a variant.
 - `_inherit_: other` starts from another block. Names that start with `_` are private: anchors, or blocks to inherit.
-- Mappings (`spec`, `plateau`, `env_kwargs`, `policy_kwargs`) are merged key by key; everything else is replaced.
+- Mappings (`spec`, `plateau`, `exploration`, `env_kwargs`, `policy_kwargs`) are merged by key; the rest is replaced.
 - `policy_kwargs: {cnn: small}` is for pictures of about 10 x 10, of bytes [channels, height, width] or numbers [height,
   width, channels]: convolutions of stride 1, one for each entry of `channels: [16]` (its filters), `kernel: 3` pixels
   wide and high, then `features`. MinAtar's network is `{cnn: small, features: 128}` with `hidden_dims: []`.
@@ -59,6 +60,11 @@ PLATEAUS = """\
 when five evaluations in a row do not improve the return, and stops after the next five. The metric defines which
 direction is better ([*up* or *down*](reference/metrics.md)); a metric without one, or of wall time, is refused. A
 resumed run continues the count."""
+EXPLORATION = """\
+`exploration: {kind: rnd, coef: 0.5}` gives PPO and PQN intrinsic rewards for what is new to them, divided by the
+running deviation of their discounted sum. PPO learns their value apart, by a network of its own, and adds the two
+advantages. PQN adds them to the environment's reward: its action values are of both. Goals, evaluations and the
+returns in reports stay raw. [When to take it](guides/exploration.md)."""
 SCHEDULES = f"""\
 A key marked *schedulable* may change during the run. `lin_0.001` falls linearly from 0.001 to 0, `cos_0.001` falls
 along half a cosine, and `exp_0.001` falls by a constant factor to {EXPONENTIAL_FALL:.0%}. `warmup_0.001` rises from 0
@@ -94,7 +100,8 @@ class FieldText(NamedTuple):
 
 def field_docs() -> dict[type, dict[str, str]]:
     """Class -> field -> the text under it."""
-    return {cls: {name: doc for name, (doc, _) in _docs_of(cls).items()} for cls in (*CLASSES, Spec, Quantity, Plateau)}
+    classes = (*CLASSES, Spec, Quantity, Plateau, Exploration)
+    return {cls: {name: doc for name, (doc, _) in _docs_of(cls).items()} for cls in classes}
 
 
 def entries(cls: type) -> list[FieldText]:
@@ -142,7 +149,9 @@ def markdown() -> str:
         key_table(entries(Spec)),
     ]
     blocks += ["`observations` and continuous `actions` have one of these per number:", key_table(entries(Quantity))]
-    blocks += ["## The plateau block", PLATEAUS, key_table(entries(Plateau)), "## Schedules", SCHEDULES, "## Metrics"]
+    blocks += ["## The plateau block", PLATEAUS, key_table(entries(Plateau))]
+    blocks += ["## The exploration block", EXPLORATION, key_table(entries(Exploration))]
+    blocks += ["## Schedules", SCHEDULES, "## Metrics"]
     blocks.append("Every metric, its meaning and its alerts: [reference/metrics.md](reference/metrics.md).")
     return "\n\n".join(blocks) + "\n"
 

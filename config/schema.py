@@ -30,6 +30,11 @@ ALGORITHMS: dict[str, type[Config]] = {
 }
 
 
+def explores(config: Config) -> bool:
+    """Whether it asks for intrinsic rewards."""
+    return isinstance(config, PPOConfig | PQNConfig) and config.exploration is not None
+
+
 def register_algorithm(algo_id: str, config: type[Config]) -> None:
     """Makes the keys of an algorithm known; agents/algorithms.py says it of each of its rows.
 

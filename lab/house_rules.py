@@ -19,6 +19,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/sockets.py",),
     ("agents/base.py", "agents/laprop.py", "agents/stopwatch.py"),
     ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
+    ("agents/exploration/",),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
     ("agents/trained/",),
     ("trainer_callbacks/",),

@@ -73,10 +73,12 @@ CASES = {
     "sac": ["Pendulum-v1:sac", *REPLAY, "noise_correlation=0.5"],
     "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8"],
     "pqn": ["CartPole-v1:pqn", "normalize_obs=true"],
+    "ppo, exploring, lstm": [PPO, "exploration.kind=icm", "policy=lstm"],
+    "pqn, exploring": ["CartPole-v1:pqn", "exploration.kind=counts"],
     "dreamer by kernels": ["CartPole-v1:dreamer", *OWN["dreamer"], "batch_size=16", "engine=fused_cpu"],
     "planet by kernels": ["CartPole-v1:planet", *OWN["planet"], "batch_size=16", "engine=fused_cpu"],
 }  # fmt: skip
-LONG = ("planet by kernels", "dreamer by kernels", "ppo, lag, lstm")
+LONG = ("planet by kernels", "dreamer by kernels", "ppo, lag, lstm", "ppo, exploring, lstm")
 
 
 @pytest.fixture(autouse=True)

@@ -146,7 +146,7 @@ def distance(key: str, usual: object, value: object) -> float:
 
 def size_of(value: object) -> float | None:
     """A number, or the largest of a schedule; None of anything else."""
-    if isinstance(value, Mapping) and "kind" in value:
+    if isinstance(value, Mapping) and "start_value" in value:
         return max(float(value["start_value"]), float(value["end_value"]))
     return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
 
@@ -161,7 +161,7 @@ def way_to(usual: object, value: object) -> str:
 
 def scaled(key: str, value: Any, is_raised: bool) -> Any:
     """A value two or three times as large, or as small; None where there is none."""
-    if isinstance(value, Mapping) and "kind" in value:
+    if isinstance(value, Mapping) and "start_value" in value:
         parts = {name: scaled(key, value[name], is_raised) for name in ("start_value", "end_value")}
         return {**value, **{name: part or value[name] for name, part in parts.items()}}
     size = size_of(value)
@@ -185,7 +185,7 @@ def slower(key: str, value: Any) -> str:
 
 def setting(value: object) -> str:
     """A value of a config, as people read it."""
-    if isinstance(value, Mapping) and "kind" in value:
+    if isinstance(value, Mapping) and "start_value" in value:
         return f"{value['start_value']} to {value['end_value']}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"

@@ -26,7 +26,7 @@ from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
-from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
+from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig, explores
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
@@ -53,9 +53,9 @@ def may_be_fused(config: Config) -> bool:
     possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
-    if config.policy == "cnn":
+    if config.policy == "cnn" and not explores(config):
         has_recipe = agent in (PPO, REINFORCE, PQN) and config.policy_kwargs.get("cnn") == "small"
-    elif config.policy != "mlp":
+    elif config.policy != "mlp" or explores(config):
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
 

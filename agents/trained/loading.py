@@ -24,7 +24,7 @@ from stride.agents.trained.checkpoint_archive import check_archive
 from stride.agents.trained.player import Player
 from stride.config.loader import from_plain
 from stride.config.plugins import check_names, trust_in, trusting
-from stride.config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from stride.config.schema import Config, PPOConfig, PQNConfig, QLearningConfig, ReplayConfig, RolloutConfig
 from stride.config.sizes import check_foreign
 from stride.envs_fast.vec_env import VecEnv
 from stride.envs_fast.world import WORLDS, fast_id
@@ -221,6 +221,8 @@ def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> P
         single = replace(single, n_steps=1)
     if isinstance(single, RolloutConfig):
         single = replace(single, batch_size=1.0)  # a policy with a memory takes no less than a world
+    if isinstance(single, PPOConfig | PQNConfig):
+        single = replace(single, exploration=None)  # of the training alone
     if isinstance(single, ReplayConfig):
         single = replace(single, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be stored
     with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, owner):

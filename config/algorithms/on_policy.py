@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stride.config.algorithms.every import Config
+from stride.config.exploration import Exploration
 from stride.config.schedule import FollowKL, Schedule
 
 
@@ -72,6 +73,8 @@ class PPOConfig(PolicyGradientConfig):
     """Normalize advantages to mean 0 and standard deviation 1: per minibatch, per rollout, or off."""
     lag: Literal[0, 1] = 0
     """1: the actor of the previous iteration plays a rollout, corrected by V-trace; 0: the current actor plays it."""
+    exploration: Exploration | None = None
+    """Intrinsic rewards for what is new: a block; null = none."""
 
 
 @dataclass(frozen=True)
@@ -110,3 +113,5 @@ class PQNConfig(RolloutConfig):
     """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
     value_scale_rate: float = 0.1
     """With popart: how far the running moments of targets move per rollout; their start is debiased."""
+    exploration: Exploration | None = None
+    """Intrinsic rewards for what is new: a block; null = none."""

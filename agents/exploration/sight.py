@@ -1,0 +1,87 @@
+"""How networks that explore see: one normalised vector, and features of it; pictures are read as the policy reads its.
+
+They share nothing with the policy, neither weights nor statistics, so that it stays what it is without exploration.
+"""
+
+import gymnasium as gym
+import torch
+from gymnasium.spaces import Dict, flatdim
+from torch import Tensor, nn
+
+from stride.agents.experience.minibatches import in_order
+from stride.agents.experience.nouns import T, tree_map
+from stride.agents.networks.cnn import Image
+from stride.agents.networks.encoders import FlatEncoder, RunningNorm
+from stride.envs_fast.vec_env import Obs
+
+PIECE = 256  # observations that are looked at in one go: a picture is 30 kB, as floats 110
+
+
+class Whitened(RunningNorm):
+    """Clipped to +-5, as published for RND."""
+
+    bound = 5.0
+
+
+class Sight(nn.Module):
+    """Observations as vectors [..., size]: flat or one-hot, every number normalised by its own running statistics."""
+
+    def __init__(self, space: gym.Space) -> None:
+        super().__init__()
+        self.flat = FlatEncoder(space, normalize=False)
+        self.norm = Whitened(self.flat.size)
+
+    def forward(self, obs: Obs) -> Tensor:
+        vector: Tensor = self.norm(self.flat(obs))
+        return vector
+
+    def learn(self, obs: Obs) -> None:
+        """Merge the moments of observations [T, N, ...]."""
+        for piece in pieces(obs):
+            self.norm.learn(self.flat(piece))
+
+
+class Features(nn.Module):
+    """A vector of a `Sight` to `width` features; pictures in it go through convolutions first."""
+
+    def __init__(self, space: gym.Space, encoder: FlatEncoder, width: int) -> None:
+        """`encoder`: the policy's, which says what is a picture and by which network it is read."""
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+        self.sizes: list[int] = []  # numbers of each part of a vector
+        readers: list[nn.Module] = []
+        joined_size = 0
+        for name, policy_reader in zip(encoder.keys, encoder.leaf, strict=True):
+            child = space[name] if isinstance(space, Dict) else space
+            self.sizes.append(flatdim(child))
+            self.shapes.append(child.shape or ())
+            reader: nn.Module = nn.Identity()
+            joined_size += self.sizes[-1]
+            if isinstance(policy_reader, Image) and isinstance(child, gym.spaces.Box):
+                reader = Image(child, policy_reader.cnn, name or "the observation")
+                reader.highest = 1.0  # a vector is normalised already
+                joined_size += policy_reader.cnn.features - self.sizes[-1]
+            readers.append(reader)
+        self.readers = nn.ModuleList(readers)
+        self.join = nn.Sequential(nn.Linear(joined_size, width), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = []
+        for part, shape, reader in zip(x.split(self.sizes, -1), self.shapes, self.readers, strict=True):
+            parts.append(reader(part.unflatten(-1, shape)) if isinstance(reader, Image) else part)
+        features: Tensor = self.join(torch.cat(parts, -1))
+        return features
+
+
+def pieces(table: T) -> list[T]:
+    """Columns [T, N, ...] as pieces [B, ...]."""
+    return list(in_order(tree_map(lambda x: x.flatten(0, 1), table), PIECE))
+
+
+def initialize(module: nn.Module, generator: torch.Generator) -> None:
+    """Orthogonal weights with a gain of sqrt(2), zero biases, as published for RND."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, 2**0.5, generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
