@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import refusal, refusals
 
@@ -14,7 +14,7 @@ from stride.commands import train
 from stride.commands.train_arguments import parse_arguments
 from stride.commands.train_opening import checked
 from stride.config import foreign
-from stride.config.fields import known_keys
+from stride.config.fields import hints, known_keys
 from stride.config.loader import from_plain, load_config, load_file, parse_config_id, to_plain
 from stride.config.schema import ALGORITHMS, PPOConfig
 from stride.utils.user_error import UserError
@@ -114,7 +114,9 @@ def test_every_wrong_input_is_refused_in_a_line(name, tmp_path, monkeypatch, sna
 @given(st.sampled_from(KEYS), st.integers(1, 50))
 def test_a_key_without_one_of_its_letters_is_answered_with_the_key(key, place):
     letter = place % len(key)
-    assert key in refusal(override, f"{key[:letter]}{key[letter + 1 :]}=1").rpartition("did you mean")[2]
+    shorter = key[:letter] + key[letter + 1 :]
+    assume(all(shorter not in hints(algorithm) for algorithm in ALGORITHMS.values()))  # n_steps, and n_step of dqn
+    assert key in refusal(override, f"{shorter}=1").rpartition("did you mean")[2]
 
 
 @pytest.mark.parametrize(("name", "contents"), [("none.yaml", None), ("", None), ("bytes.yaml", b"\xff\xfe\xff\xff")])
