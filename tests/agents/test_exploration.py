@@ -269,9 +269,9 @@ def test_engine_auto_takes_eager_and_says_why():
     assert "it does not support exploration" in str(why_not_graphed(agent.config, agent))
 
 
-# --- a sea of 16 x 16 squares: by chance one dive in 65,536 finds the treasure, and each step towards it costs
+# --- a sea of 14 x 14 squares: by chance one dive in 16,384 finds the treasure, and each step towards it costs
 
-ROWS, DIVES = 16, 4_000
+ROWS, DIVES = 14, 3_000
 
 
 @pytest.mark.slow
@@ -284,4 +284,4 @@ def test_a_treasure_that_chance_does_not_find(kind):
         advance(agent, 1)
         treasures = (agent.memory.table.reward > 0.5).sum().item()
         best_share = max(best_share, treasures * ROWS / agent.config.rollout_size)
-    assert best_share == 0 if kind == "none" else best_share >= 0.5
+    assert best_share < 0.1 if kind == "none" else best_share >= 0.5
