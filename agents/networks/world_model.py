@@ -240,7 +240,7 @@ class RSSM(nn.Module):
 
 
 class DeterministicModel(RSSM):
-    """`stoch: 0`: the state is deter alone, and nothing of it is drawn (the GRU of Hafner et al. 2019, figure 4).
+    """`stoch: 0`: the state is deter alone, nothing of it is drawn (as the deterministic model of Hafner et al. 2019).
 
         predicted_t = cell(state_t-1, action_t-1)               and that is all of it in imagination
         state_t = gated(predicted_t, f(predicted_t, tokens_t))  a second gated step where something is seen
