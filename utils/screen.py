@@ -22,6 +22,6 @@ def offer_egl() -> str:
     if has_display() or "MUJOCO_GL" in os.environ:
         return ""
     if not find_library("EGL"):
-        return "there is neither a screen nor EGL; install libegl1, or set MUJOCO_GL=osmesa"
+        return "there is neither a screen nor EGL; install libegl1"
     os.environ["MUJOCO_GL"] = "egl"
     return ""
