@@ -253,7 +253,8 @@ class DeterministicModel(RSSM):
 
     def __init__(self, actions: int, tokens: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__(actions, tokens, sizes, unimix)
-        self.gates = nn.Linear(sizes.width, 3 * sizes.deter, bias=False)
+        # a bias: else the first state of an observation of zeros is zero, and no weight could learn what it is worth
+        self.gates = nn.Linear(sizes.width, 3 * sizes.deter)
         self.gates_norm = RMSNorm(3 * sizes.deter)
 
     @property

@@ -303,6 +303,7 @@ def mean_return(policy, world):
         pytest.param(probes.DelayedReward, 500, {"gamma": 1.0}, {0: 1.0}, 0.1, marks=SOAK),
         # the limit cuts, it does not end: V = 1 + gamma V; as an end it would be 2.19 at most
         pytest.param(probes.Endless, 350, {"gamma": 0.7, **SHORT}, {0: 1 / 0.3}, 0.5, marks=SLOW),
+        pytest.param(probes.Endless, 350, {"gamma": 0.7, "stoch": 0, **SHORT}, {0: 1 / 0.3}, 0.5, marks=SLOW),
     ],
 )
 def test_dreamer_knows_what_a_world_is_worth(world, updates, options, worth, tolerance):
