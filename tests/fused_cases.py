@@ -115,6 +115,7 @@ GRAPHED = {
     "reinforce, a critic": ("CartPole-v1:reinforce", *ROLLOUT, "policy_targets=advantages", "normalize_returns=batch"),
     "whole episodes": ("CartPole-v1:reinforce", *ROLLOUT, "returns_type=mc:episode"),
     "bf16": ("CartPole-v1:ppo", *ROLLOUT, "precision=bf16", "normalize_obs=true"),
+    "popart": ("CartPole-v1:ppo", *ROLLOUT, "value_scale=popart"),
     "pqn": ("CartPole-v1:pqn", *ROLLOUT, "epsilon=lin_1.0"),
     "lag": ("CartPole-v1:ppo", *ROLLOUT, "lag=1", "normalize_obs=true", *MOVING),
     "lag, lstm": ("CartPole-v1:ppo_lstm", *ROLLOUT, "lag=1", "hidden_dims=16"),

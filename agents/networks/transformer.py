@@ -71,8 +71,8 @@ class Layer(nn.Module):
         by_content = query @ key.mT
         by_age = (query @ self.ages.mT).gather(-1, age.expand(by_content.shape))
         scores = (self.scale * (by_content + by_age)).masked_fill(~allowed[:, None], float("-inf"))
-        found = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
-        x = self.after_attention(x, self.join(found).relu())
+        attended = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+        x = self.after_attention(x, self.join(attended).relu())
         x = self.after_hidden(x, self.hidden(self.before_hidden(x)).relu())
         return x, (key[:, :, -window:], value[:, :, -window:])
 
