@@ -16,8 +16,9 @@ def with_twin() -> list[str]:
     """The ids that GPU kernels are checked and timed with: all that have some, but of MiniGrid's tasks the last of each
     file, whose others differ in numbers alone.
     """
-    found = {(twin_of(world), "MiniGrid-" in env_id or env_id): env_id for env_id, world in WORLDS.items()}
-    return [env_id for (twin, _), env_id in found.items() if twin.exists()]
+    # one entry for each file of MiniGrid's tasks, and one for each other id; of equal keys the last id stays
+    chosen = {(twin_of(world), "MiniGrid-" in env_id or env_id): env_id for env_id, world in WORLDS.items()}
+    return [env_id for (twin, _), env_id in chosen.items() if twin.exists()]
 
 
 def source_of(world: World) -> Source:
