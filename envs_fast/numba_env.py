@@ -47,6 +47,7 @@ class NumbaEnv(CompiledEnv[Told]):
             (num_envs * k // workers, num_envs * (k + 1) // workers) for k in range(workers) if num_envs >= workers
         ] or [(0, num_envs)]
         self._threads = ThreadPoolExecutor(workers) if workers > 1 else None
+        self._shares_steps = self._threads is not None and world.heavy  # a light step is over before a thread wakes
 
     def _as_arrays(self, results: list[Tensor]) -> Told:
         obs, reward, terminated, truncated, *last = (tensor.numpy() for tensor in results)
@@ -77,7 +78,10 @@ class NumbaEnv(CompiledEnv[Told]):
         if self.seed is None:
             self._demand_reset()
         self._check(actions)
-        self._share_out(actions, told)
+        if self._shares_steps:
+            self._share_out(actions, told)
+        else:
+            self._advance(self.simulation, 0, self.num_envs, actions, told)
 
     def advance(self, actions: Tensor, out: Trajectory[Told] | None = None) -> Trajectory[Told]:
         """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`.
@@ -94,7 +98,7 @@ class NumbaEnv(CompiledEnv[Told]):
 
     def _share_out(self, actions: np.ndarray, told: Told) -> None:
         """Have each thread play its share of the worlds; a single step only where the worlds are heavy."""
-        if self._threads is None or (len(actions) == 1 and not self.world.heavy):
+        if self._threads is None or (len(actions) == 1 and not self._shares_steps):
             self._advance(self.simulation, 0, self.num_envs, actions, told)
             return
         jobs = [self._threads.submit(self._advance, self.simulation, lo, hi, actions, told) for lo, hi in self._shards]
