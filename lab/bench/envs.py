@@ -37,13 +37,16 @@ OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
 GYMNASIUM = ("gymnasium native", "gymnasium sync")
 PEERS = (*GYMNASIUM, "package, sync", "gymnax, T steps")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
+PACKAGED = ("MinAtar/", "MiniGrid-", "bsuite/", "popgym-")  # compared with their packages, by name
 LIMIT, FRACTION = "memory limit", "fraction of limit"
 
 
 def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="fast environments")
-    parser.add_argument("--all", action="store_true", help="every fast environment, and 65536 worlds as well")
+    parser.add_argument(
+        "--all", action="store_true", help="Gymnasium's and our own environments, and 65536 worlds as well"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="numbers of worlds (default 16 256 4096)")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="length of one timing")
     parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="timings per figure")
@@ -60,7 +63,7 @@ def main(argv: list[str]) -> int:
         parser.error("--worlds takes a number from 1")
     if asked.families is not None:
         return families(asked.families, asked.worlds, asked.seconds, asked.repeats, asked.json)
-    ids = list(envs_fast.WORLDS) if asked.all else asked.env.split(",")
+    ids = [name for name in envs_fast.WORLDS if not name.startswith(PACKAGED)] if asked.all else asked.env.split(",")
     for env_id in ids:
         if env_id not in envs_fast.WORLDS:
             raise UserError(f"no fast environment {env_id!r}{nearest(env_id, envs_fast.WORLDS)}")

@@ -38,6 +38,7 @@ LONG = 5
 ROUND, MOST = 1000, 20  # between two rounds; seeds of the largest round
 ZOO = "rl-zoo"  # github.com/DLR-RM/rl-baselines3-zoo, benchmark.md: one run each
 OPTIMUM = "optimum"
+FIRST_FIVE = range(1, 6)  # of an older table of results
 HUNDRED = "eval_episodes=100"
 TWICE = ("frame_skip=2", "eval_freq_epochs=1", "eval_episodes=10")  # each action twice, as the suite's results have it
 
@@ -71,14 +72,14 @@ ROWS = (
     Row("CartPole-v1:ppo", CLASSIC, "P1", 12, 500.0, f"{ZOO}, 100,000 steps", 23.68, 100_000),
     Row("CartPole-v1:pqn", CLASSIC, "P1", 45, 500.0, "highest return", 23.68),
     Row("CartPole-v1:reinforce", CLASSIC, "P1", 12, 500.0, "highest return", 23.68),
-    Row("CartPole-v1:dqn", CLASSIC, "P1", 30, 500.0, f"{ZOO}, 50,000 steps", 23.68),
+    Row("CartPole-v1:dqn", CLASSIC, "P1", 30, 500.0, f"{ZOO}, 50,000 steps", 23.68, spent=FIRST_FIVE),
     Row("Acrobot-v1:ppo", CLASSIC, "P1", 12, -73.5, f"{ZOO}, 1,000,000 steps", -497.08),
     Row("Acrobot-v1:dqn", CLASSIC, "P1", 110, -76.6, f"{ZOO}, 100,000 steps", -497.08),
     Row("MountainCar-v0:ppo", CLASSIC, "P1", 20, -110.4, f"{ZOO}, 1,000,000 steps", -200.0),
-    Row("MountainCar-v0:dqn", CLASSIC, "P1", 75, -100.8, f"{ZOO}, 120,000 steps", -200.0),
+    Row("MountainCar-v0:dqn", CLASSIC, "P1", 75, -100.8, f"{ZOO}, 120,000 steps", -200.0, spent=FIRST_FIVE),
     Row("MountainCarContinuous-v0:ppo", CLASSIC, "P1", 20, 88.3, f"{ZOO}, 20,000 steps", -33.25),
     Row("MountainCarContinuous-v0:sac", CLASSIC, "P2", 55, 94.7, f"{ZOO}, 50,000 steps", -33.25),
-    Row("Pendulum-v1:ppo", CLASSIC, "P1", 12, -172.2, f"{ZOO}, 100,000 steps", -1207.56, 100_000),
+    Row("Pendulum-v1:ppo", CLASSIC, "P1", 12, -172.2, f"{ZOO}, 100,000 steps", -1207.56, 100_000, spent=FIRST_FIVE),
     Row("Pendulum-v1:sac", CLASSIC, "P2", 150, -157.0, f"{ZOO}, 20,000 steps", -1207.56),
     Row("CartPole-v1:ppo_lstm", CLASSIC, "P2", 320, 500.0, "highest return", 23.68),
     Row("Bandit-v0:ppo", TOY, "P1", 12),
@@ -87,7 +88,7 @@ ROWS = (
     Row("CliffWalking-v1:q_learning", TOY, "P1", 15, -13.0, OPTIMUM, -72838.92),
     Row("FrozenLake-v1:ppo", TOY, "P1", 12, 0.7402, OPTIMUM, 0.01),
     Row("FrozenLake-v1:q_learning", TOY, "P1", 20, 0.7402, OPTIMUM, 0.01),
-    Row("FrozenLake8x8-v1:ppo", TOY, "P1", 18, 0.886, "value iteration, within 0.01", 0.0),
+    Row("FrozenLake8x8-v1:ppo", TOY, "P1", 18, 0.886, "value iteration, within 0.01", 0.0, spent=FIRST_FIVE),
     Row("FrozenLake8x8-v1:q_learning", TOY, "P1", 40, 0.886, "value iteration, within 0.01", 0.0),
     Row("Taxi-v4:ppo", TOY, "P1", 30, 7.93, OPTIMUM, -777.48),
     Row("Taxi-v4:q_learning", TOY, "P1", 45, 7.93, OPTIMUM, -777.48),
@@ -147,7 +148,7 @@ ROWS = (
     Row("Hopper-v5:sac", MUJOCO, "P14", 12_000, 2325.5, f"{ZOO}, v3, 1,000,000 steps", 16.67),
     Row(
         "CartPole-v1:dreamer", MODELS, "P2", 400, 500.0, "highest return", 23.68,
-        changes=("eval_freq_epochs=2", HUNDRED), spent=range(1, 6),
+        changes=("eval_freq_epochs=2", HUNDRED), spent=FIRST_FIVE,
     ),
     Row("Pendulum-v1:dreamer", MODELS, "P2", 300, None, "", -1207.56, changes=("eval_freq_epochs=3", HUNDRED)),
     Row("PixelCatch-v0:dreamer", MODELS, "later", 900, None, "", None, 20_000, ("eval_freq_epochs=2", HUNDRED)),
@@ -179,7 +180,9 @@ TUNING = dict.fromkeys(
     "none: numbers of rl-zoo",
 ) | {
     "CartPole-v1:dqn": "50, seeds 100 to 109",
+    "FrozenLake8x8-v1:ppo": "25, seeds 100 to 109",
     "MountainCar-v0:dqn": "10, seeds 100 to 104",
+    "Pendulum-v1:ppo": "22, seeds 100 to 109",
 }  # fmt: skip
 UNKNOWN = "unknown"
 
