@@ -32,6 +32,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "resumed": measured.resumed,
     "speed": learners.speed,
     "speed_environments": tables.environments,
+    "speed_packages": tables.packages,
     "speed_families": tables.families,
 }
 

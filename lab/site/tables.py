@@ -62,6 +62,24 @@ def environments() -> str:
     return table(rows)
 
 
+def packages() -> str:
+    """Env steps per second of the environments of other packages, and how many times the packages' and gymnax's."""
+    data = read_json(BENCHMARKS / "worlds.json")
+    rows = [["environment", "1 copy", "64", "4,096", "times the package's: 1", "64", "times gymnax's: 64", "4,096"]]
+    for name, sizes in data["steps_per_second"].items():
+        rates = [f"{rates[COLUMNS[0]] / 1e6:.3g} M" for rates in sizes.values()]
+        ratios = data["ratios"][name]
+        asked = (
+            ("1", "package, sync"),
+            ("64", "package, sync"),
+            ("64", "gymnax, T steps"),
+            ("4096", "gymnax, T steps"),
+        )
+        times = [f"{ratios[size][peer]['median']:,.1f}" if peer in ratios[size] else "" for size, peer in asked]
+        rows.append([name, *rates, *times])
+    return table(rows)
+
+
 def off_policy() -> str:
     """How many times as fast as SB3's the whole trainings of DQN and SAC are; the tables of peers replace it."""
     if table_of_peers.files(BENCHMARKS):
