@@ -23,6 +23,7 @@ from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
 from stride.agents.networks.encoders import OneHot
+from stride.agents.networks.layers import one_thread
 from stride.agents.sockets import Learner
 from stride.config.schema import PQNConfig, RolloutConfig
 from stride.envs_gym.spaces import MASK
@@ -173,14 +174,19 @@ class Bound:
         self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
         self.workers.run(work, arguments, fields.threads)
 
-    def learn(self, updates: int, before: Count | None = None) -> None:
-        """Make so many updates; of a rollout also what precedes the first of them.
+    def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
+        """Make so many updates; of a rollout also what precedes the first of them, but by the kernel `update`.
 
         `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
         """
-        self.frame.check(self.frame.held["learn"], self.unread)
-        most = self.updates_per_call
-        self.run(self.frame.fields.learn, self.frame.address, updates, most, before if updates > most else None)
+        most, work = self.updates_per_call, self._checked(kernel)
+        self.run(work, self.frame.address, updates, most, before if updates > most else None)
+
+    def _checked(self, kernel: str) -> int:
+        """The address of the kernel in that field of the frame, which has all that it reads."""
+        self.frame.check(self.frame.held[kernel], self.unread)
+        address: int = getattr(self.frame.fields, kernel)
+        return address
 
 
 class RolloutBound(Bound):
@@ -200,6 +206,8 @@ class RolloutBound(Bound):
         self.begun = False  # whether the current iteration has begun
         self._start_time = 0.0
         self._key = np.zeros(5, np.int64)
+        self._units = np.zeros(2, np.float32)
+        self._target = aligned(rows)
         self.frame.fill(
             steps=memory.rows,
             next_obs=main_observation(agent.collector.obs),
@@ -207,7 +215,8 @@ class RolloutBound(Bound):
             log_prob=aligned(rows),
             value=aligned(rows + memory.num_envs),  # behind the rows V of the observation that follows the last of them
             weight=aligned(rows),
-            target=aligned(rows),
+            target=self._target,
+            units=self._units,
             counted=np.ones(rows, np.float32),
             order=np.zeros(agent.config.n_epochs * rows, np.int32),
             spare=np.zeros(threads * 3 * rows, np.int32),
@@ -238,9 +247,24 @@ class RolloutBound(Bound):
         """Before learning from a rollout: its scaled reward, and the counters of the key of its orders."""
         self.follow_finals()
         self._key[:] = key
+        self._units[:] = self.recipe.agent.value_scale.units()
         self.parameters.follow()
         self.frame.fill(reward=reward)
         self.clear_stats()
+
+    def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
+        """As ever; a value scale learns, as it does in eager, between the judgement and the updates."""
+        agent = self.recipe.agent
+        if agent.value_scale.layers:
+            self.run(self._checked("judge"), self.frame.address, 1, 1)
+            with one_thread():
+                agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target)))
+            self.parameters.fetch()  # whose last layer has moved against the scale
+            self._units[:] = agent.value_scale.units()
+            self._target -= self._units[0]
+            self._target /= self._units[1]
+            kernel = "update"
+        super().learn(updates, before, kernel)
 
 
 class ReplayBound(Bound):
