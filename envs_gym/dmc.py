@@ -19,6 +19,7 @@ from stride.envs_gym.answers import Info
 from stride.envs_gym.snapshot import MUJOCO_CLASSES
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.pixels import RENDERERS, Draw
+from stride.utils.screen import import_mujoco
 
 if TYPE_CHECKING:
     import mujoco
@@ -124,7 +125,7 @@ def import_suite() -> None:
     no_window = sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
     if no_window and find_library("EGL"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # read once, by the import; else it would try to open a window
-    import mujoco
+    mujoco = import_mujoco()
     from dm_control.mujoco.wrapper.mjbindings import sizes
 
     # dm_control 1.0.50 lists MuJoCo 3's fields, and fails on those that MuJoCo 4 renamed; they are of soft bodies,

@@ -31,6 +31,7 @@ from stride.envs_gym.on_device import OnDevice
 from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
 from stride.utils.own_modules import import_named, imports_left
+from stride.utils.screen import import_mujoco
 from stride.utils.user_error import UserError, nearest, one_line
 from stride.utils.wings import WINGS, load_wing
 
@@ -202,9 +203,7 @@ def _redirect_mujoco_warnings(env_id: str) -> None:
     """Log MuJoCo's warnings once a process, instead of by every world and into a MUJOCO_LOG.TXT."""
     env_spec = registered(env_id)
     if env_spec and str(env_spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
-        import mujoco
-
-        mujoco.set_mju_user_warning(_log_mujoco_warning)
+        import_mujoco().set_mju_user_warning(_log_mujoco_warning)
 
 
 def _log_mujoco_warning(warning: str) -> None:

@@ -64,6 +64,13 @@ class PopArt(nn.Module):
         self.layer.bias.copy_(self.layer.bias.double() * ratio + shift)
 
 
+def unscaled(layer: nn.Module) -> nn.Linear:
+    """The linear layer of a critic's last one, which may be in units of its own."""
+    inner = layer.layer if isinstance(layer, PopArt) else layer
+    assert isinstance(inner, nn.Linear)
+    return inner
+
+
 def scale_values(network: nn.Module, config: Config, *names: str) -> None:
     """With `value_scale: popart`, put PopArt around the layers of these names: a critic's last ones."""
     keys = vars(config)
@@ -95,6 +102,12 @@ class ValueScale:
             layer.learn(*moments)
         mean, deviation = self.layers[0].mean.float(), self.layers[0].deviation.float()
         return {"train/value/target_mean": mean, "train/value/target_deviation": deviation}
+
+    def units(self) -> tuple[float, float]:
+        """Mean and deviation of the targets, as values are made with them."""
+        if not self.layers:
+            return 0.0, 1.0
+        return self.layers[0].mean.item(), self.layers[0].deviation.item()
 
     def relative(self, x: Tensor, power: int = 1) -> Tensor:
         """A difference of values in units of the scale; with `power` 2 a squared one."""

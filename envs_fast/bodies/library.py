@@ -5,7 +5,6 @@ their arrays from the package's own objects. Nothing here knows how a struct of 
 """
 
 import ctypes
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from stride.envs_fast.views import Emitted, view
+from stride.utils.screen import import_mujoco
 from stride.utils.user_error import UserError
 
 FUNCTIONS = (  # (model, data), the last two (model, data, numbers, which of them)
@@ -40,7 +40,7 @@ _intrinsic: Any = intrinsic  # its results are called with the arguments after t
 
 def package() -> Any:
     """MuJoCo's Python package; ImportError where it is not installed."""
-    return import_module("mujoco")
+    return import_mujoco()
 
 
 def function_addresses() -> list[int]:

@@ -16,7 +16,7 @@ from lab.bench import peers
 from lab.bench.measure import OURS, lasting, setting
 from lab.bench.peers import Inside, Library, PureJaxRL, Ready
 from lab.bench.turns import Prepare
-from stride.agents.engines.fused_cpu.bind import nets_of
+from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.trained.loading import LoadedRun
 from stride.commands.train_arguments import parse_arguments

@@ -35,7 +35,7 @@ import torch
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
-from stride.agents.engines.fused_cpu.bind import nets_of
+from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
 from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments

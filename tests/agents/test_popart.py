@@ -12,6 +12,8 @@ from torch import nn
 from worlds import driven, generator
 
 from stride.agents.dqn import DQN
+from stride.agents.engines.fused_gpu.engine import why_not_fused
+from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.networks.popart import LEAST, PopArt, ValueScale
 from stride.agents.off_policy import move_towards
 from stride.agents.ppo import PPO
@@ -180,7 +182,7 @@ def test_each_refusal_is_a_line_that_says_what_to_do():
     assert "set policy_targets=advantages" in refusal(load, "reinforce", popart)
     assert "set value_scale=popart" in refusal(load, "ppo", "value_scale_rate=0.2")
     assert "value_scale belongs to ppo" in refusal(load, "dreamer", popart)
-    assert "does not support value_scale: popart" in refusal(
-        agent_for, "CartPole-v1:ppo", popart, "clip_range_vf=null", "engine=fused_cpu"
-    )
+    assert "does not support value_scale: popart" in refusal(agent_for, "CartPole-v1:dqn", popart, "engine=fused_cpu")
+    on_gpu = agent_for("CartPole-v1:ppo", popart, "engine=eager")
+    assert why_not_fused(on_gpu.config, on_gpu, PPORecipe) == "it does not support value_scale: popart"
     assert "start a new run" in refusal(changes, load("pqn"), load("pqn", popart))

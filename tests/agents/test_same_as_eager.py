@@ -34,6 +34,7 @@ HALF_REPLAY = (*REPLAY, "precision=bf16")
 QUANTILES = (*HALF_REPLAY, "dueling=true", "quantiles=5", "double_q=true")
 MODEL = ("n_envs=4", "deter=16", "width=16", "batch_length=5", "learning_starts=40", "train_ratio=4", "lr_warmup=1")
 MODEL += ("buffer_size=400", "train_freq=16", "horizon=3")
+POPART = (*SMALL, "value_scale=popart", "share_trunk=true", "normalize_obs=true")
 PICTURES = (*SMALL, "resize_obs=[10,12]", "policy_kwargs.cnn=small")
 FLAT = (*PICTURES, "hidden_dims=[]")
 DEEPER = (*PICTURES, "policy_kwargs.channels=[16,20]", "policy_kwargs.kernel=2", "hidden_dims=[24]", "share_trunk=true")
@@ -85,6 +86,12 @@ CASES = {
     # layer norms
     "fused_cpu, pqn": Case("CartPole-v1:pqn", "fused_cpu", PQN, rounds=THRICE, resumes=(3, 3)),
     "fused_cpu, pqn, gym's worlds": Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, "env_backend=gym"), rounds=((0, 5),)),
+    # a critic in units of its targets, which a trunk is shared with; returns of hundreds
+    "fused_cpu, popart": Case("Pendulum-v1:ppo", "fused_cpu", POPART, rounds=THRICE, resumes=(3, 3)),
+    "fused_cpu, popart, pqn": Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, "value_scale=popart"), resumes=(2, 2)),
+    "fused_cpu, popart, reinforce": Case(
+        "CartPole-v1:reinforce", "fused_cpu", (*SMALL, "value_scale=popart", "policy_targets=advantages")
+    ),
     # small pictures
     "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),
     "fused_cpu, pictures, a trunk": Case("CartPole-v1:ppo_pixels", "fused_cpu", DEEPER, rounds=ONCE),

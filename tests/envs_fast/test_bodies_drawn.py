@@ -58,3 +58,21 @@ def test_without_screen_and_egl_one_line_says_what_to_install(monkeypatch):
     with pytest.raises(UserError, match=line):
         face.render()
     face.close()
+
+
+def test_a_library_that_mujoco_gl_names_and_nobody_has_is_one_line(monkeypatch):
+    monkeypatch.setattr(screen, "find_library", lambda name: None)
+    monkeypatch.setitem(os.environ, "MUJOCO_GL", "osmesa")
+    line = "MUJOCO_GL is osmesa, but there is no OSMesa; install libosmesa6, or unset MUJOCO_GL"
+    with pytest.raises(RenderError, match=f"{CHEETAH} cannot be drawn: {line}"):
+        make_rendered(CONFIG)
+
+    def broken(name):
+        raise AttributeError("'NoneType' object has no attribute 'glGetError'")  # PyOpenGL's own words
+
+    monkeypatch.setattr(screen, "import_module", broken)
+    with pytest.raises(UserError, match=f"^MuJoCo cannot be imported: {line}$"):
+        make_rendered(CONFIG)
+    monkeypatch.delitem(os.environ, "MUJOCO_GL")
+    with pytest.raises(UserError, match=r"^MuJoCo cannot be imported: .*glGetError"):
+        make_rendered(CONFIG)

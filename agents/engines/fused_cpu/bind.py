@@ -14,22 +14,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stride.agents.engines.fused_cpu.frame import TILE, Frame, aligned, make_scratch
-from stride.agents.engines.fused_cpu.kernels import (
-    heads,
-    lambda_q,
-    layers,
-    minibatches,
-    nets,
-    normed,
-    pictures,
-    policy_gradient,
-    q,
-    replay,
-    returns,
-    shuffle,
-    squashed,
-)
-from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
+from stride.agents.engines.fused_cpu.kernel_tables import KERNELS, NETS, nets_of
+from stride.agents.engines.fused_cpu.kernels import replay
 from stride.agents.engines.fused_cpu.parameters import CopiedParameters, FeatureScaling, ViewedParameters
 from stride.agents.engines.fused_cpu.picture_room import describe
 from stride.agents.engines.fused_cpu.workers import TRY_EVERY, CallLength, Pace, Workers
@@ -37,94 +23,15 @@ from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
 from stride.agents.networks.encoders import OneHot
+from stride.agents.networks.layers import one_thread
 from stride.agents.sockets import Learner
-from stride.config.schema import Config, PQNConfig, RolloutConfig
+from stride.config.schema import PQNConfig, RolloutConfig
 from stride.envs_gym.spaces import MASK
 
 FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is handled between two calls
 MOST_PARTS, ROWS_PER_PART = 8, 128  # partial gradients of a minibatch, and so the threads that can work on it
 TRY_REPLAY_EVERY = 1024  # iterations: they may be of a single update
-FLAT: KernelTable = {
-    "accumulate": layers.accumulate,
-    "forward": nets.forward,
-    "backward": nets.backward,
-    "encode": nets.encode,
-    "turn": nets.turn,
-}
-RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
-PICTURES: KernelTable = {
-    "accumulate": layers.accumulate,
-    "forward": pictures.forward,
-    "backward": pictures.backward,
-    "encode": pictures.encode,
-    "turn": pictures.turn,
-    "convolve": pictures.convolve,
-    "convolve_back": pictures.convolve_back,
-}
-NORMED: KernelTable = {
-    "forward_layer": layers.forward_linear,
-    "backward_layer": layers.backward_relu,
-    "norm": normed.norm_relu,
-    "norm_back": normed.norm_back,
-}
-NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
-    "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
-    "relu": {**FLAT, **RELU},
-    "pictures": {**PICTURES, **RELU},
-    "normed": {**FLAT, **NORMED},
-    "normed_pictures": {**PICTURES, **NORMED},
-}
-ROLLOUT: KernelTable = {
-    "actor_loss": policy_gradient.actor_loss,
-    "critic_loss": policy_gradient.critic_loss,
-    "log_probs": heads.log_probs,
-    "sample": heads.sample,
-    "gradient_part": policy_gradient.gradient_part,
-    "log_softmax": heads.log_softmax,
-    "values": returns.values,
-    "all_log_probs": returns.all_log_probs,
-    "moment_sums": returns.moment_sums,
-    "shuffle": shuffle.shuffle_epochs,
-    "judge": returns.judge,
-    "update": minibatches.update,
-    "learn": minibatches.learn,
-}
-REPLAY: KernelTable = {"to_inputs": nets.to_inputs, "learn": replay.learn}
-KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others call, by their field in the frame
-    "ppo": {**ROLLOUT, "weigh": returns.advantages},
-    "reinforce": {**ROLLOUT, "weigh": returns.monte_carlo},
-    "pqn": {
-        "gradient_part": lambda_q.gradient_part,
-        "sample": q.act_by_value,
-        "values": lambda_q.best_values,
-        "weigh": lambda_q.lambda_returns,
-        "moment_sums": returns.moment_sums,
-        "shuffle": shuffle.shuffle_epochs,
-        "judge": returns.judge,
-        "update": minibatches.update,
-        "learn": minibatches.learn,
-    },
-    "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
-    "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
-}
-COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
-CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
-    "ppo": COPYING,
-    "reinforce": COPYING,
-    "pqn": COPYING,
-    "dqn": (replay.draw,),
-    "sac": (replay.draw,),
-}
-
-
 Count = Callable[[int], None]
-
-
-def nets_of(config: Config) -> str:
-    """Which kernels of NETS a config's network takes: those that read pictures, have layer norms, or an activation."""
-    if isinstance(config, PQNConfig):
-        return "normed_pictures" if config.policy == "cnn" else "normed"
-    return "pictures" if config.policy == "cnn" else config.activation
 
 
 def most_parts_of(config: RolloutConfig) -> int:
@@ -141,18 +48,25 @@ class Bound:
     unread: tuple[str, ...] = ()  # addresses that kernels read under a switch that is off
 
     def __init__(self, recipe: Recipe, threads: int, parts: int, try_every: int) -> None:
-        shape, config, memory = recipe.shape, recipe.agent.config, recipe.agent.memory
-        layout, encoder, table = shape.layout, shape.encoder, memory.table
+        shape, config = recipe.shape, recipe.agent.config
         self.frame = frame = Frame()
         self.live = Live(*[math.inf] * len(Live._fields_))
         self.clear_stats()
         self.workers, self.pace = Workers(threads), Pace(threads, try_every)
         self.updates_per_call = max(1, int(FLOPS_PER_CALL / (shape.passes * shape.flops * shape.batch)))
         self.call_length = CallLength()
-        self.scaling = FeatureScaling(frame, self.live, encoder)
+        self.scaling = FeatureScaling(frame, self.live, shape.encoder)
         self._arrivals = np.zeros(1, np.int64)
-        self._memory = memory
-        frame.fill(
+        self._memory = recipe.agent.memory
+        self._fill_sizes(recipe, threads, parts)
+        self._fill_memory(recipe, threads, parts)
+        frame.fill(**NETS[nets_of(config)], **KERNELS[config.algo_id])
+        self.point_finals()
+
+    def _fill_sizes(self, recipe: Recipe, threads: int, parts: int) -> None:
+        shape, memory = recipe.shape, recipe.agent.memory
+        layout, encoder = shape.layout, shape.encoder
+        self.frame.fill(
             threads=threads,
             worlds=memory.num_envs,
             features=shape.features,
@@ -165,8 +79,8 @@ class Bound:
             parts=parts,
             size=layout.size,
             segments=len(layout.segments),
-            decoupled=config.optimizer == "adamw",
-            rectified=config.optimizer == "radam",
+            decoupled=recipe.agent.config.optimizer == "adamw",
+            rectified=recipe.agent.config.optimizer == "radam",
             log_std=layout.log_std,
             log_alpha=max(layout.log_alpha, 0),
             value_net=layout.value_net,
@@ -174,14 +88,18 @@ class Bound:
             follows=layout.follows,
             **recipe.switches,
         )
-        frame.fill(  # the agent's memory
+
+    def _fill_memory(self, recipe: Recipe, threads: int, parts: int) -> None:
+        """The agent's memory and the engine's own."""
+        frame, shape, table = self.frame, recipe.shape, recipe.agent.memory.table
+        layout, image = shape.layout, picture_of(shape.encoder)
+        frame.fill(
             obs=main_observation(table.obs),
             action=table.action,
             terminated=table.terminated,
             truncated=table.truncated,
             slot=table.slot,
         )
-        image = picture_of(encoder)
         activations = layout.hidden
         if layout.nets["normed"].any():  # each is there twice, as its layer norm reads it and as it leaves its relu
             frame.fill(raw=activations)
@@ -207,8 +125,6 @@ class Bound:
             segment_table=layout.segments,
             squares=np.zeros(len(layout.segments)),
         )
-        frame.fill(**NETS[nets_of(config)], **KERNELS[config.algo_id])
-        self.point_finals()
 
     def follow_finals(self) -> None:
         """Final observations are in other memory once there is room for more of them."""
@@ -258,14 +174,19 @@ class Bound:
         self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
         self.workers.run(work, arguments, fields.threads)
 
-    def learn(self, updates: int, before: Count | None = None) -> None:
-        """Make so many updates; of a rollout also what precedes the first of them.
+    def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
+        """Make so many updates; of a rollout also what precedes the first of them, but by the kernel `update`.
 
         `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
         """
-        self.frame.check(self.frame.held["learn"], self.unread)
-        most = self.updates_per_call
-        self.run(self.frame.fields.learn, self.frame.address, updates, most, before if updates > most else None)
+        most, work = self.updates_per_call, self._checked(kernel)
+        self.run(work, self.frame.address, updates, most, before if updates > most else None)
+
+    def _checked(self, kernel: str) -> int:
+        """The address of the kernel in that field of the frame, which has all that it reads."""
+        self.frame.check(self.frame.held[kernel], self.unread)
+        address: int = getattr(self.frame.fields, kernel)
+        return address
 
 
 class RolloutBound(Bound):
@@ -285,6 +206,8 @@ class RolloutBound(Bound):
         self.begun = False  # whether the current iteration has begun
         self._start_time = 0.0
         self._key = np.zeros(5, np.int64)
+        self._units = np.zeros(2, np.float32)
+        self._target = aligned(rows)
         self.frame.fill(
             steps=memory.rows,
             next_obs=main_observation(agent.collector.obs),
@@ -292,7 +215,8 @@ class RolloutBound(Bound):
             log_prob=aligned(rows),
             value=aligned(rows + memory.num_envs),  # behind the rows V of the observation that follows the last of them
             weight=aligned(rows),
-            target=aligned(rows),
+            target=self._target,
+            units=self._units,
             counted=np.ones(rows, np.float32),
             order=np.zeros(agent.config.n_epochs * rows, np.int32),
             spare=np.zeros(threads * 3 * rows, np.int32),
@@ -323,9 +247,24 @@ class RolloutBound(Bound):
         """Before learning from a rollout: its scaled reward, and the counters of the key of its orders."""
         self.follow_finals()
         self._key[:] = key
+        self._units[:] = self.recipe.agent.value_scale.units()
         self.parameters.follow()
         self.frame.fill(reward=reward)
         self.clear_stats()
+
+    def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
+        """As ever; a value scale learns, as it does in eager, between the judgement and the updates."""
+        agent = self.recipe.agent
+        if agent.value_scale.layers:
+            self.run(self._checked("judge"), self.frame.address, 1, 1)
+            with one_thread():
+                agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target)))
+            self.parameters.fetch()  # whose last layer has moved against the scale
+            self._units[:] = agent.value_scale.units()
+            self._target -= self._units[0]
+            self._target /= self._units[1]
+            kernel = "update"
+        super().learn(updates, before, kernel)
 
 
 class ReplayBound(Bound):

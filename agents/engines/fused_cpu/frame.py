@@ -117,8 +117,9 @@ class FrameFields(ctypes.Structure):
     value: int  # [R + N]
     final_value: int  # [S * N]
     weight: int  # [R] advantage, or return
-    target: int  # [R]
+    target: int  # [R]; for updates in units of the critic
     counted: int  # [R]: 1 where the return is complete
+    units: int  # [2]: a critic says (value - first) / second
     order: int  # [epochs, R] int32
     spare: int  # [threads, 3 * R] int32
     moments: int  # [parts] MomentSums

@@ -21,8 +21,8 @@ import torch
 from numba.core.registry import cpu_target
 
 from stride.agents.engines.fused_cpu import model_learn, workers
-from stride.agents.engines.fused_cpu.bind import CALLED, KERNELS, NETS
 from stride.agents.engines.fused_cpu.episodes import make_match
+from stride.agents.engines.fused_cpu.kernel_tables import CALLED, KERNELS, NETS
 from stride.agents.engines.fused_cpu.kernels import episodes, rollout
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.experience.cuts import most_of
@@ -53,7 +53,7 @@ def load_numba() -> None:
 def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> None:
     """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named.
 
-    `nets`: which of its networks, as `bind.nets_of` says it.
+    `nets`: which of its networks, as `nets_of` says it.
     """
     env_id = envs.env_id if isinstance(envs, NumbaEnv) and COMPILED.get(envs.env_id) is envs.world else NONE
     if env_id == NONE and algo_id is None:

@@ -17,7 +17,7 @@ from stride.agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Rep
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.engines.plan.pictures import picture_of
-from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.engines.plan.recipe import Recipe, why_not_scaled
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.ppo import PPO
 from stride.agents.sockets import EagerPlay, Engine, Play
@@ -36,7 +36,7 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     """What its kernels do not know, in the config's own words; None where they know all of it."""
     if kind is None or not issubclass(kind, OnPolicy):
         return f"fused_gpu does not support {config.algo_id}"
-    if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
+    if refusal := kind.why_not(config, agent.policy, agent.collector.obs) or why_not_scaled(config):
         return refusal
     assert isinstance(agent.policy, ActorCritic)
     if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):

@@ -12,6 +12,7 @@ from stride.agents.engines.plan.recipe import (
     or_infinite,
     why_not_configured,
     why_not_read,
+    why_not_scaled,
 )
 from stride.agents.experience.nouns import Tree
 from stride.agents.networks.q_network import QNetwork, QPolicy
@@ -48,7 +49,7 @@ class DQNRecipe(ReplayRecipe):
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
-        if refusal := why_not_configured(config):
+        if refusal := why_not_configured(config) or why_not_scaled(config):
             return refusal
         assert isinstance(config, DQNConfig) and isinstance(policy, QPolicy)
         if config.prioritised:

@@ -1,7 +1,6 @@
 """PPO and REINFORCE to a fused engine: a rollout, its rows in a new order for every epoch."""
 
 import math
-from typing import cast
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.encoders import RunningNorm
 from stride.agents.networks.heads import Categorical, Gaussian
+from stride.agents.networks.popart import unscaled
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
@@ -180,7 +180,7 @@ def lay_out(policy: ActorCritic) -> FlatLayout:
     Where pictures are read it is one: the network that reads them, the trunk, a head for both.
     """
     build, actor = LayoutBuilder(), policy.head.linear
-    critic = None if policy.critic is None else cast(nn.Linear, policy.critic[1])
+    critic = None if policy.critic is None else unscaled(policy.critic[1])
     segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
     value_net, value_row = -1, 0
     image, shared = picture_of(policy.encoder), linears(policy.trunk)

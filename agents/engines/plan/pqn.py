@@ -16,6 +16,7 @@ from stride.agents.engines.plan.recipe import (
     why_not_read,
 )
 from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.networks.popart import unscaled
 from stride.agents.networks.q_network import QNetwork, QPolicy
 from stride.agents.pqn import PQN
 from stride.config.schema import Config, PQNConfig
@@ -81,6 +82,10 @@ class PQNRecipe(RolloutRecipe):
         live.max_norm = or_infinite(settings.max_grad_norm)
 
     def report(self, stats: Stat, updates: int) -> None:
+        mean, deviation = self.agent.value_scale.units()
+        for field in ("q", "target"):
+            setattr(stats, field, getattr(stats, field) * deviation + mean * stats.updates)
+        stats.error *= deviation
         sums = np.array([getattr(stats, field) for field in METRICS.values()])
         self.agent.metrics.add_sums(tuple(METRICS), sums, int(stats.updates))
         note_broken(self.agent, stats)
@@ -96,5 +101,5 @@ def lay_out(network: QNetwork) -> FlatLayout:
     if image is not None:
         add_convolutions(build, image)
         layers, norms = [joining(image), *layers], [*layer_norms(image.join), *norms]
-    build.add(layers, [network.advantage], norms)
+    build.add(layers, [unscaled(network.advantage)], norms)
     return build.layout([(0, build.size, 0)], build.size, len(build.tensors), value_net=0)

@@ -116,11 +116,15 @@ def why_not_configured(config: Config) -> str | None:
         return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
         return f"it does not support nan_guard: {config.nan_guard}"
-    if (scale := vars(config).get("value_scale", "raw")) != "raw":
-        return f"it does not support value_scale: {scale}"
     if explores(config):
         return "it does not support exploration"
     return None if config.hidden_dims or config.policy == "cnn" else "hidden_dims is empty"
+
+
+def why_not_scaled(config: Config) -> str | None:
+    """Why critics with a value scale are not known; only where there is one."""
+    scale = vars(config).get("value_scale", "raw")
+    return None if scale == "raw" else f"it does not support value_scale: {scale}"
 
 
 def why_not_read(encoder: FlatEncoder, obs: Tree) -> str | None:

@@ -12,6 +12,7 @@ from stride.agents.engines.plan.recipe import (
     or_infinite,
     why_not_configured,
     why_not_read,
+    why_not_scaled,
 )
 from stride.agents.experience.nouns import Tree
 from stride.agents.networks.squashed import Critics, SquashedPolicy
@@ -50,7 +51,7 @@ class SACRecipe(ReplayRecipe):
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
         assert isinstance(policy, SquashedPolicy)
-        return why_not_configured(config) or why_not_read(policy.encoder, obs)
+        return why_not_configured(config) or why_not_scaled(config) or why_not_read(policy.encoder, obs)
 
     @staticmethod
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:

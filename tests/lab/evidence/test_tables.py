@@ -1,13 +1,14 @@
 """Tables of evidence: two ways compared, world models and bands of curves."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lab.bench import peers
-from lab.evidence import sensitivity
+from lab.evidence import candidates, sensitivity
 from lab.evidence.bands import text
 from lab.evidence.families import all_evidence
 from lab.evidence.file import Evidence, configured, summary
@@ -19,8 +20,11 @@ from stride.agents.engines.choice import build_agent
 from stride.config.bands import FILE
 from stride.config.loader import load_config
 from stride.config.schedule import Schedule
+from stride.config.yaml_file import read_yaml
 from stride.envs_gym.make import make_envs
 from stride.runstore.history import STEPS, VAL
+from stride.runstore.many.process_pool import Finished
+from stride.utils.provenance import PROJECT
 from stride.utils.typography import score
 from stride.utils.user_error import UserError
 
@@ -98,3 +102,59 @@ def test_a_changed_key_is_trained_kept_and_shown_beside_the_shipped_value(tmp_pa
     assert sensitivity.measured(row, 1, 1) == result, "what is there is not trained again"
     [_, text, table] = sensitivity.page_part({"git_hash": "0" * 40, "seeds": [100], "variants": {row.variant: result}})
     assert f"| {row.variant} | {score(shipped)} | `gamma` | 0.5: {score(changed)} |" in table and "0000000000" in text
+
+
+# ---- candidates
+
+
+def result(candidate, task, seed, final, area=0.0):
+    return {"candidate": candidate, "task": task, "seed": seed, "final": final, "area": area, "seconds": 60.0}
+
+
+def test_candidates_are_ranked_by_their_places_between_a_tasks_worst_and_its_best():
+    results = [result("A", "one", 100, 10.0), result("A", "one", 101, 30.0), result("B", "one", 100, 0.0)]
+    results += [result("C", "one", 100, 40.0), result("A", "two", 100, -1.0), result("C", "two", 100, -3.0, -1.0)]
+    assert candidates.shares(results, "final") == {"A": 0.75, "B": 0.0, "C": 0.5}
+    assert candidates.shares(results, "area") == {"A": 1.0, "B": 1.0, "C": 0.5}, "where all are equal, all are the best"
+    rows = candidates.ranking(results).splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == [
+        "| A",
+        "| C",
+        "| B",
+    ] and "| 0.750 | 1.000 | 3 | 20.0 | -1.00" in rows[0]
+
+
+def test_the_candidates_for_continuous_tasks_are_configs_that_differ():
+    plan = read_yaml(PROJECT / "lab" / "evidence" / "continuous.yaml")
+    trials = [*candidates.trials_of(plan, ["Pendulum-v1"], None)]
+    configs = [configured(trial.task, trial.settings) for trial in trials]
+    assert len(trials) == len({trial.group for trial in trials}) * 2 == 16
+    assert all((config.n_envs, config.max_timesteps) == (64, 10**6) for config in configs)
+    scales = [trial.candidate for trial, config in zip(trials, configs, strict=True) if config.value_scale == "popart"]
+    assert scales == ["G", "H", "G", "H"]
+
+
+def test_a_result_is_kept_as_a_line_and_not_trained_again(tmp_path, monkeypatch, capsys):
+    record = {"final": {"mean": 5.0}, "curve": {"val": [[0, 1.0], [10, 3.0]], "train": []}, "env_steps": 10}
+    record |= {"seconds": 1.0, "engine": "eager", "git_hash": "0", "run": "r"}
+
+    def trained(commands, workers):
+        for number, command in enumerate(commands):
+            Path(command[6]).write_text(json.dumps(record))
+            yield Finished(number, number % 2, "no room")
+
+    monkeypatch.setattr(candidates, "run_all", trained)
+    monkeypatch.setattr(candidates, "configured", lambda *trial: None)
+    plan = {
+        "algorithm": "ppo",
+        "tasks": ["E"],
+        "seeds": [100],
+        "common": {},
+        "candidates": {"A": {}, "B": {"gamma": 0.9}},
+    }
+    trials, path = [*candidates.trials_of(plan, None, 50)], tmp_path / "new" / "r.jsonl"
+    assert candidates.train(trials, path, 1) == 1 and "B on E:ppo, seed 100: FAILED: no room" in capsys.readouterr().out
+    [line] = candidates.read(path)
+    assert line["settings"][-1] == "max_timesteps=50" and (line["final"], line["area"]) == (5.0, 2.0)
+    assert candidates.train(trials, path, 1) == 0, "only what failed is trained again, now the first command"
+    assert [kept["candidate"] for kept in candidates.read(path)] == ["A", "B"]

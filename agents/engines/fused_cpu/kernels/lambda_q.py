@@ -18,7 +18,7 @@ F = np.float32
 def best_values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
     """The value of the best action for `rows` observations at `obs` to out [rows]; tiles are divided among threads."""
     f = fields_at(frame)
-    scratch, result = scratch_of(f, thread), floats(out, rows)
+    scratch, result, units = scratch_of(f, thread), floats(out, rows), floats(f.units, 2)
     for start in range(thread * TILE, rows, f.threads * TILE):
         count = min(TILE, rows - start)
         padded = (count + LANES - 1) // LANES * LANES
@@ -33,6 +33,8 @@ def best_values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
                 # no comparison with a NaN holds, and it must not be passed over
                 higher = (value > result[start + s]) | (value != value)
                 result[start + s] = value if higher else result[start + s]
+        for s in range(count):
+            result[start + s] = result[start + s] * units[1] + units[0]
 
 
 @njit(**PIECE)

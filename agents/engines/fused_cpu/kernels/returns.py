@@ -57,7 +57,7 @@ def judge(frame: int, thread: int) -> None:
 def values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
     """V of `rows` observations at `obs` to out [rows]; tiles are divided among the threads."""
     f = fields_at(frame)
-    scratch, result = scratch_of(f, thread), floats(out, rows)
+    scratch, result, units = scratch_of(f, thread), floats(out, rows), floats(f.units, 2)
     for start in range(thread * TILE, rows, f.threads * TILE):
         count = min(TILE, rows - start)
         padded = (count + LANES - 1) // LANES * LANES
@@ -65,7 +65,7 @@ def values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
         call(f.forward, (frame, f.value_net, scratch.x, scratch.hidden, padded, scratch.outputs))
         row = floats(scratch.outputs + 4 * TILE * f.value_row, count)
         for s in range(count):
-            result[start + s] = row[s]
+            result[start + s] = row[s] * units[1] + units[0]
 
 
 @njit(**PIECE)

@@ -1,0 +1,98 @@
+"""Which kernels an algorithm and its network run: those that others call, by their field in the frame."""
+
+from stride.agents.engines.fused_cpu.kernels import (
+    heads,
+    lambda_q,
+    layers,
+    minibatches,
+    nets,
+    normed,
+    pictures,
+    policy_gradient,
+    q,
+    replay,
+    returns,
+    shuffle,
+    squashed,
+)
+from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
+from stride.config.schema import Config, PQNConfig
+
+FLAT: KernelTable = {
+    "accumulate": layers.accumulate,
+    "forward": nets.forward,
+    "backward": nets.backward,
+    "encode": nets.encode,
+    "turn": nets.turn,
+}
+RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
+PICTURES: KernelTable = {
+    "accumulate": layers.accumulate,
+    "forward": pictures.forward,
+    "backward": pictures.backward,
+    "encode": pictures.encode,
+    "turn": pictures.turn,
+    "convolve": pictures.convolve,
+    "convolve_back": pictures.convolve_back,
+}
+NORMED: KernelTable = {
+    "forward_layer": layers.forward_linear,
+    "backward_layer": layers.backward_relu,
+    "norm": normed.norm_relu,
+    "norm_back": normed.norm_back,
+}
+NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
+    "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
+    "relu": {**FLAT, **RELU},
+    "pictures": {**PICTURES, **RELU},
+    "normed": {**FLAT, **NORMED},
+    "normed_pictures": {**PICTURES, **NORMED},
+}
+ROLLOUT: KernelTable = {
+    "actor_loss": policy_gradient.actor_loss,
+    "critic_loss": policy_gradient.critic_loss,
+    "log_probs": heads.log_probs,
+    "sample": heads.sample,
+    "gradient_part": policy_gradient.gradient_part,
+    "log_softmax": heads.log_softmax,
+    "values": returns.values,
+    "all_log_probs": returns.all_log_probs,
+    "moment_sums": returns.moment_sums,
+    "shuffle": shuffle.shuffle_epochs,
+    "judge": returns.judge,
+    "update": minibatches.update,
+    "learn": minibatches.learn,
+}
+REPLAY: KernelTable = {"to_inputs": nets.to_inputs, "learn": replay.learn}
+KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others call, by their field in the frame
+    "ppo": {**ROLLOUT, "weigh": returns.advantages},
+    "reinforce": {**ROLLOUT, "weigh": returns.monte_carlo},
+    "pqn": {
+        "gradient_part": lambda_q.gradient_part,
+        "sample": q.act_by_value,
+        "values": lambda_q.best_values,
+        "weigh": lambda_q.lambda_returns,
+        "moment_sums": returns.moment_sums,
+        "shuffle": shuffle.shuffle_epochs,
+        "judge": returns.judge,
+        "update": minibatches.update,
+        "learn": minibatches.learn,
+    },
+    "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
+    "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
+}
+COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
+CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
+    "ppo": COPYING,
+    "reinforce": COPYING,
+    "pqn": COPYING,
+    "dqn": (replay.draw,),
+    "sac": (replay.draw,),
+}
+
+
+def nets_of(config: Config) -> str:
+    """Which kernels of NETS a config's network takes: those that read pictures, have layer norms, or an activation."""
+    if isinstance(config, PQNConfig):
+        return "normed_pictures" if config.policy == "cnn" else "normed"
+    return "pictures" if config.policy == "cnn" else config.activation

@@ -1,0 +1,154 @@
+"""Which settings are the best over several tasks? Every candidate of a file on every task with every seed.
+
+    python -m lab.evidence.candidates lab/evidence/continuous.yaml --processes 2
+    python -m lab.evidence.candidates lab/evidence/continuous.yaml --processes 0       the table of what is there
+
+Candidates are ranked by their final weights over 100 episodes: the mean of the seeds, from 0 for a task's worst
+candidate to 1 for its best, on average over the tasks. A result is a line of JSON in build/candidates/, which is not
+trained again; a training that was killed continues at its last checkpoint.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from lab.evidence.aggregate import area
+from lab.evidence.file import configured
+from lab.evidence.report import score_text, table
+from lab.evidence.rows import WHOLE
+from stride.commands.usage import parser_of
+from stride.config.yaml_file import read_yaml
+from stride.runstore.many.process_pool import run_all
+from stride.utils import entry
+from stride.utils.durable_file import read_json
+from stride.utils.provenance import PROJECT, source_hash
+from stride.utils.typography import duration
+
+RESULTS = PROJECT / "build" / "candidates"
+Result = Mapping[str, Any]
+
+
+class Trial(NamedTuple):
+    """One training."""
+
+    candidate: str
+    task: str
+    seed: int
+    settings: list[str]
+
+    @property
+    def group(self) -> str:
+        """Of its run, which continues there as long as settings and code are the same."""
+        text = json.dumps([self.settings, source_hash()])
+        return f"{self.candidate}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def main(argv: list[str]) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("file", type=Path, help="YAML: algorithm, tasks, seeds, common, candidates")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="how many side by side")
+    parser.add_argument("--tasks", nargs="+", metavar="ENV", help="only these")
+    parser.add_argument("--steps", type=int, metavar="N", help="another budget, to try it")
+    given = parser.parse_args(argv)
+    trials = [*trials_of(read_yaml(given.file), given.tasks, given.steps)]
+    path = RESULTS / f"{given.file.stem}.jsonl"
+    failed = train(trials, path, given.processes) if given.processes else 0
+    print(ranking([result for result in read(path) if trial_of(result) in trials]))
+    return 1 if failed else 0
+
+
+def trials_of(plan: Mapping[str, Any], tasks: Sequence[str] | None, steps: int | None) -> Iterator[Trial]:
+    """Seed by seed and task by task, so that a search that is stopped early has compared all candidates."""
+    for seed in plan["seeds"]:
+        for task in tasks or plan["tasks"]:
+            for name, own in plan["candidates"].items():
+                keys = {**plan["common"], **own, **({"max_timesteps": steps} if steps else {})}
+                settings = [f"{key}={word(value)}" for key, value in keys.items()]
+                yield Trial(name, f"{task}:{plan['algorithm']}", seed, [*WHOLE, *settings])
+
+
+def word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
+    """Train what is missing, and keep every result as soon as it is there; how many failed."""
+    done = [trial_of(result) for result in read(path)]
+    trials = [trial for trial in trials if trial not in done]
+    for trial in trials:
+        configured(trial.task, trial.settings)  # a wrong key is an error before anything is trained
+    path.parent.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="stride-candidates-") as folder:
+        records = [Path(folder, f"{number}.json") for number in range(len(trials))]
+        commands = [
+            [sys.executable, "-m", "lab.evidence.seed", trial.task, str(trial.seed), trial.group, str(record),
+             *trial.settings]
+            for trial, record in zip(trials, records, strict=True)
+        ]  # fmt: skip
+        for number, ended in enumerate(run_all(commands, processes), 1):
+            trial, record = trials[ended.index], records[ended.index]
+            name = f"{number} of {len(trials)}: {trial.candidate} on {trial.task}, seed {trial.seed}"
+            if ended.returncode:
+                failed += 1
+                print(f"{name}: FAILED: {(ended.output_tail.strip().splitlines() or ['no word'])[-1]}", flush=True)
+                continue
+            result = result_of(trial, read_json(record))
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+            print(f"{name}: {score_text(result['final'])}, {duration(result['seconds'])}", flush=True)
+    return failed
+
+
+def result_of(trial: Trial, record: Mapping[str, Any]) -> Result:
+    """A line of the file: the mean of 100 episodes of the final weights, and the mean height of the curve."""
+    kept = {key: record[key] for key in ("env_steps", "seconds", "engine", "git_hash", "run")}
+    curve = record["curve"]["val"] or record["curve"]["train"]
+    return {**trial._asdict(), "final": record["final"]["mean"], "area": area(curve), **kept}
+
+
+def read(path: Path) -> list[Result]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def trial_of(result: Result) -> Trial:
+    return Trial(*(result[name] for name in Trial._fields))
+
+
+def ranking(results: Sequence[Result]) -> str:
+    """A row for each candidate, the best one first."""
+    names, tasks = (list(dict.fromkeys(result[key] for result in results)) for key in ("candidate", "task"))
+    final, areas = shares(results, "final"), shares(results, "area")
+    rows = [("candidate", "final", "area", "seeds", *tasks, "time")]
+    for name in sorted(names, key=lambda name: -final[name]):
+        own = [result for result in results if result["candidate"] == name]
+        means = [[result["final"] for result in own if result["task"] == task] for task in tasks]
+        texts = [score_text(fmean(values)) if values else "" for values in means]
+        spent = duration(sum(result["seconds"] for result in own))
+        rows.append((name, f"{final[name]:.3f}", f"{areas[name]:.3f}", str(len(own)), *texts, spent))
+    return table(rows)
+
+
+def shares(results: Sequence[Result], key: str) -> dict[str, float]:
+    """By candidate, its place between a task's worst (0) and best (1), on average over the tasks that it has."""
+    places: dict[str, list[float]] = {}
+    for task in {result["task"] for result in results}:
+        means: dict[str, list[float]] = {}
+        for result in results:
+            if result["task"] == task:
+                means.setdefault(result["candidate"], []).append(result[key])
+        low, high = (extreme(map(fmean, means.values())) for extreme in (min, max))
+        for name, values in means.items():
+            places.setdefault(name, []).append((fmean(values) - low) / (high - low) if high > low else 1.0)
+    return {name: fmean(values) for name, values in places.items()}
+
+
+if __name__ == "__main__":
+    entry.run(main)
