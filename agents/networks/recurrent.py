@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
 from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
 from stride.agents.networks.mingru import MinGRU
-from stride.agents.networks.transformer import PLAIN, Attention, Transformer
+from stride.agents.networks.transformer import Attention, Transformer
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
@@ -168,16 +168,16 @@ class GRUActorCritic(RecurrentActorCritic):
 class MinGRUActorCritic(RecurrentActorCritic):
     """Feng et al. 2024."""
 
-    def __init__(self, plan: Plan, log_std_init: float = 0.0, layers: int = 2) -> None:
-        self.cell = partial(MinGRU, layers=layers)
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
+        self.cell = partial(MinGRU, **sizes)
         super().__init__(plan, log_std_init)
 
 
 class TransformerActorCritic(RecurrentActorCritic):
     """Parisotto et al. 2020."""
 
-    def __init__(self, plan: Plan, log_std_init: float = 0.0, attention: Attention = PLAIN) -> None:
-        self.cell = partial(Transformer, attention=attention)
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
+        self.cell = partial(Transformer, attention=Attention(**sizes))
         super().__init__(plan, log_std_init)
 
     @property
