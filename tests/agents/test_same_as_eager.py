@@ -9,6 +9,7 @@ from fused_cases import (
     GPU,
     GRAPHED,
     LOWERED,
+    MEMORIES,
     OFF_POLICY,
     ON_POLICY,
     REPLAY,
@@ -85,6 +86,14 @@ CASES = {
     # layer norms
     "fused_cpu, pqn": Case("CartPole-v1:pqn", "fused_cpu", PQN, rounds=THRICE, resumes=(3, 3)),
     "fused_cpu, pqn, gym's worlds": Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, "env_backend=gym"), rounds=((0, 5),)),
+    # memories
+    **{
+        f"fused_cpu, mingru, {name}": Case(config, "fused_cpu", (*words, "threads=2"), rounds=THRICE, resumes=(2, 2))
+        for name, (config, *words) in MEMORIES.items()
+    },
+    "fused_cpu, mingru, gym's worlds": Case(
+        CARTPOLE, "fused_cpu", (*MEMORIES["plain"][1:], "env_backend=gym"), rounds=((0, 2),)
+    ),
     # small pictures
     "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),
     "fused_cpu, pictures, a trunk": Case("CartPole-v1:ppo_pixels", "fused_cpu", DEEPER, rounds=ONCE),

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stride.agents.engines.fused_cpu.carry import Carry
 from stride.agents.engines.fused_cpu.frame import TILE, Frame, aligned, make_scratch
 from stride.agents.engines.fused_cpu.kernels import (
     heads,
     lambda_q,
     layers,
+    mingru,
     minibatches,
     nets,
     normed,
@@ -36,6 +38,7 @@ from stride.agents.engines.fused_cpu.workers import TRY_EVERY, CallLength, Pace,
 from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
+from stride.agents.experience.nouns import Tree
 from stride.agents.networks.encoders import OneHot
 from stride.agents.sockets import Learner
 from stride.config.schema import Config, PQNConfig, RolloutConfig
@@ -52,6 +55,7 @@ FLAT: KernelTable = {
     "turn": nets.turn,
 }
 RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
+TANH: KernelTable = {"forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh}
 PICTURES: KernelTable = {
     "accumulate": layers.accumulate,
     "forward": pictures.forward,
@@ -67,9 +71,22 @@ NORMED: KernelTable = {
     "norm": normed.norm_relu,
     "norm_back": normed.norm_back,
 }
-NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
-    "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
+MINGRU: KernelTable = {
+    "accumulate": layers.accumulate,
+    "forward_cell": layers.forward_linear,
+    "forward": mingru.forward,
+    "encode": nets.encode,
+    "turn": nets.turn,
+    "remember": mingru.step,
+    "gradient_part": mingru.gradient_part,
+    "judge": mingru.judge,
+    "shuffle": shuffle.shuffle_sequences,
+}
+NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`; they count before those of an algorithm
+    "tanh": {**FLAT, **TANH},
     "relu": {**FLAT, **RELU},
+    "mingru_tanh": {**MINGRU, **TANH},
+    "mingru_relu": {**MINGRU, **RELU},
     "pictures": {**PICTURES, **RELU},
     "normed": {**FLAT, **NORMED},
     "normed_pictures": {**PICTURES, **NORMED},
@@ -121,15 +138,22 @@ Count = Callable[[int], None]
 
 
 def nets_of(config: Config) -> str:
-    """Which kernels of NETS a config's network takes: those that read pictures, have layer norms, or an activation."""
+    """Which kernels of NETS a network takes: those that read pictures, have layer norms, a memory, or an activation."""
     if isinstance(config, PQNConfig):
         return "normed_pictures" if config.policy == "cnn" else "normed"
+    if config.policy == "mingru":
+        return f"mingru_{config.activation}"
     return "pictures" if config.policy == "cnn" else config.activation
 
 
 def most_parts_of(config: RolloutConfig) -> int:
-    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's."""
+    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's.
+
+    Of sequences each has at least one.
+    """
     rows = TILE if isinstance(config, PQNConfig) else ROWS_PER_PART
+    if config.policy == "mingru":
+        rows = max(rows, config.n_steps)
     return max(1, min(MOST_PARTS, config.minibatch_size // rows))
 
 
@@ -138,6 +162,7 @@ class Bound:
 
     recipe: Recipe
     parameters: CopiedParameters | ViewedParameters
+    carry: Carry | None = None  # of nets with a memory
     unread: tuple[str, ...] = ()  # addresses that kernels read under a switch that is off
 
     def __init__(self, recipe: Recipe, threads: int, parts: int, try_every: int) -> None:
@@ -207,7 +232,7 @@ class Bound:
             segment_table=layout.segments,
             squares=np.zeros(len(layout.segments)),
         )
-        frame.fill(**NETS[nets_of(config)], **KERNELS[config.algo_id])
+        frame.fill(**{**KERNELS[config.algo_id], **NETS[nets_of(config)]})
         self.point_finals()
 
     def follow_finals(self) -> None:
@@ -298,7 +323,10 @@ class RolloutBound(Bound):
             spare=np.zeros(threads * 3 * rows, np.int32),
             moments=np.zeros(parts, np.dtype(MomentSums)),
             key=self._key,
+            together=TILE,
         )
+        if layout.cells:
+            self.carry = Carry(self.frame, layout, agent.collector.carry, memory.rows, threads)
         if agent.policy.masked:
             assert isinstance(table.obs, dict)
             self.frame.fill(mask=table.obs[MASK])
@@ -319,9 +347,11 @@ class RolloutBound(Bound):
         self.pace.took(self.frame.fields.threads, perf_counter() - self._start_time)
         self.parameters.give()
 
-    def prepare(self, reward: Tensor, key: tuple[int, ...]) -> None:
-        """Before learning from a rollout: its scaled reward, and the counters of the key of its orders."""
+    def prepare(self, reward: Tensor, key: tuple[int, ...], start: Tree) -> None:
+        """Before learning from a rollout: its scaled reward, the counters of the key of its orders, its first carry."""
         self.follow_finals()
+        if self.carry:
+            self.carry.fetch(start)
         self._key[:] = key
         self.parameters.follow()
         self.frame.fill(reward=reward)
