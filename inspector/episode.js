@@ -12,7 +12,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name) || "#888";
   const files = window.strideFiles, { CAUSES } = files;
   // what a critic estimates is discounted, what is reported as a return is not: both are drawn, value and what it stands for on one scale
-  const LANES = [["value", "--c0", "value (discounted)"], ["discounted", "--c4", "discounted return to go"], ["to_go", "--c1", "return to go (undiscounted)"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"]];
+  const LANES = [["value", "--c0", "value (discounted)"], ["discounted", "--c4", "discounted return to go"], ["to_go", "--c1", "return to go (undiscounted)"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"], ["moved", "--c5", "change of memory"]];
   const TOGETHER = { value: "discounted", discounted: "value" };
 
   class Episode {
@@ -135,7 +135,7 @@
       this.cells = {};
       const discount = `discounted by γ = ${this.data.gamma}`, learnt = this.data.scaled ? `${discount}, of rewards as scaled in training` : discount;
       const names = [["reward", "reward", "as the environment gave it"], ["so_far", "return so far", "undiscounted sum of rewards until now"], ["to_go", "return to go", "undiscounted sum of the rewards that follow"],
-        ["discounted", "discounted to go", `${discount}; beyond a cut end by the critic's word`], ["value", "value", `the critic's estimate, ${learnt}`], ["advantage", "advantage", learnt], ["td_error", "TD error", learnt], ["entropy", "entropy", "of the policy here"]];
+        ["discounted", "discounted to go", `${discount}; beyond a cut end by the critic's word`], ["value", "value", `the critic's estimate, ${learnt}`], ["advantage", "advantage", learnt], ["td_error", "TD error", learnt], ["entropy", "entropy", "of the policy here"], ["moved", "memory moved", "the norm of the change of what it remembers"]];
       for (const [key, name, title] of names) {
         if (!this.data[key]) continue;
         const cell = make("div");
@@ -169,7 +169,7 @@
 
     legend() {
       const box = make("div", "legend");
-      for (const [key, variable, name] of LANES) {
+      for (const [key, variable, name] of [...LANES, ["attention", "--c5", "attention of this step to those before it"]]) {
         if (!this.data[key]) continue;
         const item = make("span", "key", name);
         item.style.setProperty("--key", `var(${variable})`);
@@ -318,6 +318,16 @@
           pen.fillText(show(x, 2), 4, at);
         }
       });
+      if (d.attention && this.step < d.steps) {
+        const weights = d.attention[this.step], most = Math.max(...weights);
+        pen.fillStyle = colour("--c5");
+        weights.forEach((weight, age) => {
+          if (age > this.step) return;
+          pen.globalAlpha = weight / most;
+          pen.fillRect(((this.step - age) / d.steps) * width, height - 8, Math.max(2, width / d.steps), 8);
+        });
+        pen.globalAlpha = 1;
+      }
       pen.fillStyle = colour("--cursor");
       pen.fillRect(Math.min(width - 2, Math.max(0, (this.step / d.steps) * width - 1)), 0, 2, height);
     }

@@ -28,6 +28,7 @@ from stride.utils.video_file import VideoError, VideoFile
 
 MOST_STEPS = 5000
 MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in a video
+MOST_AGES = 64  # past steps to which attention is shown
 MOST_VIDEOS = 48  # that stay on disk, up to four of a recording
 
 Observed = np.ndarray | dict[str, "Observed"]  # by name, as the environment nests them
@@ -149,6 +150,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
             for film_kind, by_name in _saliency(episode).items()
         },
         "spread": short_lists(np.nan_to_num(observed).std(0)),
+        "attention": None if episode.attention is None else short_lists(episode.attention[:, :MOST_AGES]),
         "dreams": episode.states is not None,
         "scaled": bool(config.normalize_reward),
         "gamma": gamma,
@@ -181,6 +183,7 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
         "to_go": np.cumsum(rewards[::-1])[::-1],
         "discounted": discounted,
         "entropy": episode.entropy,
+        **({} if episode.moved is None else {"moved": episode.moved}),
     }
     if episode.values is None:
         return result

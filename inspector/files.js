@@ -15,7 +15,7 @@ window.strideFiles = (() => {
   }
 
   function csv(d) {
-    const series = ["reward", "so_far", "to_go", "discounted", "value", "advantage", "td_error", "entropy"].filter((key) => d[key]);
+    const series = ["reward", "so_far", "to_go", "discounted", "value", "advantage", "td_error", "entropy", "moved"].filter((key) => d[key]);
     const shares = Object.keys(d.distribution), names = d.observations.map((o) => o.name);
     const gradients = Object.keys(d.saliency).filter((kind) => d.saliency[kind][0].some((x) => x !== null));
     const head = ["step", ...d.taken[0].map((_, i) => `action ${i}`), ...series,

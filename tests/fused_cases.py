@@ -13,7 +13,7 @@ from torch import Tensor
 from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.play import FusedPlay, sizes_of
 from stride.agents.engines.plan.numbers import Stat
-from stride.agents.experience.nouns import Final, Row, leaves, tree_map
+from stride.agents.experience.nouns import Final, Row, Tree, leaves, tree_map
 from stride.agents.networks.cnn import Image
 from stride.agents.networks.q_network import pick
 from stride.agents.ppo import clipped_surrogate, value_loss
@@ -89,6 +89,22 @@ def off_policy_words(case):
     return (*REPLAY, "weight_decay=0.01", *(f"{key}={value}" for key, value in case.items() if key != "config"))
 
 
+# --- sequences
+
+MINGRU = ("policy=mingru", "n_envs=8", "n_epochs=2", "policy_lr=1e-3")
+SEQUENCES = (*MINGRU, "n_steps=70", "batch_size=280")  # longer than a tile
+MEMORIES = {
+    "plain": ("CartPole-v1:ppo", *SEQUENCES, "hidden_dims=[24,20]", "normalize_obs=true", "max_episode_steps=45"),
+    "a trunk": (
+        "Pendulum-v1:ppo", *MINGRU, "n_steps=24", "batch_size=96", "hidden_dims=[16]", "policy_kwargs.layers=3",
+        "share_trunk=true", "activation=relu", "normalize_reward=true", "max_episode_steps=31",
+    ),
+    "places": ("FrozenLake-v1:ppo", *SEQUENCES, "hidden_dims=[8,33]", "policy_kwargs.layers=1", "ent_coef=0.05"),
+    "masks": ("Taxi-v4:ppo", *SEQUENCES, "hidden_dims=16", "max_episode_steps=12"),
+    "returns": ("CartPole-v1:reinforce", *SEQUENCES, "hidden_dims=[16]", "returns_type=mc:episode"),
+    "a critic": ("CartPole-v1:reinforce", *SEQUENCES, "hidden_dims=[16]", "policy_targets=advantages"),
+}  # fmt: skip
+
 # --- graphs
 
 ROLLOUT = ("n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2")
@@ -143,11 +159,16 @@ def furthest(mine, theirs):
     return max((x - y).abs().max().item() for x, y in zip(mine, theirs, strict=True)) / largest
 
 
-def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: torch.dtype = torch.float64):
+def autograd_gradient(
+    agent, order: Tensor, held: Mapping[str, Tensor], dtype: torch.dtype = torch.float64, start: Tree = ()
+):
     """Autograd of the agent's own loss on the rows of a minibatch, everything in `dtype`.
 
-    `held` are columns of all rows: log_prob, value, weight, target, counted.
+    `held` are columns of all rows: log_prob, value, weight, target, counted; `start` is the carry before the rollout.
     """
+    if leaves(start):  # complete sequences, world after world
+        order = order.view(-1, agent.config.n_steps).t()
+        start = tree_map(lambda x: x[order[0]].to(dtype), start)
     policy, config, row = copy.deepcopy(agent.policy).to(dtype), agent.config, agent.memory.table
     values = policy.network if config.algo_id == "pqn" else None
     encoder = (values or policy).encoder
@@ -166,7 +187,7 @@ def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: t
     if values:
         ((own["target"] - pick(values(obs), action)).square().mean() / 2).backward()
         return [p.grad for p in policy.parameters()]
-    judged = policy.evaluate(obs, (), rows(row.is_first), action)
+    judged = policy.evaluate(obs, start, rows(row.is_first), action)
     weight, counted, live = own["weight"], own["counted"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
     if mode != "off":
@@ -194,14 +215,14 @@ def first_update(agent):
     bound = agent.engine.learn.bound
     bound.attach(agent.optimizer)
     bound.begin()
-    bound.prepare(bound.recipe.reward(work), bound.recipe.order())
+    bound.prepare(bound.recipe.reward(work), bound.recipe.order(), work.start)
     bound.recipe.before_learning(bound.live)
     bound.run(bound.frame.fields.judge, bound.frame.address, 1, 1)
     bound.live.max_norm = math.inf
     order = torch.from_numpy(bound.frame.held["order"][: agent.config.minibatch_size].astype(np.int64))
     names = ("log_prob", "value", "weight", "target", "counted")
     columns = {name: torch.from_numpy(bound.frame.held[name][: bound.recipe.rows]) for name in names}
-    exact = autograd_gradient(agent, order, columns)
+    exact = autograd_gradient(agent, order, columns, start=work.start)
     bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
     flat = torch.from_numpy(bound.frame.held["gradient"])
     return gradients_of(bound.recipe, flat, agent.policy.parameters()), exact

@@ -28,6 +28,7 @@ from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.engines.graphed import graphed
 from stride.agents.experience import memory, nouns
 from stride.agents.experience.collector import Collector
+from stride.agents.experience.nouns import leaves
 from stride.agents.networks.layers import one_thread
 from stride.agents.sockets import EagerEpisodes
 from stride.config.schedule import Schedule
@@ -187,7 +188,9 @@ def everything(agent):
     agent.on_save_checkpoint(checkpoint)
     checkpoint["stride"]["parts"]["collector"]["envs"].pop("obs", None)  # the collector's own count
     checkpoint["stride"]["parts"]["memory"].pop("finals", None)  # those that rows name are in the rows below
-    made |= {"moments": checkpoint.pop("optimizer_states")[0]["state"], "rows": agent.memory.columns_written()}
+    rows = agent.memory.columns_written()
+    made |= {"moments": checkpoint.pop("optimizer_states")[0]["state"], "rows": rows}
+    made["carries"] = [rows.pop() for _ in leaves(agent.memory.final.carry)]  # of final observations
     return tree_map_only(Tensor, lambda x: x.detach().clone(), checkpoint | made)
 
 
@@ -196,6 +199,8 @@ def assert_same(mine, theirs, within=0.0, played=0.0):
     ours, others = ({keystr(path): leaf for path, leaf in tree_leaves_with_path(tree)} for tree in (mine, theirs))
     assert not ours.keys() ^ others.keys()
     for name, leaf in ours.items():
+        if within and name.startswith("['carries']"):  # kernels value final observations without writing them down
+            continue
         other = others[name]
         near = {"['metrics']": 2e-4, "['state_dict']": within, "['moments']": within}
         allowed = near.get(name[: name.index("]") + 1], played) if within else 0.0

@@ -55,7 +55,7 @@ def may_be_fused(config: Config) -> bool:
     has_recipe = agent in RECIPES
     if config.policy == "cnn" and not explores(config):
         has_recipe = agent in (PPO, REINFORCE, PQN) and config.policy_kwargs.get("cnn") == "small"
-    elif config.policy != "mlp" or explores(config):
+    elif config.policy not in ("mlp", "mingru") or explores(config):
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
 

@@ -65,6 +65,10 @@ class Policy(nn.Module):
         zero_noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
         return self.act(obs, carry, is_first, zero_noise, True).carry
 
+    def moved(self, before: Tree, after: Tree) -> Tensor | None:
+        """How far a step took what the actor remembers, [N]: the norm of the change; None where that means nothing."""
+        return None
+
     def dream(self, states: Tree, actions: Tensor) -> Dream | None:
         """Imagine the future from states [T, ...] of `explain` under actions [T, H, ...]; None without a model.
 

@@ -89,6 +89,8 @@ class Explanation(NamedTuple):
     """None without a critic"""
     state: Tree = None
     """of its world model, from which it can `dream`; None without one"""
+    attention: Tensor | None = None
+    """[N, steps] how much it looks at the present step and at each before it, newest first; None without attention"""
 
 
 class Dream(NamedTuple):

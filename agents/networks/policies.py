@@ -25,7 +25,6 @@ from stride.agents.networks.recurrent import (
     RecurrentActorCritic,
     TransformerActorCritic,
 )
-from stride.agents.networks.transformer import Attention
 from stride.config.checks import nearest_sizes
 from stride.config.fields import convert
 from stride.config.plugins import find, registered
@@ -59,8 +58,8 @@ def cnn_policy(
     return ActorCritic(plan._replace(cnn=network), log_std_init)
 
 
-def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., ActorCritic]:
-    """The recipe of a policy with a memory in the place of the last hidden layer."""
+def memory_policy(network: type[RecurrentActorCritic], **own_sizes: int) -> Callable[..., ActorCritic]:
+    """The recipe of a policy with a memory in the place of the last hidden layer; its own sizes with their defaults."""
 
     def recipe(
         plan: Plan,
@@ -70,61 +69,27 @@ def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., Actor
         channels: tuple[int, ...] | None = None,
         kernel: int | None = None,
         log_std_init: float = 0.0,
+        **given_sizes: int,
     ) -> ActorCritic:
-        plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
-        return network(plan, log_std_init)
+        if hidden_size is None and not plan.hidden_dims:
+            raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
+        if hidden_size is not None:
+            _check_size("hidden_size", hidden_size, MOST_MEMORY)
+            plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
+        width, sizes = plan.hidden_dims[-1], own_sizes | given_sizes
+        for key, limit in (("layers", MOST_LAYERS), ("window", MOST_WINDOW), ("heads", width)):
+            _check_size(key, sizes.get(key, 1), limit)
+        heads = sizes.get("heads", 1)
+        if width % heads:
+            near_counts = " or ".join(map(str, nearest_sizes(width, heads)))
+            raise UserError(
+                f"policy_kwargs.heads {heads} does not divide the memory's width {width}; {near_counts} does"
+            )
+        plan = plan._replace(cnn=checked_cnn(cnn, features, channels, kernel))
+        return network(plan, log_std_init, **sizes)
 
+    vars(recipe)["own_sizes"] = own_sizes
     return recipe
-
-
-def mingru_policy(
-    plan: Plan,
-    layers: int = 2,
-    hidden_size: int | None = None,
-    cnn: CNNKind = "nature",
-    features: int = 512,
-    channels: tuple[int, ...] | None = None,
-    kernel: int | None = None,
-    log_std_init: float = 0.0,
-) -> ActorCritic:
-    """Layers of minGRU in the place of the last hidden layer."""
-    _check_size("layers", layers, MOST_LAYERS)
-    plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
-    return MinGRUActorCritic(plan, log_std_init, layers)
-
-
-def transformer_policy(
-    plan: Plan,
-    layers: int = 2,
-    heads: int = 4,
-    window: int = 32,
-    hidden_size: int | None = None,
-    cnn: CNNKind = "nature",
-    features: int = 512,
-    channels: tuple[int, ...] | None = None,
-    kernel: int | None = None,
-    log_std_init: float = 0.0,
-) -> ActorCritic:
-    """A gated Transformer-XL in the place of the last hidden layer."""
-    _check_size("layers", layers, MOST_LAYERS)
-    _check_size("window", window, MOST_WINDOW)
-    plan = _remembering(plan, hidden_size, checked_cnn(cnn, features, channels, kernel))
-    width = plan.hidden_dims[-1]
-    _check_size("heads", heads, width)
-    if width % heads:
-        near_counts = " or ".join(map(str, nearest_sizes(width, heads)))
-        raise UserError(f"policy_kwargs.heads {heads} does not divide the memory's width {width}; {near_counts} does")
-    return TransformerActorCritic(plan, log_std_init, Attention(layers, heads, window))
-
-
-def _remembering(plan: Plan, hidden_size: int | None, cnn: CNN) -> Plan:
-    """A plan whose last hidden layer has the width of the memory."""
-    if hidden_size is None and not plan.hidden_dims:
-        raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
-    if hidden_size is not None:
-        _check_size("hidden_size", hidden_size, MOST_MEMORY)
-        plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
-    return plan._replace(cnn=cnn)
 
 
 def check_reads_images(space: gym.Space, cnn: CNN) -> None:
@@ -182,10 +147,10 @@ def _check_size(key: str, size: int, limit: int) -> None:
 POLICIES: dict[str, Callable[..., ActorCritic]] = {
     "mlp": mlp_policy,
     "cnn": cnn_policy,
-    "lstm": recurrent_policy(LSTMActorCritic),
-    "gru": recurrent_policy(GRUActorCritic),
-    "mingru": mingru_policy,
-    "transformer": transformer_policy,
+    "lstm": memory_policy(LSTMActorCritic),
+    "gru": memory_policy(GRUActorCritic),
+    "mingru": memory_policy(MinGRUActorCritic, layers=2),
+    "transformer": memory_policy(TransformerActorCritic, layers=2, heads=4, window=32),
 }
 
 
@@ -244,9 +209,12 @@ def checked_options(name: str, recipe: Callable[..., object], options: dict[str,
 
 
 def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
-    """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
+    """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes.
+
+    The recipe of a memory has sizes of its own beside them.
+    """
     classes = recipe.__mro__ if isinstance(recipe, type) else ()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict.fromkeys(getattr(recipe, "own_sizes", ()), int)
     for maker in [vars(base)["__init__"] for base in classes if "__init__" in vars(base)] or [recipe]:
         types = get_type_hints(maker)
         parameters = signature(maker).parameters.values()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
 from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
 from stride.agents.networks.mingru import MinGRU
-from stride.agents.networks.transformer import PLAIN, Attention, Transformer
+from stride.agents.networks.transformer import Attention, Transformer
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
@@ -128,6 +128,10 @@ class RecurrentActorCritic(ActorCritic):
         value = None if self.critic is None else self._value_of(Final(obs, carry), is_first)
         return Explanation(self.encoder(obs), self.head.distribution(parameters), self.head.entropy(parameters), value)
 
+    def moved(self, before: Tree, after: Tree) -> Tensor | None:
+        changes = [(new - old).square().sum(1) for old, new in zip(before[0], after[0], strict=True)]
+        return torch.stack(changes).sum(0).sqrt()
+
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """Every final observation is valued with the state its own episode had come to."""
         v_final = None
@@ -168,17 +172,25 @@ class GRUActorCritic(RecurrentActorCritic):
 class MinGRUActorCritic(RecurrentActorCritic):
     """Feng et al. 2024."""
 
-    def __init__(self, plan: Plan, log_std_init: float = 0.0, layers: int = 2) -> None:
-        self.cell = partial(MinGRU, layers=layers)
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
+        self.cell = partial(MinGRU, **sizes)
         super().__init__(plan, log_std_init)
 
 
 class TransformerActorCritic(RecurrentActorCritic):
     """Parisotto et al. 2020."""
 
-    def __init__(self, plan: Plan, log_std_init: float = 0.0, attention: Attention = PLAIN) -> None:
-        self.cell = partial(Transformer, attention=attention)
+    def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
+        self.cell = partial(Transformer, attention=Attention(**sizes))
         super().__init__(plan, log_std_init)
+
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
+        explanation, actor = super().explain(obs, carry, is_first), self.memories[0]
+        attention = actor.cell.attention(actor.layers(explanation.encoded), carry[0], is_first)
+        return explanation._replace(attention=attention)
+
+    def moved(self, before: Tree, after: Tree) -> Tensor | None:
+        return None  # what it remembers are the last steps themselves
 
     @property
     def carry_bytes(self) -> int:

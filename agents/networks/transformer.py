@@ -62,8 +62,11 @@ class Layer(nn.Module):
         self.ages = nn.Parameter(torch.zeros(attention.heads, attention.window + 1, head_width))
         self.hidden = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
 
-    def forward(self, x: Tensor, cache: Cache, age: Tensor, allowed: Tensor) -> tuple[Tensor, Cache]:
-        """x [N, T, D], keys and values [N, H, M, d], age and allowed [.., T, M + T] -> outputs, the last M of both."""
+    def forward(self, x: Tensor, cache: Cache, age: Tensor, allowed: Tensor) -> tuple[Tensor, Cache, Tensor]:
+        """x [N, T, D], keys and values [N, H, M, d], age and allowed [.., T, M + T].
+
+        Returns outputs, the last M keys and values, and the weights of attention [N, H, T, M + T].
+        """
         window = cache[0].shape[2]
         projected = self.project(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
         query, *new = projected.permute(2, 0, 3, 1, 4).unbind()  # [N, H, T, d] each
@@ -71,10 +74,11 @@ class Layer(nn.Module):
         by_content = query @ key.mT
         by_age = (query @ self.ages.mT).gather(-1, age.expand(by_content.shape))
         scores = (self.scale * (by_content + by_age)).masked_fill(~allowed[:, None], float("-inf"))
-        attended = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+        weights = scores.softmax(-1)
+        attended = (weights @ value).transpose(1, 2).flatten(2)
         x = self.after_attention(x, self.join(attended).relu())
         x = self.after_hidden(x, self.hidden(self.before_hidden(x)).relu())
-        return x, (key[:, :, -window:], value[:, :, -window:])
+        return x, (key[:, :, -window:], value[:, :, -window:]), weights
 
 
 class Transformer(nn.Module):
@@ -103,8 +107,19 @@ class Transformer(nn.Module):
             outputs.append(output)
         return torch.cat(outputs, 1).transpose(0, 1), state
 
-    def segment(self, x: Tensor, state: Cache, begins: Tensor) -> tuple[Tensor, Cache]:
-        """x [N, T, D], begins [N, T] -> outputs [N, T, D], state afterwards."""
+    def attention(self, x: Tensor, state: Cache, begins: Tensor) -> Tensor:
+        """How much one step [N, size] looks at itself and at each step before it, newest first.
+
+        [N, M + 1], the mean over layers and heads.
+        """
+        seen: list[Tensor] = []
+        self.segment(self.embed(x[:, None]), state, begins[:, None], seen)
+        return torch.stack(seen).mean((0, 2))[:, 0].flip(-1)
+
+    def segment(
+        self, x: Tensor, state: Cache, begins: Tensor, seen: list[Tensor] | None = None
+    ) -> tuple[Tensor, Cache]:
+        """x [N, T, D], begins [N, T] -> outputs [N, T, D], state afterwards; each layer's attention to `seen`."""
         keys, values, known = state
         steps = torch.arange(self.window + x.shape[1], device=x.device)
         age = steps[self.window :, None] - steps  # [T, M + T]
@@ -115,8 +130,10 @@ class Transformer(nn.Module):
         age = age.clamp(0, self.window)
         caches = []
         for layer, key, value in zip(self.layers, keys.unbind(1), values.unbind(1), strict=True):
-            x, cache = layer(x, (key, value), age, allowed)
+            x, cache, weights = layer(x, (key, value), age, allowed)
             caches.append(cache)
+            if seen is not None:
+                seen.append(weights)
         known = (episodes[:, -self.window :] == episode[:, -1:]).to(known.dtype)
         keys, values = (torch.stack(layer_caches, 1) for layer_caches in zip(*caches, strict=True))
         return x, (keys, values, known)

@@ -64,6 +64,10 @@ class Episode:
     """tensors [T, ...]; None where it was not asked for, or nothing has a gradient"""
     states: tuple[Tree, ...] | None
     """T + 1 states of a world model, for `dream`; None without one"""
+    moved: np.ndarray | None
+    """[T] how far each step took what the policy remembers: the norm of the change; None where that means nothing"""
+    attention: np.ndarray | None
+    """[T, steps] how much it looked at the present step and at each before it, newest first; None without attention"""
     rewards: np.ndarray
     """[T] float64, raw"""
     terminated: bool
@@ -208,6 +212,8 @@ def record(
         values=None if opinions[0].value is None else np.array([opinion.value for opinion in instants], np.float32),
         saliency=stack_saliency(saliencies),
         states=None if opinions[0].state is None else tuple(opinion.state for opinion in instants),
+        moved=None if steps[0].choice.moved is None else np.array([step.choice.moved for step in steps], np.float32),
+        attention=None if opinions[0].attention is None else stack([opinion.attention for opinion in opinions]),
         rewards=np.array([step.reward for step in steps], np.float64),
         terminated=last_step.terminated,
         truncated=last_step.truncated,

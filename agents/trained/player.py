@@ -74,6 +74,8 @@ class ChosenAction(NamedTuple):
 
     action: Any
     policy_action: np.ndarray
+    moved: float | None
+    """how far this step took what the policy remembers; None where that means nothing"""
 
 
 class Opinion(NamedTuple):
@@ -85,6 +87,7 @@ class Opinion(NamedTuple):
     value: float | None
     state: Tree = None
     """as tensors: for the policy alone, to dream from"""
+    attention: np.ndarray | None = None
 
 
 class Player:
@@ -158,10 +161,12 @@ class Player:
         next_carry = policy_act.carry
         if mode == "random":  # the policy follows actions that are not its own: its opinions are of the real episode
             next_carry = self.policy.follow(self._obs, self._carry, self._is_first, policy_act.action)
+        moved = self.policy.moved(self._carry, next_carry)
         copy_into(self._carry, next_carry)
         self._is_first.fill_(False)
         policy_action = policy_act.action.numpy()
-        return ChosenAction(self._actions.convert(policy_action)[0], policy_action[0])
+        distance = None if moved is None else moved.item()
+        return ChosenAction(self._actions.convert(policy_action)[0], policy_action[0], distance)
 
     @torch.inference_mode()
     def explain(self, obs: object) -> Opinion:
@@ -176,6 +181,7 @@ class Player:
             entropy=explanation.entropy.item(),
             value=None if state_value is None else state_value.item(),
             state=None if model_state is None else tree_map(lambda x: x[0].clone(), model_state),
+            attention=None if explanation.attention is None else _only_world(explanation.attention),
         )
 
     @torch.inference_mode()

@@ -13,6 +13,7 @@ import torch
 from driven import advance, continued
 from fused_cases import (
     BOTH,
+    MEMORIES,
     OFF_POLICY,
     ON_POLICY,
     REPLAY,
@@ -28,14 +29,14 @@ from fused_cases import (
     on_policy_words,
     stats_of,
 )
-from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu
+from same_as_eager import learning_on_gpu, learnt, on_eager, on_fused_cpu, weights
 
 from stride.agents.engines.fused_cpu.kernels import minibatches, model_tables, rollout
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers
 from stride.agents.experience.collector import Collector
-from stride.agents.experience.nouns import tree_map
+from stride.agents.experience.nouns import leaves, tree_map
 from stride.envs_gym.make import make_envs
 from stride.utils import kernel_folder
 from stride.utils.counter_rng import EVALUATE
@@ -193,6 +194,19 @@ def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
 def test_layer_norms_of_pqn(dims, normalize_obs):
     agent = advance(on_fused_cpu("CartPole-v1:pqn", *SMALL, f"hidden_dims={dims}", f"normalize_obs={normalize_obs}"), 1)
     assert furthest(*first_update(agent)) <= 1e-6
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_sequences_of_mingru(name):
+    agent = advance(on_fused_cpu(*MEMORIES[name], "threads=2"), 1)
+    assert furthest(*first_update(agent)) <= 1e-6
+
+
+def test_sequences_of_mingru_give_the_same_bits_on_any_number_of_threads():
+    one, two = (advance(on_fused_cpu(*MEMORIES["plain"], f"threads={n}"), 3) for n in (1, 2))
+    assert [agent.engine.learn.bound.workers.threads for agent in (one, two)] == [1, 2]
+    mine, theirs = ([*weights(agent), *leaves(agent.collector.carry)] for agent in (one, two))
+    assert all(map(torch.equal, mine, theirs))
 
 
 @pytest.mark.parametrize("case", [*on_gpu()])

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from worlds import Scripted, generator, limited_tables
 
 from stride.agents.engines.choice import build_agent
+from stride.agents.engines.fused_gpu.engine import why_not_fused
+from stride.agents.engines.plan.on_policy import PPORecipe
 from stride.agents.experience import storage
 from stride.agents.experience.nouns import tree_map
 from stride.agents.networks import transformer
@@ -18,6 +20,7 @@ from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.mingru import MinGRU
 from stride.agents.networks.policies import POLICIES, build_policy
 from stride.agents.networks.transformer import Attention, Transformer
+from stride.agents.sockets import EagerEpisodes
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
 
@@ -179,7 +182,7 @@ def test_other_learners_refuse_them_by_name(kind, variant):
     assert kind in line or line.endswith("policy has no effect in dreamer: it has its own network")
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["lstm", "gru", "transformer"])
 def test_engines_say_that_eager_takes_them(kind):
     config = load_config("CartPole-v1", "ppo", [f"policy={kind}", "batch_size=1.0"])
     assert build_agent(config, make_envs(config, config.n_envs)).engine.name == "eager"
@@ -187,3 +190,14 @@ def test_engines_say_that_eager_takes_them(kind):
     assert f"it does not support policy: {kind}; engine=auto takes eager" in refusal(
         lambda: build_agent(fused, make_envs(fused, fused.n_envs))
     )
+
+
+def test_the_fused_engine_takes_mingru_and_refuses_pictures_beside_it():
+    words = ["policy=mingru", "batch_size=1.0", "max_timesteps=1e5"]
+    config = load_config("CartPole-v1", "ppo", words)
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    assert agent.engine.name == "fused_cpu" and type(agent.engine.episodes) is EagerEpisodes
+    assert why_not_fused(config, agent, PPORecipe) == "it does not support policy: mingru"
+    seen = load_config("CartPole-v1", "ppo_pixels", [*words, "resize_obs=[36,36]", "engine=fused_cpu"])
+    line = refusal(lambda: build_agent(seen, make_envs(seen, seen.n_envs)))
+    assert "it does not support pictures with policy: mingru; engine=auto takes eager" in line

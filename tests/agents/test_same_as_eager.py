@@ -9,6 +9,7 @@ from fused_cases import (
     GPU,
     GRAPHED,
     LOWERED,
+    MEMORIES,
     OFF_POLICY,
     ON_POLICY,
     REPLAY,
@@ -91,6 +92,14 @@ CASES = {
     "fused_cpu, popart, pqn": Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, "value_scale=popart"), resumes=(2, 2)),
     "fused_cpu, popart, reinforce": Case(
         "CartPole-v1:reinforce", "fused_cpu", (*SMALL, "value_scale=popart", "policy_targets=advantages")
+    ),
+    # memories
+    **{
+        f"fused_cpu, mingru, {name}": Case(config, "fused_cpu", (*words, "threads=2"), rounds=THRICE, resumes=(2, 2))
+        for name, (config, *words) in MEMORIES.items()
+    },
+    "fused_cpu, mingru, gym's worlds": Case(
+        CARTPOLE, "fused_cpu", (*MEMORIES["plain"][1:], "env_backend=gym"), rounds=((0, 2),)
     ),
     # small pictures
     "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stride.agents.engines.fused_cpu.carry import Carry
 from stride.agents.engines.fused_cpu.frame import TILE, Frame, aligned, make_scratch
 from stride.agents.engines.fused_cpu.kernel_tables import KERNELS, NETS, nets_of
 from stride.agents.engines.fused_cpu.kernels import replay
@@ -22,6 +23,7 @@ from stride.agents.engines.fused_cpu.workers import TRY_EVERY, CallLength, Pace,
 from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
+from stride.agents.experience.nouns import Tree
 from stride.agents.networks.encoders import OneHot
 from stride.agents.networks.layers import one_thread
 from stride.agents.sockets import Learner
@@ -35,8 +37,13 @@ Count = Callable[[int], None]
 
 
 def most_parts_of(config: RolloutConfig) -> int:
-    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's."""
+    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's.
+
+    Of sequences each has at least one.
+    """
     rows = TILE if isinstance(config, PQNConfig) else ROWS_PER_PART
+    if config.policy == "mingru":
+        rows = max(rows, config.n_steps)
     return max(1, min(MOST_PARTS, config.minibatch_size // rows))
 
 
@@ -45,6 +52,7 @@ class Bound:
 
     recipe: Recipe
     parameters: CopiedParameters | ViewedParameters
+    carry: Carry | None = None  # of nets with a memory
     unread: tuple[str, ...] = ()  # addresses that kernels read under a switch that is off
 
     def __init__(self, recipe: Recipe, threads: int, parts: int, try_every: int) -> None:
@@ -60,7 +68,7 @@ class Bound:
         self._memory = recipe.agent.memory
         self._fill_sizes(recipe, threads, parts)
         self._fill_memory(recipe, threads, parts)
-        frame.fill(**NETS[nets_of(config)], **KERNELS[config.algo_id])
+        frame.fill(**(KERNELS[config.algo_id] | NETS[nets_of(config)]))
         self.point_finals()
 
     def _fill_sizes(self, recipe: Recipe, threads: int, parts: int) -> None:
@@ -222,7 +230,10 @@ class RolloutBound(Bound):
             spare=np.zeros(threads * 3 * rows, np.int32),
             moments=np.zeros(parts, np.dtype(MomentSums)),
             key=self._key,
+            together=TILE,
         )
+        if layout.cells:
+            self.carry = Carry(self.frame, layout, agent.collector.carry, memory.rows, threads)
         if agent.policy.masked:
             assert isinstance(table.obs, dict)
             self.frame.fill(mask=table.obs[MASK])
@@ -243,9 +254,11 @@ class RolloutBound(Bound):
         self.pace.took(self.frame.fields.threads, perf_counter() - self._start_time)
         self.parameters.give()
 
-    def prepare(self, reward: Tensor, key: tuple[int, ...]) -> None:
-        """Before learning from a rollout: its scaled reward, and the counters of the key of its orders."""
+    def prepare(self, reward: Tensor, key: tuple[int, ...], start: Tree) -> None:
+        """Before learning from a rollout: its scaled reward, the counters of the key of its orders, its first carry."""
         self.follow_finals()
+        if self.carry:
+            self.carry.fetch(start)
         self._key[:] = key
         self._units[:] = self.recipe.agent.value_scale.units()
         self.parameters.follow()

@@ -16,6 +16,7 @@ from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from stride.agents.engines.fused_cpu.workers import usable_threads
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.recipe import Recipe, RolloutRecipe
+from stride.agents.experience.nouns import leaves
 from stride.agents.sockets import EagerEpisodes, EagerPlay, Engine, Learner
 from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
@@ -60,7 +61,8 @@ def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, thread
     if issubclass(recipe, RolloutRecipe):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))
         play = EagerPlay() if refusal else FusedPlay(rollouts)
-        episodes = EagerEpisodes() if dicts else FusedEpisodes(rollouts)
+        remembers = bool(leaves(learner.collector.carry))  # the kernel of episodes knows no carry
+        episodes = EagerEpisodes() if dicts or remembers else FusedEpisodes(rollouts)
         return Engine("fused_cpu", reason, play, RolloutLearn(rollouts), episodes)
     replays = Binding(lambda agent: ReplayBound(make(agent), usable))
     replay_play = AttachedPlay(replays) if refusal else FusedPlay(replays)

@@ -53,6 +53,8 @@ class FrameFields(ctypes.Structure):
     actions: int  # A
     nets: int  # 2 apart, 1 with a shared trunk or without a critic; with a replay memory: targets among them
     layers: int  # hidden layers of every net
+    cells: int  # of these, the last ones, layers of minGRU
+    together: int  # rows of a minibatch that no thread shares with another: a tile, or a sequence
     convs: int  # convolutions before the first of them, where pictures are read
     patches: int  # offset in a tile's activations, in floats per sample: what filters see of one sample
     bordered: int  # likewise: slopes of one sample with zeros around them
@@ -91,6 +93,7 @@ class FrameFields(ctypes.Structure):
     report_every: int  # updates between two that are reported
     norm: int  # kernels of layer norms; 0 where a net has none
     norm_back: int
+    remember: int  # kernel of nets with a memory, likewise
 
     # memory of the agent, its collector and its replay memory
     obs: int  # [R, ...] float32 or int64
@@ -124,6 +127,9 @@ class FrameFields(ctypes.Structure):
     spare: int  # [threads, 3 * R] int32
     moments: int  # [parts] MomentSums
     key: int  # [5] int64: the counters of the key that orders rows
+    carry: int  # [nets, cells, 2 * N, width]: states before a rollout, or as it is played; then N to work with
+    sequences: int  # [R] int32: the rows, world after world
+    past: int  # [threads, tiles, TILE, hidden]: activations of complete sequences
 
     # memory of the engine: transitions drawn from a replay memory
     place: int  # [D] int32 row of the observation
@@ -151,6 +157,7 @@ class FrameFields(ctypes.Structure):
 
     # kernels that others call by their address
     forward_layer: int
+    forward_cell: int
     backward_layer: int
     accumulate: int
     forward: int

@@ -4,6 +4,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     heads,
     lambda_q,
     layers,
+    mingru,
     minibatches,
     nets,
     normed,
@@ -26,6 +27,7 @@ FLAT: KernelTable = {
     "turn": nets.turn,
 }
 RELU: KernelTable = {"forward_layer": layers.forward_relu, "backward_layer": layers.backward_relu}
+TANH: KernelTable = {"forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh}
 PICTURES: KernelTable = {
     "accumulate": layers.accumulate,
     "forward": pictures.forward,
@@ -41,9 +43,22 @@ NORMED: KernelTable = {
     "norm": normed.norm_relu,
     "norm_back": normed.norm_back,
 }
-NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`
-    "tanh": {**FLAT, "forward_layer": layers.forward_tanh, "backward_layer": layers.backward_tanh},
+MINGRU: KernelTable = {
+    "accumulate": layers.accumulate,
+    "forward_cell": layers.forward_linear,
+    "forward": mingru.forward,
+    "encode": nets.encode,
+    "turn": nets.turn,
+    "remember": mingru.step,
+    "gradient_part": mingru.gradient_part,
+    "judge": mingru.judge,
+    "shuffle": shuffle.shuffle_sequences,
+}
+NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`; they count before those of an algorithm
+    "tanh": {**FLAT, **TANH},
     "relu": {**FLAT, **RELU},
+    "mingru_tanh": {**MINGRU, **TANH},
+    "mingru_relu": {**MINGRU, **RELU},
     "pictures": {**PICTURES, **RELU},
     "normed": {**FLAT, **NORMED},
     "normed_pictures": {**PICTURES, **NORMED},
@@ -92,7 +107,9 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
 
 
 def nets_of(config: Config) -> str:
-    """Which kernels of NETS a config's network takes: those that read pictures, have layer norms, or an activation."""
+    """Which kernels of NETS a network takes: those that read pictures, have layer norms, a memory, or an activation."""
     if isinstance(config, PQNConfig):
         return "normed_pictures" if config.policy == "cnn" else "normed"
+    if config.policy == "mingru":
+        return f"mingru_{config.activation}"
     return "pictures" if config.policy == "cnn" else config.activation

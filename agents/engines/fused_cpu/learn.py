@@ -30,7 +30,7 @@ class RolloutLearn:
         if learner.poisoned:  # nothing is learnt from such rows, and the agent will say which
             return
         recipe, agent = bound.recipe, bound.recipe.agent
-        bound.prepare(recipe.reward(work), recipe.order())
+        bound.prepare(recipe.reward(work), recipe.order(), work.start)
         recipe.before_learning(bound.live)
         begun, epochs = perf_counter(), agent.config.n_epochs
 

@@ -94,6 +94,9 @@ class CompiledWorlds:
         """So many steps in every world, written to the memory."""
         noise = self._collector.noise(steps)
         draws = normal(noise) if self.bound.recipe.normals else noise
+        carry = self.bound.carry
+        if carry:
+            carry.fetch(self._collector.carry)
         first, rows = 0, self._memory.rows
         while first < steps:  # where the ring ends, the rest goes on at its beginning
             head = self._memory.written % rows
@@ -101,6 +104,8 @@ class CompiledWorlds:
             self.bound.frame.fill(draws=draws[first:])
             self.play_on(head, count)
             first += count
+        if carry:
+            carry.give(self._collector.carry)
 
     def play_on(self, head: int, steps: int) -> None:
         """So many steps into the rows of the table from `head` on."""

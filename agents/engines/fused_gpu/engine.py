@@ -43,8 +43,8 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return f"it does not support policy_lr: {config.policy_lr}"
     if config.optimizer == "radam":
         return "it does not support optimizer: radam"
-    if picture_of(agent.policy.encoder) is not None:
-        return "it does not support policy: cnn"
+    if picture_of(agent.policy.encoder) is not None or agent.policy.cut == "worlds":
+        return f"it does not support policy: {config.policy}"
     if refusal := why_not_lowered(config, agent.collector.envs.device):
         return refusal
     recipe, available = make_recipe(kind, agent), shared_of_block(agent.collector.envs.device)

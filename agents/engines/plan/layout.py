@@ -1,11 +1,12 @@
 """Where every number of an agent is stored in the flat parameters: widths in full vectors, tensors on cache lines.
 
 A net is hidden layers and a head; nets are stored one after the other, those that learn first, those that follow them
-last. Before the first layer of a net that reads pictures are convolutions.
+last. Before the first layer of a net that reads pictures are convolutions; the last layers of one that remembers are
+those of minGRU.
 """
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ class LayerRow(ctypes.Structure):
     """A layer in the net table; the last layer of a net is its head. Offsets and sizes are in floats."""
 
     inner: int  # inputs
-    width: int  # padded to full vectors; of a head, its outputs
+    width: int  # padded to full vectors; of a head, its outputs; of minGRU, gate and candidate together
     weight: int  # offset in the parameters: first layer [inner, width], others [width, inner]
     bias: int
     turned: int  # offset of [inner, width] in the transposes
@@ -125,6 +126,7 @@ class FlatLayout(NamedTuple):
     value_net: int = -1  # which net estimates values, -1 for none
     value_row: int = 0  # and which of its outputs is the value
     follows: int = 0  # floats from a parameter of part 1 to its target's
+    cells: int = 0  # layers of minGRU, the last ones of every net
 
     def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
         """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""
@@ -214,11 +216,30 @@ class LayoutBuilder:
             self._planes = conv.out_channels
             self._convs.append(row)
 
+    def _add_cell(self, linear: nn.Linear, is_first: bool) -> tuple[int, ...]:
+        """A layer of minGRU, gate above candidate, each in full vectors: the first fields of its LayerRow."""
+        inner, numbers = linear.in_features, linear.out_features // 2
+        width, turned = padded(numbers), 0
+        strides = (width, 1, 2 * width)
+        if not is_first:
+            inner = padded(inner)
+            strides, turned = (width * inner, inner, 1), self._take_turned(inner * 2 * width)
+        weight, bias = self._take(inner * 2 * width), self._take(2 * width)
+        self.tensors.append(FlatTensor(linear.weight, weight, (2, numbers, linear.in_features), strides))
+        self.tensors.append(FlatTensor(linear.bias, bias, (2, numbers), (width, 1)))
+        return inner, 2 * width, weight, bias, turned
+
     def add(
-        self, hidden: Iterable[nn.Linear], outputs: list[nn.Linear], norms: Iterable[nn.LayerNorm] = ()
+        self,
+        hidden: Iterable[nn.Linear],
+        outputs: list[nn.Linear],
+        norms: Iterable[nn.LayerNorm] = (),
+        cells: Sequence[nn.Linear] = (),
     ) -> AddedNet:
-        """A net with the `outputs` one below the other as its head."""
+        """A net with the `outputs` one below the other as its head; `cells`: layers of minGRU below that."""
         begin, hidden_floats = self.size, self._hidden
+        if cells:
+            hidden_floats += 1  # in front of all activations: which state precedes a sample
         layers: list[tuple[int, ...]] = []
         for number, (linear, norm) in enumerate(zip_longest(hidden, norms)):
             inner, width = linear.in_features, padded(linear.out_features)
@@ -237,6 +258,10 @@ class LayoutBuilder:
             normed = self._add_norm(norm, width)
             layers.append((inner, width, weight, bias, turned, hidden_floats, normed))
             hidden_floats += width
+        for cell in cells:
+            fields = self._add_cell(cell, is_first=not layers)
+            layers.append((*fields, hidden_floats, 0))
+            hidden_floats += 2 * fields[1]  # gate and candidate, then the state and the output
         inner, width = padded(outputs[0].in_features), sum(linear.out_features for linear in outputs)
         weight, bias = self._take(inner * width), self._take(width)
         layers.append((inner, width, weight, bias, 0, hidden_floats, 0))
@@ -267,7 +292,7 @@ class LayoutBuilder:
         ]
         return FlatLayout(
             nets, _table(self._convs), self.tensors, learnt, np.array(pieces, np.dtype(Segment)), size, self.size,
-            self._turned, self._hidden + sum(widths), max(*widths, *(conv.row for conv in self._convs), 0), **offsets,
+            self._turned, int(nets["hidden"][0, -1]), max(*widths, *(conv.row for conv in self._convs), 0), **offsets,
         )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.encoders import RunningNorm
 from stride.agents.networks.heads import Categorical, Gaussian
 from stride.agents.networks.popart import unscaled
+from stride.agents.networks.recurrent import MinGRUActorCritic, Recurrence
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
 from stride.config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
@@ -67,13 +68,16 @@ class OnPolicy(RolloutRecipe):
             return refusal
         if type(config) is not cls.config:
             return f"it does not support {config.algo_id}"
-        if type(policy) is not ActorCritic:
+        if type(policy) is not (MinGRUActorCritic if config.policy == "mingru" else ActorCritic):
             return f"it does not support policy: {config.policy}"
         if isinstance(config, RolloutConfig) and config.accumulate > 1:
             return "it does not support accumulate"
+        assert isinstance(policy, ActorCritic)
         if not isinstance(policy.head, Categorical | Gaussian):
             return "an action is more than one choice"
         image = picture_of(policy.encoder)
+        if image is not None and policy.cut == "worlds":
+            return f"it does not support pictures with policy: {config.policy}"
         if image is not None:
             return why_not_seen(config, image, main_observation(obs))
         return why_not_read(policy.encoder, obs)
@@ -177,18 +181,19 @@ def common_metrics(policy: ActorCritic) -> dict[str, str]:
 def lay_out(policy: ActorCritic) -> FlatLayout:
     """The flat form of a policy: the actor's net, then the critic's, or one net whose last output is the value.
 
-    Where pictures are read it is one: the network that reads them, the trunk, a head for both.
+    Where pictures are read it is one: the network that reads them, the trunk, a head for both. Behind the hidden layers
+    may be those of minGRU.
     """
     build, actor = LayoutBuilder(), policy.head.linear
     critic = None if policy.critic is None else unscaled(policy.critic[1])
     segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
     value_net, value_row = -1, 0
-    image, shared = picture_of(policy.encoder), linears(policy.trunk)
+    image, (shared, cells) = picture_of(policy.encoder), layers_of(policy.trunk)
     if image is not None:
         add_convolutions(build, image)
         shared = [joining(image), *shared]
-    if shared:
-        _, weight, bias = build.add(shared, [actor] if critic is None else [actor, critic])
+    if shared or cells:
+        _, weight, bias = build.add(shared, [actor] if critic is None else [actor, critic], cells=cells)
         # one matrix is the head of both: its rows are parts of their own, since norms are reported one by one
         actions, inner = actor.out_features, padded(actor.in_features)
         middle, end = weight + actions * inner, weight + (actions + 1) * inner
@@ -197,15 +202,25 @@ def lay_out(policy: ActorCritic) -> FlatLayout:
             segments += [(middle, end, 1), (bias + actions, bias + actions + 1, 1)]
             value_net, value_row = 0, actions
     else:
-        build.add(linears(policy.actor[0]), [actor])
+        layers, cells = layers_of(policy.actor[0])
+        build.add(layers, [actor], cells=cells)
         segments.append((0, build.size, 0))
         if policy.critic is not None and critic is not None:
-            begin = build.add(linears(policy.critic[0]), [critic]).begin
+            layers, critic_cells = layers_of(policy.critic[0])
+            begin = build.add(layers, [critic], cells=critic_cells).begin
             segments.append((begin, build.size, 1))
             value_net = 1
     log_std = build.size
     if isinstance(policy.head, Gaussian):
         segments.append(build.add_vector(policy.head.log_std))
     return build.layout(
-        segments, build.size, len(build.tensors), log_std=log_std, value_net=value_net, value_row=value_row
-    )
+        segments, build.size, len(build.tensors), log_std=log_std, value_net=value_net, value_row=value_row,
+        cells=len(cells),
+    )  # fmt: skip
+
+
+def layers_of(torso: nn.Module) -> tuple[list[nn.Linear], list[nn.Linear]]:
+    """Its hidden layers, and those of minGRU behind them."""
+    if isinstance(torso, Recurrence):
+        return linears(torso.layers), linears(torso.cell.layers)
+    return linears(torso), []

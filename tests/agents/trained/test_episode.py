@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
+from stride.agents.experience.nouns import leaves
 from stride.agents.networks.actor_critic import Plan
 from stride.agents.networks.policies import POLICIES
 from stride.agents.networks.q_network import QNetworkShape, QPolicy
@@ -190,6 +191,22 @@ def opinion_of(who, obs, chosen):
     if "q" in opinion.distribution:
         return opinion.distribution["q"][chosen].sum(), opinion.value
     return np.log(opinion.distribution["probability"][chosen]).sum(), opinion.value
+
+
+@pytest.mark.parametrize("kind", ["mlp", "lstm", "mingru", "transformer"])
+def test_how_far_a_memory_moves_or_what_it_looks_at(kind):
+    who, rng = player_of(BOX, spaces.Discrete(3), kind), np.random.default_rng(0)
+    who.reset(EpisodeStart(3))
+    for step in range(40):
+        obs, before = rng.normal(size=3).astype(np.float32), [leaf.clone() for leaf in leaves(who._carry)]
+        seen, moved = who.explain(obs).attention, who.choose(obs, "greedy").moved
+        assert (moved is None, seen is None) == (kind in ("mlp", "transformer"), kind != "transformer")
+        if moved is not None:  # the actor's state comes first, the critic's is as large
+            actor = [*zip(before, leaves(who._carry), strict=True)][: len(before) // 2]
+            assert moved == pytest.approx(sum((new - old).square().sum().item() for old, new in actor) ** 0.5, rel=1e-5)
+        if seen is not None:
+            assert seen.shape == (33,) and seen.sum() == pytest.approx(1, rel=1e-5)
+            assert (seen > 0).tolist() == [age <= step for age in range(33)]
 
 
 @pytest.mark.parametrize("case", CASES)

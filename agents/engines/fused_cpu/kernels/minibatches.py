@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import TILE, fields_at, live_at, segment_of, stats_at
+from stride.agents.engines.fused_cpu.frame import fields_at, live_at, segment_of, stats_at
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, floats, ints
 from stride.agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
 from stride.agents.engines.plan.numbers import SUMS, Sum
@@ -87,7 +87,7 @@ def update(frame: int, thread: int) -> None:
     """
     f = fields_at(frame)
     threads, parts, rows, size = f.threads, f.parts, f.steps * f.worlds, f.minibatch
-    live, stats = live_at(f.live), stats_at(f.stats)
+    live, stats, together = live_at(f.live), stats_at(f.stats), f.together
     squares = doubles(f.squares, f.segments)
     per_epoch = (rows + size - 1) // size
     weighing, factors, sums = np.empty(3), np.empty(5), np.empty(SUMS)
@@ -101,9 +101,10 @@ def update(frame: int, thread: int) -> None:
         high = min(low + size, rows)
         _weighing(frame, order, low, high, weighing.ctypes.data)
         for part in range(thread, parts, threads):
-            # full tiles, so that only the last one of a minibatch is ragged
-            tiles = (high - low + TILE - 1) // TILE
-            begin, end = low + part * tiles // parts * TILE, min(low + (part + 1) * tiles // parts * TILE, high)
+            # full tiles, so that only the last one of a minibatch is ragged; or complete sequences
+            pieces = (high - low + together - 1) // together
+            begin, end = low + part * pieces // parts * together, low + (part + 1) * pieces // parts * together
+            end = min(end, high)
             call(f.gradient_part, (frame, thread, part, order, begin, end, weighing.ctypes.data))
         barrier(f.barrier, threads)
         for segment in range(thread, f.segments, threads):

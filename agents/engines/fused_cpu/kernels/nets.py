@@ -88,6 +88,12 @@ def through_layers(
         if layer.normed:
             call(f.norm, (out_of_layer, bias, target, samples, layer.width, layer.normed))
         inputs, width = target, layer.width
+    through_head(f, net, inputs, width, samples, out)
+
+
+@njit(inline="always")
+def through_head(f: FrameFields, net: int, inputs: int, width: int, samples: int, out: int) -> None:
+    """The head of a net, from the last activations [samples, width]."""
     head = layer_of(f, net, f.layers)
     for o in range(head.width):
         weight = f.parameters + 4 * (head.weight + o * width)
@@ -121,7 +127,18 @@ def back_through_layers(
     head, layer = layer_of(f, net, f.layers), layer_of(f, net, f.layers - 1)
     outputs, width = head.width, head.inner
     activation = hidden + 4 * TILE * layer.hidden
-    call(f.accumulate, (slope, TILE, 1, activation, gradient + 4 * head.weight, outputs, width, samples))
+    learn_head(f, net, gradient, activation, slope, samples)
+    weight = f.parameters + 4 * head.weight
+    call(f.backward_layer, (slope, 1, TILE, weight, activation, above, samples, width, outputs))
+    return back_through_hidden(f, thread, part, net, f.layers - 1, x, picture, hidden, samples, above, below)
+
+
+@njit(inline="always")
+def learn_head(f: FrameFields, net: int, gradient: int, activation: int, slope: int, samples: int) -> None:
+    """Add the gradient of a head, whose inputs are `activation`."""
+    head = layer_of(f, net, f.layers)
+    outputs = head.width
+    call(f.accumulate, (slope, TILE, 1, activation, gradient + 4 * head.weight, outputs, head.inner, samples))
     biases = floats(gradient + 4 * head.bias, outputs)
     for o in range(outputs):
         total = np.float32(0.0)
@@ -129,9 +146,19 @@ def back_through_layers(
         for s in range(samples):
             total += row[s]
         biases[o] += total
-    weight = f.parameters + 4 * head.weight
-    call(f.backward_layer, (slope, 1, TILE, weight, activation, above, samples, width, outputs))
-    for i in range(f.layers - 1, -1, -1):
+
+
+@njit(inline="always")
+def back_through_hidden(
+    f: FrameFields, thread: int, part: int, net: int, last: int, x: int, picture: int, hidden: int, samples: int,
+    above: int, below: int,
+) -> int:  # fmt: skip
+    """The gradients of hidden layers from number `last` down; `above` is the slope before its activation.
+
+    As back_through_layers otherwise.
+    """
+    scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
+    for i in range(last, -1, -1):
         layer = layer_of(f, net, i)
         inner, width = layer.inner, layer.width
         to_weight = gradient + 4 * layer.weight

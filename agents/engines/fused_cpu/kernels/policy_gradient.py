@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import TILE, Scratch, fields_at, live_at, scratch_of
+from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, Scratch, fields_at, live_at, scratch_of
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints
 from stride.agents.engines.fused_cpu.kernels.heads import clamped, gather_actions, gaussian_log_prob, of_action
 from stride.agents.engines.plan.layout import LANES
@@ -27,29 +27,12 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
     1 / deviation, 1 / rows.
     """
     f = fields_at(frame)
-    scratch, rows = scratch_of(f, thread), f.steps * f.worlds
-    numbers = doubles(weighing, 3)
-    mean, inverse, fraction = F(numbers[0]), F(numbers[1]), F(numbers[2])
-    index = ints(order, rows)
-    log_prob, weight, counted = floats(f.log_prob, rows), floats(f.weight, rows), floats(f.counted, rows)
-    value, target = floats(f.value, rows), floats(f.target, rows)
-    actor, critic = floats(scratch.actor, 3 * TILE), floats(scratch.critic, 3 * TILE)
-    one_of_batch = F(1.0) / F(f.minibatch)
+    scratch = scratch_of(f, thread)
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         padded = (count + LANES - 1) // LANES * LANES
         call(f.encode, (frame, f.obs, order, start, count, scratch.x))
-        gather_actions(f, scratch, order, start, count)
-        for s in range(3 * TILE):  # filling has fraction 0, so it adds nothing to sums and gradients
-            actor[s], critic[s] = F(0.0), F(0.0)
-        for s in range(count):
-            row = index[start + s]
-            actor[s] = log_prob[row]
-            actor[TILE + s] = (weight[row] - mean) * inverse
-            actor[2 * TILE + s] = fraction * counted[row]
-            critic[s] = value[row]
-            critic[TILE + s] = target[row]
-            critic[2 * TILE + s] = one_of_batch
+        gather(f, scratch, order, start, count, weighing)
         for net in range(f.nets):
             call(f.forward, (frame, net, scratch.x, scratch.hidden, padded, scratch.outputs))
             if net == 0:
@@ -57,6 +40,29 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
             if net == f.value_net:
                 call(f.critic_loss, (frame, thread, part, padded))
             call(f.backward, (frame, thread, part, net, scratch.x, scratch.hidden, padded, scratch.outputs))
+
+
+@njit(inline="always")
+def gather(f: FrameFields, scratch: Scratch, order: int, start: int, count: int, weighing: int) -> None:
+    """All that the losses of order[start : start + count] need beside outputs, to scratch."""
+    rows, numbers = f.steps * f.worlds, doubles(weighing, 3)
+    mean, inverse, fraction = F(numbers[0]), F(numbers[1]), F(numbers[2])
+    index = ints(order, rows)
+    log_prob, weight, counted = floats(f.log_prob, rows), floats(f.weight, rows), floats(f.counted, rows)
+    value, target = floats(f.value, rows), floats(f.target, rows)
+    actor, critic = floats(scratch.actor, 3 * TILE), floats(scratch.critic, 3 * TILE)
+    one_of_batch = F(1.0) / F(f.minibatch)
+    gather_actions(f, scratch, order, start, count)
+    for s in range(3 * TILE):  # filling has fraction 0, so it adds nothing to sums and gradients
+        actor[s], critic[s] = F(0.0), F(0.0)
+    for s in range(count):
+        row = index[start + s]
+        actor[s] = log_prob[row]
+        actor[TILE + s] = (weight[row] - mean) * inverse
+        actor[2 * TILE + s] = fraction * counted[row]
+        critic[s] = value[row]
+        critic[TILE + s] = target[row]
+        critic[2 * TILE + s] = one_of_batch
 
 
 @njit(**PIECE)

@@ -33,15 +33,22 @@ def judge(frame: int, thread: int) -> None:
     Threads divide tiles, then worlds, then parts: one reads what another has written, hence the barriers.
     """
     f = fields_at(frame)
-    threads, steps, worlds, slots = f.threads, f.steps, f.worlds, f.slots
+    steps, worlds, slots = f.steps, f.worlds, f.slots
     rows = steps * worlds
-    begin, end = thread * worlds // threads, (thread + 1) * worlds // threads
     if not f.has_log_prob:
         call(f.all_log_probs, (frame, thread, rows))
     if f.value_net >= 0:
         call(f.values, (frame, thread, f.obs, rows, f.value))
         call(f.values, (frame, thread, f.next_obs, worlds, f.value + 4 * rows))
         call(f.values, (frame, thread, f.final_obs, slots * worlds, f.final_value))
+    weigh_and_order(f, frame, thread)
+
+
+@njit(inline="always")
+def weigh_and_order(f: FrameFields, frame: int, thread: int) -> None:
+    """The rest of `judge`, once all values are there."""
+    threads, worlds, rows = f.threads, f.worlds, f.steps * f.worlds
+    begin, end = thread * worlds // threads, (thread + 1) * worlds // threads
     barrier(f.barrier, threads)
     call(f.weigh, (frame, begin, end))
     barrier(f.barrier, threads)

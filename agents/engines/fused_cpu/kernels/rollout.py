@@ -80,7 +80,10 @@ def play(games: Sequence[Game], thread: int) -> None:
         for start in range(low, high, TILE):
             n, row = min(TILE, high - start), t * worlds + start
             call(f.encode, (frame, obs.ctypes.data, 0, row, n, scratch.x))
-            call(f.forward, (frame, 0, scratch.x, scratch.hidden, n, scratch.outputs))
+            if f.remember:
+                call(f.remember, (frame, thread, row, start, n))
+            else:
+                call(f.forward, (frame, 0, scratch.x, scratch.hidden, n, scratch.outputs))
             action_at = action.ctypes.data + action.itemsize * row * (action.size // (steps * worlds))
             call(f.sample, (frame, thread, f.draws + 4 * row * f.draw, n, action_at, f.log_prob + 4 * row))
         # worlds write the next observation into the next row itself, behind the last to where the next rollout begins

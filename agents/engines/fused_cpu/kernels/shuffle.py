@@ -54,3 +54,24 @@ def shuffle_epochs(frame: int, thread: int) -> None:
         table = ints(words, rows).view(np.uint32)
         fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
         shuffle(words, f.order + 4 * epoch * rows, words + 4 * rows, rows)
+
+
+@njit(**PIECE)
+def shuffle_sequences(frame: int, thread: int) -> None:
+    """Write `order` of every epoch, the worlds in a random order, of each its rows one after the other."""
+    f = fields_at(frame)
+    steps, worlds, key = f.steps, f.worlds, longs(f.key, 5)
+    rows = steps * worlds
+    words = f.spare + 12 * thread * rows
+    for epoch in range(thread, f.epochs, f.threads):
+        table = ints(words, worlds).view(np.uint32)
+        fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
+        # the worlds' order waits at the end of the rows': as it is read from there, rows reach its place, never before
+        order = f.order + 4 * epoch * rows
+        last = order + 4 * (rows - worlds)
+        shuffle(words, last, words + 4 * worlds, worlds)
+        index, picked = ints(order, rows), ints(last, worlds)
+        for i in range(worlds):
+            world = picked[i]
+            for t in range(steps):
+                index[i * steps + t] = t * worlds + world
