@@ -3,11 +3,13 @@
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import torch
-from driven import pairwise
+from driven import continued, pairwise
 from host_kernels import compile_host
+from same_as_eager import learnt
 from torch import Tensor
 
 from stride.agents.engines.choice import RECIPES
@@ -159,6 +161,11 @@ def furthest(mine, theirs):
     return max((x - y).abs().max().item() for x, y in zip(mine, theirs, strict=True)) / largest
 
 
+def features_of(image, obs, dtype=torch.float64):
+    """Features of pictures in `dtype`, as the weights that make them are."""
+    return image.join(image.convolutions(image.channels_first(obs).to(dtype) / image.highest))
+
+
 def autograd_gradient(
     agent, order: Tensor, held: Mapping[str, Tensor], dtype: torch.dtype = torch.float64, start: Tree = ()
 ):
@@ -179,9 +186,8 @@ def autograd_gradient(
 
     obs = tree_map(rows, row.obs)
     encoder.forward = lambda _: plain(obs).to(dtype)
-    if isinstance(image := encoder.leaf[0], Image):  # whose weights are learnt, too
-        planes = image.channels_first(obs).to(dtype) / image.highest
-        encoder.forward = lambda _: image.join(image.convolutions(planes))
+    if isinstance(image := encoder.leaf[0], Image):
+        encoder.forward = lambda _: features_of(image, obs, dtype)
     action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
     own = {name: column.to(dtype)[order] for name, column in held.items()}
     if values:
@@ -226,6 +232,34 @@ def first_update(agent):
     bound.run(bound.frame.fields.update, bound.frame.address, 1, 1)
     flat = torch.from_numpy(bound.frame.held["gradient"])
     return gradients_of(bound.recipe, flat, agent.policy.parameters()), exact
+
+
+def in_double(agent, batch):
+    """Autograd of the agent's own update on this batch, everything in float64: a gradient for each parameter."""
+    for encoder in [part.encoder for part in agent.modules() if hasattr(part, "encoder")]:
+        statistics = copy.deepcopy(encoder)  # stay as they are: what is compared begins behind them
+        encoder.forward = lambda obs, plain=statistics: plain(obs).double()
+        if isinstance(encoder.leaf[0], Image):
+            encoder.forward = partial(features_of, encoder.leaf[0])
+    agent.double()
+    double = tree_map(lambda x: x.double() if x.is_floating_point() else x, batch)
+    agent.descend = lambda optimizer, loss, max_norm: (loss.backward(), torch.zeros(1))[1]
+    noise = None if agent.config.algo_id == "dqn" else agent.update_noise(1)[0]
+    agent.update(double._replace(obs=batch.obs, next_obs=batch.next_obs), noise)
+    return [p.grad for p in learnt(agent)]
+
+
+def next_update(fused, eager):
+    """(gradients by kernels, by autograd) of the next update from a replay memory; `eager` goes on as `fused` would."""
+    exact = continued(fused, eager)
+    steps = getattr(exact.config, "n_step", 1)
+    (batch,) = exact.memory.draws(1, exact.config.batch_size, steps, exact.live.gamma)
+    fused.renew_statistics = lambda: None
+    expected = in_double(exact, batch)
+    fused.engine.learn.learn(fused, 1)
+    bound = fused.engine.learn.bound
+    flat = torch.from_numpy(bound.frame.held["gradient"])
+    return gradients_of(bound.recipe, flat, learnt(fused)), expected
 
 
 # --- rollouts and updates of `engine: fused_gpu`, step by step, on this processor

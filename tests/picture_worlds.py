@@ -90,10 +90,9 @@ WORLD = World(
 
 
 def register(monkeypatch, folder):
-    """Have configs and backends know the game: `Catch-v0:ppo` and `Catch-v0:pqn`."""
-    (folder / f"{ENV_ID}.yaml").write_text(
-        f"env_id: {ENV_ID}\nppo: {{max_timesteps: 1e6}}\npqn: {{max_timesteps: 1e6}}\n"
-    )
+    """Have configs and backends know the game: `Catch-v0:ppo`, `Catch-v0:pqn` and `Catch-v0:dqn`."""
+    variants = "".join(f"{algo_id}: {{max_timesteps: 1e6}}\n" for algo_id in ("ppo", "pqn", "dqn"))
+    (folder / f"{ENV_ID}.yaml").write_text(f"env_id: {ENV_ID}\n{variants}")
     monkeypatch.setattr(loader, "config_folders", lambda: [folder])
     monkeypatch.setitem(WORLDS, ENV_ID, WORLD)
 

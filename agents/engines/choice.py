@@ -54,7 +54,7 @@ def may_be_fused(config: Config) -> bool:
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
     if config.policy == "cnn" and not explores(config):
-        has_recipe = agent in (PPO, REINFORCE, PQN) and config.policy_kwargs.get("cnn") == "small"
+        has_recipe = agent in (PPO, REINFORCE, PQN, DQN) and config.policy_kwargs.get("cnn") == "small"
     elif config.policy not in ("mlp", "mingru") or explores(config):
         has_recipe = False
     return possible and has_recipe and why_not_here() is None

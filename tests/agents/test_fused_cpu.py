@@ -1,7 +1,6 @@
 """Parts of the fused engine alone: gradients against float64, rows, threads, checkpoints, addresses nobody bound."""
 
 import ast
-import copy
 import random
 import re
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from driven import advance, continued
+from driven import advance
 from fused_cases import (
     BOTH,
     MEMORIES,
@@ -25,6 +24,7 @@ from fused_cases import (
     held,
     judged,
     named,
+    next_update,
     off_policy_words,
     on_policy_words,
     stats_of,
@@ -36,7 +36,7 @@ from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, lon
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
 from stride.agents.engines.fused_cpu.workers import LINE, TRIALS, TRY_EVERY, Pace, Workers
 from stride.agents.experience.collector import Collector
-from stride.agents.experience.nouns import leaves, tree_map
+from stride.agents.experience.nouns import leaves
 from stride.envs_gym.make import make_envs
 from stride.utils import kernel_folder
 from stride.utils.counter_rng import EVALUATE
@@ -224,35 +224,12 @@ def test_fused_gpu_on_policy(case):
     assert agent.config.algo_id != "ppo" or stats_of(updates).kl == stats_of(updates).clipped == 0.0, "the ratio is 1"
 
 
-def in_double(agent, batch):
-    """Autograd of the agent's own update on this batch, everything in float64: a gradient for each parameter."""
-    for part in [m for m in agent.modules() if hasattr(m, "encoder")]:
-        part.encoder.forward = lambda obs, forward=part.encoder.forward: forward(obs).double()
-    singles = [copy.deepcopy(m) for m in agent.modules() if hasattr(m, "leaf")]
-    agent.double()
-    for module, single in zip([m for m in agent.modules() if hasattr(m, "leaf")], singles, strict=True):
-        module.leaf = single.leaf  # statistics stay as they are: what is compared begins behind them
-    double = tree_map(lambda x: x.double() if x.is_floating_point() else x, batch)
-    agent.descend = lambda optimizer, loss, max_norm: (loss.backward(), torch.zeros(1))[1]
-    noise = None if agent.config.algo_id == "dqn" else agent.update_noise(1)[0]
-    agent.update(double._replace(obs=batch.obs, next_obs=batch.next_obs), noise)
-    return [p.grad for p in learnt(agent)]
-
-
 @pytest.mark.parametrize("case", OFF_POLICY, ids=named)
 def test_fused_cpu_off_policy(case):
     case = few_kinks(case)
     words = off_policy_words(case)
     fused = advance(on_fused_cpu(case["config"], *words), 4)
-    exact = continued(fused, on_eager(case["config"], *words))
-    steps = getattr(exact.config, "n_step", 1)
-    (batch,) = exact.memory.draws(1, exact.config.batch_size, steps, exact.live.gamma)
-    fused.renew_statistics = lambda: None
-    expected = in_double(exact, batch)
-    fused.engine.learn.learn(fused, 1)
-    bound = fused.engine.learn.bound
-    flat = torch.from_numpy(bound.frame.held["gradient"])
-    assert furthest(gradients_of(bound.recipe, flat, learnt(fused)), expected) <= 1e-6
+    assert furthest(*next_update(fused, on_eager(case["config"], *words))) <= 1e-6
 
 
 # --- an address that a kernel reads and nobody bound is an error by name

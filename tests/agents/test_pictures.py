@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from driven import advance, agent_for
+from fused_cases import REPLAY, first_update, furthest, next_update
 from fused_cases import SMALL as ROLLOUT
-from fused_cases import first_update, furthest
 from gymnasium.spaces import Box, Discrete
 from picture_worlds import Film, register
 from same_as_eager import Case, assert_learns_as_eager, assert_resumes
 from torch.nn import functional as F
 from worlds import driven
 
+from stride.agents.dqn import DQN
 from stride.agents.engines.choice import choose_engine
 from stride.agents.engines.fused_gpu.engine import why_not_fused
 from stride.agents.engines.plan.on_policy import PPORecipe
@@ -25,12 +26,13 @@ from stride.agents.networks.cnn import CNN, Image
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.commands.plain_tree import fingerprint
-from stride.config.schema import PPOConfig, PQNConfig
+from stride.config.schema import DQNConfig, PPOConfig, PQNConfig
 from stride.export.decisions import WholeImage
 
 MINATAR = Box(0.0, 1.0, (10, 10, 4), np.float32)
 NET = ("policy=cnn", "policy_kwargs.cnn=small", "policy_kwargs.features=32", "hidden_dims=[]")
 CATCH = (*NET, "policy_lr=1e-3", "max_episode_steps=7", *ROLLOUT)
+REPLAYED = (*NET, *REPLAY[:-1], "max_episode_steps=7", "target_freq=90", "n_step=3", "threads=2")
 
 # --- the network
 
@@ -78,10 +80,12 @@ def test_bytes_of_few_levels_reach_1():
 
 # --- the engine: gradients against autograd in float64, over all shapes of pictures and networks
 
-SMALL = {"policy": "cnn", "policy_lr": 1e-3, "n_epochs": 2}
+ROLLOUTS = {"n_steps": 40, "batch_size": 80, "n_epochs": 2}
+REPLAYS = {"train_freq": 20, "gradient_steps": 4, "buffer_size": 600, "learning_starts": 100, "batch_size": 50}
 LEARNERS = {
-    "ppo": (PPO, PPOConfig, {"optimizer": "adamw", "ent_coef": 0.05}),
-    "pqn": (PQN, PQNConfig, {"optimizer": "radam", "epsilon": 0.5}),
+    "ppo": (PPO, PPOConfig, {"optimizer": "adamw", "ent_coef": 0.05, **ROLLOUTS}),
+    "pqn": (PQN, PQNConfig, {"optimizer": "radam", "epsilon": 0.5, **ROLLOUTS}),
+    "dqn": (DQN, DQNConfig, {"optimizer": "adam", "epsilon": 0.5, "dueling": True, "n_step": 3, **REPLAYS}),
 }
 SEEN = {
     "minatar": (MINATAR, {"features": 128}, {}),
@@ -102,8 +106,8 @@ def seen(name, algo_id="ppo", engine="fused_cpu"):
     """An agent that eager plays and an engine learns for."""
     space, options, more = SEEN[name]
     make, config_class, own = LEARNERS[algo_id]
-    sizes = {"algo_id": algo_id, "n_envs": 6, "n_steps": 40, "batch_size": 80, "hidden_dims": ()}
-    config = config_class(policy_kwargs={"cnn": "small", **options}, **{**SMALL, **own, **sizes, **more})
+    common = {"algo_id": algo_id, "policy": "cnn", "policy_lr": 1e-3, "n_envs": 6, "hidden_dims": ()}
+    config = config_class(policy_kwargs={"cnn": "small", **options}, **{**common, **own, **more})
     agent = driven(make(config, Film(space, config.n_envs)))
     agent.engine = choose_engine(replace(config, engine=engine), agent)
     return agent
@@ -112,18 +116,23 @@ def seen(name, algo_id="ppo", engine="fused_cpu"):
 @pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", SEEN)
 def test_gradients_are_those_of_autograd(name, algo_id):
-    agent = advance(seen(name, algo_id), 1)
-    agent.metrics.flush()
-    assert furthest(*first_update(agent)) <= 1e-6
+    if algo_id == "dqn":  # in the fourth iteration the ring is full; the target has not moved
+        gradients = next_update(advance(seen(name, algo_id), 6), seen(name, algo_id, "eager"))
+    else:
+        agent = advance(seen(name, algo_id), 1)
+        agent.metrics.flush()
+        gradients = first_update(agent)
+    assert furthest(*gradients) <= 1e-6
 
 
 @pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", ["minatar", "minigrid"])
 def test_updates_are_those_of_eager(name, algo_id):
-    """Six updates from the same weights on."""
+    """Six or eight updates from the same weights on."""
     fused, eager = seen(name, algo_id), seen(name, algo_id, "eager")
     assert type(fused.engine.learn) is not type(eager.engine.learn)
-    advance(fused, 1), advance(eager, 1)
+    iterations = 2 if algo_id == "dqn" else 1
+    advance(fused, iterations), advance(eager, iterations)
     ours, theirs = fused.policy.state_dict(), eager.policy.state_dict()
     for key, value in theirs.items():
         torch.testing.assert_close(ours[key], value, atol=5e-6, rtol=1e-6)
@@ -145,11 +154,19 @@ def game(monkeypatch, tmp_path):
     register(monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize("algo_id", LEARNERS)
+@pytest.mark.parametrize("algo_id", ["ppo", "pqn"])
 def test_a_game_is_played_and_learnt_as_by_eager(game, algo_id):
     """Draws, counters and episodes to the bit, weights within rounding."""
     agent = assert_learns_as_eager(Case(f"Catch-v0:{algo_id}", "fused_cpu", CATCH))
     assert agent.engine.reason == "supports everything this config uses"
+
+
+@pytest.mark.parametrize("words", ["", "dueling=true double_q=false batch_size=50"])
+def test_a_game_is_replayed_as_by_eager(game, words):
+    """Past the end of the ring, and past three moves of the target."""
+    case = Case("Catch-v0:dqn", "fused_cpu", (*REPLAYED, *words.split()), 1e-5, ((2, 1),) * 3, resumes=(4, 4))
+    assert assert_learns_as_eager(case).engine.reason == "supports everything this config uses"
+    assert_resumes(case)
 
 
 @pytest.mark.parametrize("words", ["ppo", "pqn optimizer=radam"])
@@ -162,7 +179,8 @@ def test_a_resumed_training_is_one_that_was_never_stopped(game, words):
 def test_results_do_not_depend_on_the_number_of_threads(game, algo_id):
     learnt = set()
     for threads in (1, 2, 3):
-        words = (*NET, "max_episode_steps=7", "n_steps=64", "n_envs=8", "batch_size=256", f"threads={threads}")
+        words = (*NET, "max_episode_steps=7", "n_envs=8", f"threads={threads}")
+        words += ("n_steps=64", "batch_size=256") if algo_id != "dqn" else ("train_freq=32", "batch_size=400")
         agent = advance(agent_for(f"Catch-v0:{algo_id}", *words, "engine=fused_cpu"), 1)
         bound = agent.engine.learn.bound
         bound.pace.choose = lambda bound=bound: bound.workers.threads
@@ -174,6 +192,11 @@ def test_results_do_not_depend_on_the_number_of_threads(game, algo_id):
 
 @pytest.mark.parametrize("algo_id", LEARNERS)
 def test_the_game_is_learnt(game, algo_id):
-    words = (*NET, "n_envs=16", "n_steps=32", "batch_size=128", "n_epochs=4", "policy_lr=2e-3", "threads=1")
+    words = (*NET, "n_envs=16", "batch_size=128", "policy_lr=2e-3", "threads=1")
+    words += (
+        ("n_steps=32", "n_epochs=4")
+        if algo_id != "dqn"
+        else ("train_freq=32", "gradient_steps=16", "tau=0.5", "target_freq=512")
+    )
     agent = advance(agent_for(f"Catch-v0:{algo_id}", *words), 60)
     assert agent.engine.name == "fused_cpu" and agent.collector.window.summary()["ep_rew/mean"] > 0.8

@@ -38,6 +38,7 @@ MODEL += ("buffer_size=400", "train_freq=16", "horizon=3")
 POPART = (*SMALL, "value_scale=popart", "share_trunk=true", "normalize_obs=true")
 PICTURES = (*SMALL, "resize_obs=[10,12]", "policy_kwargs.cnn=small")
 FLAT = (*PICTURES, "hidden_dims=[]")
+REPLAYED = (*REPLAY, "obs=pixels", "policy=cnn", "resize_obs=[10,12]", "policy_kwargs.cnn=small", "hidden_dims=[]")
 DEEPER = (*PICTURES, "policy_kwargs.channels=[16,20]", "policy_kwargs.kernel=2", "hidden_dims=[24]", "share_trunk=true")
 BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
 
@@ -104,6 +105,7 @@ CASES = {
     # small pictures
     "fused_cpu, pictures": Case("CartPole-v1:ppo_pixels", "fused_cpu", FLAT, rounds=ONCE),
     "fused_cpu, pictures, a trunk": Case("CartPole-v1:ppo_pixels", "fused_cpu", DEEPER, rounds=ONCE),
+    "fused_cpu, pictures, dqn": Case("CartPole-v1:dqn", "fused_cpu", REPLAYED, 2e-5, ((0, 5),)),
     # fifty updates
     "fused_cpu, long": Case(CARTPOLE, "fused_cpu", (*FIFTY, "n_epochs=13"), rounds=ONCE),
     "fused_gpu, long": Case(CARTPOLE, "fused_gpu learns", (*FIFTY, "n_epochs=13"), rounds=ONCE),

@@ -284,7 +284,6 @@ class ReplayBound(Bound):
     """For an agent that learns from a replay memory."""
 
     recipe: ReplayRecipe
-    parameters: ViewedParameters
     unread: tuple[str, ...] = ("log_prob",)  # players pass its address on
 
     def __init__(self, recipe: ReplayRecipe, threads: int) -> None:
@@ -292,8 +291,11 @@ class ReplayBound(Bound):
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
         self.recipe, self._drawn = recipe, 0
         self._gamma: float | None = None  # of the powers that kernels read
-        self.parameters = ViewedParameters(self.frame, self.live, recipe.shape.layout)
-        memory = self._memory
+        layout, memory = recipe.shape.layout, self._memory
+        if layout.convs.size:  # no view has both torch's order of pixels and channels and that of kernels
+            self.parameters = CopiedParameters(self.frame, self.live, layout)
+        else:
+            self.parameters = ViewedParameters(self.frame, self.live, layout)
         self.frame.fill(ring_reward=memory.table.reward, poisoned=recipe.agent.poisoned)
         if memory.gammas is None:
             self.unread = (*self.unread, "gammas")
@@ -309,6 +311,8 @@ class ReplayBound(Bound):
         self.follow_finals()
         self.scaling.refresh()
         self.parameters.follow()
+        if isinstance(self.parameters, CopiedParameters):  # targets may have moved since the worlds were played
+            self.parameters.fetch()
 
     def draws(self, updates: int, gamma: float) -> Iterator[int]:
         """Draw the transitions of so many updates, in the pieces that the memory draws; yields the updates of each."""

@@ -55,7 +55,7 @@ class FrameFields(ctypes.Structure):
     layers: int  # hidden layers of every net
     cells: int  # of these, the last ones, layers of minGRU
     together: int  # rows of a minibatch that no thread shares with another: a tile, or a sequence
-    convs: int  # convolutions before the first of them, where pictures are read
+    convs: int  # convolutions before the first of them in each net, where pictures are read
     patches: int  # offset in a tile's activations, in floats per sample: what filters see of one sample
     bordered: int  # likewise: slopes of one sample with zeros around them
     raw: int  # likewise, from an activation on: what its layer norm reads
@@ -140,7 +140,7 @@ class FrameFields(ctypes.Structure):
     centre: int  # [K] of the normalisation
     scale: int  # [K]
     net_table: int  # [nets, layers + 1] LayerRow
-    conv_table: int  # [convs] ConvRow
+    conv_table: int  # [nets, convs] ConvRow
     segment_table: int  # [segments] Segment
     parameters: int  # [P], then those of targets
     turned: int  # transposes of the hidden layers
@@ -270,9 +270,9 @@ def layer_of(f: FrameFields, net: int, number: int) -> LayerRow:
 
 
 @njit(inline="always")
-def conv_of(f: FrameFields, number: int) -> ConvRow:
-    """Convolution `number` of those before the first layer."""
-    return _conv_at(f.conv_table + _CONV_BYTES * number)
+def conv_of(f: FrameFields, net: int, number: int) -> ConvRow:
+    """Convolution `number` of those before the first layer of net `net`."""
+    return _conv_at(f.conv_table + _CONV_BYTES * (net * f.convs + number))
 
 
 @njit(inline="always")

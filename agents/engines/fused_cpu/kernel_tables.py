@@ -101,7 +101,7 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
     "ppo": COPYING,
     "reinforce": COPYING,
     "pqn": COPYING,
-    "dqn": (replay.draw,),
+    "dqn": (*COPYING, replay.draw),
     "sac": (replay.draw,),
 }
 

@@ -83,7 +83,10 @@ class AttachedParameters:
 
 
 class CopiedParameters(AttachedParameters):
-    """Torch's, copied in before and out after each rollout (a microsecond per ten thousand): none falls out of step."""
+    """Torch's, copied in before and out after all updates of an iteration, a microsecond per ten thousand.
+
+    None falls out of step.
+    """
 
     def _learnt(self) -> list[Tensor]:
         return list(self.group["params"])

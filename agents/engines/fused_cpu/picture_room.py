@@ -13,16 +13,17 @@ def describe(frame: Frame, layout: FlatLayout, image: Image, patches: int) -> in
     `patches`: the activations alone. A tile has scratch memory for one of its samples: each has its share of it, as the
     activations are counted.
     """
-    bordered = patches + share_of_tile(max(map(seen_floats, layout.convs)))
+    convs = layout.convs[0]  # every net's are of these sizes
+    bordered = patches + share_of_tile(max(map(seen_floats, convs)))
     frame.fill(
-        convs=len(layout.convs),
+        convs=len(convs),
         conv_table=layout.convs,
         patches=patches,
         bordered=bordered,
         highest=int(image.highest) if image.is_bytes else 0,
         planar=not image.by_cell,
     )
-    return bordered + share_of_tile(max(map(bordered_floats, layout.convs)))
+    return bordered + share_of_tile(max(map(bordered_floats, convs)))
 
 
 def seen_floats(conv: np.void) -> int:

@@ -3,11 +3,13 @@
 from torch import nn
 
 from stride.agents.dqn import DQN, LOGGED
-from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears
+from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder
 from stride.agents.engines.plan.numbers import Live, Stat
+from stride.agents.engines.plan.pictures import add_net, floats_read, picture_of, why_not_seen
 from stride.agents.engines.plan.recipe import (
     NetShape,
     ReplayRecipe,
+    main_observation,
     note_broken,
     or_infinite,
     why_not_configured,
@@ -27,13 +29,14 @@ class DQNRecipe(ReplayRecipe):
 
     def __init__(self, agent: DQN) -> None:
         config, network = agent.config, agent.policy.network
+        features = floats_read(network.encoder)
         self.agent, layout = agent, lay_out(network, agent.target)
         self.shape = NetShape(
             layout,
             network.encoder,
-            features=network.encoder.size,
+            features=features,
             actions=network.actions,
-            inputs=network.encoder.size,
+            inputs=features,
             outputs=network.actions + 1,
             batch=config.batch_size,
             flops=layout.flops(0),
@@ -58,6 +61,9 @@ class DQNRecipe(ReplayRecipe):
             return "it does not support quantiles"
         if policy.masked:
             return "it does not support action masks"
+        image = picture_of(policy.network.encoder)
+        if image is not None:
+            return why_not_seen(config, image, main_observation(obs), has_critic=False)
         return why_not_read(policy.network.encoder, obs)
 
     def before_play(self, live: Live) -> bool:
@@ -85,6 +91,6 @@ def lay_out(network: QNetwork, target: QNetwork) -> FlatLayout:
     """The network and its target, which moves before the updates and not with each of them."""
     build = LayoutBuilder()
     for net in (network, target):
-        heads = [net.advantage] if net.state_value is None else [net.advantage, net.state_value]
-        begin = build.add(linears(net.torso), heads).begin
+        begin = build.size
+        add_net(build, net, [net.advantage] if net.state_value is None else [net.advantage, net.state_value])
     return build.layout([(0, begin, 0)], begin, len(build.tensors) // 2)

@@ -63,7 +63,7 @@ class TensorRow(ctypes.Structure):
     """
 
     value: int
-    first: int  # address of the first moment
+    first: int  # address of the first moment; 0 where it is not learnt, but follows
     second: int
     rows: int
     columns: int
@@ -99,12 +99,12 @@ class FlatTensor(NamedTuple):
         return flat.as_strided(self.shape, self.strides, self.offset)
 
     def table_rows(self, addresses: Iterable[int]) -> Iterator[tuple[int, ...]]:
-        """Its TensorRows; `addresses` are those of the parameter and of its moments, which are contiguous."""
+        """Its TensorRows; `addresses` are those of the parameter and of its moments, contiguous ones, or 0."""
         slices, rows, columns = (1, 1, 1, *self.shape)[-3:]
         to_slice, to_row, to_column = (0, 0, 1, *self.strides)[-3:]
         for number in range(slices):
             begin = 4 * number * rows * columns  # bytes
-            here = [address + begin for address in addresses]
+            here = [address + begin if address else 0 for address in addresses]
             yield (*here, rows, columns, self.offset + number * to_slice, to_row, to_column)
 
 
@@ -112,7 +112,7 @@ class FlatLayout(NamedTuple):
     """The flat form of an agent."""
 
     nets: np.ndarray  # [nets, layers + 1] LayerRow
-    convs: np.ndarray  # [convolutions before the first layer] ConvRow
+    convs: np.ndarray  # [nets, convolutions before the first layer] ConvRow
     tensors: list[FlatTensor]  # those of nets that follow last
     learnt: int  # tensors that are learnt
     segments: np.ndarray  # [segments] Segment
@@ -131,15 +131,17 @@ class FlatLayout(NamedTuple):
     def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
         """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""
         rows: list[tuple[int, ...]] = []
-        for tensor in self.tensors:
-            moments = state[tensor.parameter]
-            memory = tensor.parameter, moments["exp_avg"], moments["exp_avg_sq"]
-            rows += tensor.table_rows([values.data_ptr() for values in memory])
+        for number, tensor in enumerate(self.tensors):
+            addresses = [tensor.parameter.data_ptr(), 0, 0]
+            if number < self.learnt:
+                moments = state[tensor.parameter]
+                addresses[1:] = moments["exp_avg"].data_ptr(), moments["exp_avg_sq"].data_ptr()
+            rows += tensor.table_rows(addresses)
         return np.array(rows, np.dtype(TensorRow))
 
     def flops(self, *nets: int) -> int:
         """Floating point operations of a sample's way forward through these nets."""
-        layers, convs = self.nets[list(nets)], self.convs
+        layers, convs = self.nets[list(nets)], self.convs[list(nets)]
         pixels = (convs["height"] - convs["side"] + 1) * (convs["across"] - convs["side"] + 1)
         of_convs = pixels * convs["side"] ** 2 * convs["channels"] * convs["filters"]
         return 2 * int((layers["inner"] * layers["width"]).sum() + of_convs.sum())
@@ -166,7 +168,7 @@ class LayoutBuilder:
         self._turned = 0
         self.tensors: list[FlatTensor] = []
         self._nets: list[list[tuple[int, ...]]] = []  # the fields of a LayerRow for each layer of each net
-        self._convs: list[ConvRow] = []
+        self._convs: list[ConvRow] = []  # of all nets
         self._hidden = 0  # floats of a sample's activations below the first layer
         self._planes = 0  # filters of the last convolution, without padding
 
@@ -191,12 +193,14 @@ class LayoutBuilder:
     def add_convolutions(
         self, convolutions: Iterable[nn.Conv2d], height: int, across: int, norms: Iterable[nn.LayerNorm] = ()
     ) -> None:
-        """What the first layer of the one net that is added then reads: convolutions of pictures of this size.
+        """What the first layer of the net that is added next reads: convolutions of pictures of this size.
 
+        Each net has as many, of the same sizes.
         `norms`: the layer norm behind each of them, or none at all; likewise in `add`.
         """
-        for conv, norm in zip_longest(convolutions, norms):
-            side, first = conv.kernel_size[0], not self._convs
+        self._hidden = 0
+        for number, (conv, norm) in enumerate(zip_longest(convolutions, norms)):
+            side, first = conv.kernel_size[0], number == 0
             channels = conv.in_channels if first else padded(conv.in_channels)
             filters = padded(conv.out_channels)
             count = side * side * channels * filters
@@ -291,8 +295,9 @@ class LayoutBuilder:
             for start in range(first, last, SEGMENT)
         ]
         return FlatLayout(
-            nets, _table(self._convs), self.tensors, learnt, np.array(pieces, np.dtype(Segment)), size, self.size,
-            self._turned, int(nets["hidden"][0, -1]), max(*widths, *(conv.row for conv in self._convs), 0), **offsets,
+            nets, _table(self._convs).reshape(len(nets), -1), self.tensors, learnt,
+            np.array(pieces, np.dtype(Segment)), size, self.size, self._turned, int(nets["hidden"][0, -1]),
+            max(*widths, *(conv.row for conv in self._convs), 0), **offsets,
         )  # fmt: skip
 
 

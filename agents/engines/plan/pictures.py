@@ -5,9 +5,10 @@ import math
 import torch
 from torch import nn
 
-from stride.agents.engines.plan.layout import LayoutBuilder, layer_norms, padded
+from stride.agents.engines.plan.layout import LayoutBuilder, layer_norms, linears, padded
 from stride.agents.networks.cnn import Image
 from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.q_network import QNetwork
 from stride.config.schema import Config
 
 LARGEST = 1 << 14  # floats that a convolution makes of a picture: 4 MB of a tile of 64 samples
@@ -36,10 +37,26 @@ def numbers(image: Image) -> int:
     return math.prod(image.planes)
 
 
+def floats_read(encoder: FlatEncoder) -> int:
+    """Floats that nets read of an observation: of a picture its own, as convolutions are part of the nets."""
+    image = picture_of(encoder)
+    return encoder.size if image is None else numbers(image)
+
+
 def add_convolutions(build: LayoutBuilder, image: Image) -> None:
     """Those of this image, before the net that is added next."""
     _, height, across = image.planes
     build.add_convolutions(convolutions(image), height, across, layer_norms(image.convolutions))
+
+
+def add_net(build: LayoutBuilder, network: QNetwork, heads: list[nn.Linear]) -> None:
+    """A network of action values: what reads pictures, where they are; hidden layers; its heads."""
+    layers, norms = linears(network.torso), layer_norms(network.torso)
+    image = picture_of(network.encoder)
+    if image is not None:
+        add_convolutions(build, image)
+        layers, norms = [joining(image), *layers], [*layer_norms(image.join), *norms]
+    build.add(layers, heads, norms)
 
 
 def why_not_seen(config: Config, image: Image, obs: torch.Tensor, has_critic: bool = True) -> str | None:

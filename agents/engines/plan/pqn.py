@@ -3,9 +3,9 @@
 import numpy as np
 from torch import nn
 
-from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, layer_norms, linears
+from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder
 from stride.agents.engines.plan.numbers import Live, Stat
-from stride.agents.engines.plan.pictures import add_convolutions, joining, numbers, picture_of, why_not_seen
+from stride.agents.engines.plan.pictures import add_net, floats_read, picture_of, why_not_seen
 from stride.agents.engines.plan.recipe import (
     NetShape,
     RolloutRecipe,
@@ -39,8 +39,7 @@ class PQNRecipe(RolloutRecipe):
     def __init__(self, agent: PQN) -> None:
         super().__init__(agent)
         network = agent.policy.network
-        image = picture_of(network.encoder)
-        features = network.encoder.size if image is None else numbers(image)
+        features = floats_read(network.encoder)
         self.agent, layout = agent, lay_out(network)
         self.shape = NetShape(
             layout,
@@ -95,11 +94,7 @@ class PQNRecipe(RolloutRecipe):
 
 
 def lay_out(network: QNetwork) -> FlatLayout:
-    """The network that reads pictures, where they are; hidden layers; the values of actions."""
-    build, layers, norms = LayoutBuilder(), linears(network.torso), layer_norms(network.torso)
-    image = picture_of(network.encoder)
-    if image is not None:
-        add_convolutions(build, image)
-        layers, norms = [joining(image), *layers], [*layer_norms(image.join), *norms]
-    build.add(layers, [unscaled(network.advantage)], norms)
+    """The one network."""
+    build = LayoutBuilder()
+    add_net(build, network, [unscaled(network.advantage)])
     return build.layout([(0, build.size, 0)], build.size, len(build.tensors), value_net=0)

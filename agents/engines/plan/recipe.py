@@ -18,7 +18,7 @@ from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
-from stride.config.schema import Config, explores
+from stride.config.schema import Config, ReplayConfig, explores
 from stride.envs_gym.spaces import MASK
 from stride.utils.counter_rng import SHUFFLE, counters
 
@@ -118,6 +118,8 @@ def why_not_configured(config: Config) -> str | None:
         return f"it does not support nan_guard: {config.nan_guard}"
     if explores(config):
         return "it does not support exploration"
+    if isinstance(config, ReplayConfig) and config.frame_stack > 1:  # only the newest frame of a stack is stored
+        return "it does not support frame_stack"
     return None if config.hidden_dims or config.policy == "cnn" else "hidden_dims is empty"
 
 

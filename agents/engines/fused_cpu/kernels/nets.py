@@ -260,6 +260,8 @@ def _exchange(frame: int, inwards: bool) -> None:
             (tensor.first, f.first_moment),
             (tensor.second, f.second_moment),
         ):
+            if torch_at == 0:
+                continue
             for r in range(tensor.rows):
                 source, target = torch_at + 4 * r * columns, flat + 4 * (tensor.offset + r * tensor.row)
                 step, target_step = 1, tensor.column

@@ -13,7 +13,7 @@ from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, flags, fl
 from stride.agents.engines.fused_cpu.kernels.lanes import transpose16
 from stride.agents.engines.fused_cpu.kernels.nets import back_through_layers, through_layers, turn_layers
 from stride.agents.engines.fused_cpu.kernels.vectors import load, store
-from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.layout import LANES, ConvRow
 from stride.utils.kernel_cache import njit
 
 F = np.float32
@@ -23,27 +23,32 @@ F = np.float32
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
     """`count` pictures at `base` to x [count, row]: those of order[first:], or in their own order if 0.
 
-    Bytes become shares of `highest`; numbers stay. Rows of x up to the next full vector of samples become zero.
+    An order below 0 is the complement of a row of final_obs. Bytes become shares of `highest`; numbers stay. Rows of x
+    up to the next full vector of samples become zero.
     """
     f = fields_at(frame)
-    size, channels = f.features, conv_of(f, 0).channels
+    size, channels = f.features, conv_of(f, 0, 0).channels
     pixels = size // channels
     highest = F(f.highest)
     for s in range(count):
-        row = int(ints(order + 4 * (first + s), 1)[0]) if order else first + s
+        row, table = first + s, base
+        if order:
+            row = int(ints(order + 4 * (first + s), 1)[0])
+            if row < 0:
+                row, table = ~row, f.final_obs
         out = floats(x + 4 * s * f.row, size)
         if f.highest:
-            levels = flags(base + row * size, size)
+            levels = flags(table + row * size, size)
             for k in range(pixels):
                 for c in range(channels):
                     out[k * channels + c] = F(levels[c * pixels + k]) / highest
         elif f.planar:
-            planes = floats(base + 4 * row * size, size)
+            planes = floats(table + 4 * row * size, size)
             for k in range(pixels):
                 for c in range(channels):
                     out[k * channels + c] = planes[c * pixels + k]
         else:
-            source = floats(base + 4 * row * size, size)
+            source = floats(table + 4 * row * size, size)
             for k in range(size):
                 out[k] = source[k]
     _clear(x + 4 * count * f.row, (-count % LANES) * f.row)
@@ -76,13 +81,13 @@ def _see(source: int, across: int, channels: int, side: int, rows: int, columns:
 
 
 @njit(**PIECE)
-def convolve(frame: int, x: int, hidden: int, samples: int) -> None:
-    """Write the activations of all convolutions to `hidden`, for pictures x [samples, row]; reads parameters."""
+def convolve(frame: int, net: int, x: int, hidden: int, samples: int) -> None:
+    """Write the activations of a net's convolutions to `hidden`, for pictures x [samples, row]; reads parameters."""
     f = fields_at(frame)
     seen = hidden + 4 * TILE * f.patches
     source, source_row = x, f.row
     for number in range(f.convs):
-        conv = conv_of(f, number)
+        conv = conv_of(f, net, number)
         rows, columns = conv.height - conv.side + 1, conv.across - conv.side + 1
         inner = conv.side * conv.side * conv.channels
         weight, bias = f.parameters + 4 * conv.weight, f.parameters + 4 * conv.bias
@@ -102,9 +107,9 @@ def convolve(frame: int, x: int, hidden: int, samples: int) -> None:
 
 @njit(**PIECE)
 def convolve_back(
-    frame: int, thread: int, part: int, x: int, hidden: int, samples: int, slope: int, spare: int
+    frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int, spare: int
 ) -> None:
-    """Add to this part's `partial` the gradients of all convolutions.
+    """Add to this part's `partial` the gradients of a net's convolutions.
 
     `slope` [samples, row]: at the activations of the last one. `spare`: as much room, for the slopes below it.
     """
@@ -112,15 +117,15 @@ def convolve_back(
     gradient, one = f.partial + 4 * part * f.size, scratch_of(f, thread).one
     seen = hidden + 4 * TILE * f.patches
     for number in range(f.convs - 1, -1, -1):
-        conv = conv_of(f, number)
+        conv = conv_of(f, net, number)
         rows, columns = conv.height - conv.side + 1, conv.across - conv.side + 1
         inner = conv.side * conv.side * conv.channels
         source, source_row = x, f.row
         if number > 0:
-            before = conv_of(f, number - 1)
+            before = conv_of(f, net, number - 1)
             source, source_row = hidden + 4 * TILE * before.hidden, before.row
         if conv.normed:
-            _back_through_norm(f, number, hidden, samples, slope, gradient)
+            _back_through_norm(f, conv, hidden, samples, slope, gradient)
         # of the biases: over samples, then over pixels
         _clear(seen, conv.row)
         call(f.accumulate, (one, 0, 0, slope, seen, 1, conv.row, samples))
@@ -131,14 +136,13 @@ def convolve_back(
             here = slope + 4 * s * conv.row
             call(f.accumulate, (seen, 1, inner, here, to_weight, inner, conv.filters, rows * columns))
         if number > 0:
-            _slopes_below(f, number, hidden, samples, slope, source, source_row, spare)
+            _slopes_below(f, conv, hidden, samples, slope, source, source_row, spare)
             slope, spare = spare, slope
 
 
 @njit(inline="always")
-def _back_through_norm(f: FrameFields, number: int, hidden: int, samples: int, slope: int, gradient: int) -> None:
+def _back_through_norm(f: FrameFields, conv: ConvRow, hidden: int, samples: int, slope: int, gradient: int) -> None:
     """The slopes [samples, row] behind a convolution's layer norm become those before it; adds its own gradients."""
-    conv = conv_of(f, number)
     pixels = (conv.height - conv.side + 1) * (conv.across - conv.side + 1)
     raw, bias = hidden + 4 * TILE * (f.raw + conv.hidden), f.parameters + 4 * conv.bias
     for s in range(samples):
@@ -149,14 +153,13 @@ def _back_through_norm(f: FrameFields, number: int, hidden: int, samples: int, s
 
 @njit(inline="always")
 def _slopes_below(
-    f: FrameFields, number: int, hidden: int, samples: int, slope: int, activation: int, row: int, out: int
+    f: FrameFields, conv: ConvRow, hidden: int, samples: int, slope: int, activation: int, row: int, out: int
 ) -> None:
     """out [samples, row]: the slopes at the activations [samples, row] that a convolution reads.
 
     A pixel there is seen by filters at the pixels up to side - 1 above and to the left of it, each with another of its
     weights. So this is a convolution with the filters back to front, of slopes with zeros around them.
     """
-    conv = conv_of(f, number)
     seen, bordered = hidden + 4 * TILE * f.patches, hidden + 4 * TILE * f.bordered
     border, filters = conv.side - 1, conv.filters
     rows, columns, across = conv.height - border, conv.across - border, conv.across + border
@@ -179,8 +182,8 @@ def _slopes_below(
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
     """As nets.forward, with convolutions before the first layer."""
     f = fields_at(frame)
-    call(f.convolve, (frame, x, hidden, samples))
-    last = conv_of(f, f.convs - 1)
+    call(f.convolve, (frame, net, x, hidden, samples))
+    last = conv_of(f, net, f.convs - 1)
     through_layers(f, net, hidden + 4 * TILE * last.hidden, last.row, 0, hidden, samples, out)
 
 
@@ -189,10 +192,10 @@ def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, 
     """As nets.backward, with convolutions before the first layer."""
     f = fields_at(frame)
     scratch = scratch_of(f, thread)
-    picture = hidden + 4 * TILE * conv_of(f, f.convs - 1).hidden
+    picture = hidden + 4 * TILE * conv_of(f, net, f.convs - 1).hidden
     at_picture = back_through_layers(f, thread, part, net, x, picture, hidden, samples, slope)
     spare = scratch.below if at_picture == scratch.above else scratch.above
-    call(f.convolve_back, (frame, thread, part, x, hidden, samples, at_picture, spare))
+    call(f.convolve_back, (frame, thread, part, net, x, hidden, samples, at_picture, spare))
 
 
 @njit(**PIECE)
@@ -204,7 +207,7 @@ def turn(frame: int, net: int, worker: int, workers: int) -> None:
     f = fields_at(frame)
     turn_layers(f, net, 0, worker, workers)
     for number in range(1, f.convs):
-        conv = conv_of(f, number)
+        conv = conv_of(f, net, number)
         channels, filters, pixels = conv.channels, conv.filters, conv.side * conv.side
         for k in range(worker, pixels, workers):
             source = f.parameters + 4 * (conv.weight + k * channels * filters)
