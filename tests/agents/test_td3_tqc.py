@@ -26,6 +26,7 @@ AGENTS = {
 }
 DDPG = {"actor_every": 1, "n_critics": 1, "target_noise": 0.0, "noise_correlation": 0.85}
 PRIORITISED = {"n_step": 2, "prioritised": True, "priority_beta": 1.0}
+MEMORIES = {"plain": {}, "prioritised": PRIORITISED, "popart": {"value_scale": "popart"}}
 
 
 def made(kind, world=probes.Aimed, **options):
@@ -162,12 +163,11 @@ def values(agent, *seen):
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-@pytest.mark.parametrize("options", [{}, PRIORITISED], ids=["plain", "prioritised"])
+@pytest.mark.parametrize("options", MEMORIES.values(), ids=MEMORIES)
 def test_values_are_of_what_follows(kind, options):
     agent = advance(made(kind, Delayed, **options), 75)
-    count = 2 if kind == "td3" else len(agent.critics.networks)
-    assert values(agent, 0.0, 1.0) == pytest.approx([GAMMA, 1.0] * count, abs=0.1)
-    if options:
+    assert values(agent, 0.0, 1.0) == pytest.approx([GAMMA, 1.0] * len(agent.critics.networks), abs=0.1)
+    if options is PRIORITISED:
         priorities = agent.memory.priorities.state_dict()["leaves"]
         assert len(set(priorities[priorities > 0].tolist())) > 10
 
