@@ -17,6 +17,8 @@ from stride.agents.pqn import PQN
 from stride.agents.q_learning import QLearning
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
+from stride.agents.td3 import TD3
+from stride.agents.tqc import TQC
 from stride.config.plugins import find
 from stride.config.schema import Config, register_algorithm
 from stride.envs_fast.vec_env import VecEnv
@@ -27,6 +29,8 @@ ALGORITHMS: dict[str, type[Agent]] = {
     "reinforce": REINFORCE,
     "dqn": DQN,
     "sac": SAC,
+    "td3": TD3,
+    "tqc": TQC,
     "q_learning": QLearning,
     "pqn": PQN,
     "dreamer": Dreamer,

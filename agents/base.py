@@ -62,7 +62,7 @@ class Stateful(Protocol):
 
 
 class Agent(L.LightningModule):
-    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are one level deep."""
+    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are one level deep (TQC: two)."""
 
     def __init__(
         self,

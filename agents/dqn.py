@@ -29,13 +29,13 @@ def huber(error: Tensor, limit: float | None) -> Tensor:
 
 
 def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Tensor:
-    """Quantile regression, [B]: [B, K] towards samples [B, M], with tau_i = (i + 1/2) / K (Dabney et al. 2018).
+    """Quantile regression, [..., B]: [..., B, K] to samples [B, M], tau_i = (i + 1/2) / K (Dabney et al. 2018).
 
     sum over i of mean over j of |tau_i - 1{target_j < quantile_i}| * huber(target_j - quantile_i) / limit
     """
     k = quantiles.shape[-1]
     tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
-    error = target[:, None, :] - quantiles[:, :, None]
+    error = target[..., None, :] - quantiles[..., :, None]
     asymmetry = (tau[:, None] - (error.detach() < 0).float()).abs()
     return (asymmetry * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
 

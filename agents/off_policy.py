@@ -1,5 +1,8 @@
-"""The common parts of algorithms that learn from a replay memory: its size, an iteration, target networks."""
+"""The common parts of algorithms that learn from a replay memory: its size, batches, an iteration, target networks."""
 
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -7,8 +10,14 @@ from torch import Tensor, nn
 
 from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
+from stride.agents.experience.minibatches import in_order
+from stride.agents.experience.nouns import Transitions
 from stride.agents.experience.ratio import Ratio, updates_per_step
-from stride.config.schema import ReplayConfig
+from stride.agents.networks.cnn import CNN
+from stride.agents.networks.popart import ValueScale, scale_values
+from stride.agents.networks.q_network import image_reader
+from stride.agents.networks.squashed import Critics
+from stride.config.schema import BoundedConfig, ReplayConfig, TransitionConfig
 from stride.envs_fast.vec_env import VecEnv
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
@@ -35,6 +44,60 @@ def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False)
     else:
         slot_count = FIRST_SLOTS if envs.device.type == "cpu" else row_count
     return ReplaySize(row_count, min(row_count, slot_count))
+
+
+class Layers(NamedTuple):
+    """What actor and critics have in common: hidden layers, and how they read observations."""
+
+    hidden_dims: tuple[int, ...]
+    activation: str
+    normalize_obs: bool | str
+    cnn: CNN | None
+
+
+def layers_of(config: BoundedConfig, envs: VecEnv) -> Layers:
+    return Layers(config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
+
+
+class Judges(NamedTuple):
+    """The critics of actions that are numbers, their targets, and the units of both."""
+
+    critics: Critics
+    target: Critics
+    value_scale: ValueScale
+
+
+def build_judges(config: BoundedConfig, envs: VecEnv, actions: int, n: int, quantiles: int = 1) -> Judges:
+    """`n` critics of `actions` numbers, each with so many quantiles, on the device of the worlds."""
+    layers = layers_of(config, envs)
+    critics = Critics(n, envs.observation_space, actions, *layers, config.seed + 1, quantiles)
+    scale_values(critics, config, *(f"networks.{i}.layers.{len(config.hidden_dims)}" for i in range(n)))
+    target = deepcopy(critics.to(envs.device)).requires_grad_(False)
+    return Judges(critics, target, ValueScale(critics, target))
+
+
+def prioritise(agent: Agent, config: TransitionConfig) -> None:
+    """Draw transitions by priority, where the config says so."""
+    if config.prioritised:
+        agent.memory.prioritise(config.priority_alpha, config.n_step)
+
+
+def batches(agent: Agent, config: TransitionConfig, updates: int) -> Iterator[Transitions]:
+    """Minibatches for so many updates; by priority each is drawn after the update before it."""
+    live = agent.live
+    pieces = agent.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta)
+    return chain.from_iterable(in_order(piece, config.batch_size) for piece in pieces)
+
+
+def renew_priorities(agent: Agent, batch: Transitions, q: Tensor, target: Tensor) -> None:
+    """Priorities, where there are any, by the distances of values [n, B, ...] from targets [B, ...].
+
+    Mean over the critics; of quantiles the distance of their means.
+    """
+    if agent.memory.priorities:
+        if target.dim() > 1:
+            q, target = q.mean(-1), target.mean(-1)
+        agent.memory.priorities.update(batch.row_id, (target - q.detach()).abs().mean(0))
 
 
 def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:

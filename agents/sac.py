@@ -1,20 +1,27 @@
 """SAC: losses as pure functions, then the agent (Haarnoja et al. 2018, with a learnt temperature)."""
 
 from collections.abc import Mapping
-from copy import deepcopy
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stride.agents.base import Agent, build_optimizer
-from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
-from stride.agents.networks.popart import ValueScale, scale_values
-from stride.agents.networks.q_network import image_reader
-from stride.agents.networks.squashed import Critics, SquashedPolicy
-from stride.agents.off_policy import collect_and_learn, learn_statistics, move_towards, replay_size, updates_due
+from stride.agents.networks.squashed import SquashedPolicy
+from stride.agents.off_policy import (
+    Judges,
+    batches,
+    build_judges,
+    collect_and_learn,
+    layers_of,
+    learn_statistics,
+    move_towards,
+    prioritise,
+    renew_priorities,
+    replay_size,
+    updates_due,
+)
 from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -28,9 +35,9 @@ def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
     return q.amin(0) - alpha * log_prob
 
 
-def critic_loss(q: Tensor, target: Tensor) -> Tensor:
-    """Sum over the critics of E[(q - target)^2] / 2: [n, B], [B]."""
-    return (q - target).square().mean(-1).sum() / 2
+def critic_loss(q: Tensor, target: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+    """Sum over the critics of E[weight (q - target)^2] / 2: [n, B], [B]; the weight makes up for uneven draws."""
+    return (weight * (q - target).square()).mean(-1).sum() / 2
 
 
 def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
@@ -45,19 +52,18 @@ class SAC(Agent):
     policy: SquashedPolicy
 
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
-        space = envs.observation_space
-        net = (config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
-        policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed).to(envs.device)
+        spaces = envs.observation_space, envs.action_space
+        policy = SquashedPolicy(*spaces, *layers_of(config, envs), config.noise_correlation, config.seed)
+        policy.to(envs.device)
         super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
-        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1)
-        last_layers = [f"networks.{i}.layers.{len(config.hidden_dims)}" for i in range(CRITICS)]
-        scale_values(self.critics, config, *last_layers)
-        self.critics.to(envs.device)
-        self.target = deepcopy(self.critics).requires_grad_(False)
-        self.value_scale = ValueScale(self.critics, self.target)
+        prioritise(self, config)
+        self.critics, self.target, self.value_scale = self.judges(envs)
         self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=config.ent_coef is None)
         self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
         self.ratio = updates_due(self, config)
+
+    def judges(self, envs: VecEnv) -> Judges:
+        return build_judges(self.config, envs, self.policy.draws, CRITICS)
 
     def configure_optimizers(self) -> Optimizer:
         parameters = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
@@ -65,17 +71,14 @@ class SAC(Agent):
 
     def iteration(self) -> None:
         self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
-        collect_and_learn(self, self.config.train_freq, self.ratio, 2)
+        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
 
     def learn(self, updates: int) -> None:
-        config = self.config
         self.renew_statistics()
         if not updates:
             return
-        noise = self.update_noise(updates)
-        pieces = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
-        batches = chain.from_iterable(in_order(piece, config.batch_size) for piece in pieces)
-        self.metrics.add_all([self.update(batch, draws) for batch, draws in zip(batches, noise, strict=True)])
+        pairs = zip(batches(self, self.config, updates), self.update_noise(updates), strict=True)
+        self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
 
     def renew_statistics(self) -> None:
         learn_statistics(self, self.config, self.policy, self.critics, self.target)
@@ -85,25 +88,39 @@ class SAC(Agent):
         shape = (updates, 2, self.config.batch_size, self.policy.draws)
         return uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
 
+    def next_value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
+        """The value of the next observation, for a target: of the target critics' values of an action there."""
+        return soft_value(q, log_prob, alpha)
+
+    def value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
+        """What the policy maximises, [B]."""
+        return soft_value(q, log_prob, alpha)
+
+    def regression(self, q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        """The loss of the critics, in units of the value scale."""
+        return self.value_scale.relative(critic_loss(q, target, weight), 2)
+
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
         learns_alpha = self.live.ent_coef is None
         alpha = self.log_alpha.detach().exp() if learns_alpha else torch.full_like(self.log_alpha, self.live.ent_coef)
         with torch.no_grad():
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
-            next_value = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
+            next_value = self.next_value(self.target(batch.next_obs, action), log_prob, alpha)
             target = td_target(batch.reward, batch.discount, next_value)
-        moments, relative = self.value_scale.learn(target), self.value_scale.relative
+        moments = self.value_scale.learn(target)
         q = self.critics(batch.obs, batch.action)
         action, log_prob = self.policy.draw(batch.obs, noise[0])
-        q_loss = relative(critic_loss(q, target), 2)
+        q_loss = self.regression(q, target, batch.weight)
         # frozen: one backward pass serves all losses, and the policy's must not move the critics
-        policy_loss = -relative(soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)).mean()
+        value = self.value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)
+        policy_loss = -self.value_scale.relative(value).mean()
         loss = q_loss + policy_loss
         if learns_alpha:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         move_towards(self.target, self.critics, self.live.tau)
+        renew_priorities(self, batch, q, target)
         return {
             "train/loss/policy": policy_loss,
             "train/loss/q": q_loss,

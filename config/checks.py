@@ -25,6 +25,7 @@ from stride.config.schema import (
     REINFORCEConfig,
     ReplayConfig,
     RolloutConfig,
+    TQCConfig,
     WorldModelConfig,
 )
 from stride.config.sizes import check_sizes
@@ -60,7 +61,7 @@ RANGED = (
         "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
         "accumulate",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
-        "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites",
+        "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites", "n_critics", "actor_every",
     )),
     (POSITIVE, (
         "step_timeout", "eval_timeout_seconds", "policy_lr", "optimizer_eps", "max_grad_norm", "adaptive_clip",
@@ -70,7 +71,8 @@ RANGED = (
     (NOT_NEGATIVE, (
         "eval_warmup_epochs", "test_episodes", "weight_decay", "lr_warmup", "ent_coef", "vf_coef",
         "checkpoint_keep_best", "learning_starts", "free_nats", "prior_coef", "posterior_coef", "slow_coef",
-        "replay_value_coef", "observation_coef", "stoch",
+        "replay_value_coef", "observation_coef", "stoch", "drop_quantiles", "action_noise", "target_noise",
+        "target_noise_clip",
     )),
     (FRACTION, (
         "gamma", "gae_lambda", "epsilon", "priority_alpha", "priority_beta", "return_lambda", "visits_power",
@@ -123,6 +125,8 @@ def check(config: Config, where: str) -> None:
             _check_exploration(config, config.exploration)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
+        if isinstance(config, TQCConfig):
+            _check_quantiles(config)
         if isinstance(config, WorldModelConfig):
             _check_world_model(config)
 
@@ -338,6 +342,15 @@ def _check_replay(config: ReplayConfig) -> None:
         (config.learning_starts >= config.max_timesteps, f"{too_late} {config.max_timesteps}"),
         (config.buffer_size < smallest_buffer,
          f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments; use {smallest_buffer}"),
+    )  # fmt: skip
+
+
+def _check_quantiles(config: TQCConfig) -> None:
+    quantiles, dropped = config.quantiles, config.drop_quantiles
+    refuse(
+        (quantiles < 2, "quantiles must be at least 2 in tqc, not 1; sac has critics of one value"),
+        (dropped >= quantiles,
+         f"drop_quantiles {dropped} leaves none of the {quantiles} quantiles; use at most {quantiles - 1}"),
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ FIXED = frozenset((
     "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
-    "buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation", "stoch",
+    "buffer_size", "prioritised", "quantiles", "n_critics", "n_step", "noise_correlation", "stoch",
     "policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets", "lag",
     "exploration",
 ))  # fmt: skip

@@ -13,7 +13,10 @@ KEYS = {  # names of keys in other frameworks -> the key here
     "exploration_final_eps": "epsilon_schedule_end_value", "start_e": "epsilon_schedule_start_value",
     "end_e": "epsilon_schedule_end_value", "tensorboard_log": "logger", "loggers": "logger",
     "vec_normalize": "normalize_obs", "activation_fn": "activation", "torch_threads": "threads",
-    "total_steps": "max_timesteps",
+    "total_steps": "max_timesteps", "policy_delay": "actor_every", "policy_frequency": "actor_every",
+    "target_policy_noise": "target_noise", "policy_noise": "target_noise", "noise_clip": "target_noise_clip",
+    "exploration_noise": "action_noise", "n_quantiles": "quantiles",
+    "top_quantiles_to_drop_per_net": "drop_quantiles",
     "eval_freq": "eval_freq_steps", "n_eval_episodes": "eval_episodes", "timeout_seconds": "eval_timeout_seconds",
 }  # fmt: skip
 INSTEAD = {  # keys that are no key here -> what to write
@@ -31,8 +34,8 @@ FLAGS = {  # flags of other command lines -> what to write
     "num_envs": "write n_envs=8", "hyperparams": "write KEY=VALUE",
 }  # fmt: skip
 NEAREST_ALGORITHM = {  # algorithms that are not here -> the one that is nearest
-    "a2c": "ppo", "trpo": "ppo", "ppo2": "ppo", "impala": "ppo", "appo": "ppo", "ddpg": "sac", "td3": "sac",
-    "tqc": "sac", "crossq": "sac", "redq": "sac", "ddqn": "dqn", "qrdqn": "dqn", "c51": "dqn", "rainbow": "dqn",
+    "a2c": "ppo", "trpo": "ppo", "ppo2": "ppo", "impala": "ppo", "appo": "ppo", "ddpg": "td3",
+    "crossq": "sac", "redq": "sac", "ddqn": "dqn", "qrdqn": "dqn", "c51": "dqn", "rainbow": "dqn",
     "iqn": "dqn", "dreamerv3": "dreamer", "dreamerv2": "dreamer", "muzero": "dreamer", "vpg": "reinforce",
     "qlearning": "q_learning",
 }  # fmt: skip
@@ -54,7 +57,7 @@ def flag_advice(flag: str) -> str:
 
 
 def algorithm_advice(name: str, offered: Collection[str]) -> str:
-    """`; Stride has no TD3, the closest is sac`; "" for a name that is no other algorithm's."""
+    """`; Stride has no DDPG, the closest is td3`; "" for a name that is no other algorithm's."""
     nearest_name = NEAREST_ALGORITHM.get(name.lower())
     if nearest_name is None:
         return ""

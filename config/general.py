@@ -39,6 +39,8 @@ TAKES = {
     "dqn": ("choice",),
     "pqn": ("choice",),
     "sac": ("bounded",),
+    "td3": ("bounded",),
+    "tqc": ("bounded",),
     "q_learning": ("choice",),
     "dreamer": ("choice", "choices", "bounded"),
     "planet": ("choice", "choices", "bounded"),

@@ -16,6 +16,7 @@ from stride.config.loader import to_plain
 from stride.config.plateau import Plateau
 from stride.config.schedule import EXPONENTIAL_FALL, FACTOR, FASTEST, SLOWEST, START, WARMUP_SHARE
 from stride.config.schema import (
+    BoundedConfig,
     Config,
     DQNConfig,
     DreamerConfig,
@@ -28,6 +29,9 @@ from stride.config.schema import (
     ReplayConfig,
     RolloutConfig,
     SACConfig,
+    TD3Config,
+    TQCConfig,
+    TransitionConfig,
     WorldModelConfig,
 )
 from stride.config.spec import Quantity, Spec
@@ -35,7 +39,9 @@ from stride.config.spec import Quantity, Spec
 TITLES: dict[type, str] = {
     Config: "Every algorithm", RolloutConfig: "Algorithms that learn from rollouts",
     PolicyGradientConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
-    ReplayConfig: "Algorithms that learn from a replay memory", DQNConfig: "DQN", SACConfig: "SAC",
+    ReplayConfig: "Algorithms that learn from a replay memory",
+    TransitionConfig: "Algorithms that learn from single transitions", DQNConfig: "DQN",
+    BoundedConfig: "Actor-critics for actions with bounds", SACConfig: "SAC", TQCConfig: "TQC", TD3Config: "TD3",
     QLearningConfig: "Tabular Q-learning", PQNConfig: "PQN",
     WorldModelConfig: "Algorithms that learn a world model", DreamerConfig: "Dreamer", PlaNetConfig: "PlaNet",
 }  # fmt: skip

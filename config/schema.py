@@ -8,10 +8,14 @@ from stride.config.algorithms.every import Config as Config
 from stride.config.algorithms.models import DreamerConfig as DreamerConfig
 from stride.config.algorithms.models import PlaNetConfig as PlaNetConfig
 from stride.config.algorithms.models import WorldModelConfig as WorldModelConfig
+from stride.config.algorithms.off_policy import BoundedConfig as BoundedConfig
 from stride.config.algorithms.off_policy import DQNConfig as DQNConfig
 from stride.config.algorithms.off_policy import QLearningConfig as QLearningConfig
 from stride.config.algorithms.off_policy import ReplayConfig as ReplayConfig
 from stride.config.algorithms.off_policy import SACConfig as SACConfig
+from stride.config.algorithms.off_policy import TD3Config as TD3Config
+from stride.config.algorithms.off_policy import TQCConfig as TQCConfig
+from stride.config.algorithms.off_policy import TransitionConfig as TransitionConfig
 from stride.config.algorithms.on_policy import PolicyGradientConfig as PolicyGradientConfig
 from stride.config.algorithms.on_policy import PPOConfig as PPOConfig
 from stride.config.algorithms.on_policy import PQNConfig as PQNConfig
@@ -23,6 +27,8 @@ ALGORITHMS: dict[str, type[Config]] = {
     "reinforce": REINFORCEConfig,
     "dqn": DQNConfig,
     "sac": SACConfig,
+    "td3": TD3Config,
+    "tqc": TQCConfig,
     "q_learning": QLearningConfig,
     "pqn": PQNConfig,
     "dreamer": DreamerConfig,

@@ -12,7 +12,7 @@ from stride.utils.user_error import UserError
 MOST = {  # the largest value of each size
     "n_envs": 1 << 24, "n_steps": 1 << 24, "train_freq": 1 << 24, "batch_size": 1 << 26, "buffer_size": 1 << 36,
     "hidden_dims": 1 << 20, "quantiles": 1 << 16, "n_step": 1 << 20, "frame_skip": 1 << 20, "frame_stack": 1 << 20,
-    "resize_obs": 1 << 14, "eval_episodes": 1 << 24, "test_episodes": 1 << 24,
+    "n_critics": 1 << 10, "resize_obs": 1 << 14, "eval_episodes": 1 << 24, "test_episodes": 1 << 24,
     "batch_length": 1 << 16, "horizon": 1 << 12, "deter": 1 << 16, "stoch": 1 << 10, "classes": 1 << 10,
     "width": 1 << 16, "depth": 1 << 10, "bins": 1 << 12, "imagined_starts": 1 << 26, "rounds": 1 << 10,
     "candidates": 1 << 16, "elites": 1 << 16,

@@ -98,7 +98,7 @@ class OfSquashed(Decider):
     """The middle of the distribution, squashed."""
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
-        return Decision(self.policy(obs).mean.tanh(), {})
+        return Decision(self.policy.mode(obs), {})
 
 
 class OfDreamer(Decider):
@@ -136,7 +136,7 @@ def decider(policy: Policy) -> Decider:
         explanation = (
             "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in its own way"
         )
-        exportable = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
+        exportable = "PPO, REINFORCE, PQN, DQN, SAC, TQC, TD3, tabular Q-learning and Dreamer can be exported"
         raise UserError(f"{type(policy).__name__} {explanation}, which cannot be exported; {exportable}")
     return decider_type(portable(policy)).eval().requires_grad_(False)
 

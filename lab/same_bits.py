@@ -57,6 +57,8 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
     "dqn pictures": ("CartPole-v1:dqn", *REPLAY, *PICTURES, "batch_size=8", "learning_starts=32"),
     "sac fused": ("Pendulum-v1:sac", *REPLAY, "engine=fused_cpu", "max_episode_steps=30"),
     "sac eager": ("Pendulum-v1:sac", *REPLAY, "engine=eager", "noise_correlation=0.5", "normalize_obs=true"),
+    "td3": ("Pendulum-v1:td3", *REPLAY, *PRIORITISED, "noise_correlation=0.5"),
+    "tqc": ("Pendulum-v1:tqc", *REPLAY, "n_step=3", "normalize_obs=true"),
     "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=16", "batch_size=32"),
     "dreamer fused": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=fused_cpu"),
     "dreamer eager": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=eager"),

@@ -82,6 +82,7 @@ SHARED = {
 OF_DQN = {"double_q": BOTH, "dueling": BOTH, "n_step": ("1", "3"), "huber": ("1.0", "null")}
 OF_DQN |= {"target_freq": ("7", "1000"), "tau": ("1.0", "0.3")}
 OF_SAC = {"ent_coef": ("null", "0.1"), "tau": ("0.005", "1.0"), "noise_correlation": ("0.0", "0.5")}
+OF_SAC |= {"n_step": ("1", "3")}
 DQN = pairwise({"config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"), **SHARED, **OF_DQN})
 SAC = pairwise({"config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"), **SHARED, **OF_SAC})
 OFF_POLICY = DQN + SAC

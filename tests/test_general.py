@@ -19,7 +19,7 @@ from stride.config.listing import print_variants
 from stride.config.loader import load_file, to_plain
 from stride.config.plugins import TooEarlyError
 from stride.config.raw import EnvironmentFile
-from stride.config.schema import ALGORITHMS
+from stride.config.schema import ALGORITHMS, ReplayConfig
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.task import described, task_of
 from stride.runstore.run_dir import RunDir
@@ -61,7 +61,7 @@ def test_who_is_said_to_fit_can_be_built_and_nobody_else(seen, done):
     task = described(SEEN[seen], DONE[done])
     for algo_id in TAKES:
         small = ["threads=1", "engine=eager", "n_envs=1"]
-        small += ["buffer_size=500", "learning_starts=10"] if algo_id in ("dqn", "sac", "dreamer", "planet") else []
+        small += ["buffer_size=500", "learning_starts=10"] if issubclass(ALGORITHMS[algo_id], ReplayConfig) else []
         try:
             config = general(algo_id, seen, done, *small)
         except UserError as error:
@@ -77,7 +77,7 @@ def test_who_is_said_to_fit_can_be_built_and_nobody_else(seen, done):
 
 
 @pytest.mark.parametrize(
-    "words", ["dqn bounded", "pqn choices", "sac choice", "q_learning bounded", "planet unbounded"]
+    "words", ["dqn bounded", "pqn choices", "sac choice", "td3 choices", "q_learning bounded", "planet unbounded"]
 )
 def test_who_is_said_not_to_fit_cannot_be_built(words):
     algo_id, done = words.split()

@@ -135,7 +135,7 @@ WRONG = [
     (PPO, {"env": Lamp}, "give the algorithm with algo="), ("--help", {}, "is not ENV:VARIANT"),
     ("", {}, "say what to train"), ("", {"env": Lamp}, "algo='ppo'"),
     ("", {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
-    ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, dreamer have general settings"),
+    ("", {"env": Lamp, "algo": "dqn"}, "ppo, reinforce, sac, td3, tqc, dreamer have general settings"),
     ("", {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
     ("", {"env": dict, "algo": "ppo"}, "makes dict, which is not a gymnasium.Env"),
 ]  # fmt: skip

@@ -71,6 +71,8 @@ CASES = {
     "dqn, prioritised, memmap": [DQN, *REPLAY, *MEMORIES["prioritised, memmap"], "quantiles=5", "buffer_size=400",
                                  "double_q=true", *BETA],
     "sac": ["Pendulum-v1:sac", *REPLAY, "noise_correlation=0.5"],
+    "td3": ["Pendulum-v1:td3", *REPLAY, *MEMORIES["prioritised"], "actor_every=3", "noise_correlation=0.5"],
+    "tqc": ["Pendulum-v1:tqc", *REPLAY, "normalize_obs=true", "n_step=2"],
     "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8"],
     "pqn": ["CartPole-v1:pqn", "normalize_obs=true"],
     "ppo, exploring, lstm": [PPO, "exploration.kind=icm", "policy=lstm"],

@@ -1,4 +1,5 @@
-"""Continuous actions in (-1, 1): a Gaussian squashed by tanh, and critics of state and action side by side.
+"""Continuous actions in (-1, 1): a Gaussian squashed by tanh, or one action with noise on it; and critics of state and
+action side by side.
 
 Noise may be correlated in time: each number of it keeps a fraction of the one before and stays standard normal, so that
 the chance of a single action is what the head says, while pushes last.
@@ -39,8 +40,14 @@ def squashed_log_prob(p: Normal, z: Tensor) -> Tensor:
     return (gaussian - squash_correction(p.mean + p.log_std.exp() * z)).sum(-1)
 
 
-class SquashedPolicy(Policy):
-    """tanh of a Gaussian whose deviation depends on the state; `at_random` plays every action with the same chance."""
+class BoundedPolicy(Policy):
+    """Actions in (-1, 1) from a torso and a head; `at_random` plays every action with the same chance.
+
+    Subclasses say what the head's outputs mean: `mode` is the best action, `disturbed` the one that noise makes of it.
+    """
+
+    outputs: int
+    """numbers of the head for each number of an action"""
 
     def __init__(
         self,
@@ -55,27 +62,30 @@ class SquashedPolicy(Policy):
     ) -> None:
         super().__init__()
         if not isinstance(action_space, Box) or not np.isfinite([action_space.low, action_space.high]).all():
-            raise UserError(f"sac needs actions with bounds, not {action_space}; use dqn (discrete) or ppo")
-        # one uniform for each number of an action; the head gives a mean and a log std for each
-        self.draws = math.prod(action_space.shape)
+            raise UserError(f"sac, tqc and td3 need actions with bounds, not {action_space}; use dqn (discrete) or ppo")
+        self.draws = math.prod(action_space.shape)  # one uniform for each number of an action
         self.correlation = correlation
         self.at_random = False
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
         self.torso = hidden_layers(self.encoder.size, hidden_dims, activation)
-        self.head = nn.Linear(hidden_dims[-1] if hidden_dims else self.encoder.size, 2 * self.draws)
+        self.head = nn.Linear(hidden_dims[-1] if hidden_dims else self.encoder.size, self.outputs * self.draws)
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def initial(self, num_envs: int) -> Tree:
         """The noise of the step before, where noise is correlated."""
         return self.head.weight.new_zeros(num_envs, self.draws) if self.correlation else ()
 
-    def forward(self, obs: Obs) -> Normal:
-        mean, log_std = self.head(self.torso(self.encoder(obs))).chunk(2, -1)
-        return Normal(mean, log_std.clamp(*LOG_STD_BOUNDS))
+    def mode(self, obs: Obs) -> Tensor:
+        """The best action [..., A]."""
+        raise NotImplementedError
+
+    def disturbed(self, obs: Obs, z: Tensor) -> Tensor:
+        """The action [..., A] that standard normal noise [..., A] makes of it."""
+        raise NotImplementedError
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if greedy:
-            return Act(self(obs).mean.tanh(), carry=carry)
+            return Act(self.mode(obs), carry=carry)
         z = normal(noise)
         if self.correlation:
             # rho z' + sqrt(1 - rho^2) z has variance 1 again
@@ -83,8 +93,25 @@ class SquashedPolicy(Policy):
             carry = z = torch.where(is_first[:, None], z, correlated)
         if self.at_random:
             return Act((2 * torch.special.ndtr(z) - 1).clamp(-1, 1), carry=carry)
-        p = self(obs)
-        return Act((p.mean + p.log_std.exp() * z).tanh(), carry=carry)
+        return Act(self.disturbed(obs, z), carry=carry)
+
+
+class SquashedPolicy(BoundedPolicy):
+    """tanh of a Gaussian whose deviation depends on the state: the head gives a mean and a log std for each number."""
+
+    outputs = 2
+
+    def forward(self, obs: Obs) -> Normal:
+        mean, log_std = self.head(self.torso(self.encoder(obs))).chunk(2, -1)
+        return Normal(mean, log_std.clamp(*LOG_STD_BOUNDS))
+
+    def mode(self, obs: Obs) -> Tensor:
+        p: Normal = self(obs)
+        return p.mean.tanh()
+
+    def disturbed(self, obs: Obs, z: Tensor) -> Tensor:
+        p: Normal = self(obs)
+        return (p.mean + p.log_std.exp() * z).tanh()
 
     def draw(self, obs: Obs, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """An action [B, A] and its log-probability [B], differentiable (the reparametrisation trick)."""
@@ -99,13 +126,35 @@ class SquashedPolicy(Policy):
         return Explanation(self.encoder(obs), {"mean": action_mean, "std": action_std}, normal_entropy(p), None)
 
 
-class Critic(nn.Module):
-    """Layers of the given widths, then one number."""
+class DeterministicPolicy(BoundedPolicy):
+    """One action for each state, tanh of the head; acting adds noise of the deviation `noise_std`."""
 
-    def __init__(self, widths: tuple[int, ...], activation: str) -> None:
+    outputs = 1
+    noise_std: float | Tensor = 0.0  # which the algorithm sets
+
+    def forward(self, obs: Obs) -> Tensor:
+        action: Tensor = self.head(self.torso(self.encoder(obs))).tanh()
+        return action
+
+    mode = forward
+
+    def disturbed(self, obs: Obs, z: Tensor) -> Tensor:
+        return (self.mode(obs) + self.noise_std * z).clamp(-1, 1)
+
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
+        """The action, and the deviation of the noise on it; it is certain, and so its entropy is 0."""
+        action = self.mode(obs)
+        std = torch.zeros_like(action) + self.noise_std
+        return Explanation(self.encoder(obs), {"mean": action, "std": std}, action.new_zeros(len(action)), None)
+
+
+class Critic(nn.Module):
+    """Layers of the given widths, then one number; or so many of them, quantiles of the return."""
+
+    def __init__(self, widths: tuple[int, ...], activation: str, quantiles: int = 1) -> None:
         super().__init__()
         hidden_modules = (Dense(size_in, size_out, activation) for size_in, size_out in pairwise(widths))
-        self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], 1)])
+        self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], quantiles)])
 
     def forward(self, x: Tensor, frozen: bool) -> Tensor:
         for layer in self.layers:
@@ -114,7 +163,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Q(s, a) by several networks side by side, [n, B]."""
+    """Q(s, a) by several networks side by side, [n, B]; with K quantiles of the return [n, B, K]."""
 
     def __init__(
         self,
@@ -126,16 +175,17 @@ class Critics(nn.Module):
         normalize_obs: bool | str,
         cnn: CNN | None,
         seed: int,
+        quantiles: int = 1,
     ) -> None:
         super().__init__()
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
         layer_widths = (self.encoder.size + actions, *hidden_dims)
-        self.networks = nn.ModuleList(Critic(layer_widths, activation) for _ in range(n))
+        self.networks = nn.ModuleList(Critic(layer_widths, activation, quantiles) for _ in range(n))
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
-    def forward(self, obs: Obs, action: Tensor, frozen: bool = False) -> Tensor:
-        """`frozen`: gradients flow to the action alone, not to the weights."""
+    def forward(self, obs: Obs, action: Tensor, frozen: bool = False, first: int | None = None) -> Tensor:
+        """`frozen`: gradients flow to the action alone, not to the weights. `first`: by so many networks only."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             features = self.encoder(obs)
         x = torch.cat((features, action), -1)
-        return torch.stack([network(x, frozen) for network in self.networks])
+        return torch.stack([network(x, frozen) for network in list(self.networks)[:first]])

@@ -1,4 +1,4 @@
-"""Keys of algorithms that remember: DQN and SAC by a replay memory, Q-learning by its table."""
+"""Keys of algorithms that remember: DQN, SAC, TQC and TD3 by a replay memory, Q-learning by its table."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -46,7 +46,26 @@ class ReplayConfig(Config):
 
 
 @dataclass(frozen=True)
-class DQNConfig(ReplayConfig):
+class TransitionConfig(ReplayConfig):
+    """The keys of algorithms that learn from single transitions of their memory, not from sequences."""
+
+    # Transitions
+    n_step: int = 1
+    """n-step returns: number of rewards summed before the next value is added."""
+    prioritised: bool = False
+    """Prioritized replay: draw transitions with a larger error more often (Schaul et al. 2016)."""
+    priority_alpha: float = 0.6
+    """Strength of the priorities: 0 = uniform, 1 = proportional to the error."""
+    priority_beta: float | Schedule = 0.4
+    """Importance correction of prioritized updates: 0 = none, 1 = full."""
+    value_scale: Literal["raw", "popart"] = "raw"
+    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
+    value_scale_rate: float = 0.001
+    """With popart: how far the running moments of targets move per update; their start is debiased."""
+
+
+@dataclass(frozen=True)
+class DQNConfig(TransitionConfig):
     """Deep Q-learning (Mnih et al. 2015) and what has been added to it."""
 
     # DQN
@@ -70,43 +89,64 @@ class DQNConfig(ReplayConfig):
     """Double Q: the network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
     dueling: bool = False
     """Dueling network: a value of the state plus advantages of the actions (Wang et al. 2016)."""
-    n_step: int = 1
-    """n-step returns: number of rewards summed before the next value is added."""
     quantiles: int | None = None
     """Quantiles of the return learnt for each action (QR-DQN, Dabney et al. 2018); null = only the mean."""
     huber: float | Schedule | None = 1.0
     """Error above which the loss is linear; null = always squared."""
-    value_scale: Literal["raw", "popart"] = "raw"
-    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
-    value_scale_rate: float = 0.001
-    """With popart: how far the running moments of targets move per update; their start is debiased."""
-    prioritised: bool = False
-    """Prioritized replay: draw transitions with a larger error more often (Schaul et al. 2016)."""
-    priority_alpha: float = 0.6
-    """Strength of the priorities: 0 = uniform, 1 = proportional to the error."""
-    priority_beta: float | Schedule = 0.4
-    """Importance correction of prioritized updates: 0 = none, 1 = full."""
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayConfig):
-    """Soft actor-critic (Haarnoja et al. 2018)."""
+class BoundedConfig(TransitionConfig):
+    """The keys of actor-critics whose actions are numbers with bounds."""
 
-    # SAC
+    # Actor and critics
     max_grad_norm: float | Schedule | None = None
     """Clip gradients to this norm; null = never."""
     tau: float | Schedule = 0.005
-    """How far the target critics move towards the critics per update; 1 = a copy."""
+    """How far the target networks move towards the networks per update of theirs; 1 = a copy."""
+    noise_correlation: float = 0.0
+    """Correlation of the acting noise between steps: 0 = none; near 1, a push lasts for many steps."""
+
+
+@dataclass(frozen=True)
+class SACConfig(BoundedConfig):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    # SAC
     ent_coef: float | Schedule | None = None
     """Weight of the entropy; null = learnt, to keep the entropy at target_entropy."""
     target_entropy: float | None = None
     """Target of the entropy; null = minus one nat per action dimension."""
-    value_scale: Literal["raw", "popart"] = "raw"
-    """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
-    value_scale_rate: float = 0.001
-    """With popart: how far the running moments of targets move per update; their start is debiased."""
-    noise_correlation: float = 0.0
-    """Correlation of the acting noise between steps: 0 = none; near 1, a push lasts for many steps."""
+
+
+@dataclass(frozen=True)
+class TQCConfig(SACConfig):
+    """SAC with quantiles of the return, the largest of which are left out of targets (Kuznetsov et al. 2020)."""
+
+    # TQC
+    n_critics: int = 2
+    """Critics side by side."""
+    quantiles: int = 25
+    """Quantiles of the return learnt by each critic."""
+    drop_quantiles: int = 2
+    """Largest quantiles per critic that are left out of a target: more = lower values; 0 = none."""
+
+
+@dataclass(frozen=True)
+class TD3Config(BoundedConfig):
+    """TD3 (Fujimoto et al. 2018); with actor_every 1, n_critics 1 and target_noise 0 it is DDPG."""
+
+    # TD3
+    n_critics: int = 2
+    """Critics side by side; the least of their values is a target's."""
+    actor_every: int = 2
+    """Updates of the critics per update of actor and targets."""
+    action_noise: float | Schedule = 0.1
+    """Deviation of the acting noise, where actions lie within +-1."""
+    target_noise: float = 0.2
+    """Deviation of the noise on the target actor's actions, which smooths the critics; 0 = none."""
+    target_noise_clip: float = 0.5
+    """Largest noise on the target actor's actions."""
 
 
 @dataclass(frozen=True)

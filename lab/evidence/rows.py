@@ -81,6 +81,8 @@ ROWS = (
     Row("MountainCarContinuous-v0:sac", CLASSIC, "P2", 55, 94.7, f"{ZOO}, 50,000 steps", -33.25),
     Row("Pendulum-v1:ppo", CLASSIC, "P1", 12, -172.2, f"{ZOO}, 100,000 steps", -1207.56, 100_000, spent=FIRST_FIVE),
     Row("Pendulum-v1:sac", CLASSIC, "P2", 150, -157.0, f"{ZOO}, 20,000 steps", -1207.56),
+    Row("Pendulum-v1:td3", CLASSIC, "later", 150, -151.9, f"{ZOO}, 20,000 steps", -1207.56),
+    Row("Pendulum-v1:tqc", CLASSIC, "later", 400, None, "", -1207.56),
     Row("CartPole-v1:ppo_lstm", CLASSIC, "P2", 320, 500.0, "highest return", 23.68),
     Row("Bandit-v0:ppo", TOY, "P1", 12),
     Row("Blackjack-v1:ppo", TOY, "P1", 45, -0.0431, OPTIMUM, -0.46),
@@ -146,6 +148,10 @@ ROWS = (
     Row("Ant-v5:ppo", MUJOCO, "P3", 1_000, 1327.2, f"{ZOO}, v3, 1,000,000 steps", None, 1_000_000),
     Row("HalfCheetah-v5:sac", MUJOCO, "P14", 12_000, 9535.5, f"{ZOO}, v3, 1,000,000 steps", -282.49),
     Row("Hopper-v5:sac", MUJOCO, "P14", 12_000, 2325.5, f"{ZOO}, v3, 1,000,000 steps", 16.67),
+    Row("HalfCheetah-v5:td3", MUJOCO, "later", 12_000, 9655.7, f"{ZOO}, v3, 1,000,000 steps", -282.49),
+    Row("Hopper-v5:td3", MUJOCO, "later", 12_000, 3606.4, f"{ZOO}, v3, 1,000,000 steps", 16.67),
+    Row("HalfCheetah-v5:tqc", MUJOCO, "later", 20_000, 12089.9, f"{ZOO}, v3, 1,000,000 steps", -282.49),
+    Row("Hopper-v5:tqc", MUJOCO, "later", 20_000, 3754.2, f"{ZOO}, v3, 1,000,000 steps", 16.67),
     Row(
         "CartPole-v1:dreamer", MODELS, "P2", 400, 500.0, "highest return", 23.68,
         changes=("eval_freq_epochs=2", HUNDRED), spent=FIRST_FIVE,
@@ -175,7 +181,8 @@ TUNING = dict.fromkeys(
     (
         "Acrobot-v1:dqn", "BipedalWalker-v3:ppo", "HalfCheetah-v5:sac", "Hopper-v5:sac",
         "LunarLander-v3:dqn", "LunarLander-v3:ppo", "LunarLanderContinuous-v3:ppo", "LunarLanderContinuous-v3:sac",
-        "Pendulum-v1:sac",
+        "Pendulum-v1:sac", "HalfCheetah-v5:td3", "HalfCheetah-v5:tqc", "Hopper-v5:td3", "Hopper-v5:tqc",
+        "Pendulum-v1:td3", "Pendulum-v1:tqc",
     ),
     "none: numbers of rl-zoo",
 ) | {

@@ -56,12 +56,15 @@ CASES = {
     "dqn frame_stack=2 prioritised=true policy=cnn policy_kwargs.features=8": (IMAGE, ONE_OF_2),
     "sac normalize_obs=true": (NUMBERS, TORQUES),
     "sac ent_coef=0.2 noise_correlation=0.5": (NUMBERS, TORQUES),
+    "td3 actor_every=2 n_step=3 prioritised=true normalize_obs=true": (NUMBERS, TORQUES),
+    "tqc normalize_obs=true": (NUMBERS, TORQUES),
     "dreamer imagined_starts=8": (IMAGE, TORQUES),
     "pqn optimizer=rmsprop": (MASKED, ONE_OF_2),
     "q_learning visits_power=0.6": (PLACE, ONE_OF_2),
     "q_learning": (spaces.Dict({"action_mask": spaces.MultiBinary(2), "place": PLACE}), ONE_OF_2),
 }
-SIZES = {"dqn": REPLAY, "sac": REPLAY, "dreamer": SEQUENCES, "planet": SEQUENCES, "q_learning": PLACES}
+SIZES = dict.fromkeys(("dqn", "sac", "td3", "tqc"), REPLAY)
+SIZES |= {"dreamer": SEQUENCES, "planet": SEQUENCES, "q_learning": PLACES}
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +77,8 @@ def optimizers():
 
 def agent_of(name):
     algo_id, *more = name.split()
-    environment = {"sac": "Pendulum-v1", "q_learning": "FrozenLake-v1"}.get(algo_id, "CartPole-v1")
+    pendulum = dict.fromkeys(("sac", "td3", "tqc"), "Pendulum-v1")
+    environment = {**pendulum, "q_learning": "FrozenLake-v1"}.get(algo_id, "CartPole-v1")
     words = (*SIZES.get(algo_id, ROLLOUT), "engine=eager", *more)
     config = load_config(environment, algo_id, list(words))
     return ALGORITHMS[algo_id](config, MetaWorlds(config.n_envs, *CASES[name]))

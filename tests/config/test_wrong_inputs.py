@@ -141,7 +141,7 @@ LINES = {
     "CartPole-v1:dqn exploration_fraction=0.1": "in Stride it is called epsilon_schedule_end",
     "CartPole-v1:ppo learning-rate=1e-3": "in Stride it is called policy_lr", "CartPole-v1:ppo verbose=1": "-q",
     "CartPole-v1:ppo env=x": "CartPole-v1:ppo", "CartPole-v1:ppo --track": r"logger=\[wandb\]",
-    "--algo ppo --env CartPole-v1": "CartPole-v1:ppo", "CartPole-v1:td3": "Stride has no TD3",
+    "--algo ppo --env CartPole-v1": "CartPole-v1:ppo", "CartPole-v1:ddpg": "Stride has no DDPG",
     "CartPole-v1:a2c": "Stride has no A2C, the closest is ppo",
     "PongNoFrameskip-v4:ppo": "its name in Gymnasium is ALE/Pong-v5", "Pong-v5:ppo": "did you mean ALE/Pong-v5",
 }  # fmt: skip

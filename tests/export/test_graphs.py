@@ -37,6 +37,8 @@ CASES = {
     "dqn": ("CartPole-v1:dqn", "dueling=true", "quantiles=3"),
     "pqn": ("CartPole-v1:pqn",),
     "sac": ("Pendulum-v1:sac", "normalize_obs=true"),
+    "td3": ("Pendulum-v1:td3", "normalize_obs=true"),
+    "tqc": ("Pendulum-v1:tqc",),
     "table": ("FrozenLake-v1:q_learning",),
     "dreamer": ("Pendulum-v1:dreamer",),
 }

@@ -17,7 +17,7 @@ from stride.agents.engines.plan.recipe import (
 from stride.agents.experience.nouns import Tree
 from stride.agents.networks.squashed import Critics, SquashedPolicy
 from stride.agents.sac import SAC
-from stride.config.schema import Config
+from stride.config.schema import Config, SACConfig
 from stride.utils.counter_rng import normal
 
 
@@ -44,13 +44,15 @@ class SACRecipe(ReplayRecipe):
         self.switches = {
             "learnt_alpha": layout.log_alpha >= 0,
             "report_every": 1,
-            "span": 1,
+            "span": agent.config.n_step,
             "moving": len(layout.nets),
         }
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
-        assert isinstance(policy, SquashedPolicy)
+        assert isinstance(config, SACConfig) and isinstance(policy, SquashedPolicy)
+        if config.prioritised:
+            return "it does not support prioritised"
         return why_not_configured(config) or why_not_scaled(config) or why_not_read(policy.encoder, obs)
 
     @staticmethod
