@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from driven import advance, agent_for
-from fused_cases import SMALL as ROLLOUT
 from fused_cases import REPLAY, first_update, furthest, next_update
+from fused_cases import SMALL as ROLLOUT
 from gymnasium.spaces import Box, Discrete
 from picture_worlds import Film, register
 from same_as_eager import Case, assert_learns_as_eager, assert_resumes
@@ -193,6 +193,9 @@ def test_results_do_not_depend_on_the_number_of_threads(game, algo_id):
 @pytest.mark.parametrize("algo_id", LEARNERS)
 def test_the_game_is_learnt(game, algo_id):
     words = (*NET, "n_envs=16", "batch_size=128", "policy_lr=2e-3", "threads=1")
-    words += ("n_steps=32", "n_epochs=4") if algo_id != "dqn" else ("train_freq=32", "gradient_steps=16", "tau=0.5", "target_freq=512")
+    if algo_id == "dqn":
+        words += ("train_freq=32", "gradient_steps=16", "target_freq=512", "tau=0.5")
+    else:
+        words += ("n_steps=32", "n_epochs=4")
     agent = advance(agent_for(f"Catch-v0:{algo_id}", *words), 60)
     assert agent.engine.name == "fused_cpu" and agent.collector.window.summary()["ep_rew/mean"] > 0.8
