@@ -116,7 +116,7 @@ def seen(name, algo_id="ppo", engine="fused_cpu"):
 @pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", SEEN)
 def test_gradients_are_those_of_autograd(name, algo_id):
-    if algo_id == "dqn":  # in the fourth iteration the ring is full; the target has not moved
+    if algo_id == "dqn":  # past the end of the ring; the target has not moved
         gradients = next_update(advance(seen(name, algo_id), 6), seen(name, algo_id, "eager"))
     else:
         agent = advance(seen(name, algo_id), 1)
