@@ -116,7 +116,7 @@ def seen(name, algo_id="ppo", engine="fused_cpu"):
 @pytest.mark.parametrize("algo_id", LEARNERS)
 @pytest.mark.parametrize("name", SEEN)
 def test_gradients_are_those_of_autograd(name, algo_id):
-    if algo_id == "dqn":  # in the fourth iteration the ring is full; the target has not moved
+    if algo_id == "dqn":  # past the end of the ring; the target has not moved
         gradients = next_update(advance(seen(name, algo_id), 6), seen(name, algo_id, "eager"))
     else:
         agent = advance(seen(name, algo_id), 1)
@@ -193,10 +193,9 @@ def test_results_do_not_depend_on_the_number_of_threads(game, algo_id):
 @pytest.mark.parametrize("algo_id", LEARNERS)
 def test_the_game_is_learnt(game, algo_id):
     words = (*NET, "n_envs=16", "batch_size=128", "policy_lr=2e-3", "threads=1")
-    words += (
-        ("n_steps=32", "n_epochs=4")
-        if algo_id != "dqn"
-        else ("train_freq=32", "gradient_steps=16", "tau=0.5", "target_freq=512")
-    )
+    if algo_id == "dqn":
+        words += ("train_freq=32", "gradient_steps=16", "target_freq=512", "tau=0.5")
+    else:
+        words += ("n_steps=32", "n_epochs=4")
     agent = advance(agent_for(f"Catch-v0:{algo_id}", *words), 60)
     assert agent.engine.name == "fused_cpu" and agent.collector.window.summary()["ep_rew/mean"] > 0.8
