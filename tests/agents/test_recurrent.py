@@ -24,9 +24,8 @@ from stride.agents.networks.recurrent import (
     Recurrence,
     TransformerActorCritic,
 )
-from stride.agents.networks.transformer import Attention
 
-TRANSFORMER = partial(TransformerActorCritic, attention=Attention(2, 3, 5))
+TRANSFORMER = partial(TransformerActorCritic, layers=2, heads=3, window=5)
 MEMORIES = {"lstm": LSTMActorCritic, "gru": GRUActorCritic, "mingru": MinGRUActorCritic, "transformer": TRANSFORMER}
 KINDS = pytest.mark.parametrize("kind", MEMORIES.values(), ids=MEMORIES)
 SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
