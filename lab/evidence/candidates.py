@@ -32,6 +32,7 @@ from stride.utils.provenance import PROJECT, source_hash
 from stride.utils.typography import duration
 
 RESULTS = PROJECT / "build" / "candidates"
+KEPT = ("env_steps", "seconds", "engine", "git_hash", "run")  # of a seed's record
 Result = Mapping[str, Any]
 
 
@@ -109,9 +110,9 @@ def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
 
 def result_of(trial: Trial, record: Mapping[str, Any]) -> Result:
     """A line of the file: the mean of 100 episodes of the final weights, and the mean height of the curve."""
-    kept = {key: record[key] for key in ("env_steps", "seconds", "engine", "git_hash", "run")}
-    curve = record["curve"]["val"] or record["curve"]["train"]
-    return {**trial._asdict(), "final": record["final"]["mean"], "area": area(curve), **kept}
+    kept, final = {key: record[key] for key in KEPT}, record["final"]["mean"]
+    curve = record["curve"]["val"] or record["curve"]["train"] or [[record["env_steps"], final]]
+    return {**trial._asdict(), "final": final, "area": area(curve), **kept}
 
 
 def read(path: Path) -> list[Result]:
