@@ -20,7 +20,7 @@ FAST = @$(PYTEST) --ignore tests/lab -m "not slow" && \
 
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: train test quick check slow lab docs docs-serve evidence-check soak format clean
+.PHONY: train test quick check style types slow lab docs docs-serve evidence-check soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
@@ -32,11 +32,16 @@ quick: .venv/ready-dev
 	@$(BIN)/python -m lab.quick $(BASE)
 
 check: .venv/ready-dev
+	@$(MAKE) --no-print-directory --jobs 2 types style
+	$(FAST)
+
+style: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/python -m lab.write_docs --check
-	$(FAST)
+
+types: .venv/ready-dev
+	$(BIN)/mypy
 
 slow: .venv/ready-ci
 	$(PYTEST) --ignore tests/lab -m "(slow or nvrtc) and not soak"

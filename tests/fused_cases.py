@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from driven import continued, pairwise
 from host_kernels import compile_host
@@ -42,6 +43,8 @@ ON_POLICY = pairwise(
         "extra": ("plain", "clipped", "adam"),
     }
 )
+SMALLER = [case for case in ON_POLICY if case["hidden_dims"] != "[64,64]"]
+ON_GPU = [SMALLER[0], *SMALLER[1::2]]  # every choice is in one of them, but for the nets that take g++ the longest
 ONLY_PPO = {"plain": ("clip_range_vf=null",), "clipped": ("clip_range_vf=0.05",), "adam": ("clip_range_vf=null",)}
 ONLY_REINFORCE = {
     "plain": ("policy_targets=returns",),
@@ -60,6 +63,11 @@ def on_policy_words(case):
     shared += ["optimizer=adam", "weight_decay=0.01"] if case["extra"] == "adam" else ["optimizer=adamw"]
     shared += ["policy_lr=1e-3", *(["clip_range=0.1", "target_kl=null"] if ppo else [])]
     return (*SMALL, *shared, *(ONLY_PPO if ppo else ONLY_REINFORCE)[case["extra"]])
+
+
+def marks_on_gpu(case):
+    """g++ takes seconds for each: one is fast, the others of ON_GPU are slow, the rest is soak."""
+    return [pytest.mark.slow] * (case != ON_GPU[0]) + [pytest.mark.soak] * (case not in ON_GPU)
 
 
 def named(case):

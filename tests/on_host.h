@@ -7,6 +7,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -47,15 +48,17 @@ enum Stop { RUNS, AT_BLOCK, AT_WARP, GONE };
 enum End { WELL, STUCK, BEYOND };  // as host_kernels.py counts them
 
 struct Fiber {
-  ucontext_t context;
+  ucontext_t begin;  // for its first turn alone: a change of contexts asks the system about signals, a jump does not
+  jmp_buf place;     // where it goes on
   Stop stop;
+  bool begun;
 };
 
 static std::vector<Fiber> fibers;
 static std::vector<std::unique_ptr<char[]>> stacks;  // not set: pages that no thread uses cost nothing
 static std::vector<uint64_t> mail;                   // what a thread shows the others of its warp
 static std::vector<float4> dynamic;                  // shared memory that the launch asked for, and the line behind it
-static ucontext_t home;
+static jmp_buf home;
 static unsigned here;  // whose turn it is
 static void (*kernel)(void**);
 static void** given;
@@ -70,12 +73,21 @@ static std::vector<unsigned> turns(unsigned n, unsigned order, std::mt19937& ran
 
 static void enter() {
   kernel(given);
-  fibers[here].stop = GONE;  // uc_link leads home
+  fibers[here].stop = GONE;
+  _longjmp(home, 1);
 }
 
-static void wait(Stop stop) {
+__attribute__((noinline)) static void wait(Stop stop) {
   fibers[here].stop = stop;
-  swapcontext(&fibers[here].context, &home);
+  if (!_setjmp(fibers[here].place)) _longjmp(home, 1);
+}
+
+// Lets a thread run until it waits or ends.
+__attribute__((noinline)) static void go_on(Fiber& fiber) {
+  if (_setjmp(home)) return;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  setcontext(&fiber.begin);
 }
 
 // Lets those go on that wait for nobody any more; whether there are any.
@@ -101,18 +113,19 @@ static bool together(unsigned threads, unsigned order, std::mt19937& random) {
   std::memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);
   std::memset((void*)dynamic.data(), 0xFF, dynamic.size() * sizeof(float4));
   for (unsigned k = 0; k < threads; k++) {
-    getcontext(&fibers[k].context);
-    fibers[k].context.uc_stack.ss_sp = stacks[k].get();
-    fibers[k].context.uc_stack.ss_size = STACK;
-    fibers[k].context.uc_link = &home;
-    makecontext(&fibers[k].context, enter, 0);
+    getcontext(&fibers[k].begin);
+    fibers[k].begin.uc_stack.ss_sp = stacks[k].get();
+    fibers[k].begin.uc_stack.ss_size = STACK;
+    fibers[k].begin.uc_link = nullptr;
+    makecontext(&fibers[k].begin, enter, 0);
     fibers[k].stop = RUNS;
+    fibers[k].begun = false;
   }
   do {
     for (unsigned k : turns(threads, order, random)) {
       if (fibers[k].stop != RUNS) continue;
       here = threadIdx.x = k;
-      swapcontext(&home, &fibers[k].context);
+      go_on(fibers[k]);
     }
   } while (release());
   return std::all_of(fibers.begin(), fibers.end(), [](const Fiber& fiber) { return fiber.stop == GONE; });

@@ -223,11 +223,12 @@ def variant_of(algo_id: str) -> str:
 def combinations():
     """Each algorithm, with each memory that its keys allow, on every engine.
 
-    What a memory holds has little to do with whose worlds they are, so another of both at once is soak.
+    What memories and engines hold has little to do with whose worlds they are, so all of them at once is soak.
     """
     for algo_id, memory, engine, backend in product(ALGORITHMS, MEMORIES, ENGINES, ("fast", "gym")):
         if {word.partition("=")[0] for word in MEMORIES[memory]} <= {*known_keys(algo_id)}:
-            marks = [pytest.mark.slow] + [pytest.mark.soak] * (memory != "" and backend == "gym")
+            usual = "gym" if engine == "eager" and memory == "" else "fast"
+            marks = [pytest.mark.slow] + [pytest.mark.soak] * (backend != usual)
             yield pytest.param(algo_id, memory, engine, backend, marks=marks)
 
 
@@ -267,7 +268,8 @@ OPTIONAL = {  # its first word is the package
     "minigrid, DoorKey, vector": ["MiniGrid-DoorKey-5x5-v0:vector", *SHORT],
     "minigrid, DoorKey, lstm": ["MiniGrid-DoorKey-5x5-v0:lstm", *SHORT],
 }
-MORE = ("HalfCheetah, sac", "Pong, ppo, cut", "screen, ppo", "cartpole, sac", "DoorKey, vector")  # shows the same again
+# these show the same again
+MORE = ("HalfCheetah, sac", "Pong, ppo", "Pong, ppo, cut", "screen, ppo", "cartpole, sac", "DoorKey, vector")
 
 
 @pytest.mark.slow

@@ -26,7 +26,13 @@ from numba.core import config
 
 from stride.utils.places import PROJECT, UNKNOWN, of_another, others_may_write
 
-SOURCES = ("envs_fast", "envs_fast/bodies", "envs_fast/minatar", "agents/engines/fused_cpu/kernels")
+SOURCES = (
+    "envs_fast",
+    "envs_fast/bodies",
+    "envs_fast/minatar",
+    "envs_fast/minigrid",
+    "agents/engines/fused_cpu/kernels",
+)
 ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
     "agents/engines/fused_cpu/frame.py",
     "agents/engines/fused_cpu/workers.py",

@@ -23,6 +23,7 @@ from fused_cases import (
     gradients_of,
     held,
     judged,
+    marks_on_gpu,
     named,
     next_update,
     off_policy_words,
@@ -157,15 +158,6 @@ def test_a_part_that_fails_is_an_error_and_not_waited_for():
 
 # --- gradients against autograd in float64: the specification of their maths
 
-FAST = next(named(case) for case in ON_POLICY if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
-
-
-def on_gpu():
-    """One case is fast, each third of the others slow; the rest is soak."""
-    yield pytest.param(next(case for case in ON_POLICY if named(case) == FAST), id=FAST)
-    for index, case in enumerate(case for case in ON_POLICY if named(case) != FAST):
-        yield pytest.param(case, id=named(case), marks=[pytest.mark.slow] + [pytest.mark.soak] * (index % 3 > 0))
-
 
 def few_kinks(case):
     """At a kink of a relu two right answers differ; few units have few kinks."""
@@ -209,7 +201,7 @@ def test_sequences_of_mingru_give_the_same_bits_on_any_number_of_threads():
     assert all(map(torch.equal, mine, theirs))
 
 
-@pytest.mark.parametrize("case", [*on_gpu()])
+@pytest.mark.parametrize("case", [pytest.param(case, id=named(case), marks=marks_on_gpu(case)) for case in ON_POLICY])
 def test_fused_gpu_on_policy(case):
     case = few_kinks(case)
     agent = advance(learning_on_gpu(case["config"], *on_policy_words(case)), 1)
@@ -267,7 +259,7 @@ def test_an_edit_of_whatever_a_kernel_takes_from_another_file_is_noticed():
     hashed = {path for folder in kernel_folder.SOURCES for path in (root / folder).glob("*.py")}
     hashed |= {root / file for file in kernel_folder.ALONE}
     kernels = re.compile("^ *@(njit|intrinsic)", re.MULTILINE)
-    files = [*(root / "agents").rglob("*.py"), *(root / "utils").glob("*.py")]
+    files = [*(root / "agents").rglob("*.py"), *(root / "envs_fast").rglob("*.py"), *(root / "utils").glob("*.py")]
     files = [path for path in files if kernels.search(path.read_text())]
     assert len(files) > 14 and hashed.issuperset(files)
     for path in (path for path in files if "experience" not in path.parts):  # which have more in them than kernels

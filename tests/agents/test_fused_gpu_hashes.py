@@ -15,15 +15,16 @@ from stride.utils.durable_file import read_json, write_json
 HOST = Machine("cpu", compile_host, small=True)
 
 
-SLOW = [  # half a minute of g++ each
-    pytest.param(
-        name, marks=[pytest.mark.slow] + [pytest.mark.soak] * (name not in ("numbers, learnt", "older actor, learnt"))
-    )
-    for name in rollouts.LEARNT
-]
+BY_HASHES = ("numbers, learnt",)  # the others by a trace, since each takes g++ ten seconds; the rest of both is soak
 
 
-@pytest.mark.parametrize("name", [*rollouts.CASES, *SLOW])
+def learnt(those):
+    """The cases that learn; of them those are in CI."""
+    for name in rollouts.LEARNT:
+        yield pytest.param(name, marks=[pytest.mark.slow] + [pytest.mark.soak] * (name not in those))
+
+
+@pytest.mark.parametrize("name", [*rollouts.CASES, *learnt(BY_HASHES)])
 def test_the_kernels_give_the_committed_hashes(name):
     assert rollouts.computed(HOST, name) == read_json(rollouts.FILE)[name]
 
@@ -46,8 +47,7 @@ def test_what_differs_is_named(monkeypatch, tmp_path):
     assert [*rollouts.rollouts(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", rollouts.LEARNT)
+@pytest.mark.parametrize("name", [*learnt(rollouts.LEARNT.keys() - BY_HASHES)])
 def test_every_launch_changes_what_the_committed_trace_says(name):
     held = rollouts.read_trace(name)
     assert {"note_episodes", "judge", "worth", "weigh", "gradient", "reduce", "descend"} < {x.split()[1] for x in held}

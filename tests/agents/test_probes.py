@@ -303,7 +303,7 @@ def mean_return(policy, world):
         pytest.param(probes.DelayedReward, 500, {"gamma": 1.0}, {0: 1.0}, 0.1, marks=SOAK),
         # the limit cuts, it does not end: V = 1 + gamma V; as an end it would be 2.19 at most
         pytest.param(probes.Endless, 350, {"gamma": 0.7, **SHORT}, {0: 1 / 0.3}, 0.5, marks=SLOW),
-        pytest.param(probes.Endless, 350, {"gamma": 0.7, "stoch": 0, **SHORT}, {0: 1 / 0.3}, 0.5, marks=SLOW),
+        pytest.param(probes.Endless, 350, {"gamma": 0.7, "stoch": 0, **SHORT}, {0: 1 / 0.3}, 0.5, marks=SOAK),
     ],
 )
 def test_dreamer_knows_what_a_world_is_worth(world, updates, options, worth, tolerance):
@@ -311,9 +311,10 @@ def test_dreamer_knows_what_a_world_is_worth(world, updates, options, worth, tol
     assert opinions(policy, *worth).value.tolist() == pytest.approx([*worth.values()], abs=tolerance)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dreamer", "planet"])
-@pytest.mark.parametrize(("world", "updates"), [(probes.ChosenReward, 300), (probes.MatchedReward, 500)])
+@pytest.mark.parametrize(("world", "updates"), [
+    pytest.param(probes.ChosenReward, 300, marks=SOAK), pytest.param(probes.MatchedReward, 500, marks=SLOW),
+])  # fmt: skip
 def test_a_model_chooses_the_right_action(kind, world, updates):
     assert mean_return(trained(kind, world, updates), world) == 1
 

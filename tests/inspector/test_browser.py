@@ -260,8 +260,10 @@ def test_the_newest_are_shown_first_and_more_on_demand(browser, served, root, ru
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(("width", "scheme"), [
+    (1440, "light"), (390, "dark"),
+    pytest.param(1440, "dark", marks=pytest.mark.soak), pytest.param(390, "light", marks=pytest.mark.soak),
+])  # fmt: skip
 def test_every_tab_fits_and_the_row_of_tabs_stays_where_it_is(browser, served, runs, width, scheme):
     places = "all => all.map(each => [each.innerText, each.offsetLeft, each.offsetTop])"
     with opened(browser, served[1], width, scheme) as page:

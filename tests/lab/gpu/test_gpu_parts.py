@@ -6,6 +6,7 @@ Each part finds right what is right, and what is planted wrong.
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -102,11 +103,12 @@ def test_estimators_are_the_cpus_and_others_are_noticed(monkeypatch):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Rollouts and iterations so short that they take no time."""
+    """Rollouts and iterations so short, and nets so narrow, that they take no time."""
     monkeypatch.setattr(engines, "REPLAYS", 4)
     monkeypatch.setattr(engines, "LEARNT", 3)
     exact = driven.ppo
-    short = lambda machine, engine, width, **changes: exact(machine, engine, 4, 8, n_epochs=1, **changes)  # noqa: E731
+    small = {"n_epochs": 1, "hidden_dims": (16, 16)}
+    short = lambda machine, engine, width, **given: exact(machine, engine, 4, 8, **small | given)  # noqa: E731
     monkeypatch.setattr(engines, "ppo", short)
 
 
@@ -116,7 +118,7 @@ def test_replays_draw_afresh_and_learn_as_eager_does(few):
     assert result.figures["weights_apart"].keys() == {"graphed"}
 
 
-@pytest.mark.slow  # the kernels that learn for two nets of 64 x 64
+@pytest.mark.slow
 def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_passes(few, monkeypatch):
     result = last(engines.replays, KERNELS)
     assert result.wrong == [] and result.figures["weights_apart"] == {"fused_gpu": 0.0}
@@ -215,12 +217,13 @@ def test_the_peak_is_of_the_multiply_adds_it_counts():
 
 
 @pytest.mark.slow
-def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
+def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets(monkeypatch):
+    monkeypatch.setattr(speed, "ppo", partial(driven.ppo, hidden_dims=(16, 16)))
     kernels = last(speed.kernels).figures["kernels"]
     names = {"cartpole_rollout", "note_episodes", "judge", "worth", "moments", "weigh", "gradient", "reduce", "descend"}
     assert names < {*kernels} and all(row["milliseconds"] > 0 for row in kernels.values())
-    rows, (first, middle) = 4 * 8, (2 * 4 * 64, 2 * 64 * 64)
-    nets = {"cartpole_rollout": first + middle + 2 * 64 * 2, "judge": 2 * (first + middle) + 2 * 64 * 3}
+    rows, (first, middle) = 4 * 8, (2 * 4 * 16, 2 * 16 * 16)
+    nets = {"cartpole_rollout": first + middle + 2 * 16 * 2, "judge": 2 * (first + middle) + 2 * 16 * 3}
     assert kernels["cartpole_rollout"]["flop"] == rows * nets["cartpole_rollout"]
     assert kernels["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
     assert {name for name, row in kernels.items() if "share" in row} == {"cartpole_rollout", "judge", "gradient"}
