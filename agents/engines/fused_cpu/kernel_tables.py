@@ -13,6 +13,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     q,
     replay,
     returns,
+    sequences,
     shuffle,
     squashed,
 )
@@ -50,8 +51,8 @@ MINGRU: KernelTable = {
     "encode": nets.encode,
     "turn": nets.turn,
     "remember": mingru.step,
-    "gradient_part": mingru.gradient_part,
-    "judge": mingru.judge,
+    "gradient_part": sequences.gradient_part,
+    "judge": sequences.judge,
     "shuffle": shuffle.shuffle_sequences,
 }
 NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`; they count before those of an algorithm
