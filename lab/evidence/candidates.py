@@ -127,7 +127,7 @@ def ranking(results: Sequence[Result]) -> str:
     """A row for each candidate, the best one first."""
     names, tasks = (list(dict.fromkeys(result[key] for result in results)) for key in ("candidate", "task"))
     final, areas = shares(results, "final"), shares(results, "area")
-    rows = [("candidate", "final", "area", "seeds", *tasks, "time")]
+    rows: list[Sequence[str]] = [("candidate", "final", "area", "seeds", *tasks, "time")]
     for name in sorted(names, key=lambda name: -final[name]):
         own = [result for result in results if result["candidate"] == name]
         means = [[result["final"] for result in own if result["task"] == task] for task in tasks]
@@ -145,9 +145,10 @@ def shares(results: Sequence[Result], key: str) -> dict[str, float]:
         for result in results:
             if result["task"] == task:
                 means.setdefault(result["candidate"], []).append(result[key])
-        low, high = (extreme(map(fmean, means.values())) for extreme in (min, max))
-        for name, values in means.items():
-            places.setdefault(name, []).append((fmean(values) - low) / (high - low) if high > low else 1.0)
+        heights = {name: fmean(values) for name, values in means.items()}
+        low, high = min(heights.values()), max(heights.values())
+        for name, height in heights.items():
+            places.setdefault(name, []).append((height - low) / (high - low) if high > low else 1.0)
     return {name: fmean(values) for name, values in places.items()}
 
 
