@@ -5,6 +5,7 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from stride.agents.base import Agent
 from stride.agents.experience.minibatches import in_order
@@ -24,8 +25,9 @@ def huber(error: Tensor, limit: float | None) -> Tensor:
     """error^2 / 2, beyond `limit` a straight line of that slope."""
     if limit is None:
         return error.square() / 2
-    small = error.abs().clamp(max=limit)
-    return small * (error.abs() - small / 2)
+    if limit == 0:  # where a schedule may end
+        return 0 * error
+    return F.huber_loss(error, error.new_zeros(()).expand_as(error), reduction="none", delta=limit)
 
 
 def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Tensor:
@@ -36,7 +38,7 @@ def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Ten
     k = quantiles.shape[-1]
     tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
     error = target[..., None, :] - quantiles[..., :, None]
-    asymmetry = (tau[:, None] - (error.detach() < 0).float()).abs()
+    asymmetry = torch.where(error.detach() < 0, 1 - tau[:, None], tau[:, None])
     return (asymmetry * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
 
 

@@ -52,9 +52,9 @@ class SAC(Agent):
     policy: SquashedPolicy
 
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
-        spaces = envs.observation_space, envs.action_space
-        policy = SquashedPolicy(*spaces, *layers_of(config, envs), config.noise_correlation, config.seed)
-        policy.to(envs.device)
+        policy = SquashedPolicy(
+            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
+        ).to(envs.device)
         super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
         prioritise(self, config)
         self.critics, self.target, self.value_scale = self.judges(envs)

@@ -46,9 +46,9 @@ class TD3(Agent):
     policy: DeterministicPolicy
 
     def __init__(self, config: TD3Config, envs: VecEnv, rank: int = 0) -> None:
-        spaces = envs.observation_space, envs.action_space
-        policy = DeterministicPolicy(*spaces, *layers_of(config, envs), config.noise_correlation, config.seed)
-        policy.to(envs.device)
+        policy = DeterministicPolicy(
+            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
+        ).to(envs.device)
         super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
         prioritise(self, config)
         policy.noise_std = self.live.action_noise
