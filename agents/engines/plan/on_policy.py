@@ -1,6 +1,7 @@
 """PPO and REINFORCE to a fused engine: a rollout, its rows in a new order for every epoch."""
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
@@ -222,5 +223,5 @@ def lay_out(policy: ActorCritic) -> FlatLayout:
 def layers_of(torso: nn.Module) -> tuple[list[nn.Linear], list[nn.Linear]]:
     """Its hidden layers, and those of minGRU behind them."""
     if isinstance(torso, Recurrence):
-        return linears(torso.layers), linears(torso.cell.layers)
+        return linears(torso.layers), linears(cast(nn.Module, torso.cell.layers))
     return linears(torso), []
