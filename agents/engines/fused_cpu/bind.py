@@ -68,7 +68,7 @@ class Bound:
         self._memory = recipe.agent.memory
         self._fill_sizes(recipe, threads, parts)
         self._fill_memory(recipe, threads, parts)
-        frame.fill(**(KERNELS[config.algo_id] | NETS[nets_of(config)]))
+        frame.fill(**{**KERNELS[config.algo_id], **NETS[nets_of(config)]})
         self.point_finals()
 
     def _fill_sizes(self, recipe: Recipe, threads: int, parts: int) -> None:

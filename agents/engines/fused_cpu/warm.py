@@ -179,7 +179,7 @@ def compile_jobs(env_id: str, algo_id: str, nets: str) -> list[CompileJob]:
     jobs.append(compile_common)
     pieces: list[CompiledKernel] = []
     if played:
-        pieces += [*(KERNELS[algo_id] | NETS[nets]).values(), *CALLED[algo_id]]
+        pieces += [*{**KERNELS[algo_id], **NETS[nets]}.values(), *CALLED[algo_id]]
     elif algo_id != NONE:
         pieces += model_learn.KERNELS
     if pieces:
