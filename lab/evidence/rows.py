@@ -227,8 +227,20 @@ def settings(row: Row) -> str:
 
 
 def settings_hash(plain: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in plain.items() if key not in OUTSIDE}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(kept_of(plain), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def kept_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a config whose change spends seeds."""
+    return {key: value for key, value in plain.items() if key not in OUTSIDE}
+
+
+def are_present(row: Row, then: Mapping[str, Any]) -> bool:
+    """Whether a row still has the settings `then`; a key that came later must be at its default."""
+    config = row.config()
+    return all(
+        then.get(key, getattr(type(config), key, None)) == value for key, value in kept_of(to_plain(config)).items()
+    )
 
 
 def seeds_of(row: Row, looked_at: Mapping[int, Collection[str]], present: str) -> range:

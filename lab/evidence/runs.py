@@ -1,6 +1,7 @@
 """The campaign's runs on disk, one small record and one compressed curve for each, and the claim on a run. No torch.
 
     docs/results/runs/CartPole-v1-ppo/seed-3.json      the record: settings, scores, code, machine
+    docs/results/runs/CartPole-v1-ppo/settings-HASH.json   the settings that records with this hash are of
     docs/results/runs/CartPole-v1-ppo/check.json       the last `evidence check` by a machine of the same class
     evidence/CartPole-v1-ppo/seed-3.json.gz            the curve, and the sources that the training imported
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.evidence.file import Evidence, Record, configured, file_stem
-from lab.evidence.rows import Row, seeds_of, settings, settings_hash
+from lab.evidence.rows import Row, are_present, kept_of, seeds_of, settings, settings_hash
 from stride.config.loader import to_plain
 from stride.runstore.run_dir import runs_root
 from stride.utils.durable_file import read_json, replacing, write_json
@@ -46,6 +47,20 @@ class Store:
 
     def curve_file(self, variant: str, seed: int) -> Path:
         return self.curves / file_stem(variant) / f"seed-{seed}.json.gz"
+
+    def settings_file(self, variant: str, text: str) -> Path:
+        return self.runs / file_stem(variant) / f"settings-{text}.json"
+
+    def keep_settings(self, row: Row) -> None:
+        """Store the row's present settings, so that a key that comes later changes no hash of old records."""
+        path = self.settings_file(row.variant, settings(row))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, kept_of(to_plain(row.config())))
+
+    def now_called(self, row: Row, text: str) -> str:
+        """The hash that settings have now which had this one when they were recorded."""
+        path = self.settings_file(row.variant, text)
+        return settings(row) if path.is_file() and are_present(row, read_json(path)) else text
 
     def records(self, variant: str) -> dict[int, Record]:
         """Seed -> record, of runs whose curve is there and their own."""
@@ -95,7 +110,8 @@ class Store:
         """Those of the row's present round."""
         looked_at: dict[int, set[str]] = {}  # seed -> settings that it has a result of
         for seed, record in self.records(row.variant).items():
-            looked_at[seed] = {record["settings"], *(earlier["settings"] for earlier in record["earlier"])}
+            hashes = {record["settings"], *(earlier["settings"] for earlier in record["earlier"])}
+            looked_at[seed] = {self.now_called(row, text) for text in hashes}
         for seed, text in before_the_campaign(row).items():
             looked_at.setdefault(seed, set()).add(text)
         return seeds_of(row, looked_at, settings(row) if looked_at else "")
@@ -142,6 +158,7 @@ def keep(store: Store, run: Run, train: Callable[[], tuple[Record, Curve] | int]
         if isinstance(result, int):
             return result
         record, curve = result
+        store.keep_settings(run.row)
         store.write(run.row.variant, record, curve)
         return DONE if record["status"] == "finished" else FAILED_RUN
 

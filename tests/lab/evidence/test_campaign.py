@@ -79,6 +79,17 @@ def test_a_seed_is_spent_by_a_changed_setting_and_the_next_round_begins(store):
     assert "earlier round, seeds 1-5: 500.0, 500.0, 500.0" in "\n".join(families.rounds(ROW, store))
 
 
+@pytest.mark.parametrize(("then", "first"), [({}, 1), ({"gamma": 0.5}, 1001)])
+def test_a_key_that_came_later_spends_no_seed(store, monkeypatch, then, first):
+    """Records of before it: its default is what they were trained with."""
+    monkeypatch.setattr(runs, "kept_of", lambda plain: {k: v for k, v in plain.items() if k != "target_kl"} | then)
+    store.keep_settings(ROW)
+    monkeypatch.undo()
+    store.settings_file(ROW.variant, settings(ROW)).rename(store.settings_file(ROW.variant, "older"))
+    store.write(ROW.variant, record_of(3, settings="older"), curve_of(500.0))
+    assert store.seeds(ROW).start == first
+
+
 def fake(log, run):
     """A training of milliseconds."""
     with log.open("a") as file:
