@@ -108,7 +108,7 @@ MEMORIES = {
     "plain": ("CartPole-v1:ppo", *SEQUENCES, "hidden_dims=[24,20]", "normalize_obs=true", "max_episode_steps=45"),
     "a trunk": (
         "Pendulum-v1:ppo", *MINGRU, "n_steps=24", "batch_size=96", "hidden_dims=[16]", "policy_kwargs.layers=3",
-        "share_trunk=true", "activation=relu", "value_scale=popart", "max_episode_steps=31",
+        "share_trunk=true", "activation=relu", "normalize_reward=true", "max_episode_steps=31",
     ),
     "places": ("FrozenLake-v1:ppo", *SEQUENCES, "hidden_dims=[8,33]", "policy_kwargs.layers=1", "ent_coef=0.05"),
     "masks": ("Taxi-v4:ppo", *SEQUENCES, "hidden_dims=16", "max_episode_steps=12"),

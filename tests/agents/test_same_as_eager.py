@@ -101,6 +101,9 @@ CASES = {
         f"fused_cpu, mingru, {name}": Case(config, "fused_cpu", (*words, "threads=2"), rounds=THRICE, resumes=(2, 2))
         for name, (config, *words) in MEMORIES.items()
     },
+    "fused_cpu, mingru, popart": Case(
+        "Pendulum-v1:ppo", "fused_cpu", (*MEMORIES["plain"][1:], "value_scale=popart"), rounds=THRICE
+    ),
     "fused_cpu, mingru, gym's worlds": Case(
         CARTPOLE, "fused_cpu", (*MEMORIES["plain"][1:], "env_backend=gym"), rounds=((0, 2),)
     ),
