@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lab.evidence.file import OWN_FILES, Evidence, summary
+from lab.evidence.rows import kept_of
 from stride.config.bands import Curve
 from stride.config.general import is_general
 from stride.runstore.run_facts import finite, mapping
@@ -20,9 +21,21 @@ BUDGETS = (
 
 
 def text(evidence: Iterable[Evidence]) -> str:
-    bands = {name: band for item in evidence for name, band in band_of(item).items()}
+    """Of each variant the last evidence; where that has no curve, one of the same settings before it."""
+    bands: dict[str, dict[str, Any]] = {}
+    for item in evidence:
+        for name, band in band_of(item).items():
+            before = bands.get(name)
+            if before and not band["curves"] and is_same(before["config"], band["config"]):
+                band["curves"] = before["curves"]
+            bands[name] = band
     lines = [f"{json.dumps(name)}: {json.dumps(band, separators=(',', ':'))}" for name, band in bands.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two configs agree in all settings that both have."""
+    return all(before.get(key, value) == value for key, value in kept_of(now).items())
 
 
 def band_of(evidence: Evidence) -> dict[str, dict[str, Any]]:
@@ -33,7 +46,9 @@ def band_of(evidence: Evidence) -> dict[str, dict[str, Any]]:
     finished = evidence.finished()
     found = summary(finished)
     # the curve of another budget is not what a run of the shipped one looks like
-    curves = [] if "max_timesteps" in changed else [curve_of(mapping(record.get("curve"))) for record in finished]
+    budget = evidence.config.get("max_timesteps")
+    is_whole = "max_timesteps" not in changed or f"max_timesteps={budget}" in evidence.overrides
+    curves = [curve_of(mapping(record.get("curve"))) for record in finished] if is_whole else []
     return {
         evidence.variant.replace("/", "-"): {
             "reached": finite(mapping(found.get("final")).get("iqm")),

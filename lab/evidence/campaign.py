@@ -76,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def write_page(store: Store) -> int:
     page = families.write_results(store)
-    shipped_bands.FILE.write_text(bands.text(families.all_evidence(store)), encoding="utf-8")
+    shipped_bands.FILE.write_text(bands.text(families.in_order(store)), encoding="utf-8")
     print(f"  {os.path.relpath(page)}; python -m lab.write_docs writes what follows from it")
     return 0
 

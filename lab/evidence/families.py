@@ -69,9 +69,13 @@ def measured(store: Store) -> list[tuple[Row, Evidence]]:
 
 def all_evidence(store: Store, folders: Iterable[Path] = FOLDERS) -> list[Evidence]:
     """Of each variant that of the campaign, else its older file in these folders."""
+    return [*{evidence.variant: evidence for evidence in in_order(store, folders)}.values()]
+
+
+def in_order(store: Store, folders: Iterable[Path] = FOLDERS) -> list[Evidence]:
+    """The older files of these folders, then what the campaign has measured."""
     older = [evidence for folder in folders for _, evidence in read_all(folder)]
-    campaign = [evidence for _, evidence in measured(store)]
-    return [*{evidence.variant: evidence for evidence in (*older, *campaign)}.values()]
+    return [*older, *(evidence for _, evidence in measured(store))]
 
 
 def markdown(store: Store) -> str:
