@@ -32,8 +32,6 @@ from stride.config.sizes import check_sizes
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import LARGEST, UserError, errors_in, nearest
 
-SHARDED = ("ppo", "reinforce", "pqn")  # algorithms that can be trained in shards
-REMEMBERING = ("lstm", "gru", "mingru", "transformer")  # policies that learn from whole sequences
 LEAST_ROWS = 100  # of each environment, in a replay memory
 DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")
 
@@ -61,7 +59,7 @@ RANGED = (
         "max_timesteps", "n_envs", "max_episode_steps", "hidden_dims", "epoch_iterations", "log_freq_epochs",
         "eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_max_steps", "early_stop_patience",
         "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
-        "accumulate", "shards",
+        "accumulate",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
         "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites", "n_critics", "actor_every",
     )),
@@ -121,8 +119,6 @@ def check(config: Config, where: str) -> None:
         _check_value_scale(config)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
-        if config.shards > 1:
-            _check_shards(config)
         if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
             _check_followed_rate(config, config.policy_lr)
         if isinstance(config, PPOConfig | PQNConfig):
@@ -312,29 +308,6 @@ def _check_rollout(config: RolloutConfig) -> None:
         basis = vars(config).get(name)
         if {"batch": rows, "rollout": rollout}.get(str(basis)) == 1:
             raise UserError(f"{name}: {basis} needs at least 2 rows per {basis}, but has 1; use more, or {name}=off")
-
-
-def _check_shards(config: Config) -> None:
-    """The rules of a training in several parts."""
-    shards = config.shards
-    refuse(
-        (config.algo_id not in SHARDED,
-         f"shards: {config.algo_id} cannot be trained in parts, only {', '.join(SHARDED)}; use shards=1"),
-        (shards & (shards - 1),
-         f"shards must be a power of two, not {shards}; {2 ** (shards.bit_length() - 1)} is one"),
-        (config.engine not in ("auto", "eager", "fused_cpu"), f"shards: {config.engine} has only one; use engine=auto"),
-        (config.on_cuda, "shards are trained on processors only; use device=cpu"),
-        (vars(config).get("lag"), "shards: the older actor of lag: 1 is not shared; use lag=0"),
-        (vars(config).get("exploration"), "shards: intrinsic rewards are not shared; use exploration=null"),
-    )  # fmt: skip
-    assert isinstance(config, RolloutConfig)
-    rows = config.minibatch_size
-    if config.policy in REMEMBERING:
-        rows //= config.n_steps
-    for name, number in (("n_envs", config.n_envs), ("batch_size", rows)):
-        if number % shards:
-            unit = "" if name == "n_envs" else " worlds" if config.policy in REMEMBERING else " rows"
-            raise UserError(f"shards {shards} does not divide {name} {number}{unit}; shards={number & -number} does")
 
 
 def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:

@@ -9,9 +9,9 @@ the same units, so that an average of their weights is an average of their value
 """
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from stride.agents.experience.shards import ALONE, OneShard
 from stride.config.schema import Config
 from stride.utils.user_error import UserError
 
@@ -89,12 +89,15 @@ class ValueScale:
     def __init__(self, *networks: nn.Module) -> None:
         self.layers = [part for network in networks for part in network.modules() if isinstance(part, PopArt)]
 
-    def learn(self, target: Tensor, shard: OneShard = ALONE) -> dict[str, Tensor]:
-        """Learn the moments of targets [...] of all shards; -> metrics."""
+    def learn(self, target: Tensor) -> dict[str, Tensor]:
+        """Learn the moments of targets [...], over all processes; -> metrics."""
         if not self.layers:
             return {}
         x = target.double()
-        moments = shard.mean(torch.stack((x.mean(), x.square().mean())))
+        moments = torch.stack((x.mean(), x.square().mean()))
+        if dist.is_initialized():
+            dist.all_reduce(moments)
+            moments /= dist.get_world_size()
         for layer in self.layers:
             layer.learn(*moments)
         mean, deviation = self.layers[0].mean.float(), self.layers[0].deviation.float()

@@ -12,7 +12,6 @@ from lightning.pytorch.callbacks import Callback
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
-from stride.agents.engines.crew import lead
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands.plain_tree import Difference, differences
 from stride.config.schema import Config
@@ -104,7 +103,7 @@ class StopAtStart(Callback):
 def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
     """The run from its beginning, up to and including the last checkpoint that is compared."""
     torch.set_num_threads(config.torch_threads)
-    agent = lead(config)
+    agent = build_agent(config, make_envs(config, config.n_envs))
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
@@ -127,7 +126,7 @@ def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
 
     Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
     """
-    agent = lead(config)
+    agent = build_agent(config, make_envs(config, config.n_envs))
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     restored(build_trainer([evaluate, StopAtStart()], enable_checkpointing=False), agent, path)

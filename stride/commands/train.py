@@ -8,7 +8,6 @@ from stride.utils import quick_start  # isort: skip  # before all others
 if __name__ == "__main__":
     quick_start.loading()
 
-import os
 import shlex
 import sys
 import time
@@ -36,15 +35,11 @@ import torch
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
-from stride.agents.engines.crew import muster
 from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
-from stride.agents.engines.link import LinkLostError, ProcessLink
 from stride.agents.networks.policies import check_name as check_policy_name
-from stride.commands.rank import follows
 from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
-from stride.commands.train_ranks import follow, linked
 from stride.commands.train_several import start_all
 from stride.commands.train_values import ignored_sweep
 from stride.config.extras import LOCAL
@@ -94,7 +89,7 @@ from stride.utils.user_error import NumbersError, UserError
 
 quick_start.loaded()
 
-FAILURES = (EnvError, ShortageError, LockLostError, LinkLostError)  # reported in one line
+FAILURES = (EnvError, ShortageError, LockLostError)  # reported in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -108,8 +103,6 @@ class Ended(NamedTuple):
 
 def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
-    if follows(os.environ):
-        return follow()
     arguments = parse_arguments(argv)
     if arguments.shows_wrappers:
         print(manual.help_text())
@@ -156,8 +149,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         shortage_errors(config, "nothing was started", arguments.again),
     ):
         user_callbacks = check_names(config)
-        link = linked(config, arguments.processes, stack)
-        agent = make_agent(config, device, arguments.quiet, link)
+        agent = make_agent(config, device, arguments.quiet)
         goal = goal_of(config, agent.collector.envs.reward_threshold)
     check_room(folder, checkpoint_size(agent) + MARGIN)
     if arguments.require_goal:
@@ -259,10 +251,8 @@ def check_names(config: Config) -> list[L.Callback]:
     return user_callbacks(config)
 
 
-def make_agent(config: Config, device: torch.device, quiet: bool, link: ProcessLink | None = None) -> Agent:
-    """The agent in its environments, kernels compiled; of several shards the one that leads them."""
-    if config.shards > 1:
-        return muster(config, link, quiet).agents[0]
+def make_agent(config: Config, device: torch.device, quiet: bool) -> Agent:
+    """The agent in its environments, kernels compiled."""
     envs = make_envs(config, config.n_envs, device)
     warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet)
     return build_agent(config, envs)

@@ -127,7 +127,6 @@ class Arguments:
     typed: tuple[str, ...] = ()
     """What was typed of them."""
     on: str = LOCAL
-    processes: int = 1
 
     @property
     def many(self) -> bool:
@@ -233,8 +232,6 @@ def build_parser() -> OneLineParser:
     add("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
     text = "where to train several runs: local, ray (a cluster) or ray:local (one for this command); see docs/scale.md"
     add("--on", metavar="WHERE", default=LOCAL, help=text)
-    text = "how many processes of this machine carry the shards of a training (shards=N); the results are the same"
-    add("--processes", metavar="N", default="1", help=text)
     text = "train every combination of values: key=1,2 or key=range(1,5) or key=[64,64],[128,128] (Hydra's grammar)"
     add("-m", "--multirun", action="store_true", help=f"multiply: {text}")
     add(
@@ -304,20 +301,12 @@ def parse_arguments(argv: list[str]) -> Arguments:
             "debug": parsed.debug or attached(),
             "checks": parsed.debug,
             "trust": trusted(parsed.trust),
-            "processes": processes_of(parsed.processes),
             "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
             "sweep": sweep,
             "several": several if len(several) > 1 else (),
             "typed": (*config_ids, *["-m"] * multirun, *overrides),
         }
     )
-
-
-def processes_of(text: str) -> int:
-    """The number of --processes."""
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise UserError(f"--processes takes a number of processes, such as 2 or 4, not {text!r}")
-    return int(text)
 
 
 def trusted(text: str) -> tuple[str, ...]:
@@ -364,8 +353,6 @@ def _check_conflicts(
          f"a run of a sweep has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the"
          " sweep choose the seed"),
         (flags.group and flags.debug, "--debug starts a separate run, outside any --group; give one of them"),
-        (flags.processes != "1" and (has_many or group or flags.debug or flags.detach or flags.monitor),
-         "--processes is for one training in front of you; leave out the other flag"),
         (flags.json and (has_many or group), "--json reports one run; start one command per seed, each with --json"),
     )  # fmt: skip
     check_machines(flags.on)
@@ -393,7 +380,7 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
     """The config with one environment and thread; batch_size is kept where it still divides the rollout.
 
     `tiny`: a few iterations are enough to see what is wrong."""
-    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1)
+    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)
     if isinstance(config, RolloutConfig):
         config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
         if config.policy in ("lstm", "gru", "mingru", "transformer"):

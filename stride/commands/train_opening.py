@@ -13,7 +13,6 @@ from typing import Any
 
 from rich.text import Text
 
-from stride.commands.rank import follows
 from stride.commands.train_arguments import Arguments, build_parser, check_pause, for_debugger, parse_arguments
 from stride.commands.train_detached import apart, train_apart
 from stride.config.extras import LOCAL, missing
@@ -50,7 +49,7 @@ from stride.utils.user_error import UserError, nearest, printable
 
 def first_words(argv: list[str]) -> int | None:
     """The exit code where that is all, None where a training is to follow."""
-    if is_nursery(argv) or follows(os.environ):
+    if is_nursery(argv):
         return None
     try:
         return _first_words(argv)

@@ -64,13 +64,13 @@ def forward(agent):
 
 def recorded(agent):
     """The losses that the agent will descend by, as they come."""
-    differentiate, losses = agent.differentiate, []
+    descend, losses = agent.descend, []
 
-    def noting(optimizer, values, loss="loss"):
-        losses.append(values[loss].detach())
-        return differentiate(optimizer, values, loss)
+    def noting(optimizer, loss, *rest):
+        losses.append(loss.detach())
+        return descend(optimizer, loss, *rest)
 
-    agent.differentiate = noting
+    agent.descend = noting
     return losses
 
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from stride.agents.engines.fused_cpu.carry import Carry
 from stride.agents.engines.fused_cpu.frame import TILE, Frame, aligned, make_scratch
-from stride.agents.engines.fused_cpu.kernel_tables import KERNELS, NETS, SHARDED, nets_of
+from stride.agents.engines.fused_cpu.kernel_tables import KERNELS, NETS, nets_of
 from stride.agents.engines.fused_cpu.kernels import replay
 from stride.agents.engines.fused_cpu.parameters import CopiedParameters, FeatureScaling, ViewedParameters
 from stride.agents.engines.fused_cpu.picture_room import describe
@@ -24,10 +24,8 @@ from stride.agents.engines.plan.numbers import SUMS, Live, MomentSums, Stat
 from stride.agents.engines.plan.pictures import picture_of
 from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, RolloutRecipe, main_observation
 from stride.agents.experience.nouns import Tree
-from stride.agents.experience.shards import OneShard
 from stride.agents.networks.encoders import OneHot
 from stride.agents.networks.layers import one_thread
-from stride.agents.returns import explained_variance
 from stride.agents.sockets import Learner
 from stride.config.schema import PQNConfig, RolloutConfig
 from stride.envs_gym.spaces import MASK
@@ -256,53 +254,6 @@ class RolloutBound(Bound):
         self.pace.took(self.frame.fields.threads, perf_counter() - self._start_time)
         self.parameters.give()
 
-    def learn_with(self, shard: OneShard, updates: int) -> None:
-        """`learn` of one shard of several: before every step the gradients and sums of all are exchanged."""
-        if "totals" not in self.frame.held:
-            self.frame.fill(weighings=np.zeros((updates, 3)), totals=np.zeros(SUMS), **SHARDED)
-        fields, held, address = self.frame.fields, self.frame.held, self.frame.address
-        for kernel in (held["judge"], *SHARDED.values()):
-            self.frame.check(kernel, self.unread)
-        self._call(fields.judge, address, 0, 0)
-        self._weigh_all(shard)
-        self._scale_targets()
-        gradient, totals = torch.from_numpy(held["gradient"]), torch.from_numpy(held["totals"])
-        for number in range(updates):
-            self._call(fields.shard_gradient, address, number, number + 1)
-            means = shard.means([gradient, totals.float()])
-            gradient.copy_(means[0])
-            totals.copy_(means[1])
-            self._call(fields.shard_step, address, number, number + 1)
-            if self.stats.halted:
-                break
-
-    def _weigh_all(self, shard: OneShard) -> None:
-        """What `judge` says of the rollout, and how each minibatch weighs its rows, over all shards."""
-        held, stats, rows = self.frame.held, self.stats, self.recipe.rows
-        weight, target, value, counted = (
-            torch.from_numpy(held[name][:rows]).double() for name in ("weight", "target", "value", "counted")
-        )
-        sums = [counted.sum(), (weight * counted).sum(), (weight.square() * counted).sum(), (target * counted).sum()]
-        count, total, squares, returns = shard.sum(torch.stack(sums)).tolist()
-        count = max(count, 1.0)
-        stats.weight_mean = total / count
-        stats.weight_std = math.sqrt(max(squares / count - stats.weight_mean**2, 0.0))
-        stats.return_mean = returns / count
-        stats.explained = float(explained_variance(value, target, shard.variance))
-        batches = torch.from_numpy(held["order"]).view(-1, self.frame.fields.minibatch).long()
-        weight, counted = weight[batches], counted[batches]
-        sums = [counted.sum(1), (weight * counted).sum(1), (weight.square() * counted).sum(1)]
-        counts, means, squared = shard.sum(torch.stack(sums))
-        counts = counts.clamp(min=1)
-        means, squared = means / counts, squared / counts
-        deviations = (squared - means.square()).clamp(min=0).sqrt()
-        normalize = self.frame.fields.normalize
-        if normalize != 1:
-            means = torch.full_like(means, stats.weight_mean if normalize else 0.0)
-            deviations = torch.full_like(means, stats.weight_std if normalize else 1.0)
-        inverse = 1 / (deviations + 1e-8) if normalize else deviations
-        torch.from_numpy(held["weighings"]).copy_(torch.stack([means, inverse, shard.count / counts], 1))
-
     def prepare(self, reward: Tensor, key: tuple[int, ...], start: Tree) -> None:
         """Before learning from a rollout: its scaled reward, the counters of the key of its orders, its first carry."""
         self.follow_finals()
@@ -316,23 +267,17 @@ class RolloutBound(Bound):
 
     def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
         """As ever; a value scale learns, as it does in eager, between the judgement and the updates."""
-        if self.recipe.agent.value_scale.layers:
+        agent = self.recipe.agent
+        if agent.value_scale.layers:
             self.run(self._checked("judge"), self.frame.address, 1, 1)
-            self._scale_targets()
+            with one_thread():
+                agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target)))
+            self.parameters.fetch()  # whose last layer has moved against the scale
+            self._units[:] = agent.value_scale.units()
+            self._target -= self._units[0]
+            self._target /= self._units[1]
             kernel = "update"
         super().learn(updates, before, kernel)
-
-    def _scale_targets(self) -> None:
-        """Have a value scale learn from the targets, which are in its units from then on."""
-        agent = self.recipe.agent
-        if not agent.value_scale.layers:
-            return
-        with one_thread():
-            agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target)))
-        self.parameters.fetch()  # whose last layer has moved against the scale
-        self._units[:] = agent.value_scale.units()
-        self._target -= self._units[0]
-        self._target /= self._units[1]
 
 
 class ReplayBound(Bound):

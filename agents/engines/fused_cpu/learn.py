@@ -37,10 +37,7 @@ class RolloutLearn:
         def show(done: int) -> None:
             agent.passes = Passes(done * epochs // recipe.updates, epochs, begun)
 
-        if agent.shard.count > 1:
-            bound.learn_with(agent.shard, recipe.updates)
-        else:
-            bound.learn(recipe.updates, show)
+        bound.learn(recipe.updates, show)
         agent.passes = None
         bound.end()
         learner.progress["updates"] += recipe.updates
