@@ -28,6 +28,7 @@ GENERAL = Path(__file__).parent / "general"
 SETTINGS = "general settings"  # how the description of such a config begins
 LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
+GRID = 16  # below it each pixel is a cell with a meaning, as in MiniGrid and MinAtar
 WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
          "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
 # by how ids begin: what no network reads otherwise; compiled tasks show one picture
@@ -53,6 +54,7 @@ KINDS = {
     "tabular": "tasks with few states",
     "images": "images",
     "small_images": "small images",
+    "grids": "grids of cells",
     "atari": "Atari games",
     "continuous_images": "continuous control from images",
     "continuous_small_images": "continuous control from small images",
@@ -77,7 +79,9 @@ class Task(NamedTuple):
         if self.atari and not is_continuous:
             return "atari"
         images = "images" if self.image >= PICTURE else "small_images"
-        return f"continuous_{images}" if is_continuous else images
+        if is_continuous:
+            return f"continuous_{images}"
+        return "grids" if self.image < GRID else images
 
     def fits(self, algo_id: str) -> bool:
         if algo_id == "q_learning" and (self.states is None or self.states > LARGEST_TABLE):

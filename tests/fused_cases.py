@@ -112,7 +112,9 @@ MEMORIES = {
     ),
     "places": ("FrozenLake-v1:ppo", *SEQUENCES, "hidden_dims=[8,33]", "policy_kwargs.layers=1", "ent_coef=0.05"),
     "masks": ("Taxi-v4:ppo", *SEQUENCES, "hidden_dims=16", "max_episode_steps=12"),
-    "returns": ("CartPole-v1:reinforce", *SEQUENCES, "hidden_dims=[16]", "returns_type=mc:episode"),
+    "returns": (
+        "CartPole-v1:reinforce", *SEQUENCES, "hidden_dims=[16]", "policy_targets=returns", "returns_type=mc:episode",
+    ),
     "a critic": ("CartPole-v1:reinforce", *SEQUENCES, "hidden_dims=[16]", "policy_targets=advantages"),
 }  # fmt: skip
 
@@ -138,9 +140,9 @@ GRAPHED = {
     "images": ("CartPole-v1:ppo_pixels", *ROLLOUT, "resize_obs=[36,36]"),
     "dicts, masks, truncations": ("Taxi-v4:ppo", *ROLLOUT, "max_episode_steps=12"),
     "unguarded": ("CartPole-v1:ppo", *ROLLOUT, "nan_guard=off"),
-    "reinforce": ("CartPole-v1:reinforce", *ROLLOUT, "ent_coef=lin_0.01"),
+    "reinforce": ("CartPole-v1:reinforce", *ROLLOUT, "policy_targets=returns", "ent_coef=lin_0.01"),
     "reinforce, a critic": ("CartPole-v1:reinforce", *ROLLOUT, "policy_targets=advantages", "normalize_returns=batch"),
-    "whole episodes": ("CartPole-v1:reinforce", *ROLLOUT, "returns_type=mc:episode"),
+    "whole episodes": ("CartPole-v1:reinforce", *ROLLOUT, "policy_targets=returns", "returns_type=mc:episode"),
     "bf16": ("CartPole-v1:ppo", *ROLLOUT, "precision=bf16", "normalize_obs=true"),
     "popart": ("CartPole-v1:ppo", *ROLLOUT, "value_scale=popart"),
     "pqn": ("CartPole-v1:pqn", *ROLLOUT, "epsilon=lin_1.0"),

@@ -61,7 +61,7 @@ def test_what_comes_next_is_the_same_training_with_the_cure_and_quoted(monkeypat
 
 def test_a_failed_run_names_its_far_keys_in_its_outcome_and_its_report():
     run = tiny_run(gamma=0.1)
-    assert run.facts()["outcome"]["cures"] == ["max_timesteps=150000", "gamma=0.98"], "64 env steps are farther"
+    assert run.facts()["outcome"]["cures"] == ["max_timesteps=100000", "gamma=0.98"], "64 env steps are farther"
     assert "gamma=0.98" in run.facts()["shipped"] and "gamma=0.1" in run.facts()["changes"]
     next_section = run.report.read_text().partition("## Next")[2]
     assert next_section.index("gamma=0.98\n") < next_section.index("Play it")
@@ -74,7 +74,7 @@ def test_a_resumed_run_adds_what_was_changed_then_and_knows_what_the_variant_say
     changes, shipped = run.facts()["changes"], run.facts()["shipped"]
     assert "gamma=0.9" in changes and [word for word in changes if word.startswith("max_t")] == ["max_timesteps=96"]
     assert "gamma=0.98" in shipped and "policy_lr=lin_0.001" in shipped
-    assert "max_timesteps=150000" in shipped, "what was changed twice comes back to what the variant says"
+    assert "max_timesteps=100000" in shipped, "what was changed twice comes back to what the variant says"
 
 
 @pytest.mark.parametrize(("words", "shipped"), [

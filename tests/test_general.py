@@ -29,7 +29,8 @@ SEEN = {
     "numbers": spaces.Box(-1, 1, (3,), np.float32),
     "states": spaces.Discrete(5),
     "image": spaces.Box(0, 255, (3, 84, 84), np.uint8),
-    "small image": spaces.Box(0, 255, (3, 12, 12), np.uint8),
+    "small image": spaces.Box(0, 255, (3, 32, 32), np.uint8),
+    "grid": spaces.Box(0, 255, (3, 12, 12), np.uint8),
 }
 DONE = {
     "choice": spaces.Discrete(3),
@@ -91,7 +92,7 @@ def test_the_class_of_a_task():
     def kind(seen, done="choice"):
         return described(SEEN[seen] if isinstance(seen, str) else seen, DONE[done]).kind
 
-    assert [kind(seen) for seen in SEEN] == ["discrete", "tabular", "images", "small_images"]
+    assert [kind(seen) for seen in SEEN] == ["discrete", "tabular", "images", "small_images", "grids"]
     assert kind("numbers", "bounded") == kind("states", "unbounded") == "continuous"
     assert (kind("image", "bounded"), kind("small image", "unbounded")) == (
         "continuous_images",

@@ -56,7 +56,7 @@ def test_its_configs_come_before_the_shipped_ones_and_another_module_stays_in_th
     assert parse_config_id("Walker-v0:ppo")[1] == "ppo" and load_config("Walker-v0", "ppo").spec.goal == 0.8
     (walker / "configs" / "CartPole-v1.yaml").write_text("ppo: {max_timesteps: 7_000}\n")
     assert load_config("CartPole-v1", "ppo").max_timesteps == 7_000
-    assert load_shipped("CartPole-v1", "ppo").max_timesteps == 150_000
+    assert load_shipped("CartPole-v1", "ppo").max_timesteps == 100_000
     assert [row.env for row in list_environments()][:2] == ["CartPole-v1", "Walker-v0"]
     assert "FrozenLake-v1" in {row.env for row in list_environments()}
     with pytest.raises(UserError, match=r"did you mean Walker-v0"):

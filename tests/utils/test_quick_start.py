@@ -133,7 +133,7 @@ print("LOADED:", *sys.modules)
 """
 
 
-BUDGET = "150,000 env steps"
+BUDGET = "100,000 env steps"
 OPENINGS = {
     "CartPole-v1:ppo": ["CartPole-v1:ppo", f"goal    475 within {BUDGET}", "agent   ppo, seed 1"],
     "CartPole-v1:ppo --seed 3,5": ["CartPole-v1:ppo", f"goal    475 within {BUDGET}", "agent   ppo, seeds 3, 5"],

@@ -29,7 +29,7 @@ def runs(tmp_path_factory):
         small = {"max_timesteps": 32, "eval_freq_epochs": "null"}
         yield {
             "CartPole": load_run(tiny_run(normalize_obs="true").id),
-            "REINFORCE": load_run(tiny_run("CartPole-v1:reinforce", **small).id),
+            "REINFORCE": load_run(tiny_run("CartPole-v1:reinforce", policy_targets="returns", **small).id),
             "Pendulum": load_run(tiny_run("Pendulum-v1:ppo", **small).id),
             "FrozenLake": load_run(tiny_run("FrozenLake-v1:ppo", **small).id),
             "Taxi": load_run(tiny_run("Taxi-v4:ppo", **small).id),
