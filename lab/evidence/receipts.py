@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,7 @@ def sources_hash(paths: Sequence[str], read: Callable[[str], str] = from_disk) -
     return digest.hexdigest()[:16]
 
 
+@cache  # a record is compared with its commit, of which most files are the same
 def syntax(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
@@ -86,7 +87,17 @@ def _shape(node: object) -> str:
 
 def restamped(record: Record, sources: Sequence[str]) -> bool:
     """Whether the commit that a record names has another code than the one that it was trained with."""
-    return sources_hash(sources, partial(from_git, record["git_hash"])) != record["sources"]
+    commit = record["git_hash"]
+    command = ["git", "diff", "--name-only", commit, "--", *sources]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return True  # there is no such commit
+    differing = {*done.stdout.split()}
+
+    def of_the_commit(path: str) -> str:
+        return from_git(commit, path) if path in differing else from_disk(path)
+
+    return sources_hash(sources, of_the_commit) != record["sources"]
 
 
 def is_in_git(commit: str) -> bool:
