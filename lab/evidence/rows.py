@@ -187,9 +187,10 @@ TUNING = dict.fromkeys(
     ),
     "none: numbers of rl-zoo",
 ) | {
-    "CartPole-v1:dqn": "50, seeds 100 to 109",
+    "CartPole-v1:dqn": "80, seeds 100 to 109",
     "CartPole-v1:reinforce": "33, seeds 100 to 109",
     "FrozenLake8x8-v1:ppo": "25, seeds 100 to 109",
+    "MiniGrid-Unlock-v0:ppo": "6, seeds 100 to 102",
     "MountainCar-v0:dqn": "10, seeds 100 to 104",
     "Pendulum-v1:ppo": "22, seeds 100 to 109",
 }  # fmt: skip
