@@ -251,30 +251,29 @@ def test_other_arguments_of_a_rank_are_reported_by_rank_0(tmp_path):
 
 
 @pytest.mark.slow
-def test_who_ends_takes_the_others_along_and_the_run_goes_on():
+@pytest.mark.parametrize(
+    "rank, number, code", [(1, signal.SIGKILL, 1), (0, signal.SIGKILL, -9), (0, signal.SIGTERM, 143)]
+)
+def test_a_rank_that_ends_takes_the_others_along_and_the_run_goes_on(rank, number, code):
     typed = ppo(shards=2, checkpoint_minutes=0.001, max_timesteps=20480)
     straight = ended(run(typed))
-    for victim, number, code in (("other", signal.SIGKILL, 1), ("0", signal.SIGKILL, -9), ("0", signal.SIGTERM, 143)):
-        before = {run.id for run in list_runs()}
-        command = [sys.executable, str(ROOT / "train.py"), "-q", "--processes", "2", *typed]
-        variables = {**os.environ, "STRIDE_CORES": "2"}
-        training = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
-        while not (
-            halved := [run for run in list_runs() if run.id not in before and any(run.checkpoints.glob("*.json"))]
-        ):
-            assert training.poll() is None, training.communicate()
-            time.sleep(0.05)
-        (other,) = children_of(training.pid)
-        assert {address_of(line) for pid in (training.pid, other) for line in listening(pid)} == {"0100007F"}
-        os.kill(other if victim == "other" else training.pid, number)
-        _, errors = training.communicate(timeout=30)
-        assert training.returncode == code, errors
-        assert victim == "0" or "another process of this training has ended" in errors
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{other}").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not Path(f"/proc/{other}").exists()
-        assert ended(run(["--resume", halved[0].id], 2)) == straight
+    before = {run.id for run in list_runs()}
+    command = [sys.executable, str(ROOT / "train.py"), "-q", "--processes", "2", *typed]
+    training = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "STRIDE_CORES": "2"})
+    while not (halved := [run for run in list_runs() if run.id not in before and any(run.checkpoints.glob("*.json"))]):
+        assert training.poll() is None, training.communicate()
+        time.sleep(0.05)
+    (other,) = children_of(training.pid)
+    assert {address_of(line) for pid in (training.pid, other) for line in listening(pid)} == {"0100007F"}
+    os.kill((training.pid, other)[rank], number)
+    _, errors = training.communicate(timeout=30)
+    assert training.returncode == code, errors
+    assert rank == 0 or "another process of this training has ended" in errors
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{other}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{other}").exists()
+    assert ended(run(["--resume", halved[0].id], 2)) == straight
 
 
 def listening(pid: int) -> list[str]:
