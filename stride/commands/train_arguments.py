@@ -362,6 +362,7 @@ def _check_conflicts(
         (flags.group and flags.debug, "--debug starts a separate run, outside any --group; give one of them"),
         (ranked and (has_many or group or flags.debug or flags.detach or flags.monitor),
          "--processes, torchrun and srun carry one training, in the foreground; leave out the other flag"),
+        (flags.mixed and not ranked, "--mixed is for several processes of one training; give --processes, too"),
         (flags.json and (has_many or group), "--json reports one run; start one command per seed, each with --json"),
     )  # fmt: skip
     check_machines(flags.on)
