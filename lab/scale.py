@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from math import log2
 from multiprocessing import get_context
+from multiprocessing.queues import Queue
 from pathlib import Path
-from queue import Queue
 
 import torch
 import torch.distributed as dist
