@@ -33,7 +33,6 @@ MAY_BE_HIDDEN = names_of("""
     envs_gym.task: brings torch, for a search in an environment that has no config of its own
     config.loader trainer_callbacks.watch: all schemas, for which a monitor's first screen does not wait
     runstore.run_state runstore.run_dir: 30 modules, which a list of ten thousand ended runs does not need
-    stride.commands.train_ranks: brings torch, for ranks that wait where nothing is left to train
     stride.commands.train_several: brings numpy, for several runs, not for a word that is mistyped
     report.ledger.cleanup report.ledger.compare report.ledger.diff report.ledger.explain: one word of `stride runs` each
     report.ledger.export report.ledger.show report.ledger.written: likewise

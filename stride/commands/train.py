@@ -50,7 +50,7 @@ from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
-from stride.commands.train_ranks import build_on_rank_0, join_ranks, serve_rank_0
+from stride.commands.train_ranks import build_on_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
 from stride.commands.train_values import ignored_sweep
 from stride.config.extras import LOCAL
@@ -361,6 +361,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     while True:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
+            end_ranks()
             return report_again(arguments, run, events)
         try:
             if run is None:

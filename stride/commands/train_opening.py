@@ -81,7 +81,7 @@ def _first_words(argv: list[str]) -> int | None:
     if arguments.many:
         if arguments.on != LOCAL and not arguments.require_goal:
             return start_far(arguments)  # a goal may have to be looked up in the environment
-    elif config is not None and arguments.group and not arguments.json:
+    elif config is not None and arguments.group and not arguments.json and not rank_of(os.environ):
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return report_again(arguments, run)
@@ -215,10 +215,6 @@ def is_done(arguments: Arguments, run: RunDir) -> bool:
 def report_again(arguments: Arguments, run: RunDir, events: Events | None = None) -> int:
     """Print how a run ended, as it was printed then; its exit code."""
     outcome = recalled(mapping(run.facts().get("outcome")), run)
-    if rank_of(os.environ):
-        from stride.commands.train_ranks import end_ranks  # loads torch
-
-        end_ranks()
     if events:
         JsonEvents(events, run).end(outcome)
     elif arguments.quiet:
