@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 
 import lightning as L
 import torch
-import torch.distributed as dist
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,9 +24,11 @@ from torch.optim import Optimizer
 from stride.agents.experience.collector import Collector, Policy
 from stride.agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
 from stride.agents.experience.memory import Memory
+from stride.agents.experience.shards import SINGLE, ShardGroup, SingleShard
 from stride.agents.experience.storage import check_iteration
 from stride.agents.laprop import LaProp
 from stride.agents.metric_sums import Metrics
+from stride.agents.optimizer_step import parameters_of, step_unless
 from stride.agents.sockets import Engine, eager
 from stride.agents.stopwatch import stopwatch
 from stride.config.metrics import check_logged
@@ -81,12 +82,15 @@ class Agent(L.LightningModule):
         self.config = config
         self.policy = policy
         self.rank = rank
-        self.world_size = 1
+        self.shard: SingleShard = SINGLE
+        self.shard_group: ShardGroup | None = None  # of shard 0, where there are several
+        self.own_optimizer: Optimizer | None = None  # of a shard that no trainer knows
+        self.shards_loaded: list[dict] | None = None  # from a checkpoint, until the training begins
         self.live = SimpleNamespace(**vars(config))  # values that schedules change; the rest stays as configured
         for name, schedule in config.schedules().items():
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
         self.to(envs.device)  # `policy` is there already; this tells Lightning
-        self.collector = Collector(envs, policy, config.seed, rank=rank)
+        self.collector = Collector(envs, policy, config.seed)
         example = self.collector.example()
         check_iteration(config, example, policy.draws, rows, slots)
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
@@ -125,6 +129,11 @@ class Agent(L.LightningModule):
         """
         raise NotImplementedError
 
+    def join(self, shard: SingleShard) -> None:
+        """Become this shard: its draws, and means over all shards."""
+        self.shard = self.collector.shard = shard
+        self.rank = shard.number
+
     def configure_optimizers(self) -> Optimizer | None:
         """By default the optimizer of the config, over all parameters of the policy."""
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -158,8 +167,12 @@ class Agent(L.LightningModule):
         self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
-            flag_non_finite(self.memory, steps, self.poisoned, self.broken)
-        self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
+            flags = self.poisoned, self.broken
+            flag_non_finite(self.memory, steps, *flags)
+            if self.shard.count > 1:  # no shard learns from a rollout with such a row in any shard
+                for flag, count in zip(flags, self.shard.sum(torch.stack(flags).int()), strict=True):
+                    flag.copy_(count)
+        self.progress["env_steps"] += steps * self.memory.num_envs * self.shard.count
         self.stopwatch.end("collect", start_mark)
 
     def learn_from(self, work: object) -> None:
@@ -174,31 +187,46 @@ class Agent(L.LightningModule):
     @property
     def optimizer(self) -> Optimizer:
         """The one optimizer of an agent that has one; Lightning's wrapper costs time and counts what we do not use."""
-        optimizer = self.optimizers(use_pl_optimizer=False)
+        optimizer = self.own_optimizer or self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, Optimizer)
         return optimizer
 
     def descend(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
         """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
 
-        Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
-        processes by itself: under manual optimisation Lightning's DDP does not, and a fused engine has no hooks.
+        Returns the norms of the parameters' gradients before clipping, in the optimizer's order.
+        """
+        values = self.differentiate(optimizer, {"loss": loss})
+        return self.step(optimizer, values["loss"], max_norm, skip)
 
-        While `accumulate` minibatches are gathered only gradients change, and neither the step nor `updates` counts.
-        `updates` also counts a step that a flag made nothing: the host does not know.
+    def differentiate(self, optimizer: Optimizer, values: dict[str, Tensor], loss: str = "loss") -> dict[str, Tensor]:
+        """Compute the gradients of `values[loss]`, or add them to those of the minibatches since the last step.
+
+        Where there are several shards, gradients that a step follows, and all values, become means over all shards.
         """
         parameters = parameters_of(optimizer)
         if not self.accumulated:
             for parameter in parameters:  # zero_grad without its record for the profiler
                 parameter.grad = None
-        (loss if self.accumulate == 1 else loss / self.accumulate).backward()
+        (values[loss] if self.accumulate == 1 else values[loss] / self.accumulate).backward()
         self.accumulated = (self.accumulated + 1) % self.accumulate
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        steps_now = not self.accumulated  # the step comes with the last of these minibatches
-        if steps_now and self.world_size > 1:
-            average(gradients)
+        if self.shard.count > 1:
+            gradients = [] if self.accumulated else [p.grad for p in parameters if p.grad is not None]
+            means = self.shard.means([*values.values(), *gradients])
+            for gradient, mean in zip(gradients, means[len(values) :], strict=True):
+                gradient.copy_(mean)
+            values = dict(zip(values, means, strict=False))
+        return values
+
+    def step(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
+        """The step after `differentiate`, as `descend` makes it.
+
+        While `accumulate` minibatches are gathered only gradients change, and neither the step nor `updates` counts.
+        `updates` also counts a step that a flag made nothing: the host does not know.
+        """
+        gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
         norms = torch.stack(torch._foreach_norm(gradients))
-        if steps_now:
+        if not self.accumulated:  # the step comes with the last of these minibatches
             total_norm = norms.norm()
             if max_norm is not None:
                 torch._foreach_mul_(gradients, (max_norm / (total_norm + 1e-6)).clamp(max=1.0))
@@ -225,15 +253,26 @@ class Agent(L.LightningModule):
         return range(TICKS)  # sized, so Lightning does not prefetch; nobody looks at the number
 
     def setup(self, stage: str) -> None:
-        self.world_size = self.trainer.world_size
-        if self.world_size > 1:
-            self.engine = eager("several processes average their gradients in torch")
+        if self.trainer.world_size > 1:
+            raise UserError("Lightning's own strategies would train one agent per process; shards=N is one for all")
         if self.memory.replayed:
             log.info(str(self.memory))
 
     def training_step(self, dataloader_iter: Iterator[int]) -> None:
         # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us
         next(dataloader_iter)
+        (self.shard_group or self).tick()
+
+    def on_train_start(self) -> None:
+        if self.shard_group:
+            self.shard_group.begin(self.shards_loaded)
+
+    def teardown(self, stage: str) -> None:
+        if self.shard_group:
+            self.shard_group.end()
+
+    def tick(self) -> None:
+        """An iteration and its count; errors for what it met."""
         self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
@@ -265,6 +304,7 @@ class Agent(L.LightningModule):
         steps = min(self.collected, self.memory.rows)
         env_steps = self.progress["env_steps"]
         bad_number = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
+        bad_number = self.shard.earliest(bad_number, self.memory.num_envs, env_steps)
         problem = f"{bad_number} in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
         self.skipped += 1
         if bad_number.description.startswith("weights"):
@@ -273,7 +313,7 @@ class Agent(L.LightningModule):
             raise NumbersError(f"{problem}; the weights are unchanged")
         if self.skipped >= SKIPS:
             raise NumbersError(f"{problem}; {SKIPS} iterations in a row were skipped")
-        if self.skipped in (1, 10):
+        if self.skipped in (1, 10) and self.shard.number == 0:
             log.warning(f"{problem}; its updates were skipped (nan_guard: skip)")
         if self.memory.replayed:
             zero_non_finite(self.memory, steps)
@@ -293,6 +333,8 @@ class Agent(L.LightningModule):
             "progress": dict(self.progress),
             "parts": {name: move_data_to_device(part.state_dict(), CPU) for name, part in self.parts.items()},
         }
+        if self.shard_group:
+            checkpoint["stride"]["shards"] = self.shard_group.states()
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         state = checkpoint["stride"]
@@ -304,44 +346,8 @@ class Agent(L.LightningModule):
             if "capturable" in group:
                 group["capturable"] = self.far
         self.progress.update(state["progress"])
+        self.shards_loaded = state.get("shards")
         self.loads += 1
-
-
-def average(gradients: list[Tensor]) -> None:
-    """Mean over all processes, in place, by one all-reduce of one flat vector."""
-    flat_gradients = torch.cat([g.flatten() for g in gradients])
-    dist.all_reduce(flat_gradients)
-    flat_gradients /= dist.get_world_size()
-    for gradient, mean_gradient in zip(gradients, flat_gradients.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean_gradient.view_as(gradient))
-
-
-def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """All parameters, group by group."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
-    """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync.
-
-    A user's own optimizer must store everything beside its parameters (`capturable`), or a copy of its counters waits.
-    """
-    if isinstance(optimizer, LaProp) or optimizer.defaults.get("fused"):
-        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the attribute that torch's GradScaler sets
-        optimizer.step()
-        return
-    parameters = parameters_of(optimizer)
-    old_tensors = {id(x): x.clone() for x in _tensors(optimizer, parameters)}
-    optimizer.step()
-    with torch.no_grad():
-        for x in _tensors(optimizer, parameters):
-            old_tensor = old_tensors.get(id(x), torch.zeros_like(x))  # moments begin at zero, in the first step itself
-            x.copy_(torch.where(skip, old_tensor, x))
-
-
-def _tensors(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Everything that a step may change: parameters and their moments."""
-    return [x for p in parameters for x in (p, *optimizer.state[p].values()) if isinstance(x, Tensor)]
 
 
 def plain(state: object) -> object:

@@ -30,12 +30,19 @@ def play_and_learn(agent: Agent, steps: int) -> None:
     agent.learn_from(agent.memory.rollout(start_carry, Final(agent.collector.obs, agent.collector.carry)))
 
 
-def epochs(agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch) -> Iterator[Batch]:
-    """Every minibatch of every pass over a rollout's table, each pass in an order of its own."""
+def epochs(
+    agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch, standardized: str = ""
+) -> Iterator[Batch]:
+    """Every minibatch of every pass over a rollout's table, each pass in an order of its own.
+
+    `standardized`: the column that an update standardizes; where there are several shards it is done here, as what all
+    minibatches of a pass need of the other shards comes in one exchange.
+    """
     iterations = agent.progress["iterations"] if agent.counter is None else agent.counter
     begun = perf_counter()
     for epoch in range(config.n_epochs):
         agent.passes = Passes(epoch, config.n_epochs, begun)
         order_key = agent.key(SHUFFLE, iterations * config.n_epochs + epoch)
-        yield from cut(table, config.minibatch_size, order_key)
+        batches = cut(table, config.minibatch_size, order_key)
+        yield from agent.shard.standardize_batches(batches, standardized) if standardized else batches
     agent.passes = None

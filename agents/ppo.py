@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from stride.agents.base import Agent, average, groups
+from stride.agents.base import Agent, groups
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
@@ -91,16 +91,17 @@ class PPO(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
-        self.metrics.add(self.value_scale.learn(table.target))
+        self.metrics.add(self.value_scale.learn(table.target, self.shard))
         self.stopped.zero_()
         self.moved.zero_()
-        for batch in epochs(self, self.config, self.cut, table):
+        by_batch = "advantage" if self.config.normalize_advantages == "batch" else ""
+        for batch in epochs(self, self.config, self.cut, table, by_batch):
             self.update(batch)
         self.follow(self.moved[0] / self.moved[1])
         if self.explorer:
             self.explorer.learn()
         # only now, so that old and new log-probabilities were computed with the same statistics
-        self.policy.encoder.learn(rollout.row.obs)
+        self.policy.encoder.learn(rollout.row.obs, self.shard)
         self.metrics.add(self.policy.head.describe())
 
     @torch.no_grad()
@@ -108,7 +109,7 @@ class PPO(Agent):
         """Judge each action: its advantage, and the target of the critic."""
         row = rollout.row
         log_prob, _, value = self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action)
-        reward = self.reward_scale(row.reward, row.terminated | row.truncated)
+        reward = self.reward_scale(row.reward, row.terminated | row.truncated, self.shard)
         v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
         steps = (reward, row.terminated, row.truncated, value, v_tp1)
         discounts = (self.live.gamma, self.live.gae_lambda)
@@ -119,15 +120,15 @@ class PPO(Agent):
         target = advantage + value
         self.metrics.add(
             {
-                "train/value/explained_variance": explained_variance(value, target),
-                "train/advantage/mean": advantage.mean(),
-                "train/advantage/std": advantage.std(),
+                "train/value/explained_variance": explained_variance(value, target, self.shard.variance),
+                "train/advantage/mean": self.shard.mean(advantage.mean()),
+                "train/advantage/std": self.shard.deviation(advantage),
             }
         )
         if self.explorer:  # the critic's target remains that of the environment's rewards
             advantage = advantage + self.explorer.advantage(rollout, self.live.gae_lambda)
         if self.config.normalize_advantages == "rollout":
-            advantage = standardize(advantage)
+            advantage = self.shard.standardize(advantage)
         return PPOBatch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
 
     def catch_up(self, lagging: Lagging, rollout: Rollout, log_prob: Tensor) -> Tensor:
@@ -155,7 +156,9 @@ class PPO(Agent):
         judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         log_ratio = judgement.log_prob - batch.log_prob_old
         ratio = log_ratio.exp()
-        advantage = standardize(batch.advantage) if self.config.normalize_advantages == "batch" else batch.advantage
+        advantage = batch.advantage
+        if self.config.normalize_advantages == "batch" and self.shard.count == 1:
+            advantage = standardize(advantage)
         policy_loss = clipped_surrogate(ratio, advantage, live.clip_range)
         critic_loss = value_loss(judgement.value, batch.value_old, batch.target, live.clip_range_vf)
         critic_loss = self.value_scale.relative(critic_loss, 2)
@@ -163,29 +166,28 @@ class PPO(Agent):
         loss = policy_loss + live.vf_coef * critic_loss - live.ent_coef * entropy
         with torch.no_grad():
             kl = approximate_kl(log_ratio)
-            if self.world_size > 1 and (self.follows or live.target_kl is not None):
-                average([kl])  # so that every process decides the same
+            clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
+        values = {
+            "train/loss/policy": policy_loss,
+            "train/loss/value": critic_loss,
+            "train/loss/total": loss,
+            "train/policy/entropy": entropy,
+            "train/policy/approx_kl": kl,
+            "train/policy/clip_fraction": clip_fraction,
+        }
+        values = self.differentiate(self.optimizer, values, "train/loss/total")
+        kl = values["train/policy/approx_kl"]
+        with torch.no_grad():
             if self.follows:
                 counts = ~(self.stopped | self.poisoned)
                 self.moved += torch.where(counts, torch.stack([kl, torch.ones_like(kl)]), 0.0)
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
-            clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
         # a flag on the device, which nobody waits for: later minibatches are computed, too, but step nowhere
         stopped = None if live.target_kl is None else self.stopped
-        norms = self.descend(self.optimizer, loss, live.max_grad_norm, stopped)
-        self.metrics.add(
-            {
-                "train/loss/policy": policy_loss,
-                "train/loss/value": critic_loss,
-                "train/loss/total": loss,
-                "train/policy/entropy": entropy,
-                "train/policy/approx_kl": kl,
-                "train/policy/clip_fraction": clip_fraction,
-                "train/policy/kl_stopped": self.stopped.float(),
-                **self.policy.gradient_norms(norms),
-            }
-        )
+        norms = self.step(self.optimizer, values["train/loss/total"], live.max_grad_norm, stopped)
+        stop = {"train/policy/kl_stopped": self.stopped.float()}
+        self.metrics.add({**values, **stop, **self.policy.gradient_norms(norms)})
 
     def follow(self, kl: Tensor) -> None:
         """Set the next learning rate by the mean divergence of this rollout's updates, where it follows that."""

@@ -46,12 +46,12 @@ class PQN(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
-        self.metrics.add(self.value_scale.learn(table.target))
+        self.metrics.add(self.value_scale.learn(table.target, self.shard))
         for batch in epochs(self, self.config, minibatches, table):
             self.update(batch)
         if self.explorer:
             self.explorer.learn()
-        self.policy.network.encoder.learn(rollout.row.obs)
+        self.policy.network.encoder.learn(rollout.row.obs, self.shard)
 
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> PQNBatch:
@@ -71,14 +71,12 @@ class PQN(Agent):
     def update(self, batch: PQNBatch) -> None:
         q = pick(self.policy.network(batch.obs), batch.action)
         error = batch.target - q
-        loss = self.value_scale.relative(error).square().mean() / 2
-        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
-        self.metrics.add(
-            {
-                "train/loss/q": loss,
-                "train/value/q": q.mean(),
-                "train/value/target": batch.target.mean(),
-                "train/value/td_error": error.abs().mean(),
-                "train/grad_norm/total": norms.norm(),
-            }
-        )
+        values = {
+            "train/loss/q": self.value_scale.relative(error).square().mean() / 2,
+            "train/value/q": q.mean(),
+            "train/value/target": batch.target.mean(),
+            "train/value/td_error": error.abs().mean(),
+        }
+        values = self.differentiate(self.optimizer, values, "train/loss/q")
+        norms = self.step(self.optimizer, values["train/loss/q"], self.live.max_grad_norm)
+        self.metrics.add({**values, "train/grad_norm/total": norms.norm()})

@@ -9,6 +9,7 @@ from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.policies import build_policy
 from stride.agents.networks.popart import ValueScale
@@ -32,20 +33,20 @@ class REINFORCEBatch(NamedTuple):
     """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
 
 
-def masked_mean(x: Tensor, counted: Tensor) -> Tensor:
-    """Mean over the rows that count; 0 when none does."""
-    return (x * counted).sum() / counted.sum().clamp(min=1)
+def masked_mean(x: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
+    """Mean over the rows that count, 0 when none does; of a shard its share, whose mean over all shards is that."""
+    return (x * counted).sum() / (shard.sum(counted.sum()).clamp(min=1) / shard.count)
 
 
-def masked_standardize(x: Tensor, counted: Tensor) -> Tensor:
-    """Mean 0, deviation 1 over the rows that count."""
-    centred = x - masked_mean(x, counted)
-    return centred / (masked_mean(centred.square(), counted).sqrt() + 1e-8)
+def masked_standardize(x: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
+    """Mean 0, deviation 1 over the rows that count, of all shards."""
+    centred = x - shard.mean(masked_mean(x, counted, shard))
+    return centred / (shard.mean(masked_mean(centred.square(), counted, shard)).sqrt() + 1e-8)
 
 
-def policy_gradient(log_prob: Tensor, weight: Tensor, counted: Tensor) -> Tensor:
+def policy_gradient(log_prob: Tensor, weight: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
     """-E[log pi(a|s) w] over the rows that count."""
-    return -masked_mean(log_prob * weight, counted)
+    return -masked_mean(log_prob * weight, counted, shard)
 
 
 class REINFORCE(Agent):
@@ -72,10 +73,10 @@ class REINFORCE(Agent):
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
-        self.metrics.add(self.value_scale.learn(table.target))
+        self.metrics.add(self.value_scale.learn(table.target, self.shard))
         for batch in epochs(self, self.config, self.cut, table):
             self.update(batch)
-        self.policy.encoder.learn(rollout.row.obs)
+        self.policy.encoder.learn(rollout.row.obs, self.shard)
         self.metrics.add(self.policy.head.describe())
 
     @torch.no_grad()
@@ -83,33 +84,35 @@ class REINFORCE(Agent):
         """The weight of each action: its return, or how far the return exceeded the critic's expectation."""
         row = rollout.row
         value = self.policy.value(row.obs, rollout.start, row.is_first)
-        reward = self.reward_scale(row.reward, row.terminated | row.truncated)
+        reward = self.reward_scale(row.reward, row.terminated | row.truncated, self.shard)
         v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
         returns = reward_to_go(reward, row.terminated, row.truncated, v_tp1, self.live.gamma)
         counted = torch.ones_like(returns)
         if self.policy.critic is None:
             counted = ends_within(row.terminated, row.truncated).float()
         else:
-            self.metrics.add({"train/value/explained_variance": explained_variance(value, returns)})
-        self.metrics.add({"train/return/mean": masked_mean(returns, counted)})
+            explained = explained_variance(value, returns, self.shard.variance)
+            self.metrics.add({"train/value/explained_variance": explained})
+        self.metrics.add({"train/return/mean": self.shard.mean(masked_mean(returns, counted, self.shard))})
         weight = from_episode_start(returns, row.is_first) if self.config.returns_type == "mc:episode" else returns
         weight = weight - value
         if self.config.normalize_returns == "rollout":
-            weight = masked_standardize(weight, counted)
+            weight = masked_standardize(weight, counted, self.shard)
         return REINFORCEBatch(row.obs, row.is_first, row.action, weight, returns, counted, rollout.start)
 
     def update(self, batch: REINFORCEBatch) -> None:
         judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         weight = batch.weight
         if self.config.normalize_returns == "batch":
-            weight = masked_standardize(weight, batch.counted)
-        policy_loss = policy_gradient(judgement.log_prob, weight, batch.counted)
-        entropy = masked_mean(judgement.entropy, batch.counted)
+            weight = masked_standardize(weight, batch.counted, self.shard)
+        policy_loss = policy_gradient(judgement.log_prob, weight, batch.counted, self.shard)
+        entropy = masked_mean(judgement.entropy, batch.counted, self.shard)
         loss = policy_loss - self.live.ent_coef * entropy
         losses = {"train/loss/policy": policy_loss, "train/policy/entropy": entropy}
         if self.policy.critic is not None:
             error = self.value_scale.relative(judgement.value - batch.target)
             losses["train/loss/value"] = error.square().mean()
             loss = loss + self.live.vf_coef * losses["train/loss/value"]
-        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
-        self.metrics.add({**losses, "train/loss/total": loss, **self.policy.gradient_norms(norms)})
+        losses = self.differentiate(self.optimizer, {**losses, "train/loss/total": loss}, "train/loss/total")
+        norms = self.step(self.optimizer, losses["train/loss/total"], self.live.max_grad_norm)
+        self.metrics.add({**losses, **self.policy.gradient_norms(norms)})

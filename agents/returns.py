@@ -165,10 +165,10 @@ def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
     return reward[:, None] + discount[:, None] * next_value
 
 
-def explained_variance(v_t: Tensor, target: Tensor) -> Tensor:
+def explained_variance(v_t: Tensor, target: Tensor, variance: Callable[[Tensor], Tensor] = Tensor.var) -> Tensor:
     """1 - Var(target - v) / Var(target): 1 is perfect, 0 as good as a constant; NaN when the target is constant."""
-    spread = target.var()
-    return torch.where(spread > 0, 1 - (target - v_t).var() / spread, torch.nan)
+    spread = variance(target)
+    return torch.where(spread > 0, 1 - variance(target - v_t) / spread, torch.nan)
 
 
 def standardize(x: Tensor) -> Tensor:

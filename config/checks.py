@@ -28,7 +28,7 @@ from stride.config.schema import (
     TQCConfig,
     WorldModelConfig,
 )
-from stride.config.sizes import check_sizes
+from stride.config.sizes import check_shards, check_sizes
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import LARGEST, UserError, errors_in, nearest
 
@@ -59,7 +59,7 @@ RANGED = (
         "max_timesteps", "n_envs", "max_episode_steps", "hidden_dims", "epoch_iterations", "log_freq_epochs",
         "eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_max_steps", "early_stop_patience",
         "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
-        "accumulate",
+        "accumulate", "shards",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
         "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites", "n_critics", "actor_every",
     )),
@@ -119,6 +119,8 @@ def check(config: Config, where: str) -> None:
         _check_value_scale(config)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
+        if config.shards > 1:
+            check_shards(config)
         if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
             _check_followed_rate(config, config.policy_lr)
         if isinstance(config, PPOConfig | PQNConfig):

@@ -24,7 +24,7 @@ Plain = Mapping[str, Any]  # a config as to_plain returns it
 BOLD = "; changes for this run are bold"
 # what a state was made for: with another value it would not fit, or would silently mean something else
 FIXED = frozenset((
-    "env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations",
+    "env_id", "algo_id", "seed", "n_envs", "n_steps", "shards", "epoch_iterations",
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
     "buffer_size", "prioritised", "quantiles", "n_critics", "n_step", "noise_correlation", "stoch",

@@ -1,4 +1,4 @@
-"""The largest sizes that a config may ask for: the first one that no machine could hold is refused in a line.
+"""The largest sizes that a config may ask for: the first one that no machine could hold is refused in a line; shards.
 
 Whether it fits into this machine's memory is checked where memory is allocated (agents/experience/storage.py).
 """
@@ -17,6 +17,7 @@ MOST = {  # the largest value of each size
     "width": 1 << 16, "depth": 1 << 10, "bins": 1 << 12, "imagined_starts": 1 << 26, "rounds": 1 << 10,
     "candidates": 1 << 16, "elites": 1 << 16,
 }  # fmt: skip
+SHARDED = ("ppo", "reinforce", "pqn")  # algorithms that can be trained in shards
 LAYERS, WEIGHTS, ROWS = 1000, 1 << 36, 1 << 32  # hidden layers, numbers between them, rows collected before learning
 FOREIGN, FOREIGN_BYTES = 1 << 20, 16 << 30  # of a run from elsewhere: each number; what it collects before learning
 WHOLE = 1 << 63  # whole numbers in JSON are smaller: seeds and clocks are
@@ -36,6 +37,32 @@ def check_sizes(config: Config) -> None:
     steps = values.get(name, 1)
     if config.n_envs * steps > ROWS:
         raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {ROWS:,} rows")
+
+
+def check_shards(config: Config) -> None:
+    """UserError unless the config can be trained in so many shards."""
+    shards, values = config.shards, vars(config)
+    conflicts = (
+        (config.algo_id not in SHARDED,
+         f"shards: {config.algo_id} cannot be trained in shards, only {', '.join(SHARDED)}; use shards=1"),
+        (shards & (shards - 1),
+         f"shards must be a power of two, not {shards}; {1 << (shards.bit_length() - 1)} is one"),
+        (config.engine not in ("auto", "eager", "fused_cpu"),
+         f"shards: engine {config.engine} has only one; use engine=auto"),
+        (config.on_cuda, "shards are trained on processors only; use device=cpu"),
+        (values.get("lag"), "shards do not support lag: 1; use lag=0"),
+        (values.get("exploration"), "shards do not support intrinsic rewards; use exploration=null"),
+    )  # fmt: skip
+    for is_wrong, message in conflicts:
+        if is_wrong:
+            raise UserError(message)
+    assert isinstance(config, RolloutConfig)
+    rows, unit = config.minibatch_size, " rows"
+    if config.policy in ("lstm", "gru", "mingru", "transformer"):  # which learn from whole sequences
+        rows, unit = rows // config.n_steps, " worlds"
+    for name, number, counted in (("n_envs", config.n_envs, ""), ("batch_size", rows, unit)):
+        if number % shards:
+            raise UserError(f"shards {shards} does not divide {name} {number}{counted}; shards={number & -number} does")
 
 
 def check_foreign(config: Config, where: str) -> None:

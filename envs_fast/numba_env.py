@@ -35,6 +35,7 @@ class NumbaEnv(CompiledEnv[Told]):
         super().__init__(world, num_envs, max_episode_steps, CPU, env_kwargs)
         demand_counts(self.env_id, workers=workers)
         self.workers = workers
+        self.first_world = 0  # the number of world 0 in all draws, from the next reset on
         if world.by_world:
             memory = np.zeros((num_envs, self.state_size), world.state_dtype)
             self._snapshot["state"] = torch.from_numpy(memory).T  # [state_size, N] to everybody but the kernels
@@ -115,7 +116,7 @@ class NumbaEnv(CompiledEnv[Told]):
     def _simulation(self) -> Simulation:
         """The first argument of kernels, for the present seed; the memory stays where it is."""
         seed = self.seed or 0
-        stream = Stream(0, seed & 0xFFFFFFFF, seed >> 32)
+        stream = Stream(self.first_world, seed & 0xFFFFFFFF, seed >> 32)
         return Simulation(self.worlds, stream, self._limited(), self.setting.tables)
 
     @cached_property

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 import gymnasium
 import torch
@@ -51,12 +51,20 @@ MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the
 GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
 USAGE = "env= takes a function that makes an environment, for example env=lambda: MyEnv(), because several are made"
 Maker = Callable[..., Env]
+INSTEAD = "use env_backend=gym workers=0, or shards=1"
 logger = logging.getLogger("stride")
 _logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
 
 
 class UnknownEnvError(UserError):
     """Nothing here has registered an environment of that id."""
+
+
+@runtime_checkable
+class Numbered(Protocol):
+    """Worlds whose draws go by the number of each among all worlds of a training."""
+
+    first_world: int
 
 
 class EnvInfo(NamedTuple):
@@ -69,8 +77,10 @@ class EnvInfo(NamedTuple):
     action_space: Space
 
 
-def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecEnv:
+def make_envs(config: Config, num_envs: int, device: torch.device = CPU, first_world: int | None = None) -> VecEnv:
     """`num_envs` worlds of the config's environment, for a policy on `device`; they start with the first `reset(seed)`.
+
+    `first_world`: the number of their first one, where these are some of many and play as they would among them.
 
     `choose_backend` says whose worlds, and why: the VecEnv contract is the same, the numbers of an episode are not.
     What a backend computes on the CPU is copied step by step to where the policy is.
@@ -78,6 +88,12 @@ def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecE
     """
     import_module(config.env_id)
     envs = make_worlds(config, num_envs, device)
+    if first_world is not None:
+        if not isinstance(envs, Numbered):
+            envs.close()
+            kind = type(envs).__name__
+            raise UserError(f"shards: environments of {config.env_id} ({kind}) cannot be numbered; {INSTEAD}")
+        envs.first_world = first_world
     return OnDevice(envs, device) if device.type == "cuda" and envs.device.type == "cpu" else envs
 
 

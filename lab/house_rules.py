@@ -17,7 +17,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("envs_gym/",),
     ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
     ("agents/sockets.py",),
-    ("agents/base.py", "agents/laprop.py", "agents/stopwatch.py"),
+    ("agents/base.py", "agents/laprop.py", "agents/optimizer_step.py", "agents/stopwatch.py"),
     ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
     ("agents/exploration/",),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line

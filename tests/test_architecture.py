@@ -42,7 +42,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_FILES = {
     "utils": "user_error streams statistics provenance entry durable_file places",
     "trainer_callbacks": "sink watch memory_watch failed",
-    "stride/commands": "train_opening train_several train_detached train_arguments train_values",
+    "stride/commands": "train_opening train_several train_detached train_arguments train_values rank",
     "inspector": "charts compare guard markdown overview recorded reported runs scratch table videos",
 }
 LIGHT = ("config/", "report/", "runstore/")

@@ -108,11 +108,11 @@ def test_the_file_of_the_longest_tests_begins_first_and_a_seed_draws_an_order(co
 
 def test_durations_of_files_that_ran_replace_those_recorded(conftest, tmp_path, monkeypatch):
     monkeypatch.setattr(conftest, "DURATIONS", tmp_path / "durations.json")
-    conftest.DURATIONS.write_text(json.dumps({"tests/test_ddp.py": 7, "tests/test_tools.py": 8, "tests/gone.py": 9}))
+    conftest.DURATIONS.write_text(json.dumps({"tests/test_shards.py": 7, "tests/test_tools.py": 8, "tests/gone.py": 9}))
     recorder = conftest.Recorder()
     for seconds, marks in ((1.2, {}), (2.4, {}), (5.0, {"slow": 1})):
-        report = SimpleNamespace(nodeid="tests/test_ddp.py::test_x", keywords=marks, duration=seconds)
+        report = SimpleNamespace(nodeid="tests/test_shards.py::test_x", keywords=marks, duration=seconds)
         recorder.pytest_runtest_logreport(report)
     recorder.pytest_sessionfinish()
     durations = json.loads(conftest.DURATIONS.read_text())
-    assert durations == {"tests/test_ddp.py": 4, "tests/test_ddp.py slow": 5, "tests/test_tools.py": 8}
+    assert durations == {"tests/test_shards.py": 4, "tests/test_shards.py slow": 5, "tests/test_tools.py": 8}

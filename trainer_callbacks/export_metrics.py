@@ -58,7 +58,7 @@ class ExportMetrics(Callback):
         self._before |= agent.progress
         self._spent = dict(self._past)
         self._agent = agent
-        self._steps_per_row = agent.memory.num_envs * agent.world_size
+        self._steps_per_row = agent.memory.num_envs * agent.shard.count
         self._elsewhere = agent.progress["env_steps"] - agent.memory.written * self._steps_per_row
         if any(type(sink).beat is not Sink.beat for sink in self.sinks):
             self._pulse.begin()

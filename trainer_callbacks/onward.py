@@ -29,7 +29,7 @@ class Onward(Callback):
         self._ticks = repeat(0)
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        if agent.world_size > 1 or hooks_batches(agent, L.LightningModule):
+        if hooks_batches(agent, L.LightningModule):
             return
         while not (trainer.should_stop or any(is_due(agent) for is_due in self._due)):
             run_lock.check_now_and_then(self._folder)

@@ -150,6 +150,7 @@ def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
 
     UserError where the config asks for an engine that cannot be.
     """
+    assert config.shards == 1, "local_shards.py builds the agents of shards"
     agent = make_agent(config, envs, rank)
     agent.engine = choose_engine(config, agent)
     return agent

@@ -18,8 +18,9 @@ from stride.agents.experience.finite_guard import (
 )
 from stride.agents.experience.memory import Memory
 from stride.agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, expand, leaves, tree_map
+from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
-from stride.utils.counter_rng import ACT, WORLD, Key, integers, uniforms
+from stride.utils.counter_rng import ACT, Key, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
 LOOKS = 32  # steps on a device after which the host looks for finished episodes
@@ -199,17 +200,15 @@ class EpisodeTally:
 class Collector:
     """Owns the current observation, is_first, carry and the acting randomness; refers to worlds and policy."""
 
-    def __init__(
-        self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, rank: int = 0, greedy: bool = False
-    ) -> None:
+    def __init__(self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, greedy: bool = False) -> None:
         self.envs = envs
         self.policy = policy
         self.greedy = greedy
         self.looks = 1 if envs.device.type == "cpu" else LOOKS
-        worlds_seed = seed if rank == 0 else integers(Key(seed, WORLD, rank), 1, 1 << 32)[0]
-        self.obs = policy.laid_out(envs.reset(worlds_seed))
+        self.shard: SingleShard = SINGLE
+        self.obs = policy.laid_out(envs.reset(seed))
         self.carry = policy.initial(envs.num_envs)
-        self._key = Key(seed, purpose, rank)
+        self._key = Key(seed, purpose)
         self.calls = 0
         self.counter: Tensor | None = None  # calls, int64 [] on the device, where a graph reads them
         self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
@@ -241,7 +240,7 @@ class Collector:
             self._advance(policy_act, step)
             episode_rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
         ended_flags, returns, lengths = (torch.stack(row_values) for row_values in zip(*episode_rows, strict=True))
-        self.window.add(ended_flags & (lengths > 0), returns, lengths)
+        self.window.add(*self.shard.gather_worlds(ended_flags & (lengths > 0), returns, lengths))
 
     def _act(self, noise: Tensor) -> Act:
         return self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
@@ -314,11 +313,13 @@ class Collector:
         return tree_map(torch.clone, counted)
 
     def noise(self, steps: int) -> Tensor:
-        """The uniforms of the next `steps` answers, one table per call."""
-        table_shape = (steps, self.envs.num_envs, self.policy.draws)
+        """The uniforms of the next `steps` answers, one table per call; of a shard its slice of that of all worlds."""
+        worlds, shard = self.envs.num_envs, self.shard
+        table_shape = (steps, worlds * shard.count, self.policy.draws)
         self.calls += 1
         call_number = self.calls if self.counter is None else self.counter
-        return uniforms(self._key._replace(iteration=call_number), table_shape, self.is_first.device)
+        table = uniforms(self._key._replace(iteration=call_number), table_shape, self.is_first.device)
+        return table[:, worlds * shard.number : worlds * (shard.number + 1)] if shard.count > 1 else table
 
     def _advance(self, act: Act, step: Step) -> None:
         copy_into(self.obs, step.obs)

@@ -5,6 +5,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from stride.agents.experience.shards import SINGLE, SingleShard
+
 
 class Discount(Protocol):
     """Has the discount of the present iteration."""
@@ -22,8 +24,8 @@ class RewardScale:
         self.running = torch.zeros_like(like)
         self.moments = torch.zeros(3, dtype=torch.float64, device=like.device)  # count, sum, sum of squares
 
-    def __call__(self, reward: Tensor, ended: Tensor) -> Tensor:
-        """[T, N] -> [T, N]: learn from this rollout, then scale it; within +-10."""
+    def __call__(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
+        """[T, N] -> [T, N]: learn from this rollout of all shards, then scale it; within +-10."""
         if not self.enabled:
             return reward
         # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
@@ -34,6 +36,7 @@ class RewardScale:
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
         moments = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
+        moments = shard.sum(moments)
         finite = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
         self.moments += torch.where(finite, moments, 0)
         self.running.copy_(torch.where(finite, self.running, previous_returns))

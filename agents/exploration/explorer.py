@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stride.agents.base import Agent, average, parameters_of, plain, step_unless
+from stride.agents.base import Agent, plain
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Rollout, Tree, known_uncut, leaves, tree_map, where
 from stride.agents.experience.reward_scale import RewardScale
@@ -18,6 +18,7 @@ from stride.agents.exploration.novelty import Experience, Spaces, make_novelty
 from stride.agents.exploration.sight import initialize, pieces
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.on_policy import epochs
+from stride.agents.optimizer_step import parameters_of, step_unless
 from stride.agents.returns import gae, next_values
 from stride.config.exploration import Exploration
 from stride.config.schema import PPOConfig, PQNConfig
@@ -118,8 +119,6 @@ class Explorer:
         parameters = parameters_of(optimizer)
         optimizer.zero_grad()
         loss.backward()
-        if agent.world_size > 1:
-            average([parameter.grad for parameter in parameters if parameter.grad is not None])
         max_norm = agent.live.max_grad_norm
         norm = nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
         step_unless(optimizer, agent.broken | agent.poisoned | ~(loss + norm).detach().isfinite())

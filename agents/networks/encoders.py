@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stride.agents.experience.nouns import by_name
+from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.agents.networks.cnn import CNN, Image
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK, is_image
@@ -35,10 +36,15 @@ class RunningNorm(nn.Module):
         return ((x - self.mean) * (self.var + self.epsilon).rsqrt()).clamp(-self.bound, self.bound)
 
     @torch.no_grad()
-    def learn(self, x: Tensor) -> None:
-        """x [..., size]: merge the moments of these rows."""
+    def learn(self, x: Tensor, shard: SingleShard = SINGLE) -> None:
+        """x [..., size]: merge the moments of these rows, of all shards."""
         x = x.reshape(-1, x.shape[-1]).double()
-        self._merge(x.mean(0), x.var(0, unbiased=False), len(x))
+        if shard.count == 1:
+            self._merge(x.mean(0), x.var(0, unbiased=False), len(x))
+            return
+        x = x - self.mean  # near it squares are small
+        mean, square = shard.mean(torch.stack([x.mean(0), x.square().mean(0)]))
+        self._merge(self.mean + mean, (square - mean.square()).clamp(min=0), len(x) * shard.count)
 
     @torch.no_grad()
     def merge(self, other: "RunningNorm") -> None:
@@ -151,11 +157,11 @@ class FlatEncoder(nn.Module):
             return {part_name: _laid_out(x, readers.get(part_name)) for part_name, x in obs.items()}
         return _laid_out(obs, self.leaf[0])
 
-    def learn(self, obs: Obs) -> None:
-        """Update running statistics, where there are any."""
+    def learn(self, obs: Obs, shard: SingleShard = SINGLE) -> None:
+        """Update running statistics, where there are any, by the rows of all shards."""
         for reader, x in zip(self.leaf, self._vectors(obs), strict=True):
             if isinstance(reader, RunningNorm):
-                reader.learn(x)
+                reader.learn(x, shard)
 
 
 def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None) -> nn.Module:

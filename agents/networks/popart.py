@@ -9,9 +9,9 @@ the same units, so that an average of their weights is an average of their value
 """
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
+from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.config.schema import Config
 from stride.utils.user_error import UserError
 
@@ -89,15 +89,12 @@ class ValueScale:
     def __init__(self, *networks: nn.Module) -> None:
         self.layers = [part for network in networks for part in network.modules() if isinstance(part, PopArt)]
 
-    def learn(self, target: Tensor) -> dict[str, Tensor]:
-        """Learn the moments of targets [...], over all processes; -> metrics."""
+    def learn(self, target: Tensor, shard: SingleShard = SINGLE) -> dict[str, Tensor]:
+        """Learn the moments of targets [...] of all shards; -> metrics."""
         if not self.layers:
             return {}
         x = target.double()
-        moments = torch.stack((x.mean(), x.square().mean()))
-        if dist.is_initialized():
-            dist.all_reduce(moments)
-            moments /= dist.get_world_size()
+        moments = shard.mean(torch.stack((x.mean(), x.square().mean())))
         for layer in self.layers:
             layer.learn(*moments)
         mean, deviation = self.layers[0].mean.float(), self.layers[0].deviation.float()

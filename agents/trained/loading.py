@@ -6,6 +6,7 @@
 Files are data from outside: plain tensors only, checked against the network that the run's config builds.
 """
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,6 +176,15 @@ def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
 def list_checkpoints(run: RunDir) -> list[str]:
     """`epoch=NN` of every checkpoint, in order."""
     return checkpoint_set.epochs(run.checkpoints)
+
+
+def plain_data(data: bytes, sender: str) -> dict[str, Any]:
+    """What another process of the same training has packed; no more than data is read."""
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise UserError(f"{sender} sent more than plain data, which was not read") from error
+    return state
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -108,6 +108,8 @@ class Config:
     """Precision of matrix products: 32, tf32 (cuda) or bf16; weights, losses, returns and optimizer stay float32."""
     threads: int | Literal["auto"] = "auto"
     """CPU threads; auto = the fastest number with fused_cpu, else 1: results of eager may depend on the number."""
+    shards: int = 1
+    """Parts of the worlds and of each minibatch, which processes can share (ppo, reinforce, pqn); docs/scale.md."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None

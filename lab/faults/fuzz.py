@@ -29,7 +29,8 @@ import yaml
 from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line, together
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.commands.run_arguments import build_play_parser, build_publish_parser
-from stride.commands.train_arguments import Arguments, build_parser, for_debugger
+from stride.commands.train_arguments import Arguments, build_parser
+from stride.commands.train_opening import for_debugger
 from stride.config.fields import known_keys
 from stride.config.loader import environment_files
 from stride.runstore.run_dir import RunDir

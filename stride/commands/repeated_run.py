@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
+from stride.agents.engines.local_shards import agent_to_train
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands.plain_tree import Difference, differences
 from stride.config.schema import Config
@@ -103,7 +104,7 @@ class StopAtStart(Callback):
 def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
     """The run from its beginning, up to and including the last checkpoint that is compared."""
     torch.set_num_threads(config.torch_threads)
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    agent = agent_to_train(config)
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
@@ -126,7 +127,7 @@ def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
 
     Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
     """
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    agent = agent_to_train(config)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     restored(build_trainer([evaluate, StopAtStart()], enable_checkpointing=False), agent, path)

@@ -8,6 +8,7 @@ from stride.utils import quick_start  # isort: skip  # before all others
 if __name__ == "__main__":
     quick_start.loading()
 
+import os
 import shlex
 import sys
 import time
@@ -22,7 +23,14 @@ from stride.runstore.many.ray_pool import reach
 if __name__ == "__main__":
     reach(sys.argv[1:])  # here, as nodes of a cluster load for seconds, too
 
-from stride.commands.train_opening import first_words, is_done, print_help, report_again, standing_run
+from stride.commands.train_opening import (
+    first_words,
+    for_debugger,
+    is_done,
+    print_help,
+    report_again,
+    standing_run,
+)
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -37,9 +45,12 @@ from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent, may_be_fused
 from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
+from stride.agents.engines.process_group import ProcessGroup, RankLostError
 from stride.agents.networks.policies import check_name as check_policy_name
-from stride.commands.train_arguments import Arguments, check_pause, for_debugger, parse_arguments
+from stride.commands.rank import is_worker
+from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
+from stride.commands.train_ranks import build_on_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
 from stride.commands.train_values import ignored_sweep
 from stride.config.extras import LOCAL
@@ -89,7 +100,7 @@ from stride.utils.user_error import NumbersError, UserError
 
 quick_start.loaded()
 
-FAILURES = (EnvError, ShortageError, LockLostError)  # reported in one line
+FAILURES = (EnvError, ShortageError, LockLostError, RankLostError)  # reported in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -103,6 +114,8 @@ class Ended(NamedTuple):
 
 def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
+    if is_worker(os.environ):
+        return serve_rank_0()
     arguments = parse_arguments(argv)
     if arguments.shows_wrappers:
         print(manual.help_text())
@@ -149,7 +162,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         shortage_errors(config, "nothing was started", arguments.again),
     ):
         user_callbacks = check_names(config)
-        agent = make_agent(config, device, arguments.quiet)
+        group = join_ranks(config, arguments.processes, arguments.mixed, stack)
+        agent = make_agent(config, device, arguments.quiet, group)
         goal = goal_of(config, agent.collector.envs.reward_threshold)
     check_room(folder, checkpoint_size(agent) + MARGIN)
     if arguments.require_goal:
@@ -251,8 +265,10 @@ def check_names(config: Config) -> list[L.Callback]:
     return user_callbacks(config)
 
 
-def make_agent(config: Config, device: torch.device, quiet: bool) -> Agent:
-    """The agent in its environments, kernels compiled."""
+def make_agent(config: Config, device: torch.device, quiet: bool, group: ProcessGroup | None = None) -> Agent:
+    """The agent in its environments, kernels compiled; of several shards that of the first."""
+    if config.shards > 1:
+        return build_on_rank_0(config, group, quiet)
     envs = make_envs(config, config.n_envs, device)
     warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet)
     return build_agent(config, envs)
@@ -345,6 +361,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     while True:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
+            end_ranks()
             return report_again(arguments, run, events)
         try:
             if run is None:

@@ -10,24 +10,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from stride.commands.rank import rank_of
 from stride.commands.train_values import (
     MOST_RUNS,
     TRACKER,
     WandbSweep,
     combinations,
     find_sweep,
+    parse_processes,
     parse_seeds,
     parse_steps,
 )
 from stride.commands.usage import OneLineParser, add_project
-from stride.config.checks import check, nearest_sizes, refuse
+from stride.config.checks import refuse
 from stride.config.diff import changes_between, merged_changes
 from stride.config.extras import LOCAL, check_machines
 from stride.config.foreign import flag_advice
 from stride.config.general import Look, is_general, load_general, settings_of
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.plugins import TooEarlyError, trusting
-from stride.config.schema import Config, RolloutConfig
+from stride.config.schema import Config
 from stride.runstore.seed_group import check_group
 from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
@@ -64,7 +66,6 @@ exit codes:
   and saved
 """
 TRUST = "allow a run from elsewhere to import these modules of this machine"
-TINY = 10  # iterations under a debugger, of a budget that nobody chose
 VALUES = (  # flag, the name of its value, help
     ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or a group: group:NAME, group:@last"),
     (
@@ -78,6 +79,7 @@ VALUES = (  # flag, the name of its value, help
         "start or continue this group's run with exactly this config and seed; wait while another process trains it",
     ),
     ("--trust", "MODULE[,MODULE]", TRUST),
+    ("--processes", "N", "carry the shards of a training (shards=N) by so many processes; results do not change"),
 )
 SWITCHES = {
     "--fork": "with --resume: start a new run from there (seed= may change); the old run stays. --group: once",
@@ -87,6 +89,7 @@ SWITCHES = {
     "--detach": "train in the background, also after this shell closes; prints how to watch and stop it",
     "--monitor": "watch with a monitor: beside the training in tmux; elsewhere instead of the console, with the "
     "training in the background",
+    "--mixed": "let the processes of a training run on different processors: bits may differ",
     "--debug": "one environment, a tiny budget, all checks, a profiler trace",
 }
 Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
@@ -127,6 +130,8 @@ class Arguments:
     typed: tuple[str, ...] = ()
     """What was typed of them."""
     on: str = LOCAL
+    processes: int = 1
+    mixed: bool = False
 
     @property
     def many(self) -> bool:
@@ -301,6 +306,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
             "debug": parsed.debug or attached(),
             "checks": parsed.debug,
             "trust": trusted(parsed.trust),
+            "processes": parse_processes(parsed.processes),
             "pause_at": None if parsed.pause_at is None else parse_steps(parsed.pause_at),
             "sweep": sweep,
             "several": several if len(several) > 1 else (),
@@ -333,6 +339,7 @@ def _check_conflicts(
 ) -> None:
     """UserError for flags that cannot be meant together, or that say nothing without another one."""
     resume, group = flags.resume, names_group(flags.resume)
+    ranked = flags.processes or rank_of(os.environ)
     has_many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
     refuse(
         (resume and (config_ids or flags.file or flags.multirun or len(seeds) > 1),
@@ -353,6 +360,9 @@ def _check_conflicts(
          f"a run of a sweep has one seed, not {f'--seed {flags.seed}' if flags.seed else 'several'}; let the"
          " sweep choose the seed"),
         (flags.group and flags.debug, "--debug starts a separate run, outside any --group; give one of them"),
+        (ranked and (has_many or group or flags.debug or flags.detach or flags.monitor),
+         "--processes, torchrun and srun carry one training, in the foreground; leave out the other flag"),
+        (flags.mixed and not ranked, "--mixed is for several processes of one training; give --processes, too"),
         (flags.json and (has_many or group), "--json reports one run; start one command per seed, each with --json"),
     )  # fmt: skip
     check_machines(flags.on)
@@ -374,24 +384,3 @@ def attached() -> bool:
     if sys.gettrace() is not None:
         return True
     return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
-
-
-def for_debugger(config: Config, tiny: bool = False) -> Config:
-    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
-
-    `tiny`: a few iterations are enough to see what is wrong."""
-    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0)
-    if isinstance(config, RolloutConfig):
-        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
-        if config.policy in ("lstm", "gru", "mingru", "transformer"):
-            config = replace(config, batch_size=1.0)  # sequences are not cut
-        rollout, rows = config.rollout_size, config.minibatch_size
-        if rollout % rows or rows == 1:
-            sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
-            config = replace(config, batch_size=sizes[0])
-        if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
-            config = replace(config, accumulate=1)
-        if tiny:
-            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
-    check(config, f"{config.env_id}:{config.variant} under the debugger")
-    return config

@@ -13,8 +13,10 @@ from typing import Any
 
 from rich.text import Text
 
-from stride.commands.train_arguments import Arguments, build_parser, check_pause, for_debugger, parse_arguments
+from stride.commands.rank import is_worker, rank_of
+from stride.commands.train_arguments import Arguments, build_parser, check_pause, parse_arguments
 from stride.commands.train_detached import apart, train_apart
+from stride.config.checks import check, nearest_sizes
 from stride.config.extras import LOCAL, missing
 from stride.config.general import Look
 from stride.config.listing import print_variants
@@ -29,7 +31,7 @@ from stride.config.plugins import (
     registered,
     trust_in,
 )
-from stride.config.schema import ALGORITHMS, Config
+from stride.config.schema import ALGORITHMS, Config, RolloutConfig
 from stride.report.console import opening_block, printed_labels, standard_output
 from stride.report.json_events import JsonEvents
 from stride.runstore import checkpoint_set
@@ -46,10 +48,12 @@ from stride.utils.places import PROJECT
 from stride.utils.streams import FAILED, Events, event_line
 from stride.utils.user_error import UserError, nearest, printable
 
+TINY = 10  # iterations under a debugger, of a budget that nobody chose
+
 
 def first_words(argv: list[str]) -> int | None:
     """The exit code where that is all, None where a training is to follow."""
-    if is_nursery(argv):
+    if is_nursery(argv) or is_worker(os.environ):
         return None
     try:
         return _first_words(argv)
@@ -77,7 +81,7 @@ def _first_words(argv: list[str]) -> int | None:
     if arguments.many:
         if arguments.on != LOCAL and not arguments.require_goal:
             return start_far(arguments)  # a goal may have to be looked up in the environment
-    elif config is not None and arguments.group and not arguments.json:
+    elif config is not None and arguments.group and not arguments.json and not rank_of(os.environ):
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return report_again(arguments, run)
@@ -170,6 +174,27 @@ def _rows_of(file: str, table: str) -> tuple[str, ...]:
             assert isinstance(node.value, ast.Dict)
             return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
     raise RuntimeError(f"{file} has no table {table}")
+
+
+def for_debugger(config: Config, tiny: bool = False) -> Config:
+    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
+
+    `tiny`: a few iterations are enough to see what is wrong."""
+    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1)
+    if isinstance(config, RolloutConfig):
+        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        if config.policy in ("lstm", "gru", "mingru", "transformer"):
+            config = replace(config, batch_size=1.0)  # sequences are not cut
+        rollout, rows = config.rollout_size, config.minibatch_size
+        if rollout % rows or rows == 1:
+            sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
+            config = replace(config, batch_size=sizes[0])
+        if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
+            config = replace(config, accumulate=1)
+        if tiny:
+            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
+    check(config, f"{config.env_id}:{config.variant} under the debugger")
+    return config
 
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:

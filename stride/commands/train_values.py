@@ -74,6 +74,13 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def parse_processes(text: str) -> int:
+    """The number of --processes, 1 where it is not given."""
+    if text and not (text.isdecimal() and 1 <= int(text) <= 1024):
+        raise UserError(f"--processes takes a number of processes, such as 2 or 4, not {text!r}")
+    return int(text or 1)
+
+
 def parse_steps(text: str) -> int:
     """Env steps of --pause-at, as 20000, 20_000 or 2e4."""
     try:

@@ -65,18 +65,16 @@ def collector_and_memory(rows, envs=None, policy=None, seed=5, **options):
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("greedy", [False, True])
 def test_rows_equal_those_of_a_plain_loop(named, greedy):
-    """Its noise follows from seed, purpose, rank and call alone: examples were asked for before."""
-    calls, steps, seed, rank, purpose = 3, 7, 5, 2, EVALUATE if greedy else ACT
+    """Its noise follows from seed, purpose and call alone: examples were asked for before."""
+    calls, steps, seed, purpose = 3, 7, 5, EVALUATE if greedy else ACT
     envs = worlds(named=named)
-    collector, memory = collector_and_memory(
-        calls * steps, worlds(named=named), rank=rank, greedy=greedy, purpose=purpose
-    )
+    collector, memory = collector_and_memory(calls * steps, worlds(named=named), greedy=greedy, purpose=purpose)
     for _ in range(calls):
         collector.collect(steps, memory)
     table, cuts, episodes = memory.table, 0, []
     obs, first, since = copy.deepcopy(envs.reset(seed)), [True] * N, [0] * N
     for row in range(calls * steps):
-        noise = uniforms(Key(seed, purpose, rank, 1 + row // steps), (steps, N, 2))[row % steps]
+        noise = uniforms(Key(seed, purpose, 0, 1 + row // steps), (steps, N, 2))[row % steps]
         action = torch.zeros(N, dtype=torch.long) if greedy else (noise[:, 0] * 3).long()
         step = envs.step(action)
         since = [0 if f else s for f, s in zip(first, since, strict=True)]

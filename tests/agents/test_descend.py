@@ -10,9 +10,10 @@ from replay_log import same
 from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from stride.agents.base import build_optimizer, step_unless
+from stride.agents.base import build_optimizer
 from stride.agents.engines.fused_cpu.model_learn import KernelLaProp
 from stride.agents.laprop import LaProp
+from stride.agents.optimizer_step import step_unless
 from stride.agents.ppo import PPO
 from stride.config.schema import PPOConfig
 from stride.utils.user_error import NumbersError

@@ -1,16 +1,12 @@
-"""A learning rate that follows the KL divergence: its rule, on the engines that know it, resumed, in two processes."""
+"""A learning rate that follows the KL divergence: its rule, on the engines that know it, resumed."""
 
 import json
 import math
-import os
-from pathlib import Path
 
 import pytest
 import torch
-from commands import run_command
 from fused_cases import ROLLOUT, SMALL
 from same_as_eager import Case, assert_learns_as_eager, assert_resumes, on_eager, on_fused_cpu, train
-from test_ddp import PROGRAM
 
 from stride.agents.engines.fused_gpu.engine import why_not_fused
 from stride.agents.engines.plan.on_policy import PPORecipe
@@ -103,19 +99,3 @@ def test_a_config_holds_it_as_text_and_kernels_of_a_gpu_leave_it_to_graphs():
     assert type(plain["policy_lr"]) is str and from_plain(json.loads(json.dumps(plain))) == config
     agent = on_eager(CARTPOLE, *SMALL, "policy_lr=kl_0.008")
     assert why_not_fused(agent.config, agent, PPORecipe) == "it does not support policy_lr: kl_0.008"
-
-
-@pytest.mark.slow
-def test_two_processes_choose_one_rate(tmp_path):
-    """Of the mean divergence of both, by which target_kl, too, ends an iteration for both."""
-    line = 'print("LR", agent.live.policy_lr, agent.moved.tolist())\n'
-    (tmp_path / "program.py").write_text(PROGRAM + line)
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PL_TORCH_DISTRIBUTED_BACKEND": "gloo"}
-    words = (NEAR, "target_kl=1e-5", "batch_size=16")
-    done = run_command(tmp_path / "program.py", *words, env=environment, cwd=tmp_path)
-    ranks = [json.loads(line.removeprefix("RANK ")) for line in done.stdout.splitlines() if line.startswith("RANK ")]
-    rates = [line for line in done.stdout.splitlines() if line.startswith("LR ")]
-    assert len(ranks) == len(rates) == 2, done.stderr
-    assert ranks[0]["weights"] == ranks[1]["weights"] and rates[0] == rates[1]
-    assert 0 < float(rates[0].split()[1]) < 2.9e-4

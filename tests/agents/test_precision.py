@@ -64,13 +64,13 @@ def forward(agent):
 
 def recorded(agent):
     """The losses that the agent will descend by, as they come."""
-    descend, losses = agent.descend, []
+    differentiate, losses = agent.differentiate, []
 
-    def noting(optimizer, loss, *rest):
-        losses.append(loss.detach())
-        return descend(optimizer, loss, *rest)
+    def noting(optimizer, values, loss="loss"):
+        losses.append(values[loss].detach())
+        return differentiate(optimizer, values, loss)
 
-    agent.descend = noting
+    agent.differentiate = noting
     return losses
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from stride.commands.train_arguments import for_debugger
+from stride.commands.train_opening import for_debugger
 from stride.config.checks import nearest_sizes
 from stride.config.diff import command_of, differing, override_text, written
 from stride.config.loader import (

@@ -18,7 +18,7 @@ from commands import ROOT, run_command
 from playing import refused
 from tiny_runs import tiny_run
 
-from stride.commands.train_arguments import for_debugger
+from stride.commands.train_opening import for_debugger
 from stride.config.loader import load_config
 from stride.config.schema import Config
 from stride.envs_gym import workers

@@ -164,18 +164,18 @@ class Bound:
         for begin in range(0, count, most):
             if before:
                 before(begin)
-            self._call(work, arguments, begin, min(begin + most, count))
+            self.call(work, arguments, begin, min(begin + most, count))
 
     def play(self, work: int, arguments: int, steps: int) -> None:
         """So many steps by the kernel at `work`, in calls of a tenth of a second."""
         done = 0
         while done < steps:
             start_time, end = perf_counter(), min(done + self.call_length.steps, steps)
-            self._call(work, arguments, done, end)
+            self.call(work, arguments, done, end)
             self.call_length.took(end - done, perf_counter() - start_time)
             done = end
 
-    def _call(self, work: int, arguments: int, begin: int, end: int) -> None:
+    def call(self, work: int, arguments: int, begin: int, end: int) -> None:
         """One call of the kernel at `work`, for the steps or updates [begin, end)."""
         fields = self.frame.fields
         fields.begin, fields.end = begin, end
@@ -187,10 +187,10 @@ class Bound:
 
         `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
         """
-        most, work = self.updates_per_call, self._checked(kernel)
+        most, work = self.updates_per_call, self.checked(kernel)
         self.run(work, self.frame.address, updates, most, before if updates > most else None)
 
-    def _checked(self, kernel: str) -> int:
+    def checked(self, kernel: str) -> int:
         """The address of the kernel in that field of the frame, which has all that it reads."""
         self.frame.check(self.frame.held[kernel], self.unread)
         address: int = getattr(self.frame.fields, kernel)
@@ -267,17 +267,23 @@ class RolloutBound(Bound):
 
     def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
         """As ever; a value scale learns, as it does in eager, between the judgement and the updates."""
-        agent = self.recipe.agent
-        if agent.value_scale.layers:
-            self.run(self._checked("judge"), self.frame.address, 1, 1)
-            with one_thread():
-                agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target)))
-            self.parameters.fetch()  # whose last layer has moved against the scale
-            self._units[:] = agent.value_scale.units()
-            self._target -= self._units[0]
-            self._target /= self._units[1]
+        if self.recipe.agent.value_scale.layers:
+            self.run(self.checked("judge"), self.frame.address, 1, 1)
+            self.scale_targets()
             kernel = "update"
         super().learn(updates, before, kernel)
+
+    def scale_targets(self) -> None:
+        """A value scale learns from the targets, which are then in its units."""
+        agent = self.recipe.agent
+        if not agent.value_scale.layers:
+            return
+        with one_thread():
+            agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target), agent.shard))
+        self.parameters.fetch()  # whose last layer has moved against the scale
+        self._units[:] = agent.value_scale.units()
+        self._target -= self._units[0]
+        self._target /= self._units[1]
 
 
 class ReplayBound(Bound):

@@ -126,6 +126,8 @@ class FrameFields(ctypes.Structure):
     order: int  # [epochs, R] int32
     spare: int  # [threads, 3 * R] int32
     moments: int  # [parts] MomentSums
+    weighings: int  # [updates, 3] float64, of a shard: mean, 1 / deviation, 1 / rows of `weight` in each minibatch
+    totals: int  # [SUMS] float64, of a shard: sums of the present minibatch
     key: int  # [5] int64: the counters of the key that orders rows
     carry: int  # [nets, cells, 2 * N, width]: states before a rollout, or as it is played; then N to work with
     sequences: int  # [R] int32: the rows, world after world
@@ -181,6 +183,8 @@ class FrameFields(ctypes.Structure):
     judge: int
     update: int
     learn: int
+    shard_gradient: int
+    shard_step: int
 
 
 @struct

@@ -55,6 +55,7 @@ MINGRU: KernelTable = {
     "judge": sequences.judge,
     "shuffle": shuffle.shuffle_sequences,
 }
+SHARDED: KernelTable = {"shard_gradient": minibatches.shard_gradient, "shard_step": minibatches.shard_step}
 NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`; they count before those of an algorithm
     "tanh": {**FLAT, **TANH},
     "relu": {**FLAT, **RELU},

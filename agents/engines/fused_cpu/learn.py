@@ -3,6 +3,7 @@
 from time import perf_counter
 
 from stride.agents.base import Passes
+from stride.agents.engines.fused_cpu import shard_learn
 from stride.agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
 from stride.agents.experience.nouns import Rollout
 from stride.agents.sockets import Learner
@@ -37,7 +38,10 @@ class RolloutLearn:
         def show(done: int) -> None:
             agent.passes = Passes(done * epochs // recipe.updates, epochs, begun)
 
-        bound.learn(recipe.updates, show)
+        if agent.shard.count > 1:
+            shard_learn.learn(bound, agent.shard, recipe.updates)
+        else:
+            bound.learn(recipe.updates, show)
         agent.passes = None
         bound.end()
         learner.progress["updates"] += recipe.updates

@@ -101,7 +101,7 @@ class CompiledWorlds:
         while first < steps:  # where the ring ends, the rest goes on at its beginning
             head = self._memory.written % rows
             count = min(steps - first, rows - head)
-            self.bound.frame.fill(draws=draws[first:])
+            self.bound.frame.fill(draws=draws[first:].contiguous())
             self.play_on(head, count)
             first += count
         if carry:
@@ -120,6 +120,11 @@ class CompiledWorlds:
         bound.play(self._play, self._room.ctypes.data, steps)
         self._memory.count_written(steps, overwritten)
         table, game = self._game.table, self._game
+        if self._collector.shard.count > 1:
+            flags = torch.from_numpy(table.terminated | table.truncated).bool()
+            results = torch.from_numpy(game.episode_return), torch.from_numpy(game.episode_length)
+            window.add(*self._collector.shard.gather_worlds(flags, *results))
+            return
         ended = rollout.note_episodes(
             table.terminated, table.truncated, game.episode_return, game.episode_length, window.ring.numpy(),
             int(window.count),

@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 
 from stride.agents.engines.fused_cpu import model_learn, workers
 from stride.agents.engines.fused_cpu.episodes import make_match
-from stride.agents.engines.fused_cpu.kernel_tables import CALLED, KERNELS, NETS
+from stride.agents.engines.fused_cpu.kernel_tables import CALLED, KERNELS, NETS, SHARDED
 from stride.agents.engines.fused_cpu.kernels import episodes, rollout
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.experience.cuts import most_of
@@ -50,7 +50,7 @@ def load_numba() -> None:
     cpu_target.target_context.refresh()
 
 
-def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> None:
+def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False, shards: int = 1) -> None:
     """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named.
 
     `nets`: which of its networks, as `nets_of` says it.
@@ -59,7 +59,8 @@ def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> N
     if env_id == NONE and algo_id is None:
         return
     names = (env_id, algo_id or NONE, nets if algo_id else NONE)
-    stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}.ready"
+    also = [*SHARDED.values()] if algo_id and shards > 1 else []
+    stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}{'-shards' * bool(also)}.ready"
     if _ready(stamp):
         return
     with _alone(quiet):
@@ -70,7 +71,7 @@ def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False) -> N
             title = "the engine" if env_id == NONE else env_id
             print(f"compiling kernels for {title}, {HOW_OFTEN} (about {SECONDS} s) ...", flush=True)
         _sweep()
-        _run_in_processes(compile_jobs(*names))
+        _run_in_processes([*compile_jobs(*names), *(partial(address_of, piece) for piece in also)])
         _note(stamp)
         if not quiet:
             print(f"compiled in {time.monotonic() - start_time:.0f} s", flush=True)

@@ -94,7 +94,7 @@ class OnPolicy(RolloutRecipe):
         """Scaled."""
         row = rollout.row
         if self.agent.config.normalize_reward:
-            return self.agent.reward_scale(row.reward, row.terminated | row.truncated)
+            return self.agent.reward_scale(row.reward, row.terminated | row.truncated, self.agent.shard)
         return row.reward
 
     def report(self, stats: Stat, updates: int) -> None:
@@ -102,7 +102,8 @@ class OnPolicy(RolloutRecipe):
         ent_coef, vf_coef = self._coefficients
         stats.total_loss = stats.policy_loss - ent_coef * stats.entropy + vf_coef * stats.value_loss
         stats.stopped = (stats.stopped + updates - made) * made / updates
-        stats.weight_std *= math.sqrt(self.rows / max(self.rows - 1, 1))
+        rows = self.rows * agent.shard.count
+        stats.weight_std *= math.sqrt(rows / max(rows - 1, 1))
         stats.explained *= made  # these are of the rollout, so once for each update
         stats.weight_mean *= made
         stats.weight_std *= made
@@ -114,7 +115,7 @@ class OnPolicy(RolloutRecipe):
     def after_learning(self, rollout: Rollout) -> None:
         encoder = self.agent.policy.encoder
         if isinstance(encoder.leaf[0], RunningNorm):
-            encoder.learn(rollout.row.obs)
+            encoder.learn(rollout.row.obs, self.agent.shard)
         self.agent.metrics.add(self.agent.policy.head.describe())
 
 

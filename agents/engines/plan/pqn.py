@@ -90,7 +90,7 @@ class PQNRecipe(RolloutRecipe):
         note_broken(self.agent, stats)
 
     def after_learning(self, rollout: Rollout) -> None:
-        self.agent.policy.network.encoder.learn(rollout.row.obs)
+        self.agent.policy.network.encoder.learn(rollout.row.obs, self.agent.shard)
 
 
 def lay_out(network: QNetwork) -> FlatLayout:

@@ -10,7 +10,15 @@ import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import fields_at, live_at, segment_of, stats_at
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, floats, ints
-from stride.agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
+from stride.agents.engines.fused_cpu.kernels.optimizer import (
+    adam,
+    add_sums,
+    clear_sums,
+    norm_of,
+    prepare,
+    reduce_parts,
+    square_up,
+)
 from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 
@@ -79,6 +87,75 @@ def learn(frame: int, thread: int) -> None:
     call(f.update, (frame, thread))
 
 
+@njit(inline="always")
+def _gradient(frame: int, thread: int, number: int, weighing: int) -> None:
+    """Gradient and `squares` of the rows of update `number`, and what they add to `sums`."""
+    f = fields_at(frame)
+    threads, parts, rows, size, together = f.threads, f.parts, f.steps * f.worlds, f.minibatch, f.together
+    per_epoch = (rows + size - 1) // size
+    order = f.order + 4 * (number // per_epoch) * rows
+    low = (number % per_epoch) * size
+    high = min(low + size, rows)
+    for part in range(thread, parts, threads):
+        # full tiles, so that only the last one of a minibatch is ragged; or complete sequences
+        pieces = (high - low + together - 1) // together
+        begin, end = low + part * pieces // parts * together, low + (part + 1) * pieces // parts * together
+        end = min(end, high)
+        call(f.gradient_part, (frame, thread, part, order, begin, end, weighing))
+    barrier(f.barrier, threads)
+    for segment in range(thread, f.segments, threads):
+        reduce_parts(frame, segment)
+    barrier(f.barrier, threads)
+
+
+@njit(**PIECE)
+def shard_gradient(frame: int, thread: int) -> None:
+    """The first half of update number `begin` of a shard: its own `gradient`, its sums to `totals`."""
+    f = fields_at(frame)
+    barrier(f.barrier, f.threads)
+    _gradient(frame, thread, f.begin, f.weighings + 24 * f.begin)
+    if thread == 0:
+        add_sums(frame, f.totals)
+
+
+@njit(**PIECE)
+def shard_step(frame: int, thread: int) -> None:
+    """The second half, once `gradient` and `totals` are the means over all shards."""
+    f = fields_at(frame)
+    threads, live = f.threads, live_at(f.live)
+    barrier(f.barrier, threads)
+    for segment in range(thread, f.segments, threads):
+        square_up(frame, segment)
+    updates_made = live.step
+    barrier(f.barrier, threads)
+    updates_made, _ = _step(frame, thread, f.totals, updates_made)
+    if thread == 0:
+        live.step = updates_made
+
+
+@njit(inline="always")
+def _step(frame: int, thread: int, totals: int, updates_made: float) -> tuple[float, bool]:
+    """Step by `gradient` unless something is wrong, and report; how many steps were made, whether kl_limit was met."""
+    f = fields_at(frame)
+    threads, live, sums, factors = f.threads, live_at(f.live), doubles(totals, SUMS), np.empty(5)
+    total = norm_of(doubles(f.squares, f.segments))
+    halted = sums[Sum.KL] > live.kl_limit
+    lost = not math.isfinite(sums[Sum.POLICY_LOSS] + sums[Sum.VALUE_LOSS] + sums[Sum.ENTROPY])
+    if math.isfinite(total) and not lost and not halted:
+        updates_made += 1.0
+        prepare(factors, live, total, updates_made, f.decoupled, f.rectified)
+        for segment in range(thread, f.segments, threads):
+            adam(frame, segment, factors.ctypes.data)
+    barrier(f.barrier, threads)  # all have read the sums, which are cleared now
+    if thread == 0:
+        _report(frame, totals, total, lost, halted)
+    if thread == threads - 1:
+        for net in range(f.nets):
+            call(f.turn, (frame, net, 0, 1))
+    barrier(f.barrier, threads)
+    return updates_made, halted
+
+
 @njit(**PIECE)
 def update(frame: int, thread: int) -> None:
     """The updates [begin, end) of this rollout, counted over all epochs; nothing once kl_limit has been exceeded.
@@ -86,11 +163,10 @@ def update(frame: int, thread: int) -> None:
     Parameters, moments and turned change, stats grow.
     """
     f = fields_at(frame)
-    threads, parts, rows, size = f.threads, f.parts, f.steps * f.worlds, f.minibatch
-    live, stats, together = live_at(f.live), stats_at(f.stats), f.together
-    squares = doubles(f.squares, f.segments)
+    threads, rows, size = f.threads, f.steps * f.worlds, f.minibatch
+    live, stats = live_at(f.live), stats_at(f.stats)
     per_epoch = (rows + size - 1) // size
-    weighing, factors, sums = np.empty(3), np.empty(5), np.empty(SUMS)
+    weighing, sums = np.empty(3), np.empty(SUMS)
     barrier(f.barrier, threads)  # the call before has written what is read now
     updates_made, halted = live.step, stats.halted > 0
     for number in range(f.begin, f.end):
@@ -100,31 +176,8 @@ def update(frame: int, thread: int) -> None:
         low = (number % per_epoch) * size
         high = min(low + size, rows)
         _weighing(frame, order, low, high, weighing.ctypes.data)
-        for part in range(thread, parts, threads):
-            # full tiles, so that only the last one of a minibatch is ragged; or complete sequences
-            pieces = (high - low + together - 1) // together
-            begin, end = low + part * pieces // parts * together, low + (part + 1) * pieces // parts * together
-            end = min(end, high)
-            call(f.gradient_part, (frame, thread, part, order, begin, end, weighing.ctypes.data))
-        barrier(f.barrier, threads)
-        for segment in range(thread, f.segments, threads):
-            reduce_parts(frame, segment)
-        barrier(f.barrier, threads)
-        total = norm_of(squares)
+        _gradient(frame, thread, number, weighing.ctypes.data)
         add_sums(frame, sums.ctypes.data)
-        halted = sums[Sum.KL] > live.kl_limit
-        lost = not math.isfinite(sums[Sum.POLICY_LOSS] + sums[Sum.VALUE_LOSS] + sums[Sum.ENTROPY])
-        if math.isfinite(total) and not lost and not halted:
-            updates_made += 1.0
-            prepare(factors, live, total, updates_made, f.decoupled, f.rectified)
-            for segment in range(thread, f.segments, threads):
-                adam(frame, segment, factors.ctypes.data)
-        barrier(f.barrier, threads)  # all have read the sums, which are cleared now
-        if thread == 0:
-            _report(frame, sums.ctypes.data, total, lost, halted)
-        if thread == threads - 1:
-            for net in range(f.nets):
-                call(f.turn, (frame, net, 0, 1))
-        barrier(f.barrier, threads)
+        updates_made, halted = _step(frame, thread, sums.ctypes.data, updates_made)
     if thread == 0:
         live.step = updates_made

@@ -36,6 +36,18 @@ def reduce_parts(frame: int, number: int) -> None:
     doubles(f.squares, f.segments)[number] = np.float64(squares)
 
 
+@njit(**SUMMING)
+def square_up(frame: int, number: int) -> None:
+    """Write the sum of squares of a segment of `gradient` to `squares`."""
+    f = fields_at(frame)
+    segment = segment_of(f, number)
+    first, n = segment.first, segment.last - segment.first
+    total, squares = floats(f.gradient + 4 * first, n), F(0.0)
+    for i in range(n):
+        squares += total[i] * total[i]
+    doubles(f.squares, f.segments)[number] = np.float64(squares)
+
+
 @njit(inline="always")
 def norm_of(squares: np.ndarray) -> float:
     """The norm of the complete gradient, from the segments' sums of squares."""

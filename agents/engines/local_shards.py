@@ -1,0 +1,152 @@
+"""The shards of a training that this process carries, and how rank 0 has the other ranks carry theirs.
+
+A trainer knows the agent of shard 0 alone. Before each iteration rank 0 broadcasts the values that schedules have set;
+after a load it sends its state to all. Rank 0 decides everything else, too: the others carry out its messages. What is
+a mean over all shards they compute together (agents/experience/shards.py).
+"""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.fabric.utilities import move_data_to_device
+
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent, may_be_fused
+from stride.agents.engines.fused_cpu.kernel_tables import nets_of
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.agents.engines.process_group import ProcessGroup
+from stride.agents.experience.shards import Shard, ShardThreads
+from stride.agents.trained.loading import plain_data
+from stride.config.schema import Config, RolloutConfig
+from stride.envs_fast.vec_env import CPU
+from stride.envs_gym.make import make_envs
+
+OF_A_SHARD = ("collector", "memory", "reward_scale")  # parts of an agent that differ between shards
+SCHEDULED = ("lr", "weight_decay", "eps")  # options of an optimizer that schedules change
+
+
+class LocalShards:
+    """The agents of this rank's shards; the trainer's is the first one of rank 0."""
+
+    def __init__(self, agents: list[Agent], threads: ShardThreads, group: ProcessGroup | None) -> None:
+        self.agents, self._threads, self._group = agents, threads, group
+        self._others = agents if group and group.rank else agents[1:]  # than the trainer's
+
+    def tick(self) -> None:
+        first = self.agents[0]
+        names = first.config.driven()
+        live = {name: value for name, value in vars(first.live).items() if name in names}
+        options = [{name: group[name] for name in SCHEDULED if name in group} for group in first.optimizer.param_groups]
+        self._broadcast(do="tick", live=live, options=options)
+        self._tick(live, options)
+
+    def _tick(self, live: dict[str, Any], options: list[dict[str, Any]]) -> None:
+        for agent in self._others:
+            vars(agent.live).update(live)
+            for group, values in zip(agent.optimizer.param_groups, options, strict=True):
+                group.update(values)
+        self._threads.run([agent.tick for agent in self.agents])
+
+    def begin(self, saved: list[dict] | None) -> None:
+        first, per_rank = self.agents[0], len(self.agents)
+        common = {
+            "weights": first.state_dict(),
+            "optimizer": first.optimizer.state_dict(),
+            "progress": dict(first.progress),
+        }
+        parts = [{}, *(saved or [{}] * (first.shard.count - 1))]
+        self._load({**common, "shards": parts[1:per_rank]})
+        self._broadcast(do="load")
+        for rank in range(1, self._group.ranks if self._group else 1):
+            assert self._group
+            state = {**common, "shards": parts[rank * per_rank : (rank + 1) * per_rank]}
+            self._group.send(rank, packed(state))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        for agent, parts in zip(self._others, state["shards"], strict=True):
+            agent.load_state_dict(state["weights"])
+            agent.optimizer.load_state_dict(state["optimizer"])
+            agent.progress.update(state["progress"])
+            for name in parts:
+                agent.parts[name].load_state_dict(parts[name])
+
+    def states(self) -> list[dict]:
+        self._broadcast(do="save")
+        states = self._states()
+        for rank in range(1, self._group.ranks if self._group else 1):
+            assert self._group
+            states += plain_data(self._group.receive(rank), f"rank {rank}")["shards"]
+        return states
+
+    def _states(self) -> list[dict]:
+        states = []
+        for agent in self._others:
+            parts = {name: part for name, part in agent.parts.items() if name in OF_A_SHARD}
+            states.append({name: move_data_to_device(part.state_dict(), CPU) for name, part in parts.items()})
+        return states
+
+    def end(self) -> None:
+        self._broadcast(do="end")
+        self._close()
+
+    def serve(self) -> None:
+        """Of a rank above 0: carry out the messages of rank 0, to the end of the training."""
+        assert self._group
+        while (message := self._group.receive_message())["do"] != "end":
+            if message["do"] == "tick":
+                self._tick(message["live"], message["options"])
+            elif message["do"] == "load":
+                self._load(plain_data(self._group.receive(0), "rank 0"))
+            else:
+                self._group.send(0, packed({"shards": self._states()}))
+        self._close()
+
+    def _broadcast(self, **message: object) -> None:
+        if self._group:
+            self._group.broadcast(message)
+
+    def _close(self) -> None:
+        for agent in self._others:
+            agent.collector.envs.close()
+
+
+def build_shards(config: Config, group: ProcessGroup | None = None, quiet: bool = True) -> LocalShards:
+    """This rank's part of the shards that the config asks for, kernels compiled."""
+    assert isinstance(config, RolloutConfig)
+    rank, ranks = (group.rank, group.ranks) if group else (0, 1)
+    per_rank, count = config.shards // ranks, config.shards
+    worlds, rows = config.n_envs // count, config.minibatch_size // count
+    cpu_threads = 1 if group and config.threads == "auto" else config.threads  # ranks share the cores
+    part = replace(config, n_envs=worlds, batch_size=rows, shards=1, threads=cpu_threads)
+    threads = ShardThreads(per_rank, group)
+    agents = []
+    for index in range(per_rank):
+        number = rank * per_rank + index
+        envs = make_envs(part, worlds, first_world=number * worlds)
+        if index == 0:
+            warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet, count)
+        agent = build_agent(part, envs)
+        agent.join(Shard(number, count, threads, index))
+        if number:
+            agent.own_optimizer = agent.configure_optimizers()
+        agents.append(agent)
+    shards = LocalShards(agents, threads, group)
+    if rank == 0:
+        agents[0].shard_group = shards
+    return shards
+
+
+def agent_to_train(config: Config) -> Agent:
+    """The agent of a config in its environments; of several shards that of the first, all in this process."""
+    if config.shards > 1:
+        return build_shards(config).agents[0]
+    return build_agent(config, make_envs(config, config.n_envs))
+
+
+def packed(state: dict[str, Any]) -> bytes:
+    """Plain data as `plain_data` reads it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()

@@ -1,0 +1,165 @@
+"""One training in several processes: who starts them, how they find each other, and what ranks above 0 do.
+
+`--processes N` starts them here; torchrun and srun start them all. Rank 0 is an ordinary training: it alone has a run
+folder, a console, evaluations. The others get the config from it and carry their shards.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stride.agents.base import Agent
+from stride.agents.engines.local_shards import build_shards
+from stride.agents.engines.process_group import ProcessGroup, RankLostError, init_process_group
+from stride.commands.rank import VARIABLES, Rank, rank_of
+from stride.config.loader import from_plain, to_plain
+from stride.config.plugins import EVERYBODY
+from stride.config.schema import Config
+from stride.envs_gym.own_code import import_own_modules
+from stride.runstore.many.parent_death import signal_at_parents_death
+from stride.trainer_callbacks.resume import host_facts
+from stride.utils import own_modules, places
+from stride.utils.interrupted import ENDING
+from stride.utils.resources import cores
+from stride.utils.user_error import NumbersError, UserError
+
+PATIENCE = 10.0  # seconds that ranks have to end by themselves
+log = logging.getLogger("stride")
+
+
+def check_processes(shards: int, processes: int, launched: Rank | None) -> None:
+    """UserError unless so many processes can carry the shards."""
+    ranks = launched.ranks if launched else processes
+    below = 1 << (ranks.bit_length() - 1)
+    if launched and processes > 1:
+        raise UserError(f"--processes {processes}: {ranks} ranks were started from outside; leave it out")
+    if ranks != below:
+        raise UserError(f"the number of processes must be a power of two, not {ranks}; {below} is one")
+    if ranks > shards:
+        raise UserError(f"{ranks} processes cannot carry shards={shards}; use shards={ranks}, or {shards} processes")
+    if not launched and processes > cores():
+        raise UserError(f"--processes {processes} is more than the {cores()} cores of this machine")
+
+
+def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) -> ProcessGroup | None:
+    """Rank 0's group, of ranks that are started here unless something else has started them; None: it is alone."""
+    launched = rank_of(os.environ)
+    check_processes(config.shards, processes, launched)
+    if launched:
+        group = init_process_group(*launched)
+    elif processes > 1:
+        file = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stride-"))) / "ranks")
+        group = init_process_group(0, processes, file, stack.enter_context(_started(processes, file)))
+    else:
+        return None
+    stack.callback(group.close)
+    group.broadcast(
+        {
+            "config": to_plain(config),
+            "words": sys.argv[1:],
+            "facts": host_facts(),
+            "folders": own_modules.snapshot().folders,
+            "mixed": mixed,
+        }
+    )
+    return group
+
+
+@contextmanager
+def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
+    """Ranks above 0, killed where they do not end with this process. What raises where one has ended."""
+    command = [*places.program("train"), *sys.argv[1:]]
+    children = []
+    for rank in range(1, processes):
+        variables = {**os.environ, **dict(zip(VARIABLES, (str(rank), str(processes), file), strict=True))}
+        children.append(subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+
+    def check() -> None:
+        for rank, child in enumerate(children, 1):
+            if child.poll() is not None:
+                raise RankLostError(f"rank {rank} of this training did not start: exit code {child.returncode}")
+
+    try:
+        yield check
+    finally:
+        for child in children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(PATIENCE)
+            child.kill()
+            child.wait()
+
+
+def build_on_rank_0(config: Config, group: ProcessGroup | None, quiet: bool) -> Agent:
+    """The agent of shard 0, once every rank has built its shards; UserError that names a rank which cannot."""
+    agent = build_shards(config, group, quiet).agents[0]
+    for rank in range(1, group.ranks if group else 1):
+        assert group
+        answer = group.receive_message(rank)
+        if answer["problem"]:
+            raise UserError(f"rank {rank}: {answer['problem']}")
+        if answer["warning"]:
+            log.warning("rank %d: %s", rank, answer["warning"])
+    return agent
+
+
+def end_ranks() -> None:
+    """Where nothing is left to train: end the ranks above 0 that something else has started."""
+    if launched := rank_of(os.environ):
+        group = init_process_group(*launched)
+        group.broadcast({})
+        group.close()
+
+
+def serve_rank_0() -> int:
+    """Carry shards for rank 0 until it says that the training is over; the exit code."""
+    rank = rank_of(os.environ)
+    assert rank is not None
+    if rank.file:
+        signal_at_parents_death(signal.SIGKILL)
+    try:
+        group = init_process_group(*rank)
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)  # rank 0 gets it, too, and decides
+        start = group.receive_message()
+        if not start:
+            return 0
+        shards, problem, warning = None, "", ""
+        try:
+            warning = compare(start, sys.argv[1:], host_facts())
+            config = from_plain(start["config"], "rank 0", trust=EVERYBODY)
+            torch.set_num_threads(config.torch_threads)
+            import_own_modules(*map(Path, start["folders"]))
+            shards = build_shards(config, group)
+        except UserError as error:
+            problem = str(error)
+        group.send_message(0, {"problem": problem, "warning": warning})
+        if shards:
+            shards.serve()
+    except (RankLostError, NumbersError):
+        return 1  # whoever ended first, or rank 0, says why
+    return 0
+
+
+def compare(start: dict[str, Any], words: list[str], facts: dict[str, Any]) -> str:
+    """UserError where this rank was started otherwise than rank 0; what else may change bits."""
+    if words != start["words"]:
+        theirs, own = " ".join(start["words"]), " ".join(words)
+        raise UserError(f"it was started with other arguments ({own}) than rank 0 ({theirs})")
+    differing = [name for name, value in start["facts"].items() if facts.get(name) != value]
+    if set(differing) - {"cpu"}:
+        raise UserError(f"it has other {', '.join(differing)} than rank 0; use one checkout and one environment")
+    if not differing:
+        return ""
+    other = f"its processor ({facts['cpu']}) is not that of rank 0 ({start['facts']['cpu']})"
+    if not start["mixed"]:
+        raise UserError(f"{other}, so bits may differ; --mixed goes on")
+    return f"{other}: bits may differ from those of another run"
