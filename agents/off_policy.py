@@ -1,6 +1,6 @@
 """The common parts of algorithms that learn from a replay memory: its size, batches, an iteration, target networks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from stride.agents.experience.ratio import Ratio, updates_per_step
 from stride.agents.networks.cnn import CNN
 from stride.agents.networks.popart import ValueScale, scale_values
 from stride.agents.networks.q_network import image_reader
-from stride.agents.networks.squashed import Critics
+from stride.agents.networks.squashed import BoundedPolicy, Critics
 from stride.config.schema import BoundedConfig, ReplayConfig, TransitionConfig
 from stride.envs_fast.vec_env import VecEnv
 
@@ -59,21 +59,59 @@ def layers_of(config: BoundedConfig, envs: VecEnv) -> Layers:
     return Layers(config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
 
 
-class Judges(NamedTuple):
-    """The critics of actions that are numbers, their targets, and the units of both."""
-
-    critics: Critics
-    target: Critics
-    value_scale: ValueScale
-
-
-def build_judges(config: BoundedConfig, envs: VecEnv, actions: int, n: int, quantiles: int = 1) -> Judges:
+def build_critics(config: BoundedConfig, envs: VecEnv, actions: int, n: int, quantiles: int) -> Critics:
     """`n` critics of `actions` numbers, each with so many quantiles, on the device of the worlds."""
     layers = layers_of(config, envs)
     critics = Critics(n, envs.observation_space, actions, *layers, config.seed + 1, quantiles)
     scale_values(critics, config, *(f"networks.{i}.layers.{len(config.hidden_dims)}" for i in range(n)))
-    target = deepcopy(critics.to(envs.device)).requires_grad_(False)
-    return Judges(critics, target, ValueScale(critics, target))
+    return critics.to(envs.device)
+
+
+class BoundedAgent(Agent):
+    """An actor and critics of actions with bounds, which learn from a replay memory: the base of SAC, TQC and TD3."""
+
+    config: BoundedConfig
+    policy: BoundedPolicy
+    actor: type[BoundedPolicy]
+
+    def __init__(self, config: BoundedConfig, envs: VecEnv, rank: int = 0) -> None:
+        policy = self.actor(
+            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
+        ).to(envs.device)
+        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
+        prioritise(self, config)
+        self.critics = build_critics(config, envs, policy.draws, *self.critic_sizes)
+        self.target = deepcopy(self.critics).requires_grad_(False)
+        self.value_scale = ValueScale(self.critics, self.target)
+        self.ratio = updates_due(self, config)
+
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        """How many critics, and how many quantiles each of them learns; 1 = the mean alone."""
+        raise NotImplementedError
+
+    def iteration(self) -> None:
+        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
+        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
+
+    def learn(self, updates: int) -> None:
+        self.renew_statistics()
+        if not updates:
+            return
+        pairs = zip(batches(self, self.config, updates), self.update_noise(updates), strict=True)
+        self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
+
+    def renew_statistics(self) -> None:
+        """Let the encoders see the latest observations."""
+        learn_statistics(self, self.config, self.policy, self.critics, self.target)
+
+    def update_noise(self, updates: int) -> Tensor:
+        """The random numbers of so many updates, [updates, ...]."""
+        raise NotImplementedError
+
+    def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
+        """One step of all that is learnt; -> metrics."""
+        raise NotImplementedError
 
 
 def prioritise(agent: Agent, config: TransitionConfig) -> None:

@@ -6,22 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import build_optimizer
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.squashed import SquashedPolicy
-from stride.agents.off_policy import (
-    Judges,
-    batches,
-    build_judges,
-    collect_and_learn,
-    layers_of,
-    learn_statistics,
-    move_towards,
-    prioritise,
-    renew_priorities,
-    replay_size,
-    updates_due,
-)
+from stride.agents.off_policy import BoundedAgent, move_towards, renew_priorities
 from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -45,43 +33,25 @@ def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float)
     return -log_alpha * (log_prob.detach() + target_entropy).mean()
 
 
-class SAC(Agent):
+class SAC(BoundedAgent):
     """Twin critics, a squashed Gaussian, a temperature; all three losses in one backward pass and one step."""
 
     config: SACConfig
     policy: SquashedPolicy
+    actor = SquashedPolicy
 
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
-        policy = SquashedPolicy(
-            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
-        ).to(envs.device)
-        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
-        prioritise(self, config)
-        self.critics, self.target, self.value_scale = self.judges(envs)
+        super().__init__(config, envs, rank)
         self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=config.ent_coef is None)
-        self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
-        self.ratio = updates_due(self, config)
+        self.target_entropy = -float(self.policy.draws) if config.target_entropy is None else config.target_entropy
 
-    def judges(self, envs: VecEnv) -> Judges:
-        return build_judges(self.config, envs, self.policy.draws, CRITICS)
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        return CRITICS, 1
 
     def configure_optimizers(self) -> Optimizer:
         parameters = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
         return build_optimizer(self.config, [p for p in parameters if p.requires_grad], self.live.policy_lr)
-
-    def iteration(self) -> None:
-        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
-        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
-
-    def learn(self, updates: int) -> None:
-        self.renew_statistics()
-        if not updates:
-            return
-        pairs = zip(batches(self, self.config, updates), self.update_noise(updates), strict=True)
-        self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
-
-    def renew_statistics(self) -> None:
-        learn_statistics(self, self.config, self.policy, self.critics, self.target)
 
     def update_noise(self, updates: int) -> Tensor:
         """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""

@@ -7,21 +7,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import build_optimizer
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.squashed import DeterministicPolicy
-from stride.agents.off_policy import (
-    batches,
-    build_judges,
-    collect_and_learn,
-    layers_of,
-    learn_statistics,
-    move_towards,
-    prioritise,
-    renew_priorities,
-    replay_size,
-    updates_due,
-)
+from stride.agents.off_policy import BoundedAgent, learn_statistics, move_towards, renew_priorities
 from stride.agents.returns import td_target
 from stride.agents.sac import critic_loss
 from stride.config.schema import TD3Config
@@ -39,22 +28,21 @@ def actor_loss(q: Tensor) -> Tensor:
     return -q.mean()
 
 
-class TD3(Agent):
+class TD3(BoundedAgent):
     """Critics that learn from the least of their targets; actor and targets that move at every few updates alone."""
 
     config: TD3Config
     policy: DeterministicPolicy
+    actor = DeterministicPolicy
 
     def __init__(self, config: TD3Config, envs: VecEnv, rank: int = 0) -> None:
-        policy = DeterministicPolicy(
-            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
-        ).to(envs.device)
-        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
-        prioritise(self, config)
-        policy.noise_std = self.live.action_noise
-        self.critics, self.target, self.value_scale = build_judges(config, envs, policy.draws, config.n_critics)
-        self.target_policy = deepcopy(policy).requires_grad_(False)
-        self.ratio = updates_due(self, config)
+        super().__init__(config, envs, rank)
+        self.policy.noise_std = self.live.action_noise
+        self.target_policy = deepcopy(self.policy).requires_grad_(False)
+
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        return self.config.n_critics, 1
 
     def configure_optimizers(self) -> Optimizer:
         """One for all: it leaves the actor as it is in an update that gave it no gradient."""
@@ -62,18 +50,17 @@ class TD3(Agent):
         return build_optimizer(self.config, parameters, self.live.policy_lr)
 
     def iteration(self) -> None:
-        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
         self.policy.noise_std = self.live.action_noise
-        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
+        super().iteration()
 
-    def learn(self, updates: int) -> None:
-        learn_statistics(self, self.config, self.policy, self.critics, self.target, self.target_policy)
-        if not updates:
-            return
+    def renew_statistics(self) -> None:
+        super().renew_statistics()
+        learn_statistics(self, self.config, self.target_policy)
+
+    def update_noise(self, updates: int) -> Tensor:
+        """Standard normal numbers [updates, B, A]."""
         shape = (updates, self.config.batch_size, self.policy.draws)
-        noise = normal(uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.device))
-        pairs = zip(batches(self, self.config, updates), noise, strict=True)
-        self.metrics.add_all([self.update(batch, z) for batch, z in pairs])
+        return normal(uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.device))
 
     def update(self, batch: Transitions, z: Tensor) -> Mapping[str, Tensor]:
         """`z` [B, A]: standard normal noise on the target actor's actions."""
