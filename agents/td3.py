@@ -5,12 +5,11 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from stride.agents.base import build_optimizer
 from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.residual import batch_moments, batch_norms
 from stride.agents.networks.squashed import DeterministicPolicy
-from stride.agents.off_policy import BoundedAgent, learn_statistics, move_towards, renew_priorities
+from stride.agents.off_policy import BoundedAgent, learn_statistics, move_towards
 from stride.agents.returns import td_target
 from stride.agents.sac import critic_loss
 from stride.config.schema import TD3Config
@@ -39,15 +38,11 @@ class TD3(BoundedAgent):
         super().__init__(config, envs, rank)
         self.policy.noise_std = self.live.action_noise
         self.target_policy = deepcopy(self.policy).requires_grad_(False)
+        self.target_actor_norms = batch_norms(self.target_policy)
 
     @property
     def critic_sizes(self) -> tuple[int, int]:
         return self.config.n_critics, 1
-
-    def configure_optimizers(self) -> Optimizer:
-        """One for all: it leaves the actor as it is in an update that gave it no gradient."""
-        parameters = [*self.policy.parameters(), *self.critics.parameters()]
-        return build_optimizer(self.config, parameters, self.live.policy_lr)
 
     def iteration(self) -> None:
         self.policy.noise_std = self.live.action_noise
@@ -59,34 +54,43 @@ class TD3(BoundedAgent):
 
     def update_noise(self, updates: int) -> Tensor:
         """Standard normal numbers [updates, B, A]."""
-        shape = (updates, self.config.batch_size, self.policy.draws)
+        shape = (updates, self.config.batch_size, self.policy.actions)
         return normal(uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.device))
 
     def update(self, batch: Transitions, z: Tensor) -> Mapping[str, Tensor]:
         """`z` [B, A]: standard normal noise on the target actor's actions."""
-        live = self.live
+        live, batch, moves_actor = self.live, self.scaled(batch), self.moves_actor()
         with torch.no_grad():
-            action = smoothed(self.target_policy(batch.next_obs), z, live.target_noise, live.target_noise_clip)
-            target = td_target(batch.reward, batch.discount, self.target(batch.next_obs, action).amin(0))
+            next_action = smoothed(self.target_policy(batch.next_obs), z, live.target_noise, live.target_noise_clip)
+            next_q = self.target_q(batch, next_action)
+            if self.bins:
+                target = self.bins.target(batch.reward, batch.discount, next_q)
+            else:
+                target = td_target(batch.reward, batch.discount, next_q.amin(0))
         moments, relative = self.value_scale.learn(target), self.value_scale.relative
-        q = self.critics(batch.obs, batch.action)
-        loss = q_loss = relative(critic_loss(q, target, batch.weight), 2)
-        moves_actor = (self.progress["updates"] + 1) % self.config.actor_every == 0
+        q = self.present_q(batch, next_action)
+        if self.bins:
+            q_loss = self.bins.loss(q, target, batch.weight)
+        else:
+            q_loss = relative(critic_loss(q, target, batch.weight), 2)
+        loss = q_loss
         if moves_actor:
+            with batch_moments(self.actor_norms):
+                action = self.policy(batch.obs)
             # frozen: one backward pass serves both losses, and the actor's must not move the critics
-            value = self.critics(batch.obs, self.policy(batch.obs), frozen=True, first=1)
-            policy_loss = relative(actor_loss(value))
+            policy_loss = relative(actor_loss(self.expected(self.critics(batch.obs, action, frozen=True, first=1))))
             loss = q_loss + policy_loss
             self.metrics.add({"train/loss/policy": policy_loss})
         norms = self.descend(self.optimizer, loss, live.max_grad_norm)
+        self.project(moves_actor)
         if moves_actor:
             move_towards(self.target, self.critics, live.tau)
             move_towards(self.target_policy, self.policy, live.tau)
-        renew_priorities(self, batch, q, target)
+            for target_norm, norm in zip(self.target_actor_norms, self.actor_norms, strict=True):
+                target_norm.follow(norm)
         return {
             "train/loss/q": q_loss,
-            "train/value/q": q.mean(),
-            "train/value/target": target.mean(),
+            **self.value_metrics(batch, q, target),
             "train/grad_norm/total": norms.norm(),
             **moments,
         }

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_origin
 from stride.config.fields import algorithms, check_algorithm, check_key, every_key, hints, is_field, members
 from stride.config.foreign import algorithm_advice
 from stride.config.plugins import registered
+from stride.config.recipes import RECIPES
 from stride.config.schedule import (
     KINDS,
     SCHEDULE_PARTS,
@@ -153,7 +154,14 @@ def _base(file: str, content: Block) -> dict[str, Any]:
 
 
 def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
-    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false."""
+    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false.
+
+    A recipe in `later` is the values that it stands for, below the others in there.
+    """
+    recipe = later.values.get("recipe")
+    if isinstance(recipe, str) and recipe in RECIPES:
+        where = dict.fromkeys(RECIPES[recipe], later.where["recipe"])
+        later = Raw({"recipe": recipe, **RECIPES[recipe], **later.values}, {**where, **later.where})
     values = dict(earlier.values)
     for key in later.values:
         if isinstance(key, str):  # a number as key is reported by check_key
