@@ -127,7 +127,7 @@ class EnvironmentFile:
 
     def raw(self, variant: str) -> Raw:
         """All that is written of the variant: base, then ancestors from the farthest, then its own block."""
-        raw = Raw(dict(self.base), dict.fromkeys(self.base, self.path.name))
+        raw = overlay(Raw({}, {}), Raw(dict(self.base), dict.fromkeys(self.base, self.path.name)))
         for name in reversed(self.chain(variant)):
             block = {key: value for key, value in self.blocks[name].items() if key != INHERIT}
             raw = overlay(raw, Raw(block, dict.fromkeys(block, f"{self.path.name}:{name}")))
@@ -156,12 +156,13 @@ def _base(file: str, content: Block) -> dict[str, Any]:
 def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
     """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false.
 
-    A recipe in `later` is the values that it stands for, below the others in there.
+    A recipe in `later` is the values that it stands for, below the others in there. It takes the place of an earlier
+    recipe, of which only what has been changed since is left.
     """
-    recipe = later.values.get("recipe")
-    if isinstance(recipe, str) and recipe in RECIPES:
-        where = dict.fromkeys(RECIPES[recipe], later.where["recipe"])
-        later = Raw({"recipe": recipe, **RECIPES[recipe], **later.values}, {**where, **later.where})
+    if "recipe" in later.values:
+        replaced = RECIPES.get(str(earlier.values.get("recipe")), {})
+        kept = {key: value for key, value in earlier.values.items() if key not in replaced or value != replaced[key]}
+        earlier, later = Raw(kept, earlier.where), _expanded(later)
     values = dict(earlier.values)
     for key in later.values:
         if isinstance(key, str):  # a number as key is reported by check_key
@@ -170,6 +171,17 @@ def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
     for key, value in later.values.items():
         values[key] = merged(earlier.values.get(key), value) if merge else value
     return Raw(values, {**earlier.where, **later.where})
+
+
+def _expanded(raw: Raw) -> Raw:
+    """`raw` with the values of its recipe below its own; as it is where that is none."""
+    recipe = raw.values["recipe"]
+    if not isinstance(recipe, str) or recipe not in RECIPES:
+        return raw
+    values = {"recipe": recipe, **RECIPES[recipe]}
+    for key, value in raw.values.items():
+        values[key] = merged(values.get(key), value)
+    return Raw(values, {**dict.fromkeys(values, raw.where["recipe"]), **raw.where})
 
 
 def merged(earlier: object, later: object) -> object:

@@ -171,7 +171,8 @@ def test_a_recipe_is_values_of_keys_below_those_beside_it():
     assert (config.bins, config.blocks, config.norm, config.target_std) == (51, 2, "batch", 0.15)
     assert config.policy_lr.at(1000, 1000) == pytest.approx(1.5e-4), "it is above the block of the environment"
     assert from_plain(to_plain(config)) == config
-    assert load_config("Pendulum-v1", "sac", ["recipe=crossq"]).critic_shape.hidden_dims == (1024, 1024)
+    critic = load_config("Pendulum-v1", "sac", ["recipe=crossq", "critic.lr_scale=2"]).critic_shape
+    assert critic.hidden_dims == (1024, 1024) and critic.lr_scale == 2
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch", "rms"])
