@@ -4,7 +4,7 @@ A batch norm takes the moments of the batch only inside `batch_moments`, where i
 else, so whenever the policy acts, is shown or exported, it takes the running ones, and no row depends on another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -44,6 +44,9 @@ class BatchNorm(nn.Module):
         self.var.copy_(other.var)
 
 
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "rms": RMSNorm}
+
+
 class Block(nn.Module):
     """x + f(x), where f is two layers, the first of them wider."""
 
@@ -78,7 +81,7 @@ def _layer(size_in: int, size_out: int, shape: NetworkShape) -> nn.Sequential:
     """Linear, norm, nonlinearity; the shift of a norm takes the place of a bias."""
     modules: list[nn.Module] = [Dense(size_in, size_out, bias=shape.norm == "none")]
     if shape.norm != "none":
-        modules.append({"layer": LayerNorm, "batch": BatchNorm, "rms": RMSNorm}[shape.norm](size_out))
+        modules.append(NORMS[shape.norm](size_out))
     return nn.Sequential(*modules, ACTIVATIONS[shape.activation]())
 
 
