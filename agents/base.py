@@ -63,7 +63,7 @@ class Stateful(Protocol):
 
 
 class Agent(L.LightningModule):
-    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are one level deep (TQC: two)."""
+    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are few levels deep."""
 
     def __init__(
         self,

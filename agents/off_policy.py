@@ -1,24 +1,28 @@
 """The common parts of algorithms that learn from a replay memory: its size, batches, an iteration, target networks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from stride.agents.base import Agent
+from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import in_order
-from stride.agents.experience.nouns import Transitions
+from stride.agents.experience.nouns import Transitions, tree_map
 from stride.agents.experience.ratio import Ratio, updates_per_step
-from stride.agents.networks.cnn import CNN
+from stride.agents.experience.reward_scale import ReplayedRewardScale
+from stride.agents.networks.categorical import Bins
 from stride.agents.networks.popart import ValueScale, scale_values
 from stride.agents.networks.q_network import image_reader
-from stride.agents.networks.squashed import Critics
+from stride.agents.networks.residual import batch_moments, batch_norms, project
+from stride.agents.networks.squashed import BoundedPolicy, Critics
 from stride.config.schema import BoundedConfig, ReplayConfig, TransitionConfig
-from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.vec_env import Obs, VecEnv
+from stride.utils.user_error import UserError
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
 FIRST_SLOTS = 64  # of each world at first, where no limit says how many final observations there will be
@@ -46,34 +50,146 @@ def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False)
     return ReplaySize(row_count, min(row_count, slot_count))
 
 
-class Layers(NamedTuple):
-    """What actor and critics have in common: hidden layers, and how they read observations."""
+class BoundedAgent(Agent):
+    """An actor and critics of actions with bounds, which learn from a replay memory: the base of SAC, TQC and TD3.
 
-    hidden_dims: tuple[int, ...]
-    activation: str
-    normalize_obs: bool | str
-    cnn: CNN | None
+    Where the keys ask for it, batch norms take the moments of the batch: the target critics' of (s', a'), the critics'
+    of (s, a), or of both as one batch, and the actor's of s. The critics as the actor's judges take running moments, as
+    does the actor whose action a target asks for.
+    """
 
+    config: BoundedConfig
+    policy: BoundedPolicy
+    actor: type[BoundedPolicy]
 
-def layers_of(config: BoundedConfig, envs: VecEnv) -> Layers:
-    return Layers(config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
+    def __init__(self, config: BoundedConfig, envs: VecEnv, rank: int = 0) -> None:
+        seen, reads = envs.observation_space, (config.normalize_obs, image_reader(config, envs))
+        policy = self.actor(
+            seen,
+            envs.action_space,
+            config.actor_shape,
+            *reads,
+            config.seed,
+            config.noise_correlation,
+            config.noise_hold,
+        ).to(envs.device)
+        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
+        prioritise(self, config)
+        self.bins = Bins(config.bins, config.bin_range, envs.device) if config.bins else None
+        count, quantiles = self.critic_sizes
+        outputs, shape = config.bins or quantiles, config.critic_shape
+        critics = Critics(count, seen, policy.actions, shape, *reads, config.seed + 1, outputs)
+        scale_values(critics, config, *critics.last_layers)
+        self.critics = critics.to(envs.device)
+        self.project(moved_actor=True)
+        self.target = deepcopy(critics).requires_grad_(False)
+        self.value_scale = ValueScale(critics, self.target)
+        self.actor_norms, self.critic_norms, self.target_norms = map(batch_norms, (policy, critics, self.target))
+        self.ratio = updates_due(self, config)
+        reach = config.bin_range if config.bins else None
+        self.reward_scale = ReplayedRewardScale(
+            config.normalize_reward, self.live, self.collector.is_first.float(), reach
+        )
+        if config.normalize_reward:
+            self.parts["reward_scale"] = self.reward_scale
 
+    def configure_optimizers(self) -> Optimizer:
+        """One for all: it leaves the actor as it is in an update that gave it no gradient."""
+        config = self.config
+        parts = [
+            ([*self.policy.parameters()], config.actor_shape.lr_scale),
+            ([*self.critics.parameters()], config.critic_shape.lr_scale),
+            (self.beside, 1.0),
+        ]
+        parameters = [parameter for part, _ in parts for parameter in part]
+        optimizer = build_optimizer(config, parameters, self.live.policy_lr)
+        if any(scale != 1 for _, scale in parts):
+            [common] = optimizer.param_groups
+            optimizer.param_groups = [
+                {**common, "params": part, "lr": common["lr"] * scale, "lr_scale": scale}
+                for part, scale in parts
+                if part
+            ]
+        return optimizer
 
-class Judges(NamedTuple):
-    """The critics of actions that are numbers, their targets, and the units of both."""
+    @property
+    def beside(self) -> list[nn.Parameter]:
+        """What is learnt beside actor and critics."""
+        return []
 
-    critics: Critics
-    target: Critics
-    value_scale: ValueScale
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        """How many critics, and how many quantiles each of them learns; 1 = the mean alone."""
+        raise NotImplementedError
 
+    def iteration(self) -> None:
+        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
+        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
 
-def build_judges(config: BoundedConfig, envs: VecEnv, actions: int, n: int, quantiles: int = 1) -> Judges:
-    """`n` critics of `actions` numbers, each with so many quantiles, on the device of the worlds."""
-    layers = layers_of(config, envs)
-    critics = Critics(n, envs.observation_space, actions, *layers, config.seed + 1, quantiles)
-    scale_values(critics, config, *(f"networks.{i}.layers.{len(config.hidden_dims)}" for i in range(n)))
-    target = deepcopy(critics.to(envs.device)).requires_grad_(False)
-    return Judges(critics, target, ValueScale(critics, target))
+    def learn(self, updates: int) -> None:
+        self.renew_statistics()
+        if not updates:
+            return
+        pairs = zip(batches(self, self.config, updates), self.update_noise(updates), strict=True)
+        self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
+
+    def renew_statistics(self) -> None:
+        """Let the encoders and the scale of rewards see what was collected last."""
+        learn_statistics(self, self.config, self.policy, self.critics, self.target)
+        if self.config.normalize_reward:
+            memory = self.memory
+            rows = torch.arange(memory.written - self.config.train_freq, memory.written) % memory.rows
+            table, rows = memory.table, rows.to(memory.slot.device)
+            self.reward_scale.learn(table.reward[rows], table.terminated[rows] | table.truncated[rows])
+
+    def scaled(self, batch: Transitions) -> Transitions:
+        """The batch as it is learnt from."""
+        return batch._replace(reward=self.reward_scale.scaled(batch.reward))
+
+    def target_q(self, batch: Transitions, next_action: Tensor) -> Tensor:
+        """What the target critics say of (s', a'), [n, B, ...]."""
+        with batch_moments(self.target_norms):
+            if not self.config.joint_batch:
+                return self.target(batch.next_obs, next_action)
+            return self.target(*joined(batch, next_action))[:, len(next_action) :]
+
+    def present_q(self, batch: Transitions, next_action: Tensor) -> Tensor:
+        """What the critics say of (s, a), [n, B, ...]."""
+        with batch_moments(self.critic_norms):
+            if not self.config.joint_batch:
+                return self.critics(batch.obs, batch.action)
+            return self.critics(*joined(batch, next_action))[:, : len(next_action)]
+
+    def expected(self, q: Tensor) -> Tensor:
+        """Expected returns [n, B] of what critics say; quantiles stay as they are."""
+        return q if self.bins is None else self.bins.mean(q)
+
+    def moves_actor(self) -> bool:
+        """Whether this update is one of the actor's, too."""
+        return (self.progress["updates"] + 1) % self.config.actor_every == 0
+
+    def project(self, moved_actor: bool) -> None:
+        """Project the weights that an update moved, where the config says so."""
+        if self.config.weight_projection:
+            project(self.critics)
+            if moved_actor:
+                project(self.policy)
+
+    def value_metrics(self, batch: Transitions, q: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Metrics of what the critics said and learnt towards; priorities, where there are any, follow their errors."""
+        if self.bins:
+            with torch.no_grad():
+                q, target = self.bins.mean(q), target @ self.bins.values
+        renew_priorities(self, batch, q, target)
+        return {"train/value/q": q.mean(), "train/value/target": target.mean()}
+
+    def update_noise(self, updates: int) -> Tensor:
+        """The random numbers of so many updates, [updates, ...]."""
+        raise NotImplementedError
+
+    def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
+        """One step of all that is learnt; -> metrics."""
+        raise NotImplementedError
 
 
 def prioritise(agent: Agent, config: TransitionConfig) -> None:
@@ -119,6 +235,12 @@ def learn_statistics(agent: Agent, config: ReplayConfig, *networks: Any) -> None
     if config.normalize_obs == "rolling":
         for network in networks:
             network.encoder.learn(agent.memory.recent(config.train_freq))
+
+
+def joined(batch: Transitions, next_action: Tensor) -> tuple[Obs, Tensor]:
+    """(s, a), and below them (s', a')."""
+    obs = tree_map(lambda x, y: torch.cat((x, y)), batch.obs, batch.next_obs)
+    return obs, torch.cat((batch.action, next_action))
 
 
 @torch.no_grad()

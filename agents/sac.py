@@ -1,27 +1,15 @@
 """SAC: losses as pure functions, then the agent (Haarnoja et al. 2018, with a learnt temperature)."""
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.residual import batch_moments
 from stride.agents.networks.squashed import SquashedPolicy
-from stride.agents.off_policy import (
-    Judges,
-    batches,
-    build_judges,
-    collect_and_learn,
-    layers_of,
-    learn_statistics,
-    move_towards,
-    prioritise,
-    renew_priorities,
-    replay_size,
-    updates_due,
-)
+from stride.agents.off_policy import BoundedAgent, move_towards
 from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -45,47 +33,37 @@ def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float)
     return -log_alpha * (log_prob.detach() + target_entropy).mean()
 
 
-class SAC(Agent):
+def target_entropy(config: SACConfig, actions: int) -> float:
+    """Of actions of so many numbers: as given, or that of a Gaussian of `target_std`, or minus one nat for each."""
+    if config.target_std is not None:
+        return actions * 0.5 * math.log(2 * math.pi * math.e * config.target_std**2)
+    return -float(actions) if config.target_entropy is None else config.target_entropy
+
+
+class SAC(BoundedAgent):
     """Twin critics, a squashed Gaussian, a temperature; all three losses in one backward pass and one step."""
 
     config: SACConfig
     policy: SquashedPolicy
+    actor = SquashedPolicy
 
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
-        policy = SquashedPolicy(
-            envs.observation_space, envs.action_space, *layers_of(config, envs), config.noise_correlation, config.seed
-        ).to(envs.device)
-        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
-        prioritise(self, config)
-        self.critics, self.target, self.value_scale = self.judges(envs)
-        self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=config.ent_coef is None)
-        self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
-        self.ratio = updates_due(self, config)
+        super().__init__(config, envs, rank)
+        start = torch.tensor(math.log(config.initial_alpha), device=envs.device)
+        self.log_alpha = nn.Parameter(start, requires_grad=config.ent_coef is None)
+        self.target_entropy = target_entropy(config, self.policy.actions)
 
-    def judges(self, envs: VecEnv) -> Judges:
-        return build_judges(self.config, envs, self.policy.draws, CRITICS)
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        return CRITICS, 1
 
-    def configure_optimizers(self) -> Optimizer:
-        parameters = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
-        return build_optimizer(self.config, [p for p in parameters if p.requires_grad], self.live.policy_lr)
-
-    def iteration(self) -> None:
-        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
-        collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
-
-    def learn(self, updates: int) -> None:
-        self.renew_statistics()
-        if not updates:
-            return
-        pairs = zip(batches(self, self.config, updates), self.update_noise(updates), strict=True)
-        self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
-
-    def renew_statistics(self) -> None:
-        learn_statistics(self, self.config, self.policy, self.critics, self.target)
+    @property
+    def beside(self) -> list[nn.Parameter]:
+        return [self.log_alpha] if self.log_alpha.requires_grad else []
 
     def update_noise(self, updates: int) -> Tensor:
         """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""
-        shape = (updates, 2, self.config.batch_size, self.policy.draws)
+        shape = (updates, 2, self.config.batch_size, self.policy.actions)
         return uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
 
     def next_value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
@@ -94,39 +72,52 @@ class SAC(Agent):
 
     def value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
         """What the policy maximises, [B]."""
-        return soft_value(q, log_prob, alpha)
+        return soft_value(self.expected(q), log_prob, alpha)
 
     def regression(self, q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         """The loss of the critics, in units of the value scale."""
+        if self.bins:
+            return self.bins.loss(q, target, weight)
         return self.value_scale.relative(critic_loss(q, target, weight), 2)
+
+    def targets(self, batch: Transitions, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions of the next observations, and what the critics learn towards: values, quantiles, chances of bins."""
+        action, log_prob = self.policy.draw(batch.next_obs, noise)
+        q = self.target_q(batch, action)
+        if self.bins:
+            return action, self.bins.target(batch.reward, batch.discount, q, alpha * log_prob)
+        return action, td_target(batch.reward, batch.discount, self.next_value(q, log_prob, alpha))
+
+    def policy_loss(self, batch: Transitions, noise: Tensor, alpha: Tensor) -> Tensor:
+        """The losses of the actor and, where it is learnt, of the temperature."""
+        with batch_moments(self.actor_norms):
+            action, log_prob = self.policy.draw(batch.obs, noise)
+        # frozen: one backward pass serves all losses, and the policy's must not move the critics
+        value = self.value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)
+        policy_loss = -self.value_scale.relative(value).mean()
+        self.metrics.add({"train/loss/policy": policy_loss, "train/policy/entropy": -log_prob.mean()})
+        if self.log_alpha.requires_grad:
+            return policy_loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
+        return policy_loss
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
         learns_alpha = self.live.ent_coef is None
         alpha = self.log_alpha.detach().exp() if learns_alpha else torch.full_like(self.log_alpha, self.live.ent_coef)
+        batch, moves_actor = self.scaled(batch), self.moves_actor()
         with torch.no_grad():
-            action, log_prob = self.policy.draw(batch.next_obs, noise[1])
-            next_value = self.next_value(self.target(batch.next_obs, action), log_prob, alpha)
-            target = td_target(batch.reward, batch.discount, next_value)
+            next_action, target = self.targets(batch, noise[1], alpha)
         moments = self.value_scale.learn(target)
-        q = self.critics(batch.obs, batch.action)
-        action, log_prob = self.policy.draw(batch.obs, noise[0])
-        q_loss = self.regression(q, target, batch.weight)
-        # frozen: one backward pass serves all losses, and the policy's must not move the critics
-        value = self.value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)
-        policy_loss = -self.value_scale.relative(value).mean()
-        loss = q_loss + policy_loss
-        if learns_alpha:
-            loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
+        q = self.present_q(batch, next_action)
+        loss = q_loss = self.regression(q, target, batch.weight)
+        if moves_actor:
+            loss = q_loss + self.policy_loss(batch, noise[0], alpha)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
+        self.project(moves_actor)
         move_towards(self.target, self.critics, self.live.tau)
-        renew_priorities(self, batch, q, target)
         return {
-            "train/loss/policy": policy_loss,
             "train/loss/q": q_loss,
-            "train/value/q": q.mean(),
-            "train/value/target": target.mean(),
-            "train/policy/entropy": -log_prob.mean(),
+            **self.value_metrics(batch, q, target),
             "train/policy/alpha": alpha,
             "train/grad_norm/total": norms.norm(),
             **moments,

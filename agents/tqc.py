@@ -3,10 +3,8 @@
 from torch import Tensor
 
 from stride.agents.dqn import quantile_loss
-from stride.agents.off_policy import Judges, build_judges
 from stride.agents.sac import SAC
 from stride.config.schema import TQCConfig
-from stride.envs_fast.vec_env import VecEnv
 
 HUBER = 1.0  # beyond this error, in units of the value scale, the loss is linear
 
@@ -30,8 +28,9 @@ class TQC(SAC):
 
     config: TQCConfig
 
-    def judges(self, envs: VecEnv) -> Judges:
-        return build_judges(self.config, envs, self.policy.draws, self.config.n_critics, self.config.quantiles)
+    @property
+    def critic_sizes(self) -> tuple[int, int]:
+        return self.config.n_critics, self.config.quantiles
 
     def next_value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
         return truncated(q, self.config.drop_quantiles) - (alpha * log_prob)[:, None]

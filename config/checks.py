@@ -7,6 +7,7 @@ from bisect import bisect_right
 from math import inf, isqrt
 from typing import NamedTuple
 
+from stride.config.conflicts import conflicts
 from stride.config.exploration import Exploration
 from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
@@ -16,6 +17,7 @@ from stride.config.schedule import FollowKL, Schedule
 from stride.config.schema import (
     CHANGES,
     SCHEMA_VERSION,
+    BoundedConfig,
     Config,
     DreamerConfig,
     PlaNetConfig,
@@ -59,20 +61,20 @@ RANGED = (
         "max_timesteps", "n_envs", "max_episode_steps", "hidden_dims", "epoch_iterations", "log_freq_epochs",
         "eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_max_steps", "early_stop_patience",
         "checkpoint_freq_epochs", "n_steps", "n_epochs", "video_freq_epochs", "video_max_steps", "checkpoint_keep_last",
-        "accumulate", "shards",
+        "accumulate", "shards", "noise_hold",
         "frame_skip", "frame_stack", "resize_obs", "buffer_size", "train_freq", "target_freq", "n_step", "quantiles",
         "deter", "width", "depth", "horizon", "imagined_starts", "rounds", "elites", "n_critics", "actor_every",
     )),
     (POSITIVE, (
         "step_timeout", "eval_timeout_seconds", "policy_lr", "optimizer_eps", "max_grad_norm", "adaptive_clip",
-        "clip_range", "clip_range_vf",
+        "clip_range", "clip_range_vf", "bin_range", "target_std", "initial_alpha", "lr_scale",
         "target_kl", "batch_size", "checkpoint_minutes", "updates_per_step", "huber", "train_ratio", "end_weight",
     )),
     (NOT_NEGATIVE, (
         "eval_warmup_epochs", "test_episodes", "weight_decay", "lr_warmup", "ent_coef", "vf_coef",
         "checkpoint_keep_best", "learning_starts", "free_nats", "prior_coef", "posterior_coef", "slow_coef",
         "replay_value_coef", "observation_coef", "stoch", "drop_quantiles", "action_noise", "target_noise",
-        "target_noise_clip",
+        "target_noise_clip", "blocks",
     )),
     (FRACTION, (
         "gamma", "gae_lambda", "epsilon", "priority_alpha", "priority_beta", "return_lambda", "visits_power",
@@ -114,7 +116,8 @@ def check(config: Config, where: str) -> None:
         _check_worlds(config)
         _check_plateau(config, config.plateau)
         _check_spec(config.spec)
-        if config.normalize_reward and isinstance(config, ReplayConfig | PQNConfig):
+        learns_raw = isinstance(config, ReplayConfig | PQNConfig) and not isinstance(config, BoundedConfig)
+        if config.normalize_reward and learns_raw:
             raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
         _check_value_scale(config)
         if isinstance(config, RolloutConfig):
@@ -127,6 +130,8 @@ def check(config: Config, where: str) -> None:
             _check_exploration(config, config.exploration)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
+        if isinstance(config, BoundedConfig):
+            _check_bounded(config)
         if isinstance(config, TQCConfig):
             _check_quantiles(config)
         if isinstance(config, WorldModelConfig):
@@ -345,6 +350,15 @@ def _check_replay(config: ReplayConfig) -> None:
         (config.buffer_size < smallest_buffer,
          f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments; use {smallest_buffer}"),
     )  # fmt: skip
+
+
+def _check_bounded(config: BoundedConfig) -> None:
+    """The rules of actor and critics, of their norms, bins and noise."""
+    for part, block in (("actor", config.actor), ("critic", config.critic)):
+        for name, value in vars(block).items() if block else ():
+            if name in RANGES:
+                _check_range(f"{part}.{name}", value, RANGES[name], 0)
+    refuse(*conflicts(config))
 
 
 def _check_quantiles(config: TQCConfig) -> None:

@@ -29,7 +29,7 @@ FIXED = frozenset((
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
     "buffer_size", "prioritised", "quantiles", "n_critics", "n_step", "noise_correlation", "stoch",
     "policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets", "lag",
-    "exploration",
+    "exploration", "actor", "critic", "norm", "blocks", "bins", "bin_range", "noise_hold",
 ))  # fmt: skip
 # how often a run is evaluated, logged and saved: tests/test_exactness.py proves that weights do not depend on them
 NEUTRAL = frozenset((

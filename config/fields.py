@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from stride.config.exploration import Exploration
 from stride.config.extras import ENVPOOL
 from stride.config.foreign import key_advice
+from stride.config.network import Network
 from stride.config.plateau import Plateau
 from stride.config.plugins import find, registered
 from stride.config.schedule import (
@@ -212,7 +213,7 @@ def _described(member: object) -> str:
         bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
         Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
         FollowKL: "kl_0.008",
-        Exploration: "a mapping",
+        Exploration: "a mapping", Network: "a mapping",
     }  # fmt: skip
     return type_names[member]
 
@@ -235,7 +236,7 @@ def _convert_to(member: Any, field_name: str, value: object) -> Any:
         return NO_MATCH if schedule is None else schedule
     if member is FollowKL:
         return FollowKL.read(field_name, value) or NO_MATCH
-    if origin is dict or member in (Spec, Quantity, Plateau, Exploration):
+    if origin is dict or member in (Spec, Quantity, Plateau, Exploration, Network):
         if not isinstance(value, Mapping):
             return NO_MATCH
         return _mapping(field_name, arguments[1], value) if origin is dict else build(field_name, member, value)

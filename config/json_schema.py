@@ -12,6 +12,7 @@ from stride.config.checks import RANGES, Range
 from stride.config.exploration import Exploration
 from stride.config.fields import NUMBER, SET_BY_LOADER, hints, members, schedulable
 from stride.config.manual import field_docs
+from stride.config.network import Network
 from stride.config.plateau import Plateau
 from stride.config.raw import INHERIT, VARIANT_NAME
 from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, FollowKL, Schedule, schedule_key
@@ -134,7 +135,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
         ]
     if member is FollowKL:
         return [{"type": "string", "pattern": f"^kl_{NUMBER.pattern}$"}]
-    if member in (Spec, Quantity, Plateau, Exploration):
+    if member in (Spec, Quantity, Plateau, Exploration, Network):
         return [of_class(member)]
     return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]
 

@@ -13,6 +13,7 @@ from stride.config.checks import RANGES
 from stride.config.exploration import Exploration
 from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
+from stride.config.network import Network
 from stride.config.plateau import Plateau
 from stride.config.schedule import EXPONENTIAL_FALL, FACTOR, FASTEST, SLOWEST, START, WARMUP_SHARE
 from stride.config.schema import (
@@ -71,6 +72,10 @@ EXPLORATION = """\
 running deviation of their discounted sum. PPO learns their value apart, by a network of its own, and adds the two
 advantages. PQN adds them to the environment's reward: its action values are of both. Goals, evaluations and the
 returns in reports stay raw. [When to take it](guides/exploration.md)."""
+NETWORKS = """\
+`critic: {hidden_dims: [512, 512], lr_scale: 2}` gives the critics of SAC, TQC and TD3 what the actor has not; a block
+`actor` the other way round. Where the observation is a dict, `actor.obs=[obs] critic.obs=[obs,state]` says which parts
+each of them reads, for example what only a simulator knows."""
 SCHEDULES = f"""\
 A key marked *schedulable* may change during the run. `lin_0.001` falls linearly from 0.001 to 0, `cos_0.001` falls
 along half a cosine, and `exp_0.001` falls by a constant factor to {EXPONENTIAL_FALL:.0%}. `warmup_0.001` rises from 0
@@ -106,7 +111,7 @@ class FieldText(NamedTuple):
 
 def field_docs() -> dict[type, dict[str, str]]:
     """Class -> field -> the text under it."""
-    classes = (*CLASSES, Spec, Quantity, Plateau, Exploration)
+    classes = (*CLASSES, Spec, Quantity, Plateau, Exploration, Network)
     return {cls: {name: doc for name, (doc, _) in _docs_of(cls).items()} for cls in classes}
 
 
@@ -157,6 +162,7 @@ def markdown() -> str:
     blocks += ["`observations` and continuous `actions` have one of these per number:", key_table(entries(Quantity))]
     blocks += ["## The plateau block", PLATEAUS, key_table(entries(Plateau))]
     blocks += ["## The exploration block", EXPLORATION, key_table(entries(Exploration))]
+    blocks += ["## The actor and critic blocks", NETWORKS, key_table(entries(Network))]
     blocks += ["## Schedules", SCHEDULES, "## Metrics"]
     blocks.append("Every metric, its meaning and its alerts: [reference/metrics.md](reference/metrics.md).")
     return "\n\n".join(blocks) + "\n"

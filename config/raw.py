@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_origin
 from stride.config.fields import algorithms, check_algorithm, check_key, every_key, hints, is_field, members
 from stride.config.foreign import algorithm_advice
 from stride.config.plugins import registered
+from stride.config.recipes import RECIPES
 from stride.config.schedule import (
     KINDS,
     SCHEDULE_PARTS,
@@ -126,7 +127,7 @@ class EnvironmentFile:
 
     def raw(self, variant: str) -> Raw:
         """All that is written of the variant: base, then ancestors from the farthest, then its own block."""
-        raw = Raw(dict(self.base), dict.fromkeys(self.base, self.path.name))
+        raw = overlay(Raw({}, {}), Raw(dict(self.base), dict.fromkeys(self.base, self.path.name)))
         for name in reversed(self.chain(variant)):
             block = {key: value for key, value in self.blocks[name].items() if key != INHERIT}
             raw = overlay(raw, Raw(block, dict.fromkeys(block, f"{self.path.name}:{name}")))
@@ -153,7 +154,15 @@ def _base(file: str, content: Block) -> dict[str, Any]:
 
 
 def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
-    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false."""
+    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false.
+
+    A recipe in `later` is the values that it stands for, below the others in there. It takes the place of an earlier
+    recipe, of which only what has been changed since is left.
+    """
+    if "recipe" in later.values:
+        replaced = RECIPES.get(str(earlier.values.get("recipe")), {})
+        kept = {key: value for key, value in earlier.values.items() if key not in replaced or value != replaced[key]}
+        earlier, later = Raw(kept, earlier.where), _expanded(later)
     values = dict(earlier.values)
     for key in later.values:
         if isinstance(key, str):  # a number as key is reported by check_key
@@ -162,6 +171,17 @@ def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
     for key, value in later.values.items():
         values[key] = merged(earlier.values.get(key), value) if merge else value
     return Raw(values, {**earlier.where, **later.where})
+
+
+def _expanded(raw: Raw) -> Raw:
+    """`raw` with the values of its recipe below its own; as it is where that is none."""
+    recipe = raw.values["recipe"]
+    if not isinstance(recipe, str) or recipe not in RECIPES:
+        return raw
+    values = {"recipe": recipe, **RECIPES[recipe]}
+    for key, value in raw.values.items():
+        values[key] = merged(values.get(key), value)
+    return Raw(values, {**dict.fromkeys(values, raw.where["recipe"]), **raw.where})
 
 
 def merged(earlier: object, later: object) -> object:

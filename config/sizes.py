@@ -15,7 +15,7 @@ MOST = {  # the largest value of each size
     "n_critics": 1 << 10, "resize_obs": 1 << 14, "eval_episodes": 1 << 24, "test_episodes": 1 << 24,
     "batch_length": 1 << 16, "horizon": 1 << 12, "deter": 1 << 16, "stoch": 1 << 10, "classes": 1 << 10,
     "width": 1 << 16, "depth": 1 << 10, "bins": 1 << 12, "imagined_starts": 1 << 26, "rounds": 1 << 10,
-    "candidates": 1 << 16, "elites": 1 << 16,
+    "candidates": 1 << 16, "elites": 1 << 16, "blocks": 1 << 10, "noise_hold": 1 << 20,
 }  # fmt: skip
 SHARDED = ("ppo", "reinforce", "pqn")  # algorithms that can be trained in shards
 LAYERS, WEIGHTS, ROWS = 1000, 1 << 36, 1 << 32  # hidden layers, numbers between them, rows collected before learning

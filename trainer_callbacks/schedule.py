@@ -136,6 +136,8 @@ class ApplySchedules(Callback):
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = agent.live.policy_lr
+                if "lr_scale" in group:
+                    group["lr"] = agent.live.policy_lr * group["lr_scale"]
                 for name, option in OPTIONS.items():
                     if name in values and option in group:
                         group[option] = live[name]

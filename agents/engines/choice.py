@@ -18,7 +18,7 @@ from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import PPORecipe, REINFORCERecipe
 from stride.agents.engines.plan.pqn import PQNRecipe
 from stride.agents.engines.plan.recipe import Recipe
-from stride.agents.engines.plan.sac import SACRecipe
+from stride.agents.engines.plan.sac import SACRecipe, why_not_plain
 from stride.agents.experience.ratio import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
@@ -26,7 +26,7 @@ from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
-from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig, explores
+from stride.config.schema import Config, ReplayConfig, RolloutConfig, SACConfig, WorldModelConfig, explores
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
@@ -56,6 +56,8 @@ def may_be_fused(config: Config) -> bool:
     if config.policy == "cnn" and not explores(config):
         has_recipe = agent in (PPO, REINFORCE, PQN, DQN) and config.policy_kwargs.get("cnn") == "small"
     elif config.policy not in ("mlp", "mingru") or explores(config):
+        has_recipe = False
+    if isinstance(config, SACConfig) and why_not_plain(config):
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
 

@@ -28,6 +28,11 @@ class RewardScale:
         """[T, N] -> [T, N]: learn from this rollout of all shards, then scale it; within +-10."""
         if not self.enabled:
             return reward
+        self.learn(reward, ended)
+        return (reward / self.deviation).clamp(-10, 10).float()
+
+    def learn(self, reward: Tensor, ended: Tensor) -> Tensor:
+        """Learn from rewards [T, N] that follow those of the call before; -> the discounted returns so far [T, N]."""
         # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
         returns = torch.empty_like(reward)
         previous_returns = self.running.clone()
@@ -40,9 +45,14 @@ class RewardScale:
         finite = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
         self.moments += torch.where(finite, moments, 0)
         self.running.copy_(torch.where(finite, self.running, previous_returns))
+        return returns
+
+    @property
+    def deviation(self) -> Tensor:
+        """Of all returns so far, [] float64."""
         sample_count, return_sum, squares = self.moments
         variance = (squares / sample_count - (return_sum / sample_count).square()).clamp(min=0)
-        return (reward / (variance + 1e-8).sqrt()).clamp(-10, 10).float()
+        return (variance + 1e-8).sqrt()
 
     def state_dict(self) -> dict:
         return {"running": self.running.clone(), "moments": self.moments.clone()}
@@ -50,3 +60,34 @@ class RewardScale:
     def load_state_dict(self, state: dict) -> None:
         self.running.copy_(state["running"])
         self.moments.copy_(state["moments"])
+
+
+class ReplayedRewardScale(RewardScale):
+    """For rewards that are read from a memory later, and scaled then. With a `reach` no return so far exceeds +-it."""
+
+    def __init__(self, enabled: bool, live: Discount, like: Tensor, reach: float | None) -> None:
+        super().__init__(enabled, live, like)
+        self.reach = reach
+        self.largest = torch.zeros_like(like[0])  # absolute return so far
+
+    def learn(self, reward: Tensor, ended: Tensor) -> Tensor:
+        returns = super().learn(reward, ended)
+        largest = returns.abs().max()
+        self.largest.copy_(torch.where(largest.isfinite(), self.largest.maximum(largest), self.largest))
+        return returns
+
+    def scaled(self, reward: Tensor) -> Tensor:
+        """Rewards [B], or sums of them, divided by the present scale."""
+        if not self.enabled:
+            return reward
+        divisor = self.deviation
+        if self.reach is not None:
+            divisor = divisor.maximum(self.largest / self.reach)
+        return reward / divisor.to(reward.dtype)
+
+    def state_dict(self) -> dict:
+        return {**super().state_dict(), "largest": self.largest.clone()}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self.largest.copy_(state["largest"])

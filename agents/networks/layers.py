@@ -100,13 +100,13 @@ class LinearProduct(torch.autograd.Function):
 class Dense(nn.Linear):
     """A layer of a network that is learnt many times over; `frozen` lets gradients through to the input alone."""
 
-    def __init__(self, size_in: int, size_out: int, activation: str | None = None) -> None:
-        super().__init__(size_in, size_out)
+    def __init__(self, size_in: int, size_out: int, activation: str | None = None, bias: bool = True) -> None:
+        super().__init__(size_in, size_out, bias)
         self.activation = activation
 
     def forward(self, x: Tensor, frozen: bool = False) -> Tensor:
         weight = self.weight.detach() if frozen else self.weight
-        bias = self.bias.detach() if frozen else self.bias
+        bias = self.bias.detach() if frozen and self.bias is not None else self.bias
         relu = self.activation == "relu"
         if self._by_onednn(x):
             learning = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)

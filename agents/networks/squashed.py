@@ -2,7 +2,8 @@
 action side by side.
 
 Noise may be correlated in time: each number of it keeps a fraction of the one before and stays standard normal, so that
-the chance of a single action is what the head says, while pushes last.
+the chance of a single action is what the head says, while pushes last. Or it is held: the same for a number of steps
+that is drawn with it, n with a chance of 1 / n^2.
 """
 
 import math
@@ -11,7 +12,7 @@ from itertools import pairwise
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,10 +22,11 @@ from stride.agents.networks.cnn import CNN
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.heads import HALF_LOG_TAU, Normal, normal_entropy
 from stride.agents.networks.layers import Dense
-from stride.agents.networks.q_network import hidden_layers, initialize_evenly
+from stride.agents.networks.residual import frozen_weights, initialize, torso
+from stride.config.network import NetworkShape
 from stride.envs_fast.vec_env import Obs
 from stride.utils.counter_rng import normal
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, nearest
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 
@@ -48,32 +50,42 @@ class BoundedPolicy(Policy):
 
     outputs: int
     """numbers of the head for each number of an action"""
+    hold_chances: Tensor
 
     def __init__(
         self,
         observation_space: gym.Space,
         action_space: gym.Space,
-        hidden_dims: tuple[int, ...],
-        activation: str,
+        shape: NetworkShape,
         normalize_obs: bool | str,
         cnn: CNN | None,
-        correlation: float,
         seed: int,
+        correlation: float = 0.0,
+        hold: int = 1,
     ) -> None:
         super().__init__()
         if not isinstance(action_space, Box) or not np.isfinite([action_space.low, action_space.high]).all():
             raise UserError(f"sac, tqc and td3 need actions with bounds, not {action_space}; use dqn (discrete) or ppo")
-        self.draws = math.prod(action_space.shape)  # one uniform for each number of an action
+        self.actions = math.prod(action_space.shape)
+        self.hold = hold
+        self.draws = self.actions + (hold > 1)  # one uniform for each number of an action, one for how long it is held
         self.correlation = correlation
         self.at_random = False
-        self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
-        self.torso = hidden_layers(self.encoder.size, hidden_dims, activation)
-        self.head = nn.Linear(hidden_dims[-1] if hidden_dims else self.encoder.size, self.outputs * self.draws)
-        initialize_evenly(self, torch.Generator().manual_seed(seed))
+        self.encoder = FlatEncoder(parts_of(observation_space, shape.obs, "actor"), normalize_obs, cnn)
+        self.torso = torso(self.encoder.size, shape)
+        features = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size
+        self.head = nn.Linear(features, self.outputs * self.actions)
+        if hold > 1:  # chances that noise is held for at most 1, 2, ... steps
+            chances = torch.arange(1, hold + 1, dtype=torch.float64) ** -2.0
+            self.register_buffer("hold_chances", (chances.cumsum(0) / chances.sum()).float(), persistent=False)
+        initialize(self, shape.init, seed)
 
     def initial(self, num_envs: int) -> Tree:
-        """The noise of the step before, where noise is correlated."""
-        return self.head.weight.new_zeros(num_envs, self.draws) if self.correlation else ()
+        """The noise of the step before, where it lasts; where it is held also for how many more steps."""
+        zeros = self.head.weight.new_zeros
+        if self.hold > 1:
+            return zeros(num_envs, self.actions), zeros(num_envs)
+        return zeros(num_envs, self.actions) if self.correlation else ()
 
     def mode(self, obs: Obs) -> Tensor:
         """The best action [..., A]."""
@@ -86,8 +98,14 @@ class BoundedPolicy(Policy):
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if greedy:
             return Act(self.mode(obs), carry=carry)
-        z = normal(noise)
-        if self.correlation:
+        z = normal(noise[:, : self.actions])
+        if self.hold > 1:
+            held_z, steps_left = carry
+            is_new = is_first | (steps_left < 1)
+            longer = torch.searchsorted(self.hold_chances, noise[:, -1].contiguous(), right=True)
+            z = torch.where(is_new[:, None], z, held_z)
+            carry = z, torch.where(is_new, longer.float(), steps_left - 1)
+        elif self.correlation:
             # rho z' + sqrt(1 - rho^2) z has variance 1 again
             correlated = self.correlation * carry + math.sqrt(1 - self.correlation**2) * z
             carry = z = torch.where(is_first[:, None], z, correlated)
@@ -149,12 +167,12 @@ class DeterministicPolicy(BoundedPolicy):
 
 
 class Critic(nn.Module):
-    """Layers of the given widths, then one number; or so many of them, quantiles of the return."""
+    """Layers of the given widths, then one number; or so many of them: quantiles of the return, or its bins."""
 
-    def __init__(self, widths: tuple[int, ...], activation: str, quantiles: int = 1) -> None:
+    def __init__(self, widths: tuple[int, ...], activation: str, outputs: int = 1) -> None:
         super().__init__()
         hidden_modules = (Dense(size_in, size_out, activation) for size_in, size_out in pairwise(widths))
-        self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], quantiles)])
+        self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], outputs)])
 
     def forward(self, x: Tensor, frozen: bool) -> Tensor:
         for layer in self.layers:
@@ -162,26 +180,44 @@ class Critic(nn.Module):
         return x.squeeze(-1)
 
 
+class NormedCritic(nn.Module):
+    """As Critic, with norms or residual blocks."""
+
+    def __init__(self, size: int, shape: NetworkShape, outputs: int) -> None:
+        super().__init__()
+        self.torso = torso(size, shape)
+        self.head = Dense(shape.hidden_dims[-1] if shape.hidden_dims else size, outputs)
+
+    def forward(self, x: Tensor, frozen: bool) -> Tensor:
+        with frozen_weights(self, frozen):
+            q: Tensor = self.head(self.torso(x))
+        return q.squeeze(-1)
+
+
 class Critics(nn.Module):
-    """Q(s, a) by several networks side by side, [n, B]; with K quantiles of the return [n, B, K]."""
+    """Q(s, a) by several networks side by side, [n, B]; with K quantiles of the return, or bins, [n, B, K]."""
 
     def __init__(
         self,
         n: int,
         observation_space: gym.Space,
         actions: int,
-        hidden_dims: tuple[int, ...],
-        activation: str,
+        shape: NetworkShape,
         normalize_obs: bool | str,
         cnn: CNN | None,
         seed: int,
-        quantiles: int = 1,
+        outputs: int = 1,
     ) -> None:
         super().__init__()
-        self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
-        layer_widths = (self.encoder.size + actions, *hidden_dims)
-        self.networks = nn.ModuleList(Critic(layer_widths, activation, quantiles) for _ in range(n))
-        initialize_evenly(self, torch.Generator().manual_seed(seed))
+        self.encoder = FlatEncoder(parts_of(observation_space, shape.obs, "critic"), normalize_obs, cnn)
+        size, is_plain = self.encoder.size + actions, shape.norm == "none" and not shape.blocks
+        widths = (size, *shape.hidden_dims)
+        self.networks = nn.ModuleList(
+            Critic(widths, shape.activation, outputs) if is_plain else NormedCritic(size, shape, outputs)
+            for _ in range(n)
+        )
+        self.last_layers = [f"networks.{i}." + (f"layers.{len(widths) - 1}" if is_plain else "head") for i in range(n)]
+        initialize(self, shape.init, seed)
 
     def forward(self, obs: Obs, action: Tensor, frozen: bool = False, first: int | None = None) -> Tensor:
         """`frozen`: gradients flow to the action alone, not to the weights. `first`: by so many networks only."""
@@ -189,3 +225,20 @@ class Critics(nn.Module):
             features = self.encoder(obs)
         x = torch.cat((features, action), -1)
         return torch.stack([network(x, frozen) for network in list(self.networks)[:first]])
+
+
+def parts_of(space: gym.Space, names: tuple[str, ...] | None, network: str) -> gym.Space:
+    """The parts of an observation that a network reads; UserError where one of them is not there."""
+    if names is None:
+        return space
+    parts = [*space.spaces] if isinstance(space, Dict) else []
+    if not parts:
+        raise UserError(f"{network}.obs chooses parts of an observation, but this environment's has only one")
+    for name in names:
+        if name not in parts:
+            raise UserError(
+                f"{network}.obs: the observation has no part {name!r}{nearest(name, parts)}; it has {parts}"
+            )
+    if not names:
+        raise UserError(f"{network}.obs names no part of the observation; it has {parts}")
+    return Dict({name: space[name] for name in names})

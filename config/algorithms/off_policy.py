@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stride.config.algorithms.every import Config
+from stride.config.network import Init, Network, NetworkShape, Norm
 from stride.config.schedule import Schedule
 
 
@@ -106,6 +107,45 @@ class BoundedConfig(TransitionConfig):
     """How far the target networks move towards the networks per update of theirs; 1 = a copy."""
     noise_correlation: float = 0.0
     """Correlation of the acting noise between steps: 0 = none; near 1, a push lasts for many steps."""
+    noise_hold: int = 1
+    """Most steps that a draw of acting noise is held; how many is drawn, n with a chance of 1 / n^2; 1 = none."""
+
+    actor_every: int = 1
+    """Updates of the critics per update of the actor, and of the entropy weight with it."""
+
+    # Networks
+    norm: Norm = "none"
+    """Norm of each hidden layer before its nonlinearity; batch also norms the inputs, and plays by running moments."""
+    blocks: int = 0
+    """Residual blocks, in between 4 times as wide as hidden_dims, which is one number, then an RMS norm; 0 = layers."""
+    init: Init = "uniform"
+    """First weights: uniform within +-1 / sqrt(inputs), or orthogonal matrices with biases of 0."""
+    weight_projection: bool = False
+    """Scale each row of weights to length 1 after each update, and the factors of norms to their first length."""
+    joint_batch: bool = False
+    """Critics see (s, a) and (s', a') as one batch, whose moments norm: batch takes (CrossQ, Bhatt et al. 2024)."""
+    bins: int | None = None
+    """Bins of a critic that learns the distribution of returns (C51, Bellemare et al. 2017); null = only the mean."""
+    bin_range: float = 5.0
+    """The outermost bins are +-this; returns beyond count as these. With normalize_reward they are scaled to fit."""
+    actor: Network | None = None
+    """What the actor has otherwise than the critics: a block; null = nothing."""
+    critic: Network | None = None
+    """What the critics have otherwise than the actor: a block; null = nothing."""
+
+    @property
+    def actor_shape(self) -> NetworkShape:
+        """The keys of the actor's network."""
+        return self._shape.with_block(self.actor)
+
+    @property
+    def critic_shape(self) -> NetworkShape:
+        """The keys of each critic's network."""
+        return self._shape.with_block(self.critic)
+
+    @property
+    def _shape(self) -> NetworkShape:
+        return NetworkShape(self.hidden_dims, self.activation, self.norm, self.blocks, self.init)
 
 
 @dataclass(frozen=True)
@@ -113,10 +153,16 @@ class SACConfig(BoundedConfig):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
     # SAC
+    recipe: Literal["flash", "crossq"] | None = None
+    """Published values of other keys at once: flash (FlashSAC, 2026), crossq; keys beside it win; null = none."""
     ent_coef: float | Schedule | None = None
     """Weight of the entropy; null = learnt, to keep the entropy at target_entropy."""
     target_entropy: float | None = None
     """Target of the entropy; null = minus one nat per action dimension."""
+    target_std: float | None = None
+    """Target of the entropy as the deviation of a Gaussian in each action dimension; null = target_entropy."""
+    initial_alpha: float = 1.0
+    """Weight of the entropy at the start, where it is learnt."""
 
 
 @dataclass(frozen=True)

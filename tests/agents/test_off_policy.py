@@ -17,6 +17,7 @@ from stride.agents.networks.squashed import SquashedPolicy, squash_correction, s
 from stride.agents.off_policy import move_towards
 from stride.agents.returns import td_target
 from stride.agents.sac import SAC, critic_loss, soft_value, temperature_loss
+from stride.config.network import NetworkShape
 from stride.config.schema import DQNConfig, SACConfig
 
 SEEN, FOUR = Box(-1, 1, (3,)), Discrete(4)
@@ -149,7 +150,7 @@ def sac(n=4, **options):
 
 
 def squashed(correlation=0.0, actions=2):
-    return SquashedPolicy(SEEN, Box(-1, 1, (actions,)), (16,), "relu", False, None, correlation, 1)
+    return SquashedPolicy(SEEN, Box(-1, 1, (actions,)), NetworkShape((16,), "relu"), False, None, 1, correlation)
 
 
 def test_losses_by_hand():

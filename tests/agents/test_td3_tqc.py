@@ -221,9 +221,7 @@ REFUSED = {
     "td3 target_noise=-1": "target_noise must be at least 0, not -1",
     "tqc drop_quantiles=25": "drop_quantiles 25 leaves none of the 25 quantiles; use at most 24",
     "tqc quantiles=1": "quantiles must be at least 2 in tqc",
-    "sac actor_every=2": "actor_every belongs to td3",
     "td3 policy_delay=2": "in Stride it is called actor_every",
-    "td3 normalize_reward=true": "td3 learns from raw rewards",
     "tqc engine=graphed": "engine: graphed needs device: cuda",
 }
 

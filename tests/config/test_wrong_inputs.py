@@ -128,7 +128,7 @@ def test_what_is_no_file_of_text_is_refused_by_its_name(name, contents, tmp_path
     assert path.name in line and ("UTF-8" in line if contents else "cannot read" in line)
 
 
-@pytest.mark.parametrize("config_id", ["CartPole-v1:dqn", "CartPole-v1:pqn", "Pendulum-v1:sac"])
+@pytest.mark.parametrize("config_id", ["CartPole-v1:dqn", "CartPole-v1:pqn"])
 def test_algorithms_of_raw_rewards_refuse_to_scale_them(config_id):
     line = refusal(lambda words: load_config(*config_id.split(":"), [words]), "normalize_reward=true")
     assert "raw rewards" in line

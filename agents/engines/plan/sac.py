@@ -20,6 +20,10 @@ from stride.agents.sac import SAC
 from stride.config.schema import Config, SACConfig
 from stride.utils.counter_rng import normal
 
+# keys that kernels know by their defaults alone
+EAGER = ("norm", "blocks", "weight_projection", "joint_batch", "bins", "actor", "critic", "actor_every",
+         "normalize_reward")  # fmt: skip
+
 
 class SACRecipe(ReplayRecipe):
     """Nets: the actor, two critics, their targets. Draws: normal numbers, of acting and of updates."""
@@ -34,9 +38,9 @@ class SACRecipe(ReplayRecipe):
             layout,
             policy.encoder,
             features=policy.encoder.size,
-            actions=policy.draws,
-            inputs=policy.encoder.size + policy.draws,
-            outputs=2 * policy.draws,
+            actions=policy.actions,
+            inputs=policy.encoder.size + policy.actions,
+            outputs=2 * policy.actions,
             batch=agent.config.batch_size,
             flops=layout.flops(0),
             passes=16,
@@ -53,13 +57,17 @@ class SACRecipe(ReplayRecipe):
         assert isinstance(config, SACConfig) and isinstance(policy, SquashedPolicy)
         if config.prioritised:
             return "it does not support prioritised"
+        if refusal := why_not_plain(config):
+            return refusal
         return why_not_configured(config) or why_not_scaled(config) or why_not_read(policy.encoder, obs)
 
     @staticmethod
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
         assert isinstance(policy, SquashedPolicy)
         refusal = ReplayRecipe.why_not_played(policy, space)
-        return refusal or ("it does not support noise_correlation" if policy.correlation else None)
+        if policy.correlation:
+            refusal = refusal or "it does not support noise_correlation"
+        return refusal or ("it does not support noise_hold" if policy.hold > 1 else None)
 
     def before_play(self, live: Live) -> bool:
         return not self.agent.policy.at_random
@@ -87,6 +95,13 @@ class SACRecipe(ReplayRecipe):
         }
         self.add_sums(sums, stats.updates)
         note_broken(self.agent, stats)
+
+
+def why_not_plain(config: SACConfig) -> str | None:
+    """The first key by which networks or losses are others than the kernels'; None where all have their defaults."""
+    usual = vars(SACConfig())
+    changed = [name for name in EAGER if vars(config)[name] != usual[name]]
+    return f"it does not support {changed[0]}" if changed else None
 
 
 def lay_out(policy: SquashedPolicy, critics: Critics, target: Critics, log_alpha: nn.Parameter) -> FlatLayout:

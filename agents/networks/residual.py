@@ -1,0 +1,143 @@
+"""Networks of actors and critics with norms: hidden layers, or inverted residual blocks; and their first weights.
+
+A batch norm takes the moments of the batch only inside `batch_moments`, where it also learns the running ones. Anywhere
+else, so whenever the policy acts, is shown or exported, it takes the running ones, and no row depends on another.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stride.agents.networks.actor_critic import ACTIVATIONS
+from stride.agents.networks.layers import Dense, LayerNorm
+from stride.agents.networks.normed import RMSNorm
+from stride.agents.networks.q_network import hidden_layers, initialize_evenly
+from stride.config.network import NetworkShape
+
+EXPANSION = 4  # how much wider a block is in between
+MOMENTUM, EPS = 0.01, 1e-5  # of batch norm
+
+
+class BatchNorm(nn.Module):
+    """(x - mean) / deviation of each feature, scaled and shifted."""
+
+    mean: Tensor
+    var: Tensor
+    by_batch = False
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.by_batch, MOMENTUM, EPS)
+
+    def follow(self, other: "BatchNorm") -> None:
+        """Take over its running moments."""
+        self.mean.copy_(other.mean)
+        self.var.copy_(other.var)
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "rms": RMSNorm}
+
+
+class Block(nn.Module):
+    """x + f(x), where f is two layers, the first of them wider."""
+
+    def __init__(self, width: int, shape: NetworkShape) -> None:
+        super().__init__()
+        self.widening = _layer(width, EXPANSION * width, shape)
+        self.narrowing = _layer(EXPANSION * width, width, shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.narrowing(self.widening(x))
+        return y
+
+
+def torso(size: int, shape: NetworkShape) -> nn.Sequential:
+    """From `size` numbers to those that a head reads: hidden layers, or blocks and an RMS norm."""
+    if shape.norm == "none" and not shape.blocks:
+        return hidden_layers(size, shape.hidden_dims, shape.activation)
+    modules: list[nn.Module] = [BatchNorm(size)] if shape.norm == "batch" else []
+    if shape.blocks:
+        [width] = shape.hidden_dims
+        modules.append(Dense(size, width, bias=shape.norm == "none"))
+        modules += [Block(width, shape) for _ in range(shape.blocks)]
+        modules.append(RMSNorm(width))
+    else:
+        for width in shape.hidden_dims:
+            modules.append(_layer(size, width, shape))
+            size = width
+    return nn.Sequential(*modules)
+
+
+def _layer(size_in: int, size_out: int, shape: NetworkShape) -> nn.Sequential:
+    """Linear, norm, nonlinearity; the shift of a norm takes the place of a bias."""
+    modules: list[nn.Module] = [Dense(size_in, size_out, bias=shape.norm == "none")]
+    if shape.norm != "none":
+        modules.append(NORMS[shape.norm](size_out))
+    return nn.Sequential(*modules, ACTIVATIONS[shape.activation]())
+
+
+def initialize(module: nn.Module, init: str, seed: int) -> None:
+    """First weights of linear layers and convolutions, as `init` says."""
+    generator = torch.Generator().manual_seed(seed)
+    if init == "uniform":
+        initialize_evenly(module, generator)
+        return
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+@torch.no_grad()
+def project(module: nn.Module) -> None:
+    """Scale each row of a linear layer to length 1, the factors of a norm over n features to sqrt(n).
+
+    With a shift, both together have that length.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.copy_(F.normalize(layer.weight, dim=-1))
+        elif isinstance(layer, BatchNorm | nn.LayerNorm | RMSNorm):
+            factors = [*layer.parameters()]
+            length = torch.stack([x.square().sum() for x in factors]).sum().sqrt()
+            torch._foreach_mul_(factors, len(factors[0]) ** 0.5 / length.clamp(min=1e-8))
+
+
+def batch_norms(*modules: nn.Module) -> list[BatchNorm]:
+    """All batch norms in there."""
+    return [layer for module in modules for layer in module.modules() if isinstance(layer, BatchNorm)]
+
+
+@contextmanager
+def batch_moments(norms: list[BatchNorm]) -> Iterator[None]:
+    """Inside, these take and learn the moments of what they are given."""
+    for norm in norms:
+        norm.by_batch = True
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.by_batch = False
+
+
+@contextmanager
+def frozen_weights(module: nn.Module, frozen: bool) -> Iterator[None]:
+    """Inside, no gradient flows to the weights if they are to be frozen, only through them."""
+    if not frozen:
+        yield
+        return
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
