@@ -22,7 +22,6 @@ from stride.agents.networks.residual import batch_moments, batch_norms, project
 from stride.agents.networks.squashed import BoundedPolicy, Critics
 from stride.config.schema import BoundedConfig, ReplayConfig, TransitionConfig
 from stride.envs_fast.vec_env import Obs, VecEnv
-from stride.utils.user_error import UserError
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
 FIRST_SLOTS = 64  # of each world at first, where no limit says how many final observations there will be

@@ -28,10 +28,10 @@ class RewardScale:
         """[T, N] -> [T, N]: learn from this rollout of all shards, then scale it; within +-10."""
         if not self.enabled:
             return reward
-        self.learn(reward, ended)
+        self.learn(reward, ended, shard)
         return (reward / self.deviation).clamp(-10, 10).float()
 
-    def learn(self, reward: Tensor, ended: Tensor) -> Tensor:
+    def learn(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
         """Learn from rewards [T, N] that follow those of the call before; -> the discounted returns so far [T, N]."""
         # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
         returns = torch.empty_like(reward)
@@ -70,8 +70,8 @@ class ReplayedRewardScale(RewardScale):
         self.reach = reach
         self.largest = torch.zeros_like(like[0])  # absolute return so far
 
-    def learn(self, reward: Tensor, ended: Tensor) -> Tensor:
-        returns = super().learn(reward, ended)
+    def learn(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
+        returns = super().learn(reward, ended, shard)
         largest = returns.abs().max()
         self.largest.copy_(torch.where(largest.isfinite(), self.largest.maximum(largest), self.largest))
         return returns

@@ -108,7 +108,7 @@ def project(module: nn.Module) -> None:
         if isinstance(layer, nn.Linear):
             layer.weight.copy_(F.normalize(layer.weight, dim=-1))
         elif isinstance(layer, BatchNorm | nn.LayerNorm | RMSNorm):
-            factors = [*layer.parameters()]
+            factors: list[Tensor] = [*layer.parameters()]
             length = torch.stack([x.square().sum() for x in factors]).sum().sqrt()
             torch._foreach_mul_(factors, len(factors[0]) ** 0.5 / length.clamp(min=1e-8))
 

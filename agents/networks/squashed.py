@@ -231,9 +231,9 @@ def parts_of(space: gym.Space, names: tuple[str, ...] | None, network: str) -> g
     """The parts of an observation that a network reads; UserError where one of them is not there."""
     if names is None:
         return space
-    parts = [*space.spaces] if isinstance(space, Dict) else []
-    if not parts:
+    if not isinstance(space, Dict):
         raise UserError(f"{network}.obs chooses parts of an observation, but this environment's has only one")
+    parts = [*space.spaces]
     for name in names:
         if name not in parts:
             raise UserError(
