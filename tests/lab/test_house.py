@@ -76,6 +76,7 @@ FILES = {
     "tests/helper.py": "from stride.agents.high import x\n", "tests/test_low.py": "from stride.utils.low import low\n",
     "tests/test_high.py": "from helper import x\n", "tests/test_wings.py": "import stride.utils.wings\n",
     "tests/test_alone.py": "import math\n",
+    "tests/durations.json": '{"tests/test_high.py": 2, "tests/test_wings.py": 1}',
 }  # fmt: skip
 
 
@@ -92,3 +93,4 @@ def test_tests_that_a_change_touches_come_nearest_first(checkout):
         distances = touched_tests(checkout(FILES), [changed])
         assert distances == {f"tests/{name}.py": count for name, count in expected.items()}, changed
         assert list(distances.values()) == sorted(distances.values())
+    assert [*touched_tests(checkout(FILES), ["agents/high.py"])] == ["tests/test_wings.py", "tests/test_high.py"]
