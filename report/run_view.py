@@ -150,7 +150,7 @@ def live_view(
         metrics = arranged([*(metric.name for metric in metrics), *history.own])
     rows = []
     for metric in metrics:
-        values = list(history.series[metric.name].values)
+        values = list(history.series[metric.name])
         if values:
             rows.append(metric_row(metric, values[-1], values, alerts))
     return RunView(

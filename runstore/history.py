@@ -6,7 +6,7 @@ Memory stays constant however long the run is; nothing is drawn here.
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stride.runstore.metrics_table import RATE as RATE
@@ -76,13 +76,6 @@ def counted(alerts: Iterable[Alert]) -> str:
 
 
 @dataclass
-class Series:
-    """The last values of one metric."""
-
-    values: deque[float] = field(default_factory=lambda: deque(maxlen=TAIL))
-
-
-@dataclass
 class Score:
     """First, last and best of a mean return (higher is better), and where the best was."""
 
@@ -114,7 +107,7 @@ class History:
 
     def __init__(self, shown: Iterable[str], first_step: int = 0, own: str = "") -> None:
         """`own`: names that begin so are shown as well, once they occur."""
-        self.series = {name: Series() for name in shown}
+        self.series = {name: deque[float](maxlen=TAIL) for name in shown}  # the last values of each metric
         self.own: list[str] = []
         self._prefix = own
         self.env_steps = self.first_step = first_step
@@ -140,10 +133,10 @@ class History:
             for name in row:
                 if name.startswith(self._prefix) and name not in self.series:
                     self.own.append(name)
-                    self.series[name] = Series()
-        for name, series in self.series.items():
+                    self.series[name] = deque(maxlen=TAIL)
+        for name, values in self.series.items():
             if name in row:
-                series.values.append(row[name])
+                values.append(row[name])
 
     def tick(self, clock: Mapping[str, int], seconds: float, doing: str) -> None:
         """How far it is without a row, so many seconds after the last one."""

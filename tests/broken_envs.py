@@ -218,6 +218,8 @@ fault("GlobalReseeded", SEED, "shared-state", SeedsNumPy)
 fault("ClassState", SEED, "shared-state", trail=[],
       push=lambda self, action: self.trail.append(int(action)) or int(action) - 1,
       reward=lambda self: Sound.reward(self) - 0.01 * (len(self.trail) % 50))
+fault("ClassTotal", SEED, "shared-state", total=[],
+      reward=lambda self: self.total.append(1) or Sound.reward(self) - 0.01 * len(self.total))
 warning("Remembers", SEED, "reset-remembers", tired=0.0,
         push=lambda self, action: setattr(self, "tired", self.tired + 0.01) or int(action) - 1 - self.tired)
 warning("SameStart", SEED, "same-start-every-episode",

@@ -160,12 +160,14 @@ PAGES = {
     for folder in (".", "docs/**", "lab")
     for path in sorted(ROOT.glob(f"{folder}/*.md"))
 }
+SENTENCE = re.compile(r"`python train\.py ([A-Z][\w/-]+-v\d:\w+(?: [^`]+)?)`")
 TYPED = re.compile("tutorials|guides/own")  # run by the tests above and test_guides.py
 TASKS = (Task("bounded", "", None, None), Task("choice", "", None, None), Task("bounded", "", None, 84))
 
 
 def trainings(text):
-    """The words of every training in a page's blocks; what stands behind two spaces or a pipe is no word of it."""
+    """The words of every training in a page's blocks and sentences; what follows two spaces or a pipe is none."""
+    yield from map(shlex.split, SENTENCE.findall(text))
     for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S):
         for line in block.splitlines():
             if line.startswith("python train.py "):

@@ -5,7 +5,6 @@ import re
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from commands import run_command
@@ -36,19 +35,6 @@ def test_a_wrong_environment_or_key_is_one_line():
     ):
         with pytest.raises(UserError, match=line):
             stride.env_info(**{"env_id": "CartPole-v1", **keys})
-
-
-def test_a_recorder_hands_over_each_episode(tmp_path):
-    episodes = []
-    envs = stride.Recorder(stride.make_envs("CartPole-v1", 3, env_backend="gym"), episodes.append, world=1)
-    envs.reset(seed=0)
-    for _ in range(60):
-        envs.step(torch.ones(3, dtype=torch.int64))
-    assert episodes and all(len(e.observations[""]) == len(e.actions) + 1 for e in episodes)
-    assert all(e.rewards.sum() == e.episode_return == len(e.actions) and e.terminated for e in episodes)
-    episodes[0].save(tmp_path / "episode.npz")
-    with np.load(tmp_path / "episode.npz") as saved:
-        assert np.array_equal(saved["actions"], episodes[0].actions)
 
 
 def test_a_rollout_buffer_stores_what_was_acted_upon_and_values_ends_by_time():

@@ -76,9 +76,9 @@ class Recurrence(nn.Module):
     def initial(self, num_envs: int) -> CellState:
         return self.cell.initial(num_envs)
 
-    def forward(self, x: Tensor, state: CellState, is_first: Tensor) -> tuple[Tensor, CellState]:
+    def forward(self, x: Tensor, state: CellState, is_first: Tensor, **more: Any) -> tuple[Tensor, CellState]:
         """x [T, N, size], state before the first row, is_first [T, N] -> outputs [T, N, H], state afterwards."""
-        return self.cell.run(self.layers(x), state, is_first)
+        return self.cell.run(self.layers(x), state, is_first, **more)
 
 
 class RecurrentActorCritic(ActorCritic):
@@ -185,9 +185,10 @@ class TransformerActorCritic(RecurrentActorCritic):
         super().__init__(plan, log_std_init)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        explanation, actor = super().explain(obs, carry, is_first), self.memories[0]
-        attention = actor.cell.attention(actor.layers(explanation.encoded), carry[0], is_first)
-        return explanation._replace(attention=attention)
+        explanation = super().explain(obs, carry, is_first)
+        seen: list[Tensor] = []  # of each layer [N, heads, 1, window + 1], oldest first
+        self.memories[0](explanation.encoded[None], carry[0], is_first[None], seen=seen)
+        return explanation._replace(attention=torch.stack(seen).mean((0, 2))[:, 0].flip(-1))
 
     def moved(self, before: Tree, after: Tree) -> Tensor | None:
         return None  # what it remembers are the last steps themselves

@@ -96,25 +96,16 @@ class Transformer(nn.Module):
         shapes = (self.cache_shape, self.cache_shape, (self.window,))
         return tuple(self.embed.weight.new_zeros(num_envs, *shape) for shape in shapes)
 
-    def run(self, x: Tensor, state: Cache, is_first: Tensor) -> tuple[Tensor, Cache]:
-        """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards."""
+    def run(self, x: Tensor, state: Cache, is_first: Tensor, seen: list[Tensor] | None = None) -> tuple[Tensor, Cache]:
+        """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards; as `segment` to `seen`."""
         length = max(SEGMENT, self.window)
         outputs = []
         # transposed before the product: its result has plain strides, for which graphs give the bits of eager
         embedded = self.embed(x.transpose(0, 1))
         for rows, begins in zip(embedded.split(length, 1), is_first.t().split(length, 1), strict=True):
-            output, state = self.segment(rows, state, begins)
+            output, state = self.segment(rows, state, begins, seen)
             outputs.append(output)
         return torch.cat(outputs, 1).transpose(0, 1), state
-
-    def attention(self, x: Tensor, state: Cache, begins: Tensor) -> Tensor:
-        """How much one step [N, size] looks at itself and at each step before it, newest first.
-
-        [N, M + 1], the mean over layers and heads.
-        """
-        seen: list[Tensor] = []
-        self.segment(self.embed(x[:, None]), state, begins[:, None], seen)
-        return torch.stack(seen).mean((0, 2))[:, 0].flip(-1)
 
     def segment(
         self, x: Tensor, state: Cache, begins: Tensor, seen: list[Tensor] | None = None

@@ -125,8 +125,7 @@ class WatchedRun:
                 if metric_name not in self._histories:
                     self._histories[metric_name] = self._reader.history(metric_name)
                 return self._histories[metric_name]
-        series = self.rows.history.series.get(metric_name)
-        return list(enumerate(series.values)) if series else ()
+        return list(enumerate(self.rows.history.series.get(metric_name, ())))
 
     def _read_facts(self) -> Facts:
         """config.json, read again only when it has changed; {} for a foreign loop that has none."""

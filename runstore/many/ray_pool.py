@@ -38,6 +38,7 @@ CARRIED_NAMES = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
 LOOK = 1.0  # seconds between looks at how many nodes there are
 CHECK = 120.0  # seconds in which every node must have answered
 EMPTY = 120.0  # seconds without a node, after which the rest is given up
+NO_NODE = f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command continues"
 _starts: dict[tuple[str, ...], Start] = {}  # of this worker, which keeps a nursery for the commands that follow
 _checked: set[str] = set()  # files by which this worker was found to share what it must
 _awaited: list[Any] = []  # what we have asked of nodes before there were commands
@@ -100,9 +101,7 @@ class RayPool:
                     if capacity or running:
                         last_capacity_at = checked_at
                     elif checked_at - last_capacity_at > EMPTY:
-                        raise UserError(
-                            f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command continues"
-                        )
+                        raise UserError(NO_NODE)
                 while waiting and len(running) < capacity:
                     index = waiting.pop()
                     task = [*commands[index]], [*program], environment, os.getcwd(), self._contract

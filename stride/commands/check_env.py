@@ -3,8 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from argparse import Namespace
 from typing import Any
 
 import yaml
@@ -33,18 +32,6 @@ PIPE_WIDTH = 100  # columns where there is no terminal
 SILENCE = 10.0  # seconds until a part says again that it is under way, where there is no terminal
 
 
-@dataclass(frozen=True)
-class CheckArguments:
-    """How `stride check-env` was called."""
-
-    env: str
-    kwargs: Mapping[str, Any]
-    steps: int
-    seconds: float
-    timeout: float
-    json: bool
-
-
 def build_check_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride check-env",
@@ -62,8 +49,8 @@ def build_check_parser() -> OneLineParser:
     return parser
 
 
-def parse_check(argv: list[str]) -> CheckArguments:
-    """argv without the program's name; UserError for what is unknown or out of range. No environment is made."""
+def parse_check(argv: list[str]) -> Namespace:
+    """argv without the program's name, `kwargs` as a dict; UserError for what is unknown or out of range."""
     parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
         raise UserError(f"{parsed.env!r} is not an environment: give ID, module:ID or module:Class")
@@ -72,7 +59,8 @@ def parse_check(argv: list[str]) -> CheckArguments:
     for name, value in (("seconds", parsed.seconds), ("timeout", parsed.timeout)):
         if not math.isfinite(value) or not 0 < value <= MOST_SECONDS:
             raise UserError(f"--{name} must be above 0 and at most {MOST_SECONDS:,.0f}, not {value:g}")
-    return CheckArguments(**{**vars(parsed), "kwargs": dict(_pair(word) for word in parsed.kwargs)})
+    parsed.kwargs = dict(_pair(word) for word in parsed.kwargs)
+    return parsed
 
 
 def _pair(word: str) -> tuple[str, Any]:
@@ -101,7 +89,7 @@ def main(argv: list[str]) -> int:
     return 1 if result.count(FAULT) else 0
 
 
-def checked(arguments: CheckArguments) -> CheckResult:
+def checked(arguments: Namespace) -> CheckResult:
     """The result of the check; meanwhile a line on the terminal, or lines on stderr, say which part is checked."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None

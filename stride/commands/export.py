@@ -8,7 +8,7 @@ from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 
-from stride.commands.run_arguments import look_for_run, parse_export
+from stride.commands.run_arguments import SUFFIXES, look_for_run, parse_export, plain_name
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -17,6 +17,7 @@ if __name__ == "__main__":
 import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -37,7 +38,8 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)  # one observation at a time, and it is timed
     for note in loaded.notes:
         say(note)
-    path = arguments.path(loaded.config.env_id, loaded.config.variant)
+    name = plain_name(loaded.config.env_id, loaded.config.variant)
+    path = Path(arguments.out or f"{name}{SUFFIXES[arguments.kind]}")
     say(f"exporting  {loaded.run.id}, {loaded.checkpoint}, as {path}")
     likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
     description = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"

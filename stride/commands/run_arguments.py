@@ -17,8 +17,14 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError, check_file_name
 
+UNFIT = re.compile(r"[^A-Za-z0-9_.]+")  # what stands in no name of a file or of a repository
 RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path or hub:USER/REPO[@REVISION]"
 CHECKPOINT = "best (the default), last or epoch=NN"
+
+
+def plain_name(env_id: str, variant: str) -> str:
+    """<env>-<variant>, as a file or a repository of the Hub may be called."""
+    return UNFIT.sub("-", f"{env_id}-{variant}").strip("-.")
 
 
 def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:
@@ -205,22 +211,6 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 ONNX_MODULES = ("onnx", "onnxscript", "onnxruntime")  # that the extra `export` installs
 
 
-@dataclass(frozen=True)
-class ExportArguments:
-    """How `stride export` was called; `out` is "" where the file is named after environment and variant."""
-
-    run_id: str
-    checkpoint: str
-    kind: str
-    out: str
-    time: bool
-
-    def path(self, env_id: str, variant: str) -> Path:
-        """The file to write."""
-        name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{env_id}-{variant}").strip("-.")
-        return Path(self.out or f"{name}{SUFFIXES[self.kind]}")
-
-
 def build_export_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="stride export",
@@ -240,11 +230,14 @@ def build_export_parser() -> OneLineParser:
     return parser
 
 
-def parse_export(argv: list[str]) -> ExportArguments:
-    """argv without the program's name; UserError for what is unknown, of the wrong form or not installed."""
+def parse_export(argv: list[str]) -> Namespace:
+    """argv without the program's name; UserError for what is unknown, of the wrong form or not installed.
+
+    `out` is "" where the file is named after environment and variant.
+    """
     if "--c" in argv:
         raise UserError("--c was removed; use --onnx, then onnx2c to make C code")
-    arguments = ExportArguments(**vars(build_export_parser().parse_all(argv)))
+    arguments = build_export_parser().parse_all(argv)
     for module in ONNX_MODULES if arguments.kind == "onnx" else ():
         if find_spec(module) is None:
             raise UserError(f"--onnx needs {module}: pip install 'stride-rl[export]'")

@@ -6,12 +6,11 @@ The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video
 from stride.utils import quick_start  # isort: skip  # before all others
 
 import json
-import re
 import sys
 import tempfile
 from pathlib import Path
 
-from stride.commands.run_arguments import TEMPORARY, look_for_run, parse_publish
+from stride.commands.run_arguments import TEMPORARY, look_for_run, parse_publish, plain_name
 from stride.utils import entry
 
 if __name__ == "__main__":
@@ -21,7 +20,7 @@ import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoeve
 
 import torch
 
-from stride.agents.trained.loading import LoadedRun, load_run
+from stride.agents.trained.loading import load_run
 from stride.envs_gym.gym_env import EnvError
 from stride.publishing.facts import WrittenText, findings, public_facts, refuse, shown, written_texts
 from stride.publishing.folder import build_files, check_nothing_left, refusal
@@ -52,7 +51,7 @@ def main(argv: list[str]) -> int:
     )
     is_dry_run = arguments.folder is not None
     owner = NOBODY if is_dry_run else who_am_i()  # a wrong token is refused before the episodes are played
-    repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
+    repo = arguments.repo or check_repo(f"{owner}/{plain_name(loaded.config.env_id, loaded.config.variant)}")
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
     files = build_files(loaded, repo, public_info, say)
     check_nothing_left({**files, "--message": message.encode()}, secrets)
@@ -74,12 +73,6 @@ def show_texts(texts: list[WrittenText], secrets: list[Secret], allowed: bool) -
         say(f"allowed    {finding}")
     for line in shown(texts):
         say(f"to send    {line}")
-
-
-def repo_name(loaded: LoadedRun) -> str:
-    """<env>-<variant>, as the Hub allows it."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{loaded.config.env_id}-{loaded.config.variant}")
-    return name.strip("-.")
 
 
 def write_folder(files: dict[str, bytes], wanted: str) -> None:

@@ -40,6 +40,7 @@ EVIDENCE = {
     "Endures": "ZeroDivisionError: the sky fell (tests/broken_envs.py:",
     "Leaks": "made in tests/broken_envs.py:",
     "ClassState": "ClassState.trail",
+    "ClassTotal": "ClassTotal.total of the class changes, and a second instance then differs",
     "OldStep": "4 values",
     "ClockAsEnd": "each at step 20",
     "IgnoresPart": "action[1]",

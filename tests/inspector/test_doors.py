@@ -4,17 +4,15 @@ notes; and what is left when it ends: nothing."""
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 from gallery import gallery_copy
 from inspector_browsing import apart, opened, serving
 
 from lab.faults.door import closed, others
-from lab.faults.writes import OWN, cases, everything, plant, request
+from lab.faults.writes import OWN, request
 from stride.commands import runs as ledger
 from stride.commands.run_inspect import ended_by_signals
 from stride.inspector.app import Inspector
@@ -23,11 +21,8 @@ from stride.inspector.labels import LabelDoor, new_token, why_not
 from stride.inspector.runs import Runs
 from stride.inspector.scratch import PREFIX, scratch, sweep
 from stride.runstore.run_brief import Labels, read_labels
-from stride.runstore.run_lock import locked
-from stride.utils.places import program
 from stride.utils.user_error import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 HOST, TOKEN = "127.0.0.1:7860", "a-token-of-this-server-alone"
 
 
@@ -133,21 +128,6 @@ def test_a_signal_ends_it_in_order(temporary, number):
     assert ended.value.code == 128 + number and not any(temporary.iterdir()) and signal.getsignal(number) == before
 
 
-@pytest.mark.slow
-def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "TMPDIR": str(temporary)}
-    words = [*program("run_inspect"), "--port", "0"]
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
-        lines = [process.stdout.readline() for _ in range(2)]
-        assert "http://127.0.0.1:" in lines[1] and len([*temporary.glob(f"{PREFIX}*")]) == 1
-        process.kill()
-    sweeping = "from stride.inspector.scratch import sweep; assert sweep() == 1"
-    subprocess.run([sys.executable, "-c", sweeping], env=env, cwd=ROOT, check=True)
-    assert not any(temporary.iterdir())
-
-
 # ---- tags and notes
 
 
@@ -167,23 +147,6 @@ def run(tmp_path, monkeypatch):
 
 def written(run, **changes):
     return wrote(request(HOST, TOKEN, {**OWN, "run": run.id, **changes}))
-
-
-def test_no_hostile_write_writes(run, tmp_path):
-    """The same requests as `python -m lab.faults writes` sends to a process."""
-    ids = plant(run, tmp_path)
-    with locked(run.path.with_name(ids["training"])):
-        before = everything(tmp_path)
-        probes = cases(HOST, TOKEN, ids)
-        answers = {name: wrote(probe) for name, probe in probes.items()}
-        assert everything(tmp_path) == before and len(probes) > 90
-    assert {
-        name: answer for name, answer in answers.items() if not 400 <= answer[0] < 500 or len(answer[1]) > 800
-    } == {}
-    for kind, why in (("training", "is in training"), ("download", "from the Hub"), ("protected", "write-protected")):
-        assert why in answers[kind][1]
-    assert wrote(request(HOST, "", {**OWN, "run": run.id}), token="")[0] == 403  # shared, or another --host
-    assert written(run)[0] == 200 and read_labels(run.path) == Labels(("good",), "a note")
 
 
 def test_the_browser_and_the_command_write_the_same_file(run, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.house import entered_by_training, main, measure
+from lab.house import main, measure
 from lab.house_rules import STOREYS, storeys_of
 from lab.quick import touched_tests
 
@@ -16,8 +16,8 @@ BEFORE = {
     "train.py": f'"""Train."""\n\nclass Run:\n  def f(self):\n{BODY}',
     "lab/bench/two.py": "",
     "scripts/__init__.py": "",
-    "scripts/bench/one.py": '"""One."""\nfound = 1\nclass Row: ...\n',
-    "scripts/house.py": "found = 1\n",
+    "scripts/gpu_check.py": '"""One."""\nfound = 1\nclass Row: ...\n',
+    "lab/house.py": "found = 1\n",
     "docs/page.py": "found = 1\n",
     "tests/test_x.py": "found = 1\n",
 }
@@ -45,7 +45,7 @@ def test_what_is_counted(checkout, capsys):
         "product: lines": 5 + 7 + 5 + 2 + 4 + 50, "product: syntax nodes": 12 + 17 + 11 + 5 + 207 + 1,
         "laboratory: lines": 4, "laboratory: syntax nodes": 10 + 5 + 1, "tests: lines": 1, "tests: syntax nodes": 5,
         "syntax nodes a code line": round(253 / (2 + 3 + 3 + 1 + 52), 1), "imports upward": 2, "circles of imports": 0,
-        "mean length of assigned names": round((4 + 4 + 5 + 4 + 40 * 3) / 44, 1), "modules in scripts/": 2,
+        "mean length of assigned names": round((4 + 4 + 5 + 4 + 40 * 3) / 44, 1), "modules in scripts/": 1,
         "`told` assigned": 1, **dict.fromkeys(one_each, 1),
     }  # fmt: skip
     counts = {name: row.value for name, row in rows.items() if row.value != "0" or name in values}
@@ -57,17 +57,6 @@ def test_what_is_counted(checkout, capsys):
     assert capsys.readouterr().out.splitlines()[2] == "| product: lines | 73 | 1 |"
     circle = {"utils/a.py": "from stride.utils import b\n", "utils/b.py": "import stride.utils.a\n"}
     assert counted(checkout(circle, "circle"))["circles of imports"].value == "1"
-
-
-def test_files_that_a_training_enters(checkout):
-    files = {
-        "train.py": "from utils import a, b\ndef command(words):\n    return a.f()\n",
-        "utils/a.py": "def f():\n    return 0\n",
-        "utils/b.py": "def f():\n    return 0\nf()\n",
-    }
-    assert entered_by_training(checkout(files)) == ["train.py", "utils/a.py"]
-    with pytest.raises(SystemExit, match="ended with 3"):
-        entered_by_training(checkout({**files, "utils/a.py": "def f():\n    return 3\n"}))
 
 
 def test_a_checkout_is_held_to_its_own_storeys(checkout):
@@ -87,6 +76,7 @@ FILES = {
     "tests/helper.py": "from stride.agents.high import x\n", "tests/test_low.py": "from stride.utils.low import low\n",
     "tests/test_high.py": "from helper import x\n", "tests/test_wings.py": "import stride.utils.wings\n",
     "tests/test_alone.py": "import math\n",
+    "tests/durations.json": '{"tests/test_high.py": 2, "tests/test_wings.py": 1}',
 }  # fmt: skip
 
 
@@ -103,3 +93,4 @@ def test_tests_that_a_change_touches_come_nearest_first(checkout):
         distances = touched_tests(checkout(FILES), [changed])
         assert distances == {f"tests/{name}.py": count for name, count in expected.items()}, changed
         assert list(distances.values()) == sorted(distances.values())
+    assert [*touched_tests(checkout(FILES), ["agents/high.py"])] == ["tests/test_wings.py", "tests/test_high.py"]

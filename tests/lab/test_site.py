@@ -1,7 +1,6 @@
 """The documentation site builds without a warning, has all pages, loads nothing from elsewhere and finds answers."""
 
 import re
-import shlex
 import subprocess
 import sys
 
@@ -13,10 +12,7 @@ from lab.site import learners, pictures
 from lab.site.blocks import filled
 from lab.site.commands import parser_of_command
 from stride.commands.completion import actions_of
-from stride.commands.train_arguments import parse_arguments
 from stride.commands.usage import COMMANDS
-from stride.config.general import is_general
-from stride.config.loader import load_config
 from stride.utils.curve import NO_OVERLAY
 from stride.utils.provenance import PROJECT
 from stride.utils.user_error import UserError
@@ -140,13 +136,3 @@ def test_stride_commands_of_a_page_exist(path):
         actions = actions_of(parser_of_command(NAMES[name]))
         flags = {flag for action in actions for flag in action.option_strings}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags, line
-
-
-@pytest.mark.parametrize("name", ["index", "troubleshooting", "families/index", "learners/index"])
-def test_trainings_within_the_sentences_of_a_page_are_understood(name):
-    text = (PROJECT / "docs" / f"{name}.md").read_text()
-    for line in re.findall(r"`python train\.py ([^`]+)`", text):
-        arguments = parse_arguments(shlex.split(line))
-        for config_id, overrides in arguments.several or [(arguments.config_id, arguments.overrides)]:
-            if config_id and not is_general(config_id):
-                assert load_config(*config_id.split(":"), [*overrides])

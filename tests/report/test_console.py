@@ -208,7 +208,7 @@ def test_history_keeps_a_tail_and_the_best_also_of_before() -> None:
     history = History([TRAIN], first_step=1000)
     for n in range(1, 50):
         history.add(row(1000 + n, float(n), val=-float(n)))
-    assert list(history.series[TRAIN].values) == [float(n) for n in range(50 - TAIL, 50)]
+    assert list(history.series[TRAIN]) == [float(n) for n in range(50 - TAIL, 50)]
     assert (history.val.best, history.val.best_at, history.train.best) == (-1.0, 1001, 49.0)
     assert history.seconds_left(1000 + 98, elapsed=7.0) == 7.0  # counted from the step it was resumed at
     resumed = History([], first_step=1000)

@@ -19,7 +19,7 @@ from stride.runstore.run_brief import Labels, write_labels
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_index import RunIndex, folded
 from stride.runstore.run_query import EXACT, FIELDS, WORDS, order_of, parse
-from stride.runstore.run_shelf import NAME
+from stride.runstore.run_shelf import NAME, Shelf
 
 RUNS = 60
 NOW = lambda: 1.8e9  # noqa: E731  (so that an age stays as it is)
@@ -118,6 +118,54 @@ def test_a_file_that_another_command_holds_is_not_waited_for_and_few_runs_have_n
     for run_id in ids[5:]:
         shutil.rmtree(root / run_id)
     assert len(indexed()) == 5 and not (root / NAME).exists()
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+RATE = '"policy_lr": '  # of the details, as JSON
+DAMAGE = {  # what another has done with the file, in SQL
+    "a view that comes to no end": f"DROP TABLE runs; CREATE VIEW runs AS {ENDLESS} SELECT x AS id FROM c",
+    "a trigger": "CREATE TRIGGER slow AFTER DELETE ON runs BEGIN DELETE FROM details; END",
+    "another column": "ALTER TABLE details ADD COLUMN more BLOB AS (hex(zeroblob(1e8)))",
+    "a table that is missing": "DROP TABLE details",
+    "no JSON": f"UPDATE details SET contents = replace(contents, '{RATE}', '{RATE}[')",
+    "a list for a number": f"UPDATE details SET contents = replace(contents, '{RATE}', '{RATE}[], \"x\": ')",
+    "colours of a terminal": "UPDATE runs SET variant = char(27) || '[31mred'",
+}
+
+
+def spoil(path, way):
+    content = path.read_bytes()
+    path.unlink()
+    if way in DAMAGE:
+        path.write_bytes(content)
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            file.executescript(DAMAGE[way])
+    elif way == "a FIFO":
+        os.mkfifo(path)
+    elif way == "a FIFO beside it":
+        path.write_bytes(content)
+        os.mkfifo(f"{path}-journal")
+    elif way == "a folder":
+        path.mkdir()
+    else:
+        half = len(content) // 2
+        path.write_bytes({"cut": content[:half], "shifted": content[1:], "zeros": bytes(half), "empty": b""}[way])
+
+
+@pytest.mark.parametrize("way", [*DAMAGE, "a FIFO", "a FIFO beside it", "a folder", "cut", "shifted", "zeros", "empty"])
+def test_whatever_lies_there_a_list_is_right(root, way):
+    """A question that came to no end would hang here."""
+    make(root, RUNS)
+    first, values = indexed(), values_of("policy_lr")
+    spoil(root / NAME, way)
+    assert values_of("policy_lr") == values
+    assert indexed() == first and indexed() == first
+
+
+def test_a_question_that_comes_to_no_end_is_given_up(root):
+    root.mkdir()
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"), Shelf(root)._opened(0.01) as file:
+        file.execute(f"{ENDLESS} SELECT max(x) FROM c")
 
 
 def test_best_is_that_of_the_files_themselves(root):

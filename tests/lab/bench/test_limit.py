@@ -5,18 +5,15 @@ import re
 
 import numpy as np
 import pytest
-from llvmlite import binding as llvm
-from llvmlite import ir
 
 from lab.bench import limit, measure
-from lab.bench.limit import SUMS, WIDEST, Limit, write_loop
+from lab.bench.limit import SUMS, WIDEST, Limit
 from lab.bench.ratio import Ratio, ratio_of
 from stride.agents.engines.fused_cpu.frame import aligned
 from stride.agents.engines.fused_cpu.kernels.calls import address_of
 
 X86 = platform.machine().lower() in ("x86_64", "amd64") and "fma" in measure.FEATURES
 REGISTERS = {8: "ymm", 16: "zmm"}
-WORD = ir.IntType(64)
 
 
 def loops(assembly):
@@ -44,26 +41,6 @@ def check_registers(assembly, lanes):
         assert len({line.split("%")[-1] for line in sums}) == SUMS, "sums wait for one another"
         assert not [line for line in loop if "(" in line]
         assert len(loop) - len(sums) <= 4, loop
-
-
-@pytest.mark.parametrize(
-    ("processor", "features", "lanes"), [("haswell", "+avx2,+fma", 8), ("skylake-avx512", "+avx512f,+avx512vl", 16)]
-)
-def test_the_loop_stays_in_registers_on_either_instruction_set(processor, features, lanes):
-    """Compiled for that processor, not run: this one need not have it."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    module = ir.Module()
-    module.triple = "x86_64-unknown-linux-gnu"
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD, WORD]), "loop")
-    builder = ir.IRBuilder(function.append_basic_block())
-    write_loop(builder, *function.args, lanes)
-    builder.ret_void()
-    target = llvm.Target.from_triple(module.triple).create_target_machine(cpu=processor, features=features, opt=3)
-    parsed = llvm.parse_assembly(str(module))
-    passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=3))
-    passes.getModulePassManager().run(parsed, passes)
-    check_registers(target.emit_assembly(parsed), lanes)
 
 
 @pytest.mark.skipif(not X86, reason="reads x86 assembly of AVX2 or wider")

@@ -19,7 +19,6 @@ from stride.config.diff import IDENTITY
 from stride.config.loader import to_plain
 from stride.envs_gym.make import make_envs
 from stride.utils import entry
-from stride.utils.durable_file import read_json
 from stride.utils.user_error import UserError
 
 STACKED = ("grayscale_obs=false", "resize_obs=false", "frame_stack=1")  # pictures are stacks already
@@ -129,17 +128,6 @@ def test_a_whole_call_trains_by_the_config_that_the_title_names(work, tmp_path):
     assert run.path.exists()
     ready.close()
     assert not run.path.exists()
-
-
-@pytest.mark.slow
-def test_an_update_of_dreamer_is_timed_by_each_engine(tmp_path, monkeypatch):
-    tiny = ("deter=16", "width=16", "stoch=2", "classes=4", "bins=5", "batch_size=16", "batch_length=2",
-            "imagined_starts=16", "horizon=2", "learning_starts=64", "train_ratio=16")  # fmt: skip
-    monkeypatch.setattr(cases, "DREAMER", {"tiny": (tiny, 1e6)})
-    [table] = timed(tmp_path, "dreamer").values()
-    assert [*table["engines"]] == ["fused_cpu", "eager"]
-    assert all(figures["update_ms"] > 0 for figures in table["engines"].values())
-    assert all(figures["update_ms"]["median"] > 0 for figures in table["contenders"].values())
 
 
 def test_a_step_multiplies_what_its_layers_do(pictures):
@@ -285,10 +273,3 @@ def test_pages_show_the_record_once_there_is_one(small, tmp_path, monkeypatch):
     assert measured.off_policy() == [] and "older code" not in row.line
     title = table.read(file)["ppo-8"]["title"]
     assert title in tables.peers() and title in learners.speed("ppo")
-
-
-def test_a_page_says_what_older_code_measured():
-    if not table.files():
-        assert "older code" in tables.peers() and "older code" in learners.speed("dqn")
-        assert all(row.machine.endswith("older code") for row in (*measured.trainings(), *measured.off_policy()))
-    assert {*tables.own_vector_env(read_json(tables.BENCHMARKS / "envs.json"))} >= {"16", "4,096"}

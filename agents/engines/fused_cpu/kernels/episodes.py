@@ -97,14 +97,11 @@ def play_episodes(matches: Sequence[Match], thread: int) -> None:
         if _non_finite(tally, thread, t, ACTION, flat_action, numbers, playing, low, n):
             return
         s = low
-        while s < low + n:  # a stretch of neighbours in one call
-            begin = np.int64(playing[s])
-            end = begin + 1
-            s += 1
-            while s < low + n and playing[s] == end:
-                end += 1
-                s += 1
+        while s < low + n:
+            stop = _end_of_stretch(playing, s, low + n)
+            begin, end = np.int64(playing[s]), np.int64(playing[stop - 1]) + 1
             call_kernel(match.advance, (match.simulation, begin, end, action, step))
+            s = stop
         if _non_finite(tally, thread, t, REWARD, reward, 1, playing, low, n):
             return
         for s in range(low, low + n):
@@ -118,6 +115,15 @@ def play_episodes(matches: Sequence[Match], thread: int) -> None:
                 tally.returns[index], tally.lengths[index] = episode_return[i], step.episode_length[0, i]
                 tally.done[i] += 1
                 tally.start_step[i] = t + 1
+
+
+@njit(inline="always")
+def _end_of_stretch(playing: np.ndarray, start: int, last: int) -> int:
+    """Where the neighbours that begin at playing[start] end: [3, 4, 5, 9] from 0 -> 3; they are stepped in one call."""
+    stop = start + 1
+    while stop < last and playing[stop] == playing[stop - 1] + 1:
+        stop += 1
+    return stop
 
 
 @njit(inline="always")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.frame import fields_at
+from stride.agents.engines.fused_cpu.frame import FrameFields, fields_at
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, ints, longs
 from stride.utils.counter_rng import fill_words
 from stride.utils.kernel_cache import njit
@@ -45,31 +45,35 @@ def shuffle(words: int, order: int, spare: int, rows: int) -> None:
 
 
 @njit(**PIECE)
+def shuffle_by_words(f: FrameFields, epoch: int, thread: int, order: int, count: int) -> None:
+    """order = `count` things in the random order of this epoch. key[0] is the iteration of epoch 0."""
+    key = longs(f.key, 5)
+    words = f.spare + 12 * thread * f.steps * f.worlds
+    table = ints(words, count).view(np.uint32)
+    fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
+    shuffle(words, order, words + 4 * count, count)
+
+
+@njit(**PIECE)
 def shuffle_epochs(frame: int, thread: int) -> None:
-    """Write `order` of every epoch; epochs are divided among the threads. key[0] is the iteration of epoch 0."""
+    """Write `order` of every epoch; epochs are divided among the threads."""
     f = fields_at(frame)
-    rows, key = f.steps * f.worlds, longs(f.key, 5)
-    words = f.spare + 12 * thread * rows
+    rows = f.steps * f.worlds
     for epoch in range(thread, f.epochs, f.threads):
-        table = ints(words, rows).view(np.uint32)
-        fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
-        shuffle(words, f.order + 4 * epoch * rows, words + 4 * rows, rows)
+        shuffle_by_words(f, epoch, thread, f.order + 4 * epoch * rows, rows)
 
 
 @njit(**PIECE)
 def shuffle_sequences(frame: int, thread: int) -> None:
     """Write `order` of every epoch, the worlds in a random order, of each its rows one after the other."""
     f = fields_at(frame)
-    steps, worlds, key = f.steps, f.worlds, longs(f.key, 5)
+    steps, worlds = f.steps, f.worlds
     rows = steps * worlds
-    words = f.spare + 12 * thread * rows
     for epoch in range(thread, f.epochs, f.threads):
-        table = ints(words, worlds).view(np.uint32)
-        fill_words(table, (key[0] + epoch) & 0xFFFFFFFF, key[1], key[2], key[3], key[4])
         # the worlds' order waits at the end of the rows': as it is read from there, rows reach its place, never before
         order = f.order + 4 * epoch * rows
         last = order + 4 * (rows - worlds)
-        shuffle(words, last, words + 4 * worlds, worlds)
+        shuffle_by_words(f, epoch, thread, last, worlds)
         index, picked = ints(order, rows), ints(last, worlds)
         for i in range(worlds):
             world = picked[i]
