@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -278,7 +279,10 @@ def test_a_rank_that_ends_takes_the_others_along_and_the_run_goes_on(rank, numbe
 
 def listening(pid: int) -> list[str]:
     """The sockets on which a process listens, as lines of /proc/net/tcp and tcp6."""
-    names = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    names = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            names.append(os.readlink(link))
     inodes = {name[len("socket:[") : -1] for name in names if name.startswith("socket:")}
     lines = [line for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
     return [line for line in lines if line.split()[3] == "0A" and line.split()[9] in inodes]

@@ -179,7 +179,7 @@ def test_each_refusal_is_a_line_that_says_what_to_do():
         return load_config("CartPole-v1", words[0], [*words[1:], "max_timesteps=1e5"])
 
     assert "set clip_range_vf=null" in refusal(load, "ppo", popart, "clip_range_vf=0.2")
-    assert "set policy_targets=advantages" in refusal(load, "reinforce", popart)
+    assert "set policy_targets=advantages" in refusal(load, "reinforce", popart, "policy_targets=returns")
     assert "set value_scale=popart" in refusal(load, "ppo", "value_scale_rate=0.2")
     assert "value_scale belongs to ppo" in refusal(load, "dreamer", popart)
     assert "does not support value_scale: popart" in refusal(agent_for, "CartPole-v1:dqn", popart, "engine=fused_cpu")

@@ -21,6 +21,7 @@ from stride.config.listing import BODIES, evidence, general_rows, list_environme
 from stride.config.loader import load_config, load_file, shipped_files
 from stride.config.manual import CLASSES, field_docs, help_text
 from stride.config.metrics import KEY, PATH, Metric, Rule, declared, load_metrics
+from stride.config.network import Network
 from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config
 from stride.config.spec import Quantity, Spec
 from stride.config.yaml_file import read_yaml
@@ -133,7 +134,8 @@ def test_help_names_every_key():
     for cls in ALGORITHMS.values():
         text = help_text(cls(), width=80)
         assert all(text.count(f"  {item.name}=") == 1 for item in fields(cls))
-    assert set(RANGES) <= {item.name for cls in ALGORITHMS.values() for item in fields(cls)}, "no range without a field"
+    owners = (Network, *ALGORITHMS.values())
+    assert set(RANGES) <= {item.name for cls in owners for item in fields(cls)}, "no range without a field"
     text = help_text(load_config("CartPole-v1", "reinforce"), width=80)
     assert "n_steps=256" in text and "batch_size=1.0" in text  # the variant's value, the algorithm's own default
 
