@@ -71,8 +71,9 @@ class PQN(Agent):
     def update(self, batch: PQNBatch) -> None:
         q = pick(self.policy.network(batch.obs), batch.action)
         error = batch.target - q
+        loss = self.value_scale.relative(error).square().mean() / 2
         values = {
-            "train/loss/q": self.value_scale.relative(error).square().mean() / 2,
+            "train/loss/q": loss,
             "train/value/q": q.mean(),
             "train/value/target": batch.target.mean(),
             "train/value/td_error": error.abs().mean(),

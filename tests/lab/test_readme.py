@@ -82,7 +82,7 @@ def test_its_sample_is_what_a_training_prints(capsys, tmp_path, monkeypatch):
 
 
 def test_its_sample_and_the_results_have_one_answer():
-    """The training that README shows is the beginning of the evidence's seed 1: the same evaluations at the same steps."""
+    """The training that README shows is the beginning of the evidence's seed 1: equal evaluations at equal steps."""
     curve = dict(Store().curve("CartPole-v1:ppo", 1)["val"])
     sample = re.search(r"<!-- sample -->\n(.*?)<!-- /sample -->", TEXT, re.S)[1]
     shown = re.findall(r"([\d,]+) steps .* evaluation ([\d.]+) / goal", sample)
