@@ -50,7 +50,7 @@ from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
-from stride.commands.train_ranks import build_on_rank_0, end_ranks, join_ranks, serve_rank_0
+from stride.commands.train_ranks import agent_of_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
 from stride.commands.train_values import ignored_sweep
 from stride.config.extras import LOCAL
@@ -268,7 +268,7 @@ def check_names(config: Config) -> list[L.Callback]:
 def make_agent(config: Config, device: torch.device, quiet: bool, group: ProcessGroup | None = None) -> Agent:
     """The agent in its environments, kernels compiled; of several shards that of the first."""
     if config.shards > 1:
-        return build_on_rank_0(config, group, quiet)
+        return agent_of_rank_0(config, group, quiet)
     envs = make_envs(config, config.n_envs, device)
     warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet)
     return build_agent(config, envs)

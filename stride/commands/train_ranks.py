@@ -98,7 +98,7 @@ def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
             child.wait()
 
 
-def build_on_rank_0(config: Config, group: ProcessGroup | None, quiet: bool) -> Agent:
+def agent_of_rank_0(config: Config, group: ProcessGroup | None, quiet: bool) -> Agent:
     """The agent of shard 0, once every rank has built its shards; UserError that names a rank which cannot."""
     agent = build_shards(config, group, quiet).agents[0]
     for rank in range(1, group.ranks if group else 1):

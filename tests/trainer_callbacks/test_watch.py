@@ -179,7 +179,7 @@ def test_an_alert_begins_once_and_ends_once_however_many_rows_it_lasts() -> None
     events = []
     for row in rows(clipped=lambda n: 0.1 if n < 50 or n >= 120 or n % 10 == 0 else 0.6):
         events += alert_watch.add(row)
-    assert [(event.begins, event.env_steps) for event in events] == [(True, 40_500), (False, 92_250)]
+    assert [(event.begins, event.env_steps) for event in events] == [(True, 27_000), (False, 61_500)]
     assert events[0].sentence() == "! Clipped 0.600, above 0.4"
     assert (alert_watch.alerts[0].rows, alert_watch.alerts[0].times) == (63, 1)
 

