@@ -25,6 +25,7 @@ from stride.config.network import Network
 from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config
 from stride.config.spec import Quantity, Spec
 from stride.config.yaml_file import read_yaml
+from stride.utils.durable_file import read_json
 from stride.utils.user_error import UserError
 
 
@@ -62,11 +63,11 @@ def test_variants_are_listed_in_the_order_of_their_file_each_with_its_goal_and_i
         f"{load_config('Pendulum-v1', 'ppo').spec.goal:g}"
     ]
     (row,) = list_environments("CartPole-v1:pqn")
-    assert evidence(row) == ("488.9", "5/5")
-    (changed,) = list_environments("Hopper-v5:sac")
-    assert evidence(changed)[0] == "unmeasured"
-    monkeypatch.setattr(bands, "measured", dict)
-    assert evidence(row) == ("unmeasured", "")
+    entry = {**read_json(bands.FILE)["CartPole-v1:pqn"], "reached": 488.9, "solved": 4, "seeds": 5}
+    monkeypatch.setattr(bands, "measured", lambda: {"CartPole-v1:pqn": bands._measured(entry)})
+    assert evidence(row) == ("488.9", "4/5")
+    (other,) = list_environments("Hopper-v5:sac")
+    assert evidence(other) == ("unmeasured", "")
 
 
 def test_descriptions_stand_where_there_is_room_and_few_variants_are_told_whole(terminal, capsys):
