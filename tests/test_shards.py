@@ -21,10 +21,10 @@ from stride.agents.engines.local_shards import agent_to_train
 from stride.agents.experience.finite_guard import NonFiniteNumber
 from stride.agents.experience.shards import Shard, ShardThreads, tree_sum
 from stride.agents.returns import standardize
-from stride.commands import train
+from stride.commands import train, train_ranks
 from stride.commands.plain_tree import fingerprint
 from stride.commands.rank import VARIABLES, Rank, rank_of
-from stride.commands.train_ranks import check_processes, compare
+from stride.commands.train_ranks import check_processes, compare, processes_for
 from stride.config.loader import load_config
 from stride.envs_fast.vec_env import Step
 from stride.runstore.metrics_table import read_csv
@@ -201,6 +201,8 @@ BITS = {
     "ppo, mingru": ppo(policy="mingru", value_scale="popart"),
     "pqn, gym": words("CartPole-v1:pqn", shards=4, env_backend="gym", engine="eager"),
     "reinforce": words("CartPole-v1:reinforce", shards=4, normalize_obs="true", policy_targets="advantages"),
+    "ppo, masks": words("Taxi-v4:ppo", shards=4, action_mask="true", target_kl=0.01),
+    "ppo, mujoco": words("InvertedPendulum-v5:ppo", shards=4, **NORMALIZED),
 }
 
 
@@ -251,6 +253,27 @@ def test_other_arguments_of_a_rank_are_reported_by_rank_0(tmp_path):
     assert errors[0][1].read_text().startswith("error: rank 1: it was started with other arguments (-q")
 
 
+def ended_by(number: int, rank: int, typed: list[str], seconds: float) -> tuple[RunDir, int, str]:
+    """A run of two processes whose rank gets that signal so long after its first checkpoint; exit code, stderr."""
+    before = {run.id for run in list_runs()}
+    command = [sys.executable, str(ROOT / "train.py"), "-q", "--processes", "auto", *typed]
+    training = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "STRIDE_CORES": "2"})
+    while not (halved := [run for run in list_runs() if run.id not in before and any(run.checkpoints.glob("*.json"))]):
+        assert training.poll() is None, training.communicate()
+        time.sleep(0.05)
+    (other,) = children_of(training.pid)
+    assert {address_of(line) for pid in (training.pid, other) for line in listening(pid)} == {"0100007F"}
+    time.sleep(seconds)
+    with suppress(ProcessLookupError):  # ended meanwhile
+        os.kill((training.pid, other)[rank], number)
+    _, errors = training.communicate(timeout=30)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{other}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{other}").exists()
+    return halved[0], training.returncode, errors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rank, number, code", [(1, signal.SIGKILL, 1), (0, signal.SIGKILL, -9), (0, signal.SIGTERM, 143)]
@@ -258,23 +281,26 @@ def test_other_arguments_of_a_rank_are_reported_by_rank_0(tmp_path):
 def test_a_rank_that_ends_takes_the_others_along_and_the_run_goes_on(rank, number, code):
     typed = ppo(shards=2, checkpoint_minutes=0.001, max_timesteps=20480)
     straight = ended(run(typed))
-    before = {run.id for run in list_runs()}
-    command = [sys.executable, str(ROOT / "train.py"), "-q", "--processes", "2", *typed]
-    training = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "STRIDE_CORES": "2"})
-    while not (halved := [run for run in list_runs() if run.id not in before and any(run.checkpoints.glob("*.json"))]):
-        assert training.poll() is None, training.communicate()
-        time.sleep(0.05)
-    (other,) = children_of(training.pid)
-    assert {address_of(line) for pid in (training.pid, other) for line in listening(pid)} == {"0100007F"}
-    os.kill((training.pid, other)[rank], number)
-    _, errors = training.communicate(timeout=30)
-    assert training.returncode == code, errors
+    halved, returned, errors = ended_by(number, rank, typed, 0.0)
+    assert returned == code, errors
     assert rank == 0 or "another process of this training has ended" in errors
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{other}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{other}").exists()
-    assert ended(run(["--resume", halved[0].id], 2)) == straight
+    assert ended(run(["--resume", halved.id], 2)) == straight
+
+
+@pytest.mark.soak
+def test_a_rank_killed_at_50_instants_leaves_a_run_that_goes_on():
+    typed = ppo(shards=2, checkpoint_minutes=0.001, max_timesteps=20480)
+    straight, begun = ended(run(typed)), time.monotonic()
+    run(typed, 2)
+    length, killed = time.monotonic() - begun, 0
+    for instant in range(50):
+        halved, returned, errors = ended_by(signal.SIGKILL, instant % 2, typed, instant / 50 * length)
+        assert returned in (0, 1, -9), errors
+        killed += returned != 0
+        if returned:
+            assert ended(run(["--resume", halved.id], 2)) == straight, instant
+    print(f"{killed} of 50 killed before their end")
+    assert killed > 25
 
 
 def listening(pid: int) -> list[str]:
@@ -309,7 +335,7 @@ def test_a_wrong_number_of_shards_is_one_line(capsys):
         "shards=4 exploration.kind=icm": "use exploration=null",
         "shards=4 --processes 3": "processes must be a power of two, not 3; 2 is one",
         "shards=2 --processes 4": "4 processes cannot carry shards=2; use shards=4, or 2 processes",
-        "--processes x": "--processes takes a number of processes",
+        "--processes x": "--processes takes auto or a number of processes",
         "--processes 2 --seed 1,2": "leave out the other flag",
     }.items():
         typed = ["CartPole-v1:ppo", "n_envs=8", "n_steps=16", *overrides.split()]
@@ -318,6 +344,11 @@ def test_a_wrong_number_of_shards_is_one_line(capsys):
     with pytest.raises(UserError, match="4 ranks were started from outside"):
         check_processes(4, 2, Rank(0, 4))
     check_processes(4, 1, Rank(0, 4))
+
+
+def test_auto_is_a_process_for_each_core(monkeypatch):
+    monkeypatch.setattr(train_ranks, "cores", lambda: 6)
+    assert [processes_for(shards) for shards in (1, 2, 8)] == [1, 2, 4]
 
 
 def test_ranks_are_those_of_torchrun_and_of_srun_with_a_named_address():

@@ -4,7 +4,7 @@
     python -m lab.evidence.ways engines --seeds 0        the verdict again, nothing is trained
 
 engines: eager and fused_cpu; also writes docs/engines.md. devices: fused_cpu and a GPU's fused_gpu. backends:
-Gymnasium's worlds and the compiled ones. lag: a rollout of new weights, and of the ones before.
+Gymnasium's worlds and the compiled ones. lag: a rollout of new weights, and of the ones before. shards: one and four.
 Every run spends its whole budget, so that finals and areas are of equal experience.
 Exit code 1: they differ, or a seed failed.
 """
@@ -175,6 +175,7 @@ WAYS = {
     "engines": Ways("engine", ("eager", "fused_cpu"), VARIANTS, seeds=10),
     "devices": Ways("device", ("cpu", "cuda"), VARIANTS, seeds=20),
     "backends": Ways("env_backend", ("gym", "fast"), {CARTPOLE: ()}, seeds=5),
+    "shards": Ways("shards", ("1", "4"), {CARTPOLE: (), "Acrobot-v1:ppo": ("max_timesteps=163_840",)}, seeds=20),
     "lag": Ways("lag", ("0", "1"), {CARTPOLE: ("engine=eager", "max_timesteps=20_480")}, seeds=5),
 }
 ENGINES = WAYS["engines"]

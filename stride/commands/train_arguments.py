@@ -79,7 +79,7 @@ VALUES = (  # flag, the name of its value, help
         "start or continue this group's run with exactly this config and seed; wait while another process trains it",
     ),
     ("--trust", "MODULE[,MODULE]", TRUST),
-    ("--processes", "N", "carry the shards of a training (shards=N) by so many processes; results do not change"),
+    ("--processes", "N", "carry the shards of a training (shards=S) by N processes, or by one a core: auto; results do not change"),
 )
 SWITCHES = {
     "--fork": "with --resume: start a new run from there (seed= may change); the old run stays. --group: once",
@@ -130,7 +130,7 @@ class Arguments:
     typed: tuple[str, ...] = ()
     """What was typed of them."""
     on: str = LOCAL
-    processes: int = 1
+    processes: int = 1  # 0: auto
     mixed: bool = False
 
     @property

@@ -50,9 +50,15 @@ def check_processes(shards: int, processes: int, launched: Rank | None) -> None:
         raise UserError(f"--processes {processes} is more than the {cores()} cores of this machine")
 
 
+def processes_for(shards: int) -> int:
+    """`--processes auto`: one for each core, as many as a power of two and the shards allow."""
+    return min(shards, 1 << (cores().bit_length() - 1))
+
+
 def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) -> ProcessGroup | None:
     """Rank 0's group, of ranks that are started here unless something else has started them; None: it is alone."""
     launched = rank_of(os.environ)
+    processes = processes or (1 if launched else processes_for(config.shards))
     check_processes(config.shards, processes, launched)
     if launched:
         group = init_process_group(*launched)

@@ -75,9 +75,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def parse_processes(text: str) -> int:
-    """The number of --processes, 1 where it is not given."""
+    """The number of --processes, 1 where it is not given, 0 for `auto`."""
+    if text == "auto":
+        return 0
     if text and not (text.isdecimal() and 1 <= int(text) <= 1024):
-        raise UserError(f"--processes takes a number of processes, such as 2 or 4, not {text!r}")
+        raise UserError(f"--processes takes auto or a number of processes, such as 2 or 4, not {text!r}")
     return int(text or 1)
 
 
