@@ -79,7 +79,7 @@ VALUES = (  # flag, the name of its value, help
         "start or continue this group's run with exactly this config and seed; wait while another process trains it",
     ),
     ("--trust", "MODULE[,MODULE]", TRUST),
-    ("--processes", "N", "carry the shards of a training (shards=S) by N processes, or by one a core: auto; results do not change"),
+    ("--processes", "N", "carry the shards of a training (shards=S) by N processes, or by auto: one a core"),
 )
 SWITCHES = {
     "--fork": "with --resume: start a new run from there (seed= may change); the old run stays. --group: once",
