@@ -1,6 +1,6 @@
 """The page: its tabs, the functions that its events call, and the server.
 
-rooms.py makes escaped HTML; here it is only passed on. Only labels.py writes into a run.
+rooms.py makes escaped HTML; here it is only passed on. Nothing here writes into a run.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from stride.inspector.compare import RETURN, choices, compare_runs, first_choice
 from stride.inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
 from stride.inspector.guard import Guard, is_any, names_of, one_a_minute
-from stride.inspector.labels import LabelDoor, new_token
 from stride.inspector.markup import safe
 from stride.inspector.rooms import COMING, MODES, WELCOME, Rooms
 from stride.inspector.runs import PAGE
@@ -32,7 +31,7 @@ REFRESH = 2.0  # seconds
 MOST_STEPS = 5000
 TABS = ("Overview", "Runs", "Compare", "Episode", "Videos", "Report", "Config & Model")  # as one wants them
 LATE = ("Episode", "Videos", "Report", "Config & Model")  # rooms that are made where they are looked at
-SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "labels.js", "trials.js", "page.js")
+SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "trials.js", "page.js")
 ASK = "window.strideAskDream = (key, step) => trigger('input', { key, step });"
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 Event = Any
@@ -81,11 +80,11 @@ class Inspector:
     def launch(self, host: str, port: int, share: bool) -> str:
         """Serve from threads of its own; returns the address, the public one where it is shared."""
         theme = self.gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-        names, token = names_of(host, port), new_token(host, share)
+        names = names_of(host, port)
 
         @contextlib.asynccontextmanager
         async def guarded(app: Any) -> AsyncIterator[None]:
-            door = LabelDoor(EventDoor(app.middleware_stack, self.demo, self.fields), self.rooms.runs, token)
+            door = EventDoor(app.middleware_stack, self.demo, self.fields)
             app.middleware_stack = Guard(door, names, is_any(host))  # outermost: before all of Gradio
             yield
 
@@ -100,8 +99,7 @@ class Inspector:
                 num_workers=0,  # they would serve files without the guard
                 theme=theme,
                 css=_text("inspector.css"),
-                head=f"<meta name='stride-token' content='{token}'><style>{_text('page.css')}</style>"
-                f"<script>{''.join(map(_text, SCRIPTS))}</script>",
+                head=f"<style>{_text('page.css')}</style><script>{''.join(map(_text, SCRIPTS))}</script>",
                 footer_links=[],
                 enable_monitoring=False,
                 ssr_mode=False,

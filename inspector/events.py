@@ -177,13 +177,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST  # no NaN, either
 
 
-async def read(receive: Receive, most: int = MOST_BYTES) -> bytes | None:
+async def read(receive: Receive) -> bytes | None:
     """The body of a request, as far as it came; None where it is too long."""
     body = b""
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > most:
+        if len(body) > MOST_BYTES:
             return None
         if not message.get("more_body"):
             return body

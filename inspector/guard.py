@@ -14,7 +14,6 @@ from typing import Any
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANY = ("0.0.0.0", "[::]")  # all addresses of the machine: who connects to one of them may name it
 API = "/gradio_api/"
-LABELS = "/stride/labels"  # the only route that writes into a run: labels.py
 USED = (
     "queue/join", "queue/data", "heartbeat/", "file=", "startup-events", "info", "app_id", "theme.css", "cancel",
     "reset",
@@ -59,7 +58,7 @@ class Guard:
         if is_foreign or (is_from_elsewhere and headers["sec-fetch-dest"] != ["document"]):
             return "this server answers only its own pages"
         path = scope["path"]
-        is_used = scope.get("method") in READING or path == LABELS
+        is_used = scope.get("method") in READING
         if path.startswith(API):
             is_used = path.removeprefix(API).startswith(USED)
         return "" if is_used and scope["type"] == "http" else "the inspector does not use this route"

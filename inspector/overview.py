@@ -3,13 +3,13 @@
 from stride.config.diff import changed_keys, differing_rows
 from stride.config.metrics import OWN, load_metrics, ordered
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
-from stride.inspector.labels import labels
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
 from stride.inspector.table import badge, moment, verdict_badge
 from stride.runstore.dreams import MEANING, read_dreams
 from stride.runstore.history import TRAIN, VAL
 from stride.runstore.metrics_table import NAMES, SECONDS
+from stride.runstore.run_brief import Labels
 from stride.runstore.run_facts import whole
 from stride.trainer_callbacks.watch import read_alerts
 from stride.utils.typography import duration, optional, score, short
@@ -55,7 +55,13 @@ def header(run_facts: RunFacts) -> Markup:
     problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
     details_row = facts_row(detail for detail in details.items() if detail[1] != "")
     changes = tag("p", "changed for this run: ", tag("b", brief.changes), class_="about") if brief.changes else ""
-    return join([tag("h2", brief.variant), description, changes, labels(run_facts), *problems, details_row])
+    return join([tag("h2", brief.variant), description, changes, _labels(brief.labels), *problems, details_row])
+
+
+def _labels(labels: Labels) -> Markup:
+    """Tags and note, as `stride runs tag` and `stride runs note` wrote them."""
+    words = [tag("span", word, class_="pill") for word in labels.tags]
+    return tag("div", *words, tag("span", labels.note, class_="about"), class_="labels") if any(labels) else Markup("")
 
 
 def learning(run_facts: RunFacts) -> Markup:

@@ -56,7 +56,6 @@ SCENARIOS = {
     "races": Scenario("Many processes at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
     "signals": Scenario("SIGTERM, Ctrl-C and SIGHUP", {"trials": 50, "groups": 24}, "kill.signals"),
     "trackers": Scenario("Trackers", {"pairs": 5, "steps": 400_000}),
-    "writes": Scenario("Writes through the inspector", {}),
 }
 
 

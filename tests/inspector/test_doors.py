@@ -1,26 +1,18 @@
-"""Who the inspector answers, and what it lets be written: its own page under its own name, and that page's tags and
-notes; and what is left when it ends: nothing."""
+"""Who the inspector answers: its own page under its own name; and what is left when it ends: nothing."""
 
-import json
 import os
 import signal
 import sys
 import tempfile
 
 import pytest
-from gallery import gallery_copy
-from inspector_browsing import apart, opened, serving
+from inspector_browsing import apart
 
 from lab.faults.door import closed, others
-from lab.faults.writes import OWN, request
-from stride.commands import runs as ledger
 from stride.commands.run_inspect import ended_by_signals
 from stride.inspector.app import Inspector
 from stride.inspector.guard import Guard, is_any, names_of
-from stride.inspector.labels import LabelDoor, new_token, why_not
-from stride.inspector.runs import Runs
 from stride.inspector.scratch import PREFIX, scratch, sweep
-from stride.runstore.run_brief import Labels, read_labels
 from stride.utils.user_error import UserError
 
 HOST, TOKEN = "127.0.0.1:7860", "a-token-of-this-server-alone"
@@ -126,60 +118,3 @@ def test_a_signal_ends_it_in_order(temporary, number):
         (folder / "film").touch()
         os.kill(os.getpid(), number)
     assert ended.value.code == 128 + number and not any(temporary.iterdir()) and signal.getsignal(number) == before
-
-
-# ---- tags and notes
-
-
-def wrote(probe, token=TOKEN):
-    """(status, text) for a request to write."""
-    guard = Guard(LabelDoor(answered, Runs(), token), names_of("127.0.0.1", 7860))
-    path = probe.path.partition("?")[0]
-    start, text = messages(guard, probe.headers, probe.body, path=path, method=probe.method)
-    return start["status"], text["body"].decode()
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    return gallery_copy("ppo", tmp_path / "runs")
-
-
-def written(run, **changes):
-    return wrote(request(HOST, TOKEN, {**OWN, "run": run.id, **changes}))
-
-
-def test_the_browser_and_the_command_write_the_same_file(run, capsys):
-    assert written(run)[0] == 200
-    ledger.main(["tag", run.id, "tuned"])
-    status, text = written(run, old_tags=["good"], old_note="a note", tags=[])
-    assert status == 409 and "changed meanwhile" in json.loads(text)["detail"]
-    assert written(run, old_tags=["tuned", "good"], old_note="a note", tags=[], note="")[0] == 200
-    assert read_labels(run.path) == Labels() and not (run.path / ".lock").exists()
-
-
-def test_only_a_server_of_this_machine_alone_has_a_token():
-    assert new_token("127.0.0.1", False) != new_token("::1", False) != "" and len(new_token("localhost", False)) > 40
-    assert {new_token("0.0.0.0", False), new_token("127.0.0.1", True), new_token("10.0.0.7", False)} == {""}
-
-
-def test_a_run_that_is_gone_or_anothers_has_no_button(run, tmp_path):
-    assert why_not(run.path) == "" and "No such file" in why_not(tmp_path / "gone")
-    os.symlink(run.path, tmp_path / "link")
-    assert "a link" in why_not(tmp_path / "link")
-
-
-@pytest.mark.browser
-def test_tags_and_note_are_edited_and_a_mistake_is_a_line(run, browser):
-    with serving(run.id) as (_, url), opened(browser, url, 390) as page:
-        page.all(".labels .edit").click()
-        page.all("dialog input").fill("good, bad/tag")
-        page.all("dialog textarea").fill("entropy bonus doubled")
-        page.all("dialog [type=submit]").click()
-        page.expect(page.all("dialog .problem")).to_contain_text("'bad/tag' is not a valid tag")
-        page.all("dialog input").fill("good tuned")
-        page.all("dialog [type=submit]").click()
-        page.all("dialog").wait_for(state="detached")
-        page.expect(page.all("#overview .pill")).to_have_text(["good", "tuned"])
-        page.expect(page.all("#overview .labels")).to_contain_text("entropy bonus doubled")
-    assert read_labels(run.path) == Labels(("good", "tuned"), "entropy bonus doubled")

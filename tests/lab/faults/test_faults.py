@@ -41,7 +41,6 @@ COUNTS = {  # the least with which a script shows something, and | more
     "races": "--processes 4|12 --lookups 500|2000 --trainings 2",
     "signals": "--trials 1|7 --groups 1|4",
     "trackers": "--pairs 1 --steps 2048|8192",
-    "writes": "",
 }
 BY_HAND = ("circumstances", "nodes", "signals", "trackers")
 
