@@ -17,7 +17,7 @@ from tiny_runs import TINY, tiny_run
 
 from lab.faults.rig import TINY as WORDS
 from lab.faults.rig import amounts_to, finish, last_run, start
-from stride.commands import run_play, train
+from stride.commands import run_play, train, train_folder
 from stride.commands.train_arguments import parse_arguments
 from stride.commands.train_values import combinations
 from stride.report.group import read_group
@@ -157,9 +157,9 @@ def test_a_fork_that_was_killed_before_it_saved_begins_again_from_its_parent(whe
             really(*given)
         raise Killed
 
-    really = train.adopt
+    really = train_folder.adopt
     with monkeypatch.context() as patch:
-        patch.setattr(train, where, die)
+        patch.setattr({"adopt": train_folder, "fit": train}[where], where, die)
         with suppress(Killed):
             assert train.command([*fork, "g"]) == 1
     assert len(list_runs()) == (2 if where == "fit" else 1), "it is whole, or not there"

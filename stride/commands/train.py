@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stride.runstore.many.ray_pool import reach
 
@@ -50,45 +50,35 @@ from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
 from stride.commands.train_detached import apart, look_on, train_apart
+from stride.commands.train_folder import facts_of, find_and_lock, open_run, opening_lines, resumption_of
 from stride.commands.train_ranks import agent_of_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
-from stride.commands.train_values import ignored_sweep
 from stride.config.extras import LOCAL
-from stride.config.general import KEEP, is_general_config, to_keep
 from stride.config.listing import print_variants
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.envs_gym.gym_env import EnvError
-from stride.envs_gym.make import env_info, import_module, is_given, make_envs
-from stride.envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
+from stride.envs_gym.make import env_info, import_module, make_envs
+from stride.envs_gym.own_code import import_own_modules, remember_code_of
 from stride.envs_gym.task import task_of
 from stride.envs_gym.wrappers import manual
 from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
-from stride.runstore import checkpoint_set
 from stride.runstore.many.group_training import resume_seeds
 from stride.runstore.many.nursery import words_of
 from stride.runstore.many.ray_pool import pool_on
-from stride.runstore.run_dir import RunDir, new_id, runs_root
-from stride.runstore.run_facts import PAUSED, mapping
-from stride.runstore.run_fate import fate
-from stride.runstore.run_files import write_json
-from stride.runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import PAUSED
+from stride.runstore.run_lock import LockLostError, RunInTrainingError, owner
 from stride.runstore.run_log import NOTE, open_run_log
-from stride.runstore.seed_group import claim, find_group, key_of, needs_of
+from stride.runstore.seed_group import find_group, key_of, needs_of
 from stride.trainer_callbacks.debug import Debug, OneWorld
 from stride.trainer_callbacks.failures import failures_reported, interruption_reported, start_reported
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 from stride.trainer_callbacks.resume import (
     Resumption,
-    adopt,
-    continued_facts,
-    find_resumption,
-    fork_facts,
-    provenance_once,
-    settings_hash,
 )
-from stride.trainer_callbacks.session import TrainingStart, bits_rest_on, checkpoint_size, fit, training_info
+from stride.trainer_callbacks.session import checkpoint_size, fit
 from stride.trainer_callbacks.shortage import ShortageError, shortage_errors
 from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils import places
@@ -194,27 +184,6 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     return Ended(entry.GOAL_MISSED if missed_goal else 0, run)
 
 
-def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
-    """The run that --resume names, locked for this process, and how it failed or died if it did."""
-    if not arguments.resume:
-        return None, ""
-    run = RunDir.find(arguments.resume)
-    failure = fate(run, run.facts())
-    if arguments.checkpoint in ("", "last") and not arguments.fork:
-        stack.enter_context(locked(run.path))
-    if not run.foreign:
-        import_code_of(run)
-    return resumption_of(arguments, arguments.fork), failure
-
-
-def resumption_of(arguments: Arguments, fork: bool, spent: bool = False) -> Resumption:
-    """The run and the checkpoint that --resume and --checkpoint name."""
-    changes, trust = arguments.overrides, arguments.trust
-    return find_resumption(
-        arguments.resume, arguments.checkpoint, changes, arguments.accept_changes, trust, fork=fork, spent=spent
-    )
-
-
 def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Config:
     """The checked config of a new or resumed run."""
     if resumption:
@@ -286,68 +255,6 @@ def check_required(config: Config, goal: float | None) -> None:
     if not config.test_episodes:
         reason = "only the closing test decides whether the goal is reached"
         raise UserError(f"--require-goal: test_episodes is 0, and {reason}")
-
-
-def facts_of(config: Config, agent: Agent, goal: float | None, arguments: Arguments) -> dict[str, Any]:
-    """config.json of a run that begins now."""
-    info: dict[str, Any] = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed}
-    info |= {"group": arguments.group, "goal": goal, "changes": arguments.changes(config)}
-    info["shipped"] = arguments.shipped(config)
-    info |= {**training_info(config, agent), **provenance_once(), "status": "running", "config": to_plain(config)}
-    return {**info, "settings_sha256": settings_hash(info)}
-
-
-def open_run(
-    config: Config, resumption: Resumption | None, info: dict[str, Any], stack: ExitStack
-) -> tuple[RunDir, TrainingStart]:
-    """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
-    if resumption and not resumption.fork:
-        run = resumption.source
-        run.tidy()
-        checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, {**continued_facts(resumption, info), "failure": ""})
-    else:
-        run = _new_run(config, resumption, info)
-        with interruption_reported(run):
-            stack.enter_context(locked(run.path))
-    changes = " ".join(run.facts()["changes"])
-    if not resumption or not resumption.checkpoint:
-        return run, TrainingStart(changes=changes)
-    return run, TrainingStart(
-        changes=changes,
-        checkpoint=run.checkpoints / resumption.checkpoint.name,
-        env_steps=resumption.env_steps,
-        exported=resumption.sidecar["exported"],
-        closing=resumption.closing,
-        tests=0 if resumption.fork else mapping(resumption.facts.get("outcome")).get("tests", 0),
-    )
-
-
-def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]) -> RunDir:
-    """A new folder; of a fork complete with what it begins from: a kill at any time leaves all of it or none."""
-    env_id, variant, seed = config.env_id, config.variant, config.seed
-    info = fork_facts(resumption, info) if resumption else info
-    run_id = claim(info["group"], info["config"], new_id(env_id, variant, seed)) if info["group"] else ""
-    try:
-        return RunDir.create(
-            env_id, variant, seed, info, run_id, lambda run: adopt(run, resumption) if resumption else None
-        )
-    except FileExistsError as error:
-        raise RunInTrainingError(f"another process has just started {run_id}") from error
-
-
-def opening_lines(
-    arguments: Arguments, config: Config, resumption: Resumption | None, failure: str, agent: Agent
-) -> tuple[str, ...]:
-    """The lines above a training that a person should read."""
-    lines = []
-    if resumption:
-        lines += [failure] if failure else []
-        lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
-    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
-        lines += [KEEP, *to_keep(config)]
-    sweep = arguments.sweep.line if arguments.sweep else ignored_sweep()
-    return (*lines, sweep) if sweep else tuple(lines)
 
 
 def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
