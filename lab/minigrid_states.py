@@ -47,5 +47,9 @@ def _scatter(column: np.ndarray, numbers: rules.Parameters, one_ball: bool, rng:
     if one_ball and rng.random() < 0.3:
         balls = grid & KIND == BALL
         column[rules.CARRIED], grid[balls] = grid[balls][0], EMPTY
-    y, x = rng.choice(np.argwhere((grid == EMPTY) | (grid & KIND == DOOR) & (grid < STATE)))
+    free = (grid == EMPTY) | (grid & KIND == DOOR) & (grid < STATE)
+    if not free.any():  # of a few cells each may have got something
+        y, x = column[rules.Y], column[rules.X]
+        grid[y, x], free[y, x] = EMPTY, True
+    y, x = rng.choice(np.argwhere(free))
     column[[rules.X, rules.Y, rules.FACING]] = x, y, rng.integers(0, 4)
