@@ -37,10 +37,13 @@ def git_hash() -> str:
 
 
 @cache
-def source_hash() -> str:
-    """The first 16 digits of the SHA-256 of all code that a training can run, with or without a git checkout."""
+def source_hash(*more: str) -> str:
+    """The first 16 digits of the SHA-256 of the code that decides a training's bits, and of `more` folders.
+
+    It needs no git checkout.
+    """
     digest = hashlib.sha256()
-    for folder in CODE:
+    for folder in (*CODE, *more):
         for path in sorted(path for path in (PROJECT / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
