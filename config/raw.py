@@ -76,9 +76,7 @@ class EnvironmentFile:
             if not VARIANT_NAME.fullmatch(name):
                 raise UserError(f"{path.name}: {name!r} is not a variant name (use letters, digits, '_', '-' and '.')")
             if name == AUTO:
-                raise UserError(
-                    f"{path.name}: no variant can be called auto, which chooses an algorithm"
-                )
+                raise UserError(f"{path.name}: no variant can be called auto, which chooses an algorithm")
             algo_id, raw = file.algorithm(name), file.raw(name)
             for key in raw.values:
                 check_key(key, algo_id, raw.where[key])
