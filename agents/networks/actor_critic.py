@@ -91,9 +91,8 @@ class ActorCritic(Policy):
             width = plan.hidden_dims[-1] if plan.hidden_dims else self.encoder.size
             return nn.Identity() if plan.share_trunk else self.torso(plan), width
         if type(self).torso is not ActorCritic.torso:
-            raise UserError(
-                f"actor and critic are blocks for policy mlp and cnn; {type(self).__name__} has its own layers"
-            )
+            kind = type(self).__name__
+            raise UserError(f"actor and critic are blocks for policy mlp and cnn; {kind} has its own layers")
         shape = plan.shapes[part == "critic"]
         parts_of(plan.observation_space, shape.obs, part)  # which refuses those that are not there
         columns = self.encoder.columns(shape.obs or tuple(self.encoder.keys))

@@ -1,4 +1,4 @@
-"""`actor` and `critic` blocks of PPO and REINFORCE: each network with its own layers, parts of the observation, rate."""
+"""`actor` and `critic` blocks of PPO and REINFORCE: each network with its own layers, parts of what is seen, rate."""
 
 import gymnasium as gym
 import numpy as np
@@ -105,7 +105,7 @@ REFUSED = {
     "ppo critic.lr_scale=0": "critic.lr_scale must be above 0, not 0",
     "ppo critic.obs=[stat]": "critic.obs: the observation has no part 'stat'; did you mean state?",
     "ppo critic.norm=layer policy=gru": "actor and critic are blocks for policy mlp and cnn; GRUActorCritic has",
-    "reinforce critic.norm=layer policy_targets=returns": "critic has no effect without a critic; set policy_targets=advantages",
+    "reinforce critic.norm=layer policy_targets=returns": "no effect without a critic; set policy_targets=advantages",
     "pqn critic.norm=layer": "critic belongs to ",
 }
 
