@@ -88,6 +88,7 @@ def test_an_onnx_file_answers_as_the_player_does(case):
     assert likeness_of(onnx_file, case).worst < 1e-5
 
 
+@pytest.mark.slow
 def test_a_flash_policy_is_played_by_its_running_statistics():
     """Batch norm, residual blocks, RMS norm: ONNX as near the player as float32 is to float64, for rows of length 1."""
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
