@@ -11,7 +11,7 @@ and `configure_optimizers()` where it learns more than its policy's parameters, 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -40,6 +40,7 @@ from stride.utils.user_error import NumbersError, UserError
 CHECKPOINT_VERSION = 1
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
 PHASES = ("collect", "learn", "evaluate", "save")  # the phases whose seconds are counted, each by its caller
+Rated = tuple[list[nn.Parameter], float]  # parameters, and the factor of their learning rate
 SKIPS = 100  # iterations without learning, one after the other, at which a training ends
 
 log = logging.getLogger("stride")
@@ -386,3 +387,14 @@ def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | 
             return torch.optim.RMSprop(parameters, **common, capturable=capturable)
         case "laprop":
             return LaProp(parameters, **common, clip=config.adaptive_clip, warmup=config.lr_warmup)
+
+
+def scaled_optimizer(config: Config, parts: Sequence[Rated], lr: float | Tensor) -> Optimizer:
+    """As build_optimizer, over all parts in their order; each learns by so many times the rate."""
+    optimizer = build_optimizer(config, [parameter for part, _ in parts for parameter in part], lr)
+    [common] = optimizer.param_groups
+    if any(scale != 1 for _, scale in parts):
+        optimizer.param_groups = [
+            {**common, "params": part, "lr": common["lr"] * scale, "lr_scale": scale} for part, scale in parts if part
+        ]
+    return optimizer

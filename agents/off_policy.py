@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import Agent, scaled_optimizer
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions, tree_map
@@ -100,16 +100,7 @@ class BoundedAgent(Agent):
             ([*self.critics.parameters()], config.critic_shape.lr_scale),
             (self.beside, 1.0),
         ]
-        parameters = [parameter for part, _ in parts for parameter in part]
-        optimizer = build_optimizer(config, parameters, self.live.policy_lr)
-        if any(scale != 1 for _, scale in parts):
-            [common] = optimizer.param_groups
-            optimizer.param_groups = [
-                {**common, "params": part, "lr": common["lr"] * scale, "lr_scale": scale}
-                for part, scale in parts
-                if part
-            ]
-        return optimizer
+        return scaled_optimizer(config, parts, self.live.policy_lr)
 
     @property
     def beside(self) -> list[nn.Parameter]:

@@ -1,15 +1,18 @@
 """The common parts of algorithms that learn from rollouts: playing one, scaled rewards, passes in minibatches."""
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from time import perf_counter
 from typing import TypeVar
 
 import torch
+from torch.optim import Optimizer
 
-from stride.agents.base import Agent, Passes
+from stride.agents.base import Agent, Passes, scaled_optimizer
 from stride.agents.experience.nouns import Final, Tree, tree_map
 from stride.agents.experience.reward_scale import RewardScale
-from stride.config.schema import RolloutConfig
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.config.schema import PolicyGradientConfig, RolloutConfig
 from stride.utils.counter_rng import SHUFFLE, Key
 
 Batch = TypeVar("Batch", bound=Tree)
@@ -46,3 +49,15 @@ def epochs(
         batches = cut(table, config.minibatch_size, order_key)
         yield from agent.shard.standardize_batches(batches, standardized) if standardized else batches
     agent.passes = None
+
+
+def actor_critic_optimizer(agent: Agent, config: PolicyGradientConfig, policy: ActorCritic) -> Optimizer:
+    """Over all of the policy in its order, by which gradient norms are told apart; actor and critic by rates of theirs.
+
+    What neither has for itself, such as a network that reads images, learns by policy_lr.
+    """
+    scales = {id(parameter): config.actor_shape.lr_scale for parameter in policy.actor.parameters()}
+    if policy.critic is not None:
+        scales |= {id(parameter): config.critic_shape.lr_scale for parameter in policy.critic.parameters()}
+    runs = groupby(policy.parameters(), lambda parameter: scales.get(id(parameter), 1.0))
+    return scaled_optimizer(config, [([*parameters], scale) for scale, parameters in runs], agent.live.policy_lr)

@@ -4,6 +4,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from stride.agents.base import Agent, groups
 from stride.agents.experience.memory import slots_for
@@ -13,7 +14,7 @@ from stride.agents.exploration.explorer import make_explorer
 from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
 from stride.agents.networks.popart import ValueScale
-from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
+from stride.agents.on_policy import actor_critic_optimizer, epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
 from stride.config.schedule import FACTOR, FASTEST, SLOWEST, START, FollowKL
 from stride.config.schema import PPOConfig
@@ -85,6 +86,9 @@ class PPO(Agent):
         self.lagging = Lagging(policy) if config.lag else None
         if self.lagging:
             self.collector.policy = self.lagging.policy
+
+    def configure_optimizers(self) -> Optimizer:
+        return actor_critic_optimizer(self, self.config, self.policy)
 
     def iteration(self) -> None:
         play_and_learn(self, self.config.n_steps)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
@@ -13,7 +14,7 @@ from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.policies import build_policy
 from stride.agents.networks.popart import ValueScale
-from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
+from stride.agents.on_policy import actor_critic_optimizer, epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
 from stride.config.schema import REINFORCEConfig
 from stride.envs_fast.vec_env import VecEnv
@@ -67,6 +68,9 @@ class REINFORCE(Agent):
         self.reward_scale = scaled_rewards(self, config)
         self.value_scale = ValueScale(policy)
         self.cut = CUTS[policy.cut]
+
+    def configure_optimizers(self) -> Optimizer:
+        return actor_critic_optimizer(self, self.config, self.policy)
 
     def iteration(self) -> None:
         play_and_learn(self, self.config.n_steps)

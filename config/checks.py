@@ -7,7 +7,7 @@ from bisect import bisect_right
 from math import inf, isqrt
 from typing import NamedTuple
 
-from stride.config.conflicts import conflicts
+from stride.config.conflicts import TwoNetworks, conflicts
 from stride.config.exploration import Exploration
 from stride.config.fields import schedulable
 from stride.config.metrics import declared, load_metrics
@@ -130,8 +130,8 @@ def check(config: Config, where: str) -> None:
             _check_exploration(config, config.exploration)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
-        if isinstance(config, BoundedConfig):
-            _check_bounded(config)
+        if isinstance(config, TwoNetworks):
+            _check_networks(config)
         if isinstance(config, TQCConfig):
             _check_quantiles(config)
         if isinstance(config, WorldModelConfig):
@@ -352,7 +352,7 @@ def _check_replay(config: ReplayConfig) -> None:
     )  # fmt: skip
 
 
-def _check_bounded(config: BoundedConfig) -> None:
+def _check_networks(config: TwoNetworks) -> None:
     """The rules of actor and critics, of their norms, bins and noise."""
     for part, block in (("actor", config.actor), ("critic", config.critic)):
         for name, value in vars(block).items() if block else ():

@@ -1,20 +1,29 @@
-"""What keys of SAC, TQC and TD3 exclude each other: norms, blocks, bins, noise, entropy."""
+"""What keys of actors and critics exclude each other: their blocks, norms, bins, noise, entropy."""
 
 from collections.abc import Iterator
 
-from stride.config.schema import BoundedConfig, SACConfig, TQCConfig
+from stride.config.schema import BoundedConfig, PolicyGradientConfig, REINFORCEConfig, SACConfig, TQCConfig
 
+TwoNetworks = BoundedConfig | PolicyGradientConfig  # an actor and critics, each with a block
 Conflict = tuple[object, str]  # a condition, and the line that refuses it
 
 
-def conflicts(config: BoundedConfig) -> Iterator[Conflict]:
+def conflicts(config: TwoNetworks) -> Iterator[Conflict]:
     """Each with its condition, which may not hold."""
+    if isinstance(config, PolicyGradientConfig) and not config.has_blocks:
+        return
     shapes = {"actor": config.actor_shape, "critic": config.critic_shape}
     for part, shape in shapes.items():
         widths = list(shape.hidden_dims)
         line = f"blocks have one width: {part} has hidden_dims {widths}; write one number, as in hidden_dims=128"
         yield shape.blocks and len(widths) != 1, line
     by_batch = [part for part, shape in shapes.items() if shape.norm == "batch"]
+    if isinstance(config, PolicyGradientConfig):
+        lacks_critic = isinstance(config, REINFORCEConfig) and config.policy_targets == "returns"
+        yield config.share_trunk, "blocks actor and critic are networks apart from each other; set share_trunk=false"
+        yield config.critic and lacks_critic, "critic has no effect without a critic; set policy_targets=advantages"
+        yield by_batch, f"{[*by_batch, ''][0]}.norm: batch is for sac, tqc and td3; use layer or rms"
+        return
     scale, has_bins = config.value_scale, config.bins is not None
     yield from (
         (by_batch and config.batch_size == 1, "norm: batch needs a batch_size of 2 or more; one row has no deviation"),

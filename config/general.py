@@ -19,13 +19,14 @@ from stride.config.fields import algorithms, check_algorithm
 from stride.config.loader import compose, file_of, id_in, shipped_ids, to_plain
 from stride.config.nearby import advice
 from stride.config.plugins import DOTTED, TooEarlyError, check_module, is_dotted
-from stride.config.raw import EnvironmentFile, Raw, overlay
+from stride.config.raw import AUTO, EnvironmentFile, Raw, overlay
 from stride.config.schema import Config
 from stride.utils.places import TRAIN, current_project
 from stride.utils.user_error import UserError
 
 GENERAL = Path(__file__).parent / "general"
 SETTINGS = "general settings"  # how the description of such a config begins
+CHOSEN = "; auto chose "  # in the description of a config that `ENV:auto` became
 LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
 GRID = 16  # below it each pixel is a cell with a meaning, as in MiniGrid and MinAtar
@@ -61,6 +62,13 @@ KINDS = {
 }
 
 
+class Costs(NamedTuple):
+    """Measured seconds on this machine, by which `ENV:auto` chooses."""
+
+    step: float  # of one env step in one environment
+    update: float  # of an update of SAC with 256 x 2 units and a batch of 256, on the device of the config
+
+
 class Task(NamedTuple):
     """The properties of an environment that decide which algorithms fit, and which settings."""
 
@@ -69,6 +77,7 @@ class Task(NamedTuple):
     states: int | None  # the number of observations, where they can be counted
     image: int | None  # pixels of the smaller side of the smallest image observed
     atari: bool = False  # a game of ale-py
+    measure: Callable[[], Costs] | None = None  # takes a second or two
 
     @property
     def kind(self) -> str:
@@ -96,7 +105,7 @@ def split(text: str) -> tuple[str, str]:
     """`ENV:ALGORITHM` in its two parts, either of which may name a module."""
     env_id, _, algorithm = text.rpartition(":")
     env_part, _, module_name = env_id.rpartition(":")
-    if algorithm not in algorithms() and env_part and DOTTED.fullmatch(f"{module_name}:{algorithm}"):
+    if algorithm not in (AUTO, *algorithms()) and env_part and DOTTED.fullmatch(f"{module_name}:{algorithm}"):
         return env_part, f"{module_name}:{algorithm}"
     return env_id, algorithm
 
@@ -104,7 +113,7 @@ def split(text: str) -> tuple[str, str]:
 def is_general(text: str) -> bool:
     """Whether `ENV:ALGORITHM` asks for general settings: it names an algorithm, and no variant of that name exists."""
     env_id, algorithm = split(text)
-    choices = algorithms()
+    choices = (AUTO, *algorithms())
     # CartPole-v1:ppo:x is rather a word too many than an algorithm of a module `ppo`
     is_algorithm = algorithm in choices or (is_dotted(algorithm) and algorithm.partition(":")[0] not in choices)
     if not env_id or not is_algorithm:
@@ -118,18 +127,20 @@ def is_general_config(config: Config) -> bool:
     return config.description.startswith(SETTINGS)
 
 
-def settings_of(config: Config) -> Config:
-    """A config of general settings as its file says it, without what was changed for a run."""
-    algo_id = config.algo_id
+def settings_of(config: Config, chosen: Sequence[str] = ()) -> Config:
+    """A config of general settings as its file says it, without what was changed for a run.
+
+    `chosen`: the overrides that `ENV:auto` chose, which are settings, too."""
+    algo_id, description = config.algo_id, config.description.partition(CHOSEN)[0]
     settings = _raw(_task_values(config.env_id), algo_id)
     if algo_id in TAKES:
         file = EnvironmentFile.read(GENERAL / f"{algo_id}.yaml")
         for kind in file.variants:
-            if file.raw(kind).values.get("description") == config.description:
+            if file.raw(kind).values.get("description") == description:
                 settings = overlay(settings, file.raw(kind))
     has_budget = "max_timesteps" in settings.values
     settings = settings if has_budget else overlay(settings, _raw({"max_timesteps": 1 << 20}, algo_id))
-    general = compose(settings, algo_id, (), algo_id, f"general/{algo_id}.yaml")
+    general = compose(settings, algo_id, chosen, config.variant, f"general/{algo_id}.yaml")
     return general if has_budget else replace(general, max_timesteps=config.max_timesteps)
 
 
@@ -139,22 +150,47 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
     UserError where the algorithm does not fit, or has no settings for such a task; TooEarlyError without `look`.
     """
     env_id, algo_id = split(text)
+    variant = algo_id
     if look is None:
         check_module(env_id, env_id)
         check_module(algo_id, text)
         _check_id(env_id, text)
         raise TooEarlyError(text)
+    if algo_id == AUTO:
+        algo_id = _algorithm_in(overrides)
+        if not algo_id:
+            instead = f"here, name an algorithm: {env_id}:sac"
+            raise UserError(f"{text} measures, and may choose otherwise the next time; {instead}")
     algo_id = check_algorithm(algo_id, text)
     values = _task_values(env_id)
     if algo_id not in TAKES:
         values["description"] = f"{SETTINGS}: the defaults of {algo_id}"
-        return compose(_raw(values, text), algo_id, overrides, algo_id, text)
-    about_worlds = [override for override in overrides if re.split("[=.]", override.lstrip("-"))[0].strip() in WORLD]
-    task_config = compose(_raw({**values, "max_timesteps": 1 << 20}, text), "ppo", about_worlds, "ppo", text)
-    task = look(task_config)
+        return compose(_raw(values, text), algo_id, overrides, variant, text)
+    task = look(world_config(text, overrides))
     _check_fit(env_id, algo_id, task)
     raw_config = overlay(_raw(values, text), EnvironmentFile.read(GENERAL / f"{algo_id}.yaml").raw(task.kind))
-    return compose(raw_config, algo_id, overrides, algo_id, f"general/{algo_id}.yaml:{task.kind}")
+    return compose(raw_config, algo_id, overrides, variant, f"general/{algo_id}.yaml:{task.kind}")
+
+
+def world_config(text: str, overrides: Sequence[str], more: Sequence[str] = ()) -> Config:
+    """A config of any algorithm with the environment of `ENV:ALGORITHM`, as the overrides change it, for a look at it.
+
+    `more`: other keys of which overrides count."""
+    taken = (*WORLD, *more)
+    about_worlds = [override for override in overrides if re.split("[=.]", override.lstrip("-"))[0].strip() in taken]
+    values = {**_task_values(split(text)[0]), "max_timesteps": 1 << 20}
+    return compose(_raw(values, text), "ppo", about_worlds, "ppo", text)
+
+
+def is_undecided(text: str, overrides: Sequence[str]) -> bool:
+    """Whether this is `ENV:auto` before an algorithm is chosen for it, by the override algo_id."""
+    return is_general(text) and split(text)[1] == AUTO and not _algorithm_in(overrides)
+
+
+def _algorithm_in(overrides: Sequence[str]) -> str:
+    """The algorithm that an override names; "" where none does."""
+    pairs = [override.lstrip("-").partition("=") for override in overrides]
+    return next((value for key, _, value in pairs if key == "algo_id"), "")
 
 
 def _task_values(env_id: str) -> dict[str, Any]:

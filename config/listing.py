@@ -20,7 +20,7 @@ from stride.utils.user_error import UserError, nearest
 
 FEW = 6  # variants of which everything is printed
 NARROWEST = 80
-ANY = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac or my:MyEnv-v0:ppo"
+ANY = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac; ENV:auto chooses"
 BODIES = {  # MuJoCo's of Gymnasium, and the mean return that it says solves them
     "Ant-v5": 6000.0, "HalfCheetah-v5": 4800.0, "Hopper-v5": 3800.0, "Humanoid-v5": None,
     "InvertedDoublePendulum-v5": 9100.0, "InvertedPendulum-v5": 950.0, "Pusher-v5": 0.0, "Reacher-v5": -3.75,

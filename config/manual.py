@@ -73,9 +73,9 @@ running deviation of their discounted sum. PPO learns their value apart, by a ne
 advantages. PQN adds them to the environment's reward: its action values are of both. Goals, evaluations and the
 returns in reports stay raw. [When to take it](guides/exploration.md)."""
 NETWORKS = """\
-`critic: {hidden_dims: [512, 512], lr_scale: 2}` gives the critics of SAC, TQC and TD3 what the actor has not; a block
-`actor` the other way round. Where the observation is a dict, `actor.obs=[obs] critic.obs=[obs,state]` says which parts
-each of them reads, for example what only a simulator knows."""
+`critic: {hidden_dims: [512, 512], lr_scale: 2}` gives the critics of PPO, REINFORCE, SAC, TQC and TD3 what the actor
+has not; a block `actor` the other way round. Where the observation is a dict, `actor.obs=[obs] critic.obs=[obs,state]`
+says which parts each of them reads, for example what only a simulator knows."""
 SCHEDULES = f"""\
 A key marked *schedulable* may change during the run. `lin_0.001` falls linearly from 0.001 to 0, `cos_0.001` falls
 along half a cosine, and `exp_0.001` falls by a constant factor to {EXPONENTIAL_FALL:.0%}. `warmup_0.001` rises from 0

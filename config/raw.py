@@ -34,6 +34,7 @@ from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import DEEPEST, UserError, errors_in, nearest
 
 INHERIT = "_inherit_"
+AUTO = "auto"  # ENV:auto: config/auto.py chooses algorithm and settings, so no variant is called that
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 HYDRA_PREFIXES = ("++", "+", "~")  # they add or remove keys; ours always exist
 LONGEST_CHAIN = 20  # blocks; more take minutes
@@ -74,6 +75,8 @@ class EnvironmentFile:
         for name in file.variants:
             if not VARIANT_NAME.fullmatch(name):
                 raise UserError(f"{path.name}: {name!r} is not a variant name (use letters, digits, '_', '-' and '.')")
+            if name == AUTO:
+                raise UserError(f"{path.name}: no variant can be called auto, which chooses an algorithm")
             algo_id, raw = file.algorithm(name), file.raw(name)
             for key in raw.values:
                 check_key(key, algo_id, raw.where[key])

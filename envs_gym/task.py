@@ -1,6 +1,7 @@
 """The demands of a world on an algorithm, read off its spaces, for code that chooses settings by them."""
 
 import math
+from functools import partial
 
 import numpy as np
 from gymnasium import Space
@@ -8,6 +9,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from stride.config.general import Task
 from stride.config.schema import Config
+from stride.envs_gym.costs import measured_costs
 from stride.envs_gym.make import make_envs
 from stride.envs_gym.spaces import MASK, is_image, leaf_spaces
 from stride.envs_gym.wrappers.registry import is_atari
@@ -17,7 +19,8 @@ def task_of(config: Config) -> Task:
     """Makes one world of the config to ask it, and closes it again."""
     envs = make_envs(config, 1)
     envs.close()
-    return described(envs.observation_space, envs.action_space)._replace(atari=is_atari(config.env_id))
+    task = described(envs.observation_space, envs.action_space)
+    return task._replace(atari=is_atari(config.env_id), measure=partial(measured_costs, config))
 
 
 def described(observation: Space, action: Space) -> Task:

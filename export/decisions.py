@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Tree, leaves
-from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic
+from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.cnn import Image
 from stride.agents.networks.dreamer_policy import Carry, DreamerPolicy
 from stride.agents.networks.heads import action_mask
-from stride.agents.networks.layers import Dense, LayerNorm
+from stride.agents.networks.layers import ACTIVATIONS, Dense, LayerNorm
 from stride.agents.networks.planning_policy import PlanningPolicy
 from stride.agents.networks.q_network import QPolicy, best
 from stride.agents.networks.q_table import QTable

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from tutorial_pages import FILE, ROOT, Page
 
 from lab.house_rules import STOREYS
 from stride.commands.train_arguments import parse_arguments
-from stride.config.general import Task, is_general, load_general
+from stride.config.auto import decide
+from stride.config.general import Task, is_general, is_undecided, load_general
 from stride.config.loader import load_config
 from stride.utils.user_error import UserError
 
@@ -174,14 +176,20 @@ def trainings(text):
                 yield shlex.split(re.split(r"  +| \|", line)[0])[2:]
 
 
+def returned(task, config):
+    return task
+
+
 def load(words, overrides):
     """The config of a command, for whichever kind of task it may be."""
     if not is_general(words):
         return load_config(*words.split(":"), overrides)
     problem = None
     for task in TASKS:
+        look = partial(returned, task)
+        chosen = decide(words, overrides, look).overrides if is_undecided(words, overrides) else ()
         try:
-            return load_general(words, overrides, lambda config, task=task: task)
+            return load_general(words, (*chosen, *overrides), look)
         except UserError as error:
             problem = error
     raise problem

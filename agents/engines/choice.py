@@ -26,7 +26,15 @@ from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
-from stride.config.schema import Config, ReplayConfig, RolloutConfig, SACConfig, WorldModelConfig, explores
+from stride.config.schema import (
+    Config,
+    PolicyGradientConfig,
+    ReplayConfig,
+    RolloutConfig,
+    SACConfig,
+    WorldModelConfig,
+    explores,
+)
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
@@ -58,6 +66,8 @@ def may_be_fused(config: Config) -> bool:
     elif config.policy not in ("mlp", "mingru") or explores(config):
         has_recipe = False
     if isinstance(config, SACConfig) and why_not_plain(config):
+        has_recipe = False
+    if isinstance(config, PolicyGradientConfig) and config.has_blocks:
         has_recipe = False
     return possible and has_recipe and why_not_here() is None
 

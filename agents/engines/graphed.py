@@ -18,7 +18,7 @@ from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sockets import EagerPlay, Engine, Learner, Play
-from stride.config.schema import Config, ReplayConfig, explores
+from stride.config.schema import Config, PolicyGradientConfig, ReplayConfig, explores
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.utils.user_error import UserError
 
@@ -166,6 +166,8 @@ def why_not_graphed(config: Config, agent: Agent) -> str | None:
         return f"it does not support {config.algo_id}"
     if explores(config):
         return "it does not support exploration"
+    if isinstance(config, PolicyGradientConfig) and config.has_blocks:
+        return "it does not support actor and critic"
     for name in FIXED:
         if name in config.driven():
             return f"a captured graph has one {name}"

@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Rollout, Tree, known_uncut, leaves
 from stride.agents.networks.cnn import CNN, Block
-from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.encoders import FlatEncoder, parts_of
 from stride.agents.networks.heads import Gaussian, action_mask, head_for
+from stride.agents.networks.layers import ACTIVATIONS, initialize_evenly
+from stride.agents.networks.residual import torso
 from stride.agents.returns import next_values
+from stride.config.network import NetworkShape
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK
 from stride.utils.user_error import UserError
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class Plan(NamedTuple):
@@ -37,6 +38,8 @@ class Plan(NamedTuple):
     seed: int = 0
     cnn: CNN | None = None
     """reads the images; without one they are flat like any box"""
+    shapes: tuple[NetworkShape, NetworkShape] | None = None
+    """of actor and critic, where blocks say what one of them has otherwise"""
 
 
 class Judgement(NamedTuple):
@@ -57,14 +60,14 @@ class ActorCritic(Policy):
     def __init__(self, plan: Plan, log_std_init: float = 0.0) -> None:
         super().__init__()
         self.encoder = FlatEncoder(plan.observation_space, plan.normalize_obs, plan.cnn)
-        width = plan.hidden_dims[-1] if plan.hidden_dims else self.encoder.size
-        is_shared = plan.share_trunk
-        self.trunk = self.torso(plan) if is_shared else nn.Identity()
+        self.trunk = self.torso(plan) if plan.share_trunk else nn.Identity()
+        actor, width = self._layers(plan, "actor")
         self.head = head_for(plan.action_space, width, log_std_init)
-        self.actor = nn.Sequential(nn.Identity() if is_shared else self.torso(plan), self.head)
+        self.actor = nn.Sequential(actor, self.head)
         self.critic: nn.Sequential | None = None
         if plan.critic:
-            self.critic = nn.Sequential(nn.Identity() if is_shared else self.torso(plan), nn.Linear(width, 1))
+            critic, width = self._layers(plan, "critic")
+            self.critic = nn.Sequential(critic, nn.Linear(width, 1))
         self.draws = self.head.draws
         self.masked = self._has_mask(plan.observation_space)
         parameter_groups = self._groups()
@@ -72,11 +75,30 @@ class ActorCritic(Policy):
         # [parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them
         belonging = [[float(id(p) in group) for p in self.parameters()] for group in parameter_groups.values()]
         self.register_buffer("membership", torch.tensor([*belonging, [1.0] * len(belonging[0])]), persistent=False)
-        initialize(self, torch.Generator().manual_seed(plan.seed))
+        generator = torch.Generator().manual_seed(plan.seed)
+        initialize(self, generator)
+        for network, shape in zip((self.actor, self.critic), plan.shapes or (), strict=False):
+            if network is not None and shape.init == "uniform":
+                initialize_evenly(network[0], generator)
 
     def torso(self, plan: Plan) -> nn.Module:
         """From `encoder.size` features to `hidden_dims[-1]`; the actor, the critic or both get one."""
         return mlp(self.encoder.size, plan.hidden_dims, ACTIVATIONS[plan.activation])
+
+    def _layers(self, plan: Plan, part: str) -> tuple[nn.Module, int]:
+        """What is between the trunk and the last layer of actor or critic, and how many features come out of it."""
+        if plan.shapes is None:
+            width = plan.hidden_dims[-1] if plan.hidden_dims else self.encoder.size
+            return nn.Identity() if plan.share_trunk else self.torso(plan), width
+        if type(self).torso is not ActorCritic.torso:
+            kind = type(self).__name__
+            raise UserError(f"actor and critic are blocks for policy mlp and cnn; {kind} has its own layers")
+        shape = plan.shapes[part == "critic"]
+        parts_of(plan.observation_space, shape.obs, part)  # which refuses those that are not there
+        columns = self.encoder.columns(shape.obs or tuple(self.encoder.keys))
+        layers = torso(len(columns), shape)
+        width = shape.hidden_dims[-1] if shape.hidden_dims else len(columns)
+        return (nn.Sequential(Columns(columns), layers) if shape.obs else layers), width
 
     def initial(self, num_envs: int) -> Tree:
         return ()
@@ -148,6 +170,19 @@ class ActorCritic(Policy):
         if mask_shape != (option_count,):
             raise UserError(f"{MASK} has the shape {list(mask_shape)}, but the actions need {[option_count]}")
         return True
+
+
+class Columns(nn.Module):
+    """Some of the numbers of a vector: the parts of an observation that a network reads."""
+
+    columns: Tensor
+
+    def __init__(self, columns: list[int]) -> None:
+        super().__init__()
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.index_select(-1, self.columns)
 
 
 class Lagging(nn.Module):

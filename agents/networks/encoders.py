@@ -3,6 +3,8 @@
 Raw observations are stored; statistics are buffers of the policy, so checkpoints, evaluation and export carry them.
 """
 
+from itertools import accumulate
+
 import gymnasium as gym
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.agents.networks.cnn import CNN, Image
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK, is_image
-from stride.utils.user_error import UserError
+from stride.utils.user_error import UserError, nearest
 
 
 class RunningNorm(nn.Module):
@@ -134,11 +136,18 @@ class FlatEncoder(nn.Module):
         readers = [_reader(child, normalize, name or "the observation", cnn) for name, child in spaces.items()]
         self.leaf = nn.ModuleList(readers)
         self.dims: list[int] = []  # trailing dimensions that become one; an image's own network looks at all of them
-        self.size = 0
+        self.sizes: list[int] = []  # of each part's vector
         for child, child_reader in zip(spaces.values(), readers, strict=True):
             reads_image = isinstance(child_reader, Image)
             self.dims.append(len(child.shape) if isinstance(child, Box) and not reads_image else 1)
-            self.size += cnn.features if cnn and reads_image else flatdim(child)
+            self.sizes.append(cnn.features if cnn and reads_image else flatdim(child))
+        self.size = sum(self.sizes)
+
+    def columns(self, names: tuple[str, ...]) -> list[int]:
+        """Where these parts are in the vector."""
+        ends = accumulate(self.sizes)
+        parts = zip(self.keys, self.sizes, ends, strict=True)
+        return [column for key, size, end in parts if key in names for column in range(end - size, end)]
 
     def _vectors(self, obs: Obs) -> list[Tensor]:
         tensors = by_name(obs)
@@ -201,3 +210,20 @@ def images(space: gym.Space) -> list[tuple[int, ...]]:
     """The shapes of an observation's images of bytes."""
     children = space.values() if isinstance(space, Dict) else [space]
     return [tuple(child_space.shape or ()) for child_space in children if is_image(child_space)]
+
+
+def parts_of(space: gym.Space, names: tuple[str, ...] | None, network: str) -> gym.Space:
+    """The parts of an observation that a network reads; UserError where one of them is not there."""
+    if names is None:
+        return space
+    if not isinstance(space, Dict):
+        raise UserError(f"{network}.obs chooses parts of an observation, but this environment's has only one")
+    parts = [name for name in space.spaces if name != MASK]
+    for name in names:
+        if name not in parts:
+            raise UserError(
+                f"{network}.obs: the observation has no part {name!r}{nearest(name, parts)}; it has {parts}"
+            )
+    if not names:
+        raise UserError(f"{network}.obs names no part of the observation; it has {parts}")
+    return Dict({name: space[name] for name in names})

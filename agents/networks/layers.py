@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LEAST, NARROW = 1_500_000, 8  # products of a pass, and a width, up to which the ordinary call is as fast
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 AVAILABLE = torch.backends.mkldnn.is_available()
 
 
@@ -124,3 +125,22 @@ class Dense(nn.Linear):
             return False
         product_sizes = (x.shape[0], self.in_features, self.out_features)
         return prod(product_sizes) > LEAST and min(product_sizes) > NARROW
+
+
+def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
+        normed_layers = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
+        modules += normed_layers if layer_norm else [Dense(fan_in, fan_out, activation)]
+    return nn.Sequential(*modules)
+
+
+def initialize_evenly(module: nn.Module, generator: torch.Generator) -> None:
+    """Weights and biases within +-1 / sqrt(inputs), as torch itself and so the published settings do."""
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                weight_bound = layer.weight[0].numel() ** -0.5
+                for parameter in (layer.weight, layer.bias):
+                    if parameter is not None:
+                        parameter.uniform_(-weight_bound, weight_bound, generator=generator)

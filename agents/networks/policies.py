@@ -28,7 +28,7 @@ from stride.agents.networks.recurrent import (
 from stride.config.checks import nearest_sizes
 from stride.config.fields import convert
 from stride.config.plugins import find, registered
-from stride.config.schema import Config, RolloutConfig
+from stride.config.schema import Config, PolicyGradientConfig, RolloutConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.user_error import UserError, nearest
 
@@ -165,6 +165,8 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     spaces = (envs.observation_space, envs.action_space)
     hidden_dims, activation, normalize = config.hidden_dims, config.activation, config.normalize_obs
     plan = Plan(*spaces, hidden_dims, activation, config.share_trunk, critic, normalize, config.seed)
+    if isinstance(config, PolicyGradientConfig) and config.has_blocks:
+        plan = plan._replace(shapes=(config.actor_shape, config.critic_shape))
     built_policy = recipe(plan, **options)
     if not isinstance(built_policy, ActorCritic):
         raise UserError(f"policy: {config.policy} made a {type(built_policy).__name__}, not an ActorCritic")

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
-from stride.agents.networks.actor_critic import ACTIVATIONS
 from stride.agents.networks.cnn import CNN
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
-from stride.agents.networks.layers import Dense, LayerNorm
+from stride.agents.networks.layers import hidden_layers, initialize_evenly
 from stride.agents.networks.policies import check_reads_images, check_reads_no_images, checked_cnn, checked_options
 from stride.agents.networks.popart import scale_values
 from stride.config.schema import Config
@@ -163,22 +162,3 @@ def image_reader(config: Config, envs: VecEnv) -> CNN | None:
 
 def _mlp(flatten_images: bool = False) -> None:
     """Options without a network of their own."""
-
-
-def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
-    modules: list[nn.Module] = []
-    for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
-        normed_layers = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
-        modules += normed_layers if layer_norm else [Dense(fan_in, fan_out, activation)]
-    return nn.Sequential(*modules)
-
-
-def initialize_evenly(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights and biases within +-1 / sqrt(inputs), as torch itself and so the published settings do."""
-    with torch.no_grad():
-        for layer in module.modules():
-            if isinstance(layer, nn.Linear | nn.Conv2d):
-                weight_bound = layer.weight[0].numel() ** -0.5
-                for parameter in (layer.weight, layer.bias):
-                    if parameter is not None:
-                        parameter.uniform_(-weight_bound, weight_bound, generator=generator)

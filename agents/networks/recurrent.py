@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
-from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Plan, mlp
+from stride.agents.networks.actor_critic import ActorCritic, Plan, mlp
+from stride.agents.networks.layers import ACTIVATIONS
 from stride.agents.networks.mingru import MinGRU
 from stride.agents.networks.transformer import Attention, Transformer
 from stride.agents.returns import next_values

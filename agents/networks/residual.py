@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stride.agents.networks.actor_critic import ACTIVATIONS
-from stride.agents.networks.layers import Dense, LayerNorm
+from stride.agents.networks.layers import ACTIVATIONS, Dense, LayerNorm, hidden_layers, initialize_evenly
 from stride.agents.networks.normed import RMSNorm
-from stride.agents.networks.q_network import hidden_layers, initialize_evenly
 from stride.config.network import NetworkShape
 
 EXPANSION = 4  # how much wider a block is in between

@@ -12,21 +12,21 @@ from itertools import pairwise
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
 from stride.agents.networks.cnn import CNN
-from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.encoders import FlatEncoder, parts_of
 from stride.agents.networks.heads import HALF_LOG_TAU, Normal, normal_entropy
 from stride.agents.networks.layers import Dense
 from stride.agents.networks.residual import frozen_weights, initialize, torso
 from stride.config.network import NetworkShape
 from stride.envs_fast.vec_env import Obs
 from stride.utils.counter_rng import normal
-from stride.utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 
@@ -225,20 +225,3 @@ class Critics(nn.Module):
             features = self.encoder(obs)
         x = torch.cat((features, action), -1)
         return torch.stack([network(x, frozen) for network in list(self.networks)[:first]])
-
-
-def parts_of(space: gym.Space, names: tuple[str, ...] | None, network: str) -> gym.Space:
-    """The parts of an observation that a network reads; UserError where one of them is not there."""
-    if names is None:
-        return space
-    if not isinstance(space, Dict):
-        raise UserError(f"{network}.obs chooses parts of an observation, but this environment's has only one")
-    parts = [*space.spaces]
-    for name in names:
-        if name not in parts:
-            raise UserError(
-                f"{network}.obs: the observation has no part {name!r}{nearest(name, parts)}; it has {parts}"
-            )
-    if not names:
-        raise UserError(f"{network}.obs names no part of the observation; it has {parts}")
-    return Dict({name: space[name] for name in names})

@@ -5,6 +5,7 @@ from typing import Literal
 
 from stride.config.algorithms.every import Config
 from stride.config.exploration import Exploration
+from stride.config.network import Network, NetworkShape
 from stride.config.schedule import FollowKL, Schedule
 
 
@@ -52,6 +53,29 @@ class PolicyGradientConfig(RolloutConfig):
     """popart = the critic learns in units of its targets' spread (van Hasselt et al. 2016); values shown stay raw."""
     value_scale_rate: float = 0.1
     """With popart: how far the running moments of targets move per rollout; their start is debiased."""
+    actor: Network | None = None
+    """What the actor has otherwise than the critic: a block; null = nothing."""
+    critic: Network | None = None
+    """What the critic has otherwise than the actor: a block; null = nothing."""
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether actor or critic has something otherwise."""
+        return self.actor is not None or self.critic is not None
+
+    @property
+    def actor_shape(self) -> NetworkShape:
+        """The keys of the actor's network."""
+        return self._shape.with_block(self.actor)
+
+    @property
+    def critic_shape(self) -> NetworkShape:
+        """The keys of the critic's network."""
+        return self._shape.with_block(self.critic)
+
+    @property
+    def _shape(self) -> NetworkShape:
+        return NetworkShape(self.hidden_dims, self.activation, init="orthogonal")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import argcomplete
 from stride.commands.usage import COMMANDS, OneLineParser, parser_of
 from stride.config.fields import hints, members
 from stride.config.loader import environment_files
-from stride.config.raw import EnvironmentFile
+from stride.config.raw import AUTO, EnvironmentFile
 from stride.config.schema import ALGORITHMS
 from stride.runstore.run_dir import list_runs
 from stride.utils import entry
@@ -133,7 +133,8 @@ def environments(prefix: str) -> list[str]:
     if not colon and len(possible) != 1:
         return [f"{name}:" for name in possible]
     name = stem if colon else possible[0]
-    return [f"{name}:{variant}" for variant in EnvironmentFile.read(files[name]).variants] if name in files else []
+    variants = [*EnvironmentFile.read(files[name]).variants, AUTO] if name in files else []
+    return [f"{name}:{variant}" for variant in variants]
 
 
 def keys(config_id: str, prefix: str) -> list[str]:

@@ -112,7 +112,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return 0
     if arguments.help:
         import_own_modules(*folder_of_yaml(arguments))
-        return print_help(arguments, task_of)
+        return print_help(arguments.decided(task_of), task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if apart(arguments):
@@ -143,6 +143,9 @@ def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> Ended:
     """The story of a run."""
     resumption, failure = find_and_lock(arguments, stack)
+    if not resumption:
+        import_own_modules(*folder_of_yaml(arguments))
+        arguments = arguments.decided(task_of)
     config = config_to_train(arguments, resumption)
     device = prepare_device(config, resumption)
     folder = resumption.source.path if resumption else runs_root()
@@ -189,7 +192,6 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
     if resumption:
         config = resumption.config
     else:
-        import_own_modules(*folder_of_yaml(arguments))
         config = arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=arguments.checks and not arguments.is_budget_typed)
@@ -291,7 +293,8 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
 def train_group(arguments: Arguments) -> int:
     """Several runs: processes side by side, or one after the other where a debugger looks on."""
     import_own_modules(*folder_of_yaml(arguments))
-    parts = [(part, part.load(task_of)) for part in arguments.each()]
+    decided = [part.decided(task_of) for part in arguments.each()]
+    parts = [(part, part.load(task_of)) for part in decided]
     for _, config in parts:  # what is wrong is reported once, not by every process
         if arguments.on == LOCAL:
             training_device(config.device)

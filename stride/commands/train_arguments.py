@@ -22,11 +22,12 @@ from stride.commands.train_values import (
     parse_steps,
 )
 from stride.commands.usage import OneLineParser, add_project
+from stride.config.auto import decide
 from stride.config.checks import refuse
-from stride.config.diff import changes_between, merged_changes
+from stride.config.diff import LABELS, changes_between, merged_changes
 from stride.config.extras import LOCAL, check_machines
 from stride.config.foreign import flag_advice
-from stride.config.general import Look, is_general, load_general, settings_of
+from stride.config.general import Look, is_general, is_undecided, load_general, settings_of
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.plugins import TooEarlyError, trusting
 from stride.config.schema import Config
@@ -44,6 +45,7 @@ examples:
                                                        both variants, every combination of values: 40 runs
   python train.py CartPole-v1:ppo device=cuda          on a GPU; docs/gpu.md: engine=graphed, precision=bf16
   python train.py Ant-v5:sac                           any Gymnasium environment, with general settings
+  python train.py Ant-v5:auto                          the same, learner and width chosen by what a step costs
   python train.py --list-envs cart                     shipped variants, and the best results on this machine
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  continue every unfinished run of a group
@@ -132,6 +134,8 @@ class Arguments:
     on: str = LOCAL
     processes: int = 1  # 0: auto
     mixed: bool = False
+    chosen: tuple[str, ...] = ()
+    """The overrides that ENV:auto has become."""
 
     @property
     def many(self) -> bool:
@@ -162,6 +166,17 @@ class Arguments:
         ]
         return parts or [self]
 
+    def decided(self, look: Look) -> "Arguments":
+        """With what ENV:auto chooses by a measurement, and says; the others as they are.
+
+        Not in a named group: its command finds the run by its config, which a second measurement might change."""
+        if self.file or self.group or not is_undecided(self.config_id, (*self.chosen, *self.overrides)):
+            return self
+        decision = decide(self.config_id, self.overrides, look)
+        if not self.quiet:
+            print(decision.line)
+        return replace(self, chosen=decision.overrides)
+
     def load(self, look: Look | None = None) -> Config:
         """The checked config that is described; `look` at an environment that has none of its own.
 
@@ -182,7 +197,7 @@ class Arguments:
         except UserError:
             if not is_general(self.config_id):
                 raise
-            return load_general(self.config_id, self.overrides, look)
+            return load_general(self.config_id, (*self.chosen, *self.overrides), look)
         return load_config(env_id, variant, self.overrides)
 
     def changes(self, config: Config) -> list[str]:
@@ -191,7 +206,8 @@ class Arguments:
         try:
             return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
         except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
-            return merged_changes([text.lstrip("-") for text in self.overrides])
+            typed = [text.lstrip("-") for text in self.overrides]
+            return merged_changes([text for text in typed if text.partition("=")[0] not in LABELS])
 
     def shipped(self, config: Config) -> list[str]:
         """The overrides that take back `changes`: ["gamma=0.98"]; of a resumed run none."""
@@ -207,7 +223,7 @@ class Arguments:
         try:
             return replace(self, overrides=())._load(None)
         except TooEarlyError:
-            return settings_of(config)
+            return settings_of(config, self.chosen)
 
     def again(self, override: str) -> str:
         """The command with this override changed; of a resumed run the override, as another value is another run."""

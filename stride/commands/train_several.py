@@ -32,6 +32,7 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
 def part_of(arguments: Arguments, config: Config) -> SeedPart:
     """The runs that these arguments mean, one for each seed."""
     typed = [arguments.config_id] if arguments.config_id else []
+    typed += arguments.chosen
     typed += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
     typed += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     seeds, plain_config = arguments.seeds or (config.seed,), to_plain(config)

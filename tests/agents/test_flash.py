@@ -11,8 +11,8 @@ from refusals import refusal
 from untrained_runs import untrained
 
 from stride.agents.networks.categorical import Bins
+from stride.agents.networks.encoders import parts_of
 from stride.agents.networks.residual import batch_moments
-from stride.agents.networks.squashed import parts_of
 from stride.config.loader import from_plain, load_config, to_plain
 from stride.export.decisions import decider
 from stride.utils.counter_rng import normal
@@ -303,7 +303,7 @@ REFUSED = {
     "sac recipe=flsh": "recipe takes flash, crossq or null, not 'flsh'",
     "td3 recipe=flash": "recipe belongs to sac and tqc",
     "td3 critic.lr_scale=0": "critic.lr_scale must be above 0, not 0",
-    "ppo critic.norm=batch": "critic belongs to sac and td3 and tqc",
+    "ppo bins=11": "bins belongs to ",
 }
 
 

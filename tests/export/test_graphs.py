@@ -37,6 +37,8 @@ CASES = {
     "dqn": ("CartPole-v1:dqn", "dueling=true", "quantiles=3"),
     "pqn": ("CartPole-v1:pqn",),
     "sac": ("Pendulum-v1:sac", "normalize_obs=true"),
+    "flash": ("Pendulum-v1:sac", "recipe=flash", "hidden_dims=[16]", "normalize_obs=true"),
+    "two networks": ("CartPole-v1:ppo", "actor={norm:rms,hidden_dims:[16],blocks:2}", "critic.norm=layer"),
     "td3": ("Pendulum-v1:td3", "normalize_obs=true"),
     "tqc": ("Pendulum-v1:tqc",),
     "table": ("FrozenLake-v1:q_learning",),
@@ -84,6 +86,17 @@ def test_a_torch_file_answers_as_the_player_does(case):
 def test_an_onnx_file_answers_as_the_player_does(case):
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
     assert likeness_of(onnx_file, case).worst < 1e-5
+
+
+@pytest.mark.slow
+def test_a_flash_policy_is_played_by_its_running_statistics():
+    """Batch norm, residual blocks, RMS norm: ONNX as near the player as float32 is to float64, for rows of length 1."""
+    pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
+    loaded = untrained(*CASES["flash"], spread=0.05)
+    assert any(name.endswith("torso.0.var") and (x != 1).all() for name, x in loaded.agent.policy.state_dict().items())
+    policy = deployed(loaded)
+    data = onnx_file.content(policy, {})
+    assert compare(onnx_file.runner(data, policy.face), policy.face, samples(loaded, policy.face, 50)).worst < 1e-6
 
 
 @pytest.mark.slow

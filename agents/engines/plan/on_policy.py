@@ -27,7 +27,7 @@ from stride.agents.networks.popart import unscaled
 from stride.agents.networks.recurrent import MinGRUActorCritic, Recurrence
 from stride.agents.ppo import PPO
 from stride.agents.reinforce import REINFORCE
-from stride.config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from stride.config.schema import Config, PolicyGradientConfig, PPOConfig, REINFORCEConfig, RolloutConfig
 
 
 class OnPolicy(RolloutRecipe):
@@ -69,6 +69,8 @@ class OnPolicy(RolloutRecipe):
             return refusal
         if type(config) is not cls.config:
             return f"it does not support {config.algo_id}"
+        if isinstance(config, PolicyGradientConfig) and config.has_blocks:
+            return "it does not support actor and critic"
         if type(policy) is not (MinGRUActorCritic if config.policy == "mingru" else ActorCritic):
             return f"it does not support policy: {config.policy}"
         if isinstance(config, RolloutConfig) and config.accumulate > 1:
