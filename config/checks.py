@@ -19,8 +19,6 @@ from stride.config.schema import (
     SCHEMA_VERSION,
     BoundedConfig,
     Config,
-    DreamerConfig,
-    PlaNetConfig,
     PPOConfig,
     PQNConfig,
     QLearningConfig,
@@ -32,6 +30,7 @@ from stride.config.schema import (
 )
 from stride.config.sizes import check_shards, check_sizes
 from stride.config.spec import Quantity, Spec
+from stride.config.world_models import check_world_model
 from stride.utils.user_error import LARGEST, UserError, errors_in, nearest
 
 LEAST_ROWS = 100  # of each environment, in a replay memory
@@ -92,15 +91,6 @@ RANGES = {name: allowed for allowed, names in RANGED for name in names}
 OF_EXPLORATION = {
     "coef": NOT_NEGATIVE, "gamma": FRACTION, "lr": POSITIVE, "width": Range(1, 1 << 12), "bits": Range(0, 62),
 }  # fmt: skip
-# keys of every algorithm that an algorithm with a world model does not use, and what to use instead
-ELSEWHERE = {
-    "policy": "it has its own network", "policy_kwargs": "it has its own network",
-    "hidden_dims": "set width instead", "activation": "it is always SiLU",
-    "share_trunk": "actor and critic always share the model",
-    "normalize_obs": "it always scales numbers with symlog", "action_mask": "it does not support masks",
-    "gradient_steps": "set train_ratio instead",
-}  # fmt: skip
-OF_GUESSES = ("classes", "unimix", "free_nats", "prior_coef", "posterior_coef")  # keys of the drawn part of a state
 
 
 def check(config: Config, where: str) -> None:
@@ -135,7 +125,7 @@ def check(config: Config, where: str) -> None:
         if isinstance(config, TQCConfig):
             _check_quantiles(config)
         if isinstance(config, WorldModelConfig):
-            _check_world_model(config)
+            check_world_model(config)
 
 
 def refuse(*conflicts: tuple[object, str]) -> None:
@@ -368,29 +358,6 @@ def _check_quantiles(config: TQCConfig) -> None:
         (dropped >= quantiles,
          f"drop_quantiles {dropped} leaves none of the {quantiles} quantiles; use at most {quantiles - 1}"),
     )  # fmt: skip
-
-
-def _check_world_model(config: WorldModelConfig) -> None:
-    default_values = vars(type(config)())
-    for key, explanation in ELSEWHERE.items():
-        if vars(config)[key] != default_values[key]:
-            raise UserError(f"{key} has no effect in {config.algo_id}: {explanation}")
-    for key in OF_GUESSES if config.stoch == 0 else ():
-        if vars(config)[key] != default_values[key]:
-            raise UserError(f"{key} has no effect with stoch: 0, where no part of the state is drawn")
-    if config.bins is not None and config.bins % 2 == 0:
-        raise UserError(f"bins must be odd (the middle bin is 0), not {config.bins}; use {config.bins + 1}")
-    if config.train_ratio is not None and config.updates_per_step is not None:
-        raise UserError("train_ratio and updates_per_step set the same thing; give one of them")
-    sequence_length, rows = config.batch_length, -(-config.buffer_size // config.n_envs)
-    if sequence_length + 1 > rows:
-        needed = f"batch_length {sequence_length} needs {sequence_length + 1} rows of each environment"
-        raise UserError(f"{needed}, but buffer_size {config.buffer_size} gives {rows}; batch_length={rows - 1} fits")
-    batch_states = config.batch_size * sequence_length
-    if isinstance(config, DreamerConfig) and config.imagined_starts > batch_states:
-        raise UserError(f"imagined_starts {config.imagined_starts} is more than the {batch_states} states of a batch")
-    if isinstance(config, PlaNetConfig) and config.elites > config.candidates:
-        raise UserError(f"elites {config.elites} are more than the {config.candidates} candidates of a round")
 
 
 def nearest_sizes(rollout: int, rows: int) -> list[int]:
