@@ -7,6 +7,7 @@ a mean over all shards they compute together (agents/experience/shards.py).
 
 import io
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +69,7 @@ class LocalShards:
     def _load(self, state: dict[str, Any]) -> None:
         for agent, parts in zip(self._others, state["shards"], strict=True):
             agent.load_state_dict(state["weights"])
-            agent.optimizer.load_state_dict(state["optimizer"])
+            agent.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # it keeps these tensors as its own
             agent.progress.update(state["progress"])
             for name in parts:
                 agent.parts[name].load_state_dict(parts[name])
