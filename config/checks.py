@@ -81,7 +81,7 @@ RANGED = (
     (RATE, ("tau", "unimix", "return_rate", "value_scale_rate")),
     (Range(2), ("batch_length", "classes", "candidates")),
     (Range(1, 1024), ("threads",)),
-    (Range(0, 1024), ("workers",)),
+    (Range(0, 1024), ("workers", "collectors")),
     (Range(0, 2**63 - 1), ("seed",)),
     (Range(-1), ("gradient_steps",)),
     (Range(0, 0.9999), ("noise_correlation",)),
@@ -112,7 +112,7 @@ def check(config: Config, where: str) -> None:
         _check_value_scale(config)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
-        if config.shards > 1:
+        if config.shards > 1 or config.collectors:
             check_shards(config)
         if isinstance(config, PPOConfig) and isinstance(config.policy_lr, FollowKL):
             _check_followed_rate(config, config.policy_lr)

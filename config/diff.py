@@ -24,7 +24,7 @@ Plain = Mapping[str, Any]  # a config as to_plain returns it
 BOLD = "; changes for this run are bold"
 # what a state was made for: with another value it would not fit, or would silently mean something else
 FIXED = frozenset((
-    "env_id", "algo_id", "seed", "n_envs", "n_steps", "shards", "epoch_iterations",
+    "env_id", "algo_id", "seed", "n_envs", "n_steps", "shards", "collectors", "epoch_iterations",
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
     "buffer_size", "prioritised", "quantiles", "n_critics", "n_step", "noise_correlation", "stoch",
@@ -201,6 +201,8 @@ def changes(before: Config, after: Config, may_differ: Sequence[str] = ()) -> li
     `may_differ`: keys that break nothing where a new run begins: its seed draws other numbers from here on.
     """
     old, new = to_plain(before), to_plain(after)
+    if max(before.shards, before.collectors) == max(after.shards, after.collectors):  # who plays them changes no bit
+        old |= {"shards": after.shards, "collectors": after.collectors}
     differences = [ConfigChange(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
     broken = [str(change) for change in differences if change.key in FIXED and change.key not in may_differ]
     if broken:

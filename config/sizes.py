@@ -40,18 +40,23 @@ def check_sizes(config: Config) -> None:
 
 
 def check_shards(config: Config) -> None:
-    """UserError unless the config can be trained in so many shards."""
-    shards, values = config.shards, vars(config)
+    """UserError unless the config can be trained in so many shards, whoever plays them."""
+    name, values = ("collectors" if config.collectors else "shards"), vars(config)
+    shards, off = (config.collectors, 0) if config.collectors else (config.shards, 1)
     conflicts = (
+        (config.collectors and config.shards > 1,
+         f"collectors={config.collectors} are the shards of a training; leave out shards={config.shards}"),
         (config.algo_id not in SHARDED,
-         f"shards: {config.algo_id} cannot be trained in shards, only {', '.join(SHARDED)}; use shards=1"),
+         f"{name}: {config.algo_id} cannot be trained in shards, only {', '.join(SHARDED)}; use {name}={off}"),
         (shards & (shards - 1),
-         f"shards must be a power of two, not {shards}; {1 << (shards.bit_length() - 1)} is one"),
+         f"{name} must be a power of two, not {shards}; {1 << (shards.bit_length() - 1)} is one"),
         (config.engine not in ("auto", "eager", "fused_cpu"),
-         f"shards: engine {config.engine} has only one; use engine=auto"),
-        (config.on_cuda, "shards are trained on processors only; use device=cpu"),
-        (values.get("lag"), "shards do not support lag: 1; use lag=0"),
-        (values.get("exploration"), "shards do not support intrinsic rewards; use exploration=null"),
+         f"{name}: engine {config.engine} has only one; use engine=auto"),
+        (config.collectors and config.engine == "fused_cpu",
+         "collectors play and are learnt from by engine eager; use engine=auto"),
+        (config.on_cuda, f"{name} are trained on processors only; use device=cpu"),
+        (values.get("lag"), f"{name} do not support lag: 1; use lag=0"),
+        (values.get("exploration"), f"{name} do not support intrinsic rewards; use exploration=null"),
     )  # fmt: skip
     for is_wrong, message in conflicts:
         if is_wrong:
@@ -60,9 +65,9 @@ def check_shards(config: Config) -> None:
     rows, unit = config.minibatch_size, " rows"
     if config.policy in ("lstm", "gru", "mingru", "transformer"):  # which learn from whole sequences
         rows, unit = rows // config.n_steps, " worlds"
-    for name, number, counted in (("n_envs", config.n_envs, ""), ("batch_size", rows, unit)):
+    for size, number, counted in (("n_envs", config.n_envs, ""), ("batch_size", rows, unit)):
         if number % shards:
-            raise UserError(f"shards {shards} does not divide {name} {number}{counted}; shards={number & -number} does")
+            raise UserError(f"{name} {shards} does not divide {size} {number}{counted}; {name}={number & -number} does")
 
 
 def check_foreign(config: Config, where: str) -> None:

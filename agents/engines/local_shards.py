@@ -6,6 +6,8 @@ a mean over all shards they compute together (agents/experience/shards.py).
 """
 
 import io
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +22,7 @@ from stride.agents.engines.process_group import ProcessGroup
 from stride.agents.experience.shards import Shard, ShardThreads
 from stride.agents.trained.loading import plain_data
 from stride.config.schema import Config, RolloutConfig
-from stride.envs_fast.vec_env import CPU
+from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_gym.make import make_envs
 
 OF_A_SHARD = ("collector", "memory", "reward_scale")  # parts of an agent that differ between shards
@@ -67,7 +69,7 @@ class LocalShards:
     def _load(self, state: dict[str, Any]) -> None:
         for agent, parts in zip(self._others, state["shards"], strict=True):
             agent.load_state_dict(state["weights"])
-            agent.optimizer.load_state_dict(state["optimizer"])
+            agent.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # it keeps these tensors as its own
             agent.progress.update(state["progress"])
             for name in parts:
                 agent.parts[name].load_state_dict(parts[name])
@@ -117,29 +119,50 @@ def build_shards(config: Config, group: ProcessGroup | None = None, quiet: bool 
     assert isinstance(config, RolloutConfig)
     rank, ranks = (group.rank, group.ranks) if group else (0, 1)
     per_rank, count = config.shards // ranks, config.shards
-    worlds, rows = config.n_envs // count, config.minibatch_size // count
     cpu_threads = 1 if group and config.threads == "auto" else config.threads  # ranks share the cores
-    part = replace(config, n_envs=worlds, batch_size=rows, shards=1, threads=cpu_threads)
-    threads = ShardThreads(per_rank, group)
-    agents = []
-    for index in range(per_rank):
-        number = rank * per_rank + index
-        envs = make_envs(part, worlds, first_world=number * worlds)
-        if index == 0:
+    part = shard_config(config, count, threads=cpu_threads)
+    numbers = range(rank * per_rank, (rank + 1) * per_rank)
+
+    def worlds_of(number: int) -> VecEnv:
+        envs = make_envs(part, part.n_envs, first_world=number * part.n_envs)
+        if number == numbers[0]:
             warm(envs, config.algo_id if may_be_fused(config) else None, nets_of(config), quiet, count)
-        agent = build_agent(part, envs)
-        agent.join(Shard(number, count, threads, index))
-        if number:
-            agent.own_optimizer = agent.configure_optimizers()
-        agents.append(agent)
+        return envs
+
+    threads = ShardThreads(per_rank, group)
+    agents = build_agents(part, numbers, count, threads, worlds_of)
     shards = LocalShards(agents, threads, group)
     if rank == 0:
         agents[0].shard_group = shards
     return shards
 
 
+def shard_config(config: Config, count: int, **other: Any) -> Config:
+    """The config of one of `count` shards, with these other values."""
+    assert isinstance(config, RolloutConfig)
+    worlds, rows = config.n_envs // count, config.minibatch_size // count
+    return replace(config, n_envs=worlds, batch_size=rows, shards=1, **other)
+
+
+def build_agents(
+    part: Config, numbers: range, count: int, threads: ShardThreads, worlds_of: Callable[[int], VecEnv]
+) -> list[Agent]:
+    """The agents of these of `count` shards, each in its worlds."""
+    agents = []
+    for index, number in enumerate(numbers):
+        agent = build_agent(part, worlds_of(number))
+        if count > 1:
+            agent.join(Shard(number, count, threads, index))
+        if number:
+            agent.own_optimizer = agent.configure_optimizers()
+        agents.append(agent)
+    return agents
+
+
 def agent_to_train(config: Config) -> Agent:
     """The agent of a config in its environments; of several shards that of the first, all in this process."""
+    if config.collectors:  # the bits are the same
+        config = replace(config, shards=config.collectors, collectors=0, engine="eager", workers=0)
     if config.shards > 1:
         return build_shards(config).agents[0]
     return build_agent(config, make_envs(config, config.n_envs))

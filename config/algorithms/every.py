@@ -110,6 +110,8 @@ class Config:
     """CPU threads; auto = the fastest number with fused_cpu, else 1: results of eager may depend on the number."""
     shards: int = 1
     """Parts of the worlds and of each minibatch, which processes can share (ppo, reinforce, pqn); docs/scale.md."""
+    collectors: int = 0
+    """Ray actors that play whole rollouts of slow environments, with the bits of shards (--on ray); docs/scale.md."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None

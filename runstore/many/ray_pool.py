@@ -5,6 +5,7 @@ be started twice (`--group`): that is how it goes on where the node that ran it 
 cluster executes code on it (docs/scale.md).
 """
 
+import importlib
 import logging
 import os
 import secrets
@@ -57,7 +58,7 @@ class RayPool:
 
     def __init__(self, ray: Any, cpus: int, gpus: int, contract: NodeContract) -> None:
         """`cpus`, `gpus`: what each command takes on its node."""
-        self._ray, self._cpus, self._gpus = ray, cpus, gpus
+        self.ray, self._cpus, self._gpus = ray, cpus, gpus
         self._contract = tuple(contract)  # plain, as it travels to nodes and is read without our code
         self._remote = ray.remote(_on_node("perform")).options(num_cpus=cpus, num_gpus=gpus, max_retries=0)
 
@@ -65,7 +66,7 @@ class RayPool:
     def workers(self) -> int:
         """How many commands it runs at a time."""
         total = 0
-        for node in _alive(self._ray):
+        for node in _alive(self.ray):
             resources = node["Resources"]
             capacity = int(resources.get("CPU", 0) // self._cpus)
             total += min(capacity, int(resources.get("GPU", 0))) if self._gpus else capacity
@@ -109,7 +110,7 @@ class RayPool:
                     try_counts[index] += 1
                     if try_counts[index] == 1:
                         began(index)
-                finished = self._ray.wait([*running], timeout=POLL)[0] if running else []
+                finished = self.ray.wait([*running], timeout=POLL)[0] if running else []
                 for reference in finished:
                     index = running.pop(reference)
                     exit_code, output_tail = self._result(reference)
@@ -130,12 +131,12 @@ class RayPool:
         finally:
             self._cancel([*running], force=False)
             if running:
-                self._ray.wait([*running], num_returns=len(running), timeout=2 * GRACE)
+                self.ray.wait([*running], num_returns=len(running), timeout=2 * GRACE)
 
     def _result(self, reference: Any) -> tuple[int, str]:
-        errors = self._ray.exceptions
+        errors = self.ray.exceptions
         try:
-            exit_code, output_tail = self._ray.get(reference)
+            exit_code, output_tail = self.ray.get(reference)
         except errors.TaskCancelledError:
             return STOPPED, "stopped"
         except errors.RayTaskError as error:
@@ -148,22 +149,28 @@ class RayPool:
 
     def _cancel(self, references: list[Any], force: bool) -> None:
         for reference in references:
-            self._ray.cancel(reference, force=force)
+            self.ray.cancel(reference, force=force)
+
+    def new_actor(self, module: str, name: str) -> Any:
+        """A process that has an object of this class: `call` calls its methods, in the concurrency group "watch" while
+        another is under way. It asks for no core, as whoever waits for it needs none, and is spread over the nodes."""
+        actor = self.ray.remote(concurrency_groups={"watch": 1})(_actor_class(module, name, _carried()))
+        return actor.options(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD").remote()
 
     def check_nodes(self) -> None:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
         if _awaited:  # Ray gives what follows to the worker that was idle last, and would else boot another
-            self._ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
-        nodes_by_task = _call_on_all(self._ray, "differing", *self._contract)
-        silent_nodes = self._ray.wait([*nodes_by_task], num_returns=len(nodes_by_task), timeout=CHECK)[1]
+            self.ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
+        nodes_by_task = _call_on_all(self.ray, "differing", *self._contract)
+        silent_nodes = self.ray.wait([*nodes_by_task], num_returns=len(nodes_by_task), timeout=CHECK)[1]
         for reference, node in nodes_by_task.items():
             address = node["NodeManagerAddress"]
             if reference in silent_nodes:
                 raise UserError(f"node {address} of the Ray cluster did not answer within {CHECK:.0f} s")
             try:
-                difference = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                if node["NodeID"] not in [living["NodeID"] for living in _alive(self._ray)]:
+                difference = self.ray.get(reference)
+            except self.ray.exceptions.RayError as error:
+                if node["NodeID"] not in [living["NodeID"] for living in _alive(self.ray)]:
                     continue  # it died before we asked, and Ray notices half a minute later
                 reason = str(getattr(error, "cause", error)).strip().splitlines()[-1]
                 raise UserError(f"node {address} of the Ray cluster cannot run Stride: {reason}") from error
@@ -198,7 +205,8 @@ def reach(argv: Sequence[str]) -> None:
     """Connect to the cluster that such a command of train.py would use, before it is read, and have each node load what
     its runs need meanwhile. What is wrong with the words is said by who reads them, with the cluster by `connected`."""
     arguments = " ".join(argv).replace("--on=", "--on ").split()
-    if ("--on", "ray") in pairwise(arguments) and not {NURSERY, "--detach"} & {*arguments}:
+    here = any(word in ("--resume", "--detach", NURSERY) or word.startswith("collectors=") for word in arguments)
+    if ("--on", "ray") in pairwise(arguments) and not here:
         with suppress(UserError):
             ray = _reached("ray")
             _awaited.extend(_call_on_all(ray, "load_ahead", program_of("train"), [*argv], os.getcwd(), _carried()))
@@ -349,6 +357,22 @@ def _on_node(name: str) -> Callable[..., Any]:
         return vars(ray_pool)[name](*arguments)
 
     return run
+
+
+def _actor_class(module: str, name: str, env: Mapping[str, str]) -> type:
+    """As `_on_node`, a class that travels as a value: it has an object of that one, imported from this checkout."""
+    project_root = _home()
+
+    class Actor:
+        def __init__(self) -> None:
+            os.environ.update(env)
+            sys.path[:0] = [project_root] if project_root not in sys.path else []
+            self._made = getattr(importlib.import_module(module), name)()
+
+        def call(self, method: str, *arguments: Any) -> Any:
+            return getattr(self._made, method)(*arguments)
+
+    return Actor
 
 
 Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature

@@ -10,10 +10,11 @@ if __name__ == "__main__":
 
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +47,7 @@ from stride.agents.engines.choice import build_agent, may_be_fused
 from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import load_numba, warm
 from stride.agents.engines.process_group import ProcessGroup, RankLostError
+from stride.agents.engines.ray_collectors import CollectorLostError, build_collectors, check_worlds
 from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
@@ -66,7 +68,7 @@ from stride.report.sinks import group_watchers, sinks_of
 from stride.report.trackers.registry import check_loggers
 from stride.runstore.many.group_training import resume_seeds
 from stride.runstore.many.nursery import words_of
-from stride.runstore.many.ray_pool import pool_on
+from stride.runstore.many.ray_pool import RayPool, connected, pool_on
 from stride.runstore.run_dir import RunDir, runs_root
 from stride.runstore.run_facts import PAUSED
 from stride.runstore.run_lock import LockLostError, RunInTrainingError, owner
@@ -90,7 +92,7 @@ from stride.utils.user_error import NumbersError, UserError
 
 quick_start.loaded()
 
-FAILURES = (EnvError, ShortageError, LockLostError, RankLostError)  # reported in one line
+FAILURES = (EnvError, ShortageError, LockLostError, RankLostError, CollectorLostError)  # reported in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -156,7 +158,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     ):
         user_callbacks = check_names(config)
         group = join_ranks(config, arguments.processes, arguments.mixed, stack)
-        agent = make_agent(config, device, arguments.quiet, group)
+        pool = pool_of_collectors(config, arguments.on, stack)
+        agent = make_agent(config, device, arguments.quiet, group, pool)
         goal = goal_of(config, agent.collector.envs.reward_threshold)
     check_room(folder, checkpoint_size(agent) + MARGIN)
     if arguments.require_goal:
@@ -236,8 +239,32 @@ def check_names(config: Config) -> list[L.Callback]:
     return user_callbacks(config)
 
 
-def make_agent(config: Config, device: torch.device, quiet: bool, group: ProcessGroup | None = None) -> Agent:
+def pool_of_collectors(config: Config, where: str, stack: ExitStack) -> RayPool | None:
+    """The cluster whose actors play, where they do; UserError where only one of config and --on says so."""
+    if not config.collectors and where != LOCAL:
+        raise UserError(f"--on {where} is for several runs; a single run trains here, unless it has collectors=N")
+    if not config.collectors:
+        return None
+    if where == LOCAL:
+        raise UserError("collectors are Ray actors: add --on ray, or --on ray:local to try them on this machine")
+    check_worlds(config)
+    handler = signal.getsignal(signal.SIGTERM)
+    pool = stack.enter_context(connected(where))
+    with suppress(ValueError):  # not in the main thread, where Ray has not replaced it either
+        signal.signal(signal.SIGTERM, handler)
+    return pool
+
+
+def make_agent(
+    config: Config,
+    device: torch.device,
+    quiet: bool,
+    group: ProcessGroup | None = None,
+    pool: RayPool | None = None,
+) -> Agent:
     """The agent in its environments, kernels compiled; of several shards that of the first."""
+    if pool:
+        return build_collectors(config, pool.ray, pool.new_actor)
     if config.shards > 1:
         return agent_of_rank_0(config, group, quiet)
     envs = make_envs(config, config.n_envs, device)
@@ -291,10 +318,15 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
 
 
 def train_group(arguments: Arguments) -> int:
-    """Several runs: processes side by side, or one after the other where a debugger looks on."""
+    """Several runs: processes side by side, or one after the other where a debugger looks on; one run whose worlds are
+    elsewhere."""
     import_own_modules(*folder_of_yaml(arguments))
     decided = [part.decided(task_of) for part in arguments.each()]
     parts = [(part, part.load(task_of)) for part in decided]
+    if any(config.collectors for _, config in parts):
+        if len(parts) * max(1, len(arguments.seeds)) > 1:
+            raise UserError("collectors are for one run at a time: start a command for each seed and variant")
+        return train_claimed(arguments) if arguments.group else train(arguments)
     for _, config in parts:  # what is wrong is reported once, not by every process
         if arguments.on == LOCAL:
             training_device(config.device)

@@ -384,8 +384,6 @@ def _check_conflicts(
     check_machines(flags.on)
     apart_flag = "--detach" if flags.detach else "--monitor"
     refuse(
-        (flags.on != LOCAL and resume and not group,
-         f"--on {flags.on} is for several runs; a single run trains here"),
         (flags.on != LOCAL and flags.debug,
          f"--debug works on this machine only, and --on {flags.on} trains elsewhere; give one of them"),
         ((flags.detach or flags.monitor) and (flags.json or flags.debug),

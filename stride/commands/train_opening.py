@@ -180,7 +180,7 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
     """The config with one environment and thread; batch_size is kept where it still divides the rollout.
 
     `tiny`: a few iterations are enough to see what is wrong."""
-    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1)
+    config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1, collectors=0)
     if isinstance(config, RolloutConfig):
         config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
         if config.policy in ("lstm", "gru", "mingru", "transformer"):

@@ -26,8 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("root")
 
 
-WRONG = [["A-v0:x", "--on", "rya"], ["--resume", "@last", "--on", "ray"], ["A-v0:x", "--on", "ray", "--debug"],
-         ["A-v0:x", "--on", "ray", "--json"]]  # fmt: skip
+WRONG = [["A-v0:x", "--on", "rya"], ["A-v0:x", "--on", "ray", "--debug"], ["A-v0:x", "--on", "ray", "--json"]]
 
 
 def test_words_that_mean_nothing_are_one_line(monkeypatch, snapshot):

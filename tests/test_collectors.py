@@ -1,0 +1,162 @@
+"""`collectors: N`: Ray actors play, and nothing of the training differs from `shards: N`, whoever dies on the way."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from commands import refusal
+
+from stride.agents.engines.ray_collectors import WorldsOfActor
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.config.diff import changes
+from stride.config.loader import load_config
+from stride.runstore.metrics_table import read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json
+from stride.utils.user_error import UserError
+
+ITERATION = 128  # env steps
+WORDS = [
+    "n_envs=8", "n_steps=16", "batch_size=0.5", "n_epochs=2", "max_timesteps=768", "test_episodes=10", "threads=1",
+    "eval_episodes=3", "eval_freq_epochs=3", "log_freq_epochs=1", "checkpoint_freq_epochs=3", "env_backend=gym",
+    "workers=0",
+]  # fmt: skip
+NORMALIZED = ["normalize_obs=true", "normalize_reward=true", "target_kl=0.01"]
+CASES = {
+    "ppo": ["CartPole-v1:ppo", *WORDS, *NORMALIZED],
+    "ppo, lstm": ["CartPole-v1:ppo", *WORDS, "policy=lstm"],
+    "reinforce": ["CartPole-v1:reinforce", *WORDS, "normalize_obs=true"],
+    "pqn": ["CartPole-v1:pqn", *WORDS],
+}
+RAY = ["collectors=2", "--on", "ray:local"]
+HERE = ["shards=2", "engine=eager"]
+
+
+@pytest.fixture(autouse=True)
+def runs_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def one_cluster():
+    """Ray goes on between the commands of this module."""
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # as ray_pool does before its import: loopback only
+    ray = pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
+    shutdown, ray.shutdown = ray.shutdown, lambda: None
+    yield ray
+    ray.shutdown = shutdown
+    shutdown()
+
+
+def run(given: list[str], code: int = 0) -> RunDir:
+    """The run of a command in this process that ends with this exit code."""
+    before = {run.id for run in list_runs()}
+    assert train.command(["-q", *given]) == code
+    named = given[given.index("--resume") + 1] if "--resume" in given else ""
+    (made,) = (run for run in list_runs() if run.id == named or (not named and run.id not in before))
+    return made
+
+
+def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
+    """Everything in the last checkpoint that the future depends on, and metrics.csv without wall time."""
+    state = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
+    kept = {name: state[name] for name in ("state_dict", "optimizer_states", "stride")}
+    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
+    return fingerprint(kept), rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_bits_are_those_of_shards(case, one_cluster):
+    assert ended(run([*CASES[case], *RAY])) == ended(run([*CASES[case], *HERE]))
+
+
+def test_a_stopped_run_of_shards_in_one_process_goes_on_with_equal_bits(capsys):
+    words = [*CASES["ppo"], *HERE]
+    half = run([*words, "--pause-at", str(3 * ITERATION)])
+    words_on = ["--resume", half.id, "--on", "ray:local"]
+    assert "--on ray:local is for several runs" in refusal(capsys, train.command, *words_on)
+    assert ended(run(["--resume", half.id])) == ended(run(words))
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_with_shards_and_again_with_collectors(one_cluster):
+    begun = run([*CASES["ppo"], *RAY, "--pause-at", str(2 * ITERATION)])
+    run(["--resume", begun.id, "shards=2", "collectors=0", "--pause-at", str(4 * ITERATION)])
+    assert read_json(begun.checkpoints / "last.json")["iterations"] == 4
+    again = run(["--resume", begun.id, "shards=1", *RAY])
+    assert ended(again) == ended(run([*CASES["ppo"], *HERE]))
+
+
+def struck(monkeypatch, number: int, at: tuple[int, ...]) -> list[int]:
+    """Send this signal to the process of actor 1 when it is asked for its 1st, 2nd, .. rollout, as `at` says."""
+    play, asked = WorldsOfActor.play, []
+
+    def play_and_strike(slice_: WorldsOfActor, request: object) -> None:
+        pid = None
+        if slice_.number == 1:
+            asked.append(1)
+            if len(asked) in at:
+                pid = slice_._ray.get(slice_.actor.__ray_call__.remote(lambda actor: os.getpid()))
+        play(slice_, request)
+        if pid:
+            assert b"ray::" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            os.kill(pid, number)
+
+    monkeypatch.setattr(WorldsOfActor, "play", play_and_strike)
+    return asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_actor_that_dies_or_is_silent_is_replaced(number, one_cluster, monkeypatch, capsys):
+    monkeypatch.setattr("stride.agents.engines.ray_collectors.SILENT", 2.0)
+    asked = struck(monkeypatch, number, (3,))
+    struck_run = run([*CASES["ppo"], *RAY])
+    assert len(asked) == 6 + 1
+    assert "collector 1 (environments 4 to 7) " in struck_run.run_log.read_text()
+    assert ended(struck_run) == ended(run([*CASES["ppo"], *HERE]))
+
+
+@pytest.mark.slow
+def test_a_slice_whose_actors_die_again_and_again_ends_the_run_saved(one_cluster, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr("stride.agents.engines.ray_collectors.DEATHS", 2)
+        struck(patch, signal.SIGKILL, (5, 6))
+        lost = run([*CASES["ppo"], *RAY], code=1)
+    error = capsys.readouterr().err
+    assert "collector 1 (environments 4 to 7) died" in error and "2 times in one rollout" in error
+    assert read_json(lost.checkpoints / "last.json")["iterations"] == 4
+    assert ended(run(["--resume", lost.id, "--on", "ray:local"])) == ended(run([*CASES["ppo"], *HERE]))
+
+
+def test_what_cannot_be_is_one_line(capsys):
+    for overrides, message in {
+        "collectors=3": "collectors must be a power of two, not 3; 2 is one",
+        "collectors=16": "collectors 16 does not divide n_envs 8; collectors=8 does",
+        "collectors=8 batch_size=4": "collectors 8 does not divide batch_size 4 rows; collectors=4 does",
+        "collectors=2 shards=2": "leave out shards=2",
+        "collectors=2 lag=1": "collectors do not support lag: 1; use lag=0",
+        "collectors=2 engine=fused_cpu": "use engine=auto",
+        "collectors=2 engine=graphed": "graphed needs device: cuda",
+        "collectors=2 device=cuda": "use device=cpu",
+        "collectors=2": "add --on ray, or --on ray:local",
+        "collectors=2 --on ray:local": "compiled environments: nothing to gain; use shards=2, or env_backend=gym",
+        "collectors=2 --seed 1,2 --on ray:local": "one run at a time",
+        "collectors=2 --processes 2 --on ray:local": "leave out the other flag",
+    }.items():
+        typed = ["CartPole-v1:ppo", "n_envs=8", "n_steps=16", *overrides.split()]
+        assert message in refusal(capsys, train.command, *typed), overrides
+    typed = ["CartPole-v1:dqn", "collectors=2", "--on", "ray:local"]
+    assert "collectors: dqn cannot be trained in shards" in refusal(capsys, train.command, *typed)
+
+
+def test_who_plays_the_slices_may_change_and_their_number_may_not():
+    two, four, none = (load_config("CartPole-v1", "ppo", words) for words in (["collectors=2"], ["shards=4"], []))
+    assert changes(two, load_config("CartPole-v1", "ppo", ["shards=2"])) == []
+    for other in (four, none):
+        with pytest.raises(UserError, match="collectors"):
+            changes(two, other)
