@@ -1,7 +1,7 @@
 """One slice of the worlds of a training with `collectors`, in a process elsewhere: it plays whole rollouts.
 
-It has worlds, a policy and a memory, and is told weights before each rollout. What it is told and what it answers are
-plain data, packed as between ranks (agents/engines/local_shards.py).
+It has worlds, a policy and a memory, and gets weights before each rollout. Requests and answers are plain data, packed
+as between ranks (agents/engines/local_shards.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,11 +75,11 @@ class RolloutWorker:
 
     def play(self, request: bytes) -> bytes:
         """A rollout with the weights and the values of schedules that are given; -> rows, episodes, a snapshot."""
-        agent, told = self.agent, plain_data(request, "the learner")
+        agent, given = self.agent, plain_data(request, "the learner")
         assert agent is not None
         torch.set_num_threads(agent.config.torch_threads)  # of this thread
-        agent.policy.load_state_dict(told["policy"])
-        vars(agent.live).update(told["live"])
+        agent.policy.load_state_dict(given["policy"])
+        vars(agent.live).update(given["live"])
         agent.iteration()
         rows, finals = leaves(agent.memory.table), leaves(agent.memory.final)
         episodes = list(self.slice.episodes)
