@@ -287,6 +287,7 @@ def test_a_rank_that_ends_takes_the_others_along_and_the_run_goes_on(rank, numbe
     assert ended(run(["--resume", halved.id], 2)) == straight
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 def test_a_rank_killed_at_50_instants_leaves_a_run_that_goes_on():
     typed = ppo(shards=2, checkpoint_minutes=0.001, max_timesteps=20480)

@@ -59,7 +59,7 @@ class Ways(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        return RESULTS / f"{self.key.removeprefix('env_')}s"
+        return RESULTS / f"{self.key.removeprefix('env_').removesuffix('s')}s"
 
     @property
     def comparisons(self) -> int:
