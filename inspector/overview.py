@@ -55,7 +55,8 @@ def header(run_facts: RunFacts) -> Markup:
     problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
     details_row = facts_row(detail for detail in details.items() if detail[1] != "")
     changes = tag("p", "changed for this run: ", tag("b", brief.changes), class_="about") if brief.changes else ""
-    return join([tag("h2", brief.variant), description, changes, _labels(brief.labels), *problems, details_row])
+    heading = tag("h2", brief.variant, data_run=run_facts.run.id)
+    return join([heading, description, changes, _labels(brief.labels), *problems, details_row])
 
 
 def _labels(labels: Labels) -> Markup:

@@ -10,7 +10,7 @@ import pytest
 from tiny_runs import TINY
 
 from stride.agents.base import Agent
-from stride.commands import train
+from stride.commands import train, train_folder
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
@@ -138,7 +138,7 @@ def test_a_signal_is_answered_at_once_and_handlers_are_put_back(capfd):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-BEGINNING = [(train, "locked"), (train, "opening_lines"), (train, "remember_code_of"), (train, "open_run_log"),
+BEGINNING = [(train_folder, "locked"), (train, "opening_lines"), (train, "remember_code_of"), (train, "open_run_log"),
              (session, "header")]  # fmt: skip
 
 
