@@ -186,7 +186,7 @@ class ShardThreads:
         except AbortedError as aborted:
             assert self._error
             raise self._error from aborted
-        except BaseException as error:
+        except BaseException as error:  # an interrupt, too, must wake the other threads, or they wait for ever
             self._abort(error)
             raise
 
@@ -214,7 +214,7 @@ class ShardThreads:
         try:
             self._await_turn(index)
             work()
-        except BaseException as error:
+        except BaseException as error:  # of this thread: the first one reports it, and the others must not wait
             self._abort(error)
             raise
         self._turns[(index + 1) % len(self._turns)].release()
