@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def one_cluster():
     shutdown()
 
 
+@pytest.fixture
+def ray_not_imported(monkeypatch):
+    """Ray counts as installed, also where it is not; what is refused is refused before its import."""
+    monkeypatch.setattr("stride.config.extras.find_spec", lambda package: object())
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+
 def run(given: list[str], code: int = 0) -> RunDir:
     """The run of a command in this process that ends with this exit code."""
     before = {run.id for run in list_runs()}
@@ -74,7 +82,7 @@ def test_bits_are_those_of_shards(case, one_cluster):
     assert ended(run([*CASES[case], *RAY])) == ended(run([*CASES[case], *HERE]))
 
 
-def test_a_stopped_run_of_shards_in_one_process_goes_on_with_equal_bits(capsys):
+def test_a_stopped_run_of_shards_in_one_process_goes_on_with_equal_bits(ray_not_imported, capsys):
     words = [*CASES["ppo"], *HERE]
     half = run([*words, "--pause-at", str(3 * ITERATION)])
     words_on = ["--resume", half.id, "--on", "ray:local"]
@@ -133,7 +141,7 @@ def test_a_slice_whose_actors_die_again_and_again_ends_the_run_saved(one_cluster
     assert ended(run(["--resume", lost.id, "--on", "ray:local"])) == ended(run([*CASES["ppo"], *HERE]))
 
 
-def test_what_cannot_be_is_one_line(capsys):
+def test_what_cannot_be_is_one_line(ray_not_imported, capsys):
     for overrides, message in {
         "collectors=3": "collectors must be a power of two, not 3; 2 is one",
         "collectors=16": "collectors 16 does not divide n_envs 8; collectors=8 does",
