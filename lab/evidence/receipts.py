@@ -24,7 +24,7 @@ from stride.utils.durable_file import read_json, write_json
 from stride.utils.provenance import PROJECT
 from stride.utils.typography import score
 
-CHEAP = 180  # seconds of a core: rows that are checked
+CHEAP = 600  # seconds of a core: rows that are checked
 SHARE = 10  # of the budget
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SAME, STALE, ELSEWHERE = "same bits", "stale", "another class of machine"
