@@ -4,8 +4,8 @@
     python -m lab.evidence.candidates lab/evidence/continuous.yaml --processes 0       the table of what is there
 
 Candidates are ranked by their final weights over 100 episodes: the mean of the seeds, from 0 for a task's worst
-candidate to 1 for its best, on average over the tasks. A result is a line of JSON in build/candidates/, which is not
-trained again; a training that was killed continues at its last checkpoint.
+candidate to 1 for its best, on average over the tasks. A result is a line of JSON in docs/results/candidates/. What has
+one is not trained again; a training that was killed continues at its last checkpoint.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from stride.utils.durable_file import read_json
 from stride.utils.provenance import PROJECT, source_hash
 from stride.utils.typography import duration
 
-RESULTS = PROJECT / "build" / "candidates"
+RESULTS = PROJECT / "docs" / "results" / "candidates"
 KEPT = ("env_steps", "seconds", "engine", "git_hash", "run")  # of a seed's record
 Result = Mapping[str, Any]
 
@@ -40,14 +40,20 @@ class Trial(NamedTuple):
     """One training."""
 
     candidate: str
-    task: str
+    task: str  # ENV:VARIANT, and settings of the task: "bsuite/DeepSea-v0:ppo env_kwargs.size=20"
     seed: int
     settings: list[str]
 
     @property
+    def words(self) -> tuple[str, list[str]]:
+        """ENV:VARIANT and every setting."""
+        variant, *own = self.task.split()
+        return variant, [*self.settings, *own]
+
+    @property
     def group(self) -> str:
         """Of its run, which continues there as long as settings and code are the same."""
-        text = json.dumps([self.settings, source_hash()])
+        text = json.dumps([self.words, source_hash()])
         return f"{self.candidate}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -72,7 +78,9 @@ def trials_of(plan: Mapping[str, Any], tasks: Sequence[str] | None, steps: int |
             for name, own in plan["candidates"].items():
                 keys = {**plan["common"], **own, **({"max_timesteps": steps} if steps else {})}
                 settings = [f"{key}={word(value)}" for key, value in keys.items()]
-                yield Trial(name, f"{task}:{plan['algorithm']}", seed, [*WHOLE, *settings])
+                env_id, *of_task = task.split()
+                label = " ".join([f"{env_id}:{plan['algorithm']}", *of_task])
+                yield Trial(name, label, seed, [*WHOLE, *settings])
 
 
 def word(value: object) -> str:
@@ -84,16 +92,16 @@ def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
     done = [trial_of(result) for result in read(path)]
     trials = [trial for trial in trials if trial not in done]
     for trial in trials:
-        configured(trial.task, trial.settings)  # a wrong key is an error before anything is trained
+        configured(*trial.words)  # a wrong key is an error before anything is trained
     path.parent.mkdir(parents=True, exist_ok=True)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="stride-candidates-") as folder:
         records = [Path(folder, f"{number}.json") for number in range(len(trials))]
         commands = [
-            [sys.executable, "-m", "lab.evidence.seed", trial.task, str(trial.seed), trial.group, str(record),
-             *trial.settings]
+            [sys.executable, "-m", "lab.evidence.seed", variant, str(trial.seed), trial.group, str(record), *settings]
             for trial, record in zip(trials, records, strict=True)
-        ]  # fmt: skip
+            for variant, settings in [trial.words]
+        ]
         for number, ended in enumerate(run_all(commands, processes), 1):
             trial, record = trials[ended.index], records[ended.index]
             name = f"{number} of {len(trials)}: {trial.candidate} on {trial.task}, seed {trial.seed}"

@@ -18,7 +18,7 @@ from lab.evidence.seed import SECONDS, of_a_model
 from lab.evidence.ways import ENGINES, comparison, reached
 from stride.agents.engines.choice import build_agent
 from stride.config.bands import FILE
-from stride.config.loader import load_config
+from stride.config.loader import load_config, to_plain
 from stride.config.schedule import Schedule
 from stride.config.yaml_file import read_yaml
 from stride.envs_gym.make import make_envs
@@ -127,11 +127,27 @@ def test_candidates_are_ranked_by_their_places_between_a_tasks_worst_and_its_bes
 def test_the_candidates_for_continuous_tasks_are_configs_that_differ():
     plan = read_yaml(PROJECT / "lab" / "evidence" / "continuous.yaml")
     trials = [*candidates.trials_of(plan, ["Pendulum-v1"], None)]
-    configs = [configured(trial.task, trial.settings) for trial in trials]
+    configs = [configured(*trial.words) for trial in trials]
     assert len(trials) == len({trial.group for trial in trials}) * 2 == 16
     assert all((config.n_envs, config.max_timesteps) == (64, 10**6) for config in configs)
     scales = [trial.candidate for trial, config in zip(trials, configs, strict=True) if config.value_scale == "popart"]
     assert scales == ["G", "H", "G", "H"]
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "lab" / "evidence").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_plan_has_candidates_that_differ(path):
+    configs = {}
+    for trial in candidates.trials_of(read_yaml(path), None, None):
+        configs.setdefault((trial.task, trial.seed), []).append(to_plain(configured(*trial.words)))
+    assert all(configs_of_task.count(config) == 1 for configs_of_task in configs.values() for config in configs_of_task)
+
+
+def test_a_task_of_a_plan_may_have_settings():
+    plan = {"algorithm": "ppo", "seeds": [1], "common": {"gamma": 0.9}, "candidates": {"A": {}}}
+    [trial] = candidates.trials_of({**plan, "tasks": ["bsuite/DeepSea-v0 env_kwargs.size=20"]}, None, None)
+    assert trial.task == "bsuite/DeepSea-v0:ppo env_kwargs.size=20"
+    config = configured(*trial.words)
+    assert (config.env_kwargs["size"], config.gamma) == (20, 0.9)
 
 
 def test_a_result_is_kept_as_a_line_and_not_trained_again(tmp_path, monkeypatch, capsys):
