@@ -141,7 +141,7 @@ CASES = {
     "fused_gpu, moving, in a graph": Case(
         CARTPOLE, "fused_gpu in a graph", (*GPU, *NARROW, *MOVING_PPO), 0.0, ((0, 3), (0, 3)), "fused_gpu", (3, 3)
     ),
-    "fused_cpu, moving, dreamer": Case("CartPole-v1:dreamer", "fused_cpu", MOVING_DREAMS, 1e-4, ((0, 3),)),
+    "fused_cpu, moving, dreamer": Case("CartPole-v1:dreamer", "fused_cpu", MOVING_DREAMS, 1e-4, ((0, 2),)),
     "fused_cpu, moving, planet": Case(
         "CartPole-v1:planet", "fused_cpu", (*MODEL, "elites=4", *MODEL_WEIGHTS), 3e-4, ((0, 3),)
     ),
