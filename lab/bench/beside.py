@@ -25,23 +25,13 @@ from lab.bench.measure import Figures, instruction_set, machine, median_of
 from lab.bench.ratio import FEWEST_TURNS
 from lab.bench.table import MS, Record, cells, file_of, markdown, read
 from lab.bench.turns import Length, in_turns, ratios_of
+from lab.host import AVX2
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.durable_file import write_json
 from stride.utils.provenance import git_hash
 from stride.utils.user_error import UserError, nearest
 
-# everybody's switches for AVX2; the first two are Numba's, by which our kernels are compiled
-AVX2 = {
-    "NUMBA_CPU_NAME": "haswell",
-    "NUMBA_CPU_FEATURES": "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,"
-    "+fma,+bmi,+bmi2,+f16c",
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "OPENBLAS_CORETYPE": "Haswell",
-    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
-}
 SAC_WITHOUT = ("eager", "sb3, 1")  # SBX is twice as fast as SB3, which is timed with all threads only
 SAC_BODY = ("learning_starts=100", "epoch_iterations=1000")  # of HalfCheetah, as long as Pendulum's
 

@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import torch
 
-from lab.host import processor
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
 from stride.config.checks import check
@@ -28,7 +27,7 @@ from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.session import fit
 from stride.utils.kernel_folder import FEATURES
-from stride.utils.provenance import provenance
+from stride.utils.provenance import processor, provenance
 
 EPOCHS, MINIBATCHES = 4, 4
 OURS: tuple[Literal["fused_cpu", "eager"], ...] = ("fused_cpu", "eager")

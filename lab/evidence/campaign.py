@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
@@ -25,6 +26,7 @@ from lab.evidence import bands, families
 from lab.evidence.receipts import check
 from lab.evidence.rows import Row, chosen
 from lab.evidence.runs import DONE, TAKEN, Run, Store
+from lab.host import switches
 from stride.commands.usage import parser_of
 from stride.config import bands as shipped_bands
 from stride.utils.provenance import PROJECT
@@ -56,7 +58,7 @@ def main(argv: list[str]) -> int:
     if given.dry_run or not runs:
         return 0
     check_tree()
-    code = work(runs, store, given.hours * 3600, given.processes, start)
+    code = work(runs, store, given.hours * 3600, given.processes, partial(start, store))
     print("  python -m lab.evidence page writes docs/results.md from the records")
     return code
 
@@ -137,9 +139,11 @@ def plan(rows: Sequence[Row], store: Store, runs: Sequence[Run]) -> str:
     return "\n".join([*lines, f"  {len(runs)} runs are due, {sum(hours.values()):.1f} core hours ({pieces})"])
 
 
-def start(run: Run) -> subprocess.Popen[bytes]:
+def start(store: Store, run: Run) -> subprocess.Popen[bytes]:
+    """Computes as the row's first record did, so that one machine can check the whole row."""
     words = [sys.executable, "-m", "lab.evidence.run", run.row.variant, str(run.seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    recorded = next(iter(store.current(run.row).values()), None)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(switches(recorded["processor"]) if recorded else {})}
     quiet = subprocess.DEVNULL
     return subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=quiet, stdout=quiet)
 

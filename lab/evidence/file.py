@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.host import processor
 from stride.commands.usage import called
 from stride.config.general import is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.schema import Config
 from stride.envs_gym.task import task_of
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.provenance import PROJECT
+from stride.utils.provenance import PROJECT, processor
 from stride.utils.statistics import FEWEST, interval, iqm
 from stride.utils.user_error import UserError
 

@@ -2,12 +2,14 @@
 
 `python -m lab.evidence check` (`make evidence-check`) trains the first tenth of one seed of every cheap row again. On a
 machine of the same class (instruction set, versions) the bits are equal, which renews the row's stamp and keeps both
-commits, or the row is stale. On another machine bits prove nothing: the tenth must lie near the row's own seeds.
+commits, or the row is stale. A newer processor computes as the record's did (lab/host.py). On any other machine bits
+prove nothing: the tenth must be near the row's own seeds.
 """
 
 import ast
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 from lab.evidence.file import Record, file_stem, short_hash
 from lab.evidence.rows import Row
 from lab.evidence.runs import Run, Store
+from lab.host import switches
 from stride.runstore.history import STEPS, TRAIN, VAL
 from stride.utils.durable_file import read_json, write_json
 from stride.utils.provenance import PROJECT
@@ -129,18 +132,22 @@ def check(rows: Sequence[Row], store: Store) -> int:
         if not current or row.seconds >= CHEAP:
             continue
         seed = next(iter(current))
-        verdict = judged(row, store, current[seed], tenth_again(Run(row, seed)))
+        verdict = judged(row, store, current[seed], tenth_again(Run(row, seed), current[seed]["processor"]))
         print(f"  {row.variant} seed {seed}: {verdict.line}", flush=True)
         code |= verdict.is_red
     return code
 
 
-def tenth_again(run: Run) -> dict[str, Any]:
-    """The tenth of a new training: its hash, sources, commit, class of machine and last return."""
+def tenth_again(run: Run, processor: str) -> dict[str, Any]:
+    """The tenth of a new training: its hash, sources, commit, class of machine and last return.
+
+    It computes as the processor of the record, where this machine can.
+    """
     with tempfile.TemporaryDirectory(prefix="stride-check-") as folder:
         file = Path(folder) / "tenth.json"
         words = [run.row.variant, str(run.seed), "--tenth", str(file)]
-        subprocess.run([sys.executable, "-m", "lab.evidence.run", *words], cwd=PROJECT, check=True)
+        environment = {**os.environ, **switches(processor)}
+        subprocess.run([sys.executable, "-m", "lab.evidence.run", *words], cwd=PROJECT, env=environment, check=True)
         tenth: dict[str, Any] = read_json(file)
         return tenth
 

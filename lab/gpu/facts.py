@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from lab.gpu.parts import Found, Machine
-from lab.host import processor
 from stride.utils.devices import training_device
+from stride.utils.provenance import processor
 from stride.utils.user_error import UserError
 
 PACKAGES = ("torch", "cupy-cuda13x", "numpy", "numba", "lightning", "gymnasium", "hydra-core")

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from lab import host
 from lab.evidence import aggregate, campaign, families, receipts, runs
 from lab.evidence.aggregate import held_from, pooled_iqm, profile, wilson
 from lab.evidence.campaign import check_tree, due_runs, work
@@ -224,6 +225,21 @@ def test_a_stale_row_is_caught_listed_and_due_again(store, monkeypatch):
     assert not verdict.is_red and "not comparable to the bit" in verdict.line and verdict.line.endswith(": near")
     lost = {**elsewhere, "last": {"curve": "val", "step": 9000, "value": -900.0}}
     assert judged(ROW, store, record_of(1), lost).is_red, "no processor makes that"
+
+
+@pytest.mark.parametrize(("recorded", "features", "name"), [
+    ("znver3, AVX2", {"fma": True, "avx2": True, "avx512f": True, "sse4a": False}, "znver3"),
+    ("haswell, AVX2", {"fma": True, "avx2": True}, "haswell"),
+    ("skylake-avx512, AVX512", {"fma": True, "avx2": True, "avx512f": True}, ""),
+    ("apple-m1, DEFAULT", {"neon": True}, ""),
+    ("znver3, AVX2", {"neon": True}, ""),
+    ("this, AVX2", {"fma": True, "avx2": True}, ""),
+])  # fmt: skip
+def test_a_newer_processor_computes_as_the_one_of_a_record(recorded, features, name, monkeypatch):
+    monkeypatch.setattr(host.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(host.kernel_folder, "NAME", "this")
+    wanted = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": "+avx2,+fma", **host.NO_WIDER} if name else {}
+    assert host.switches(recorded) == wanted
 
 
 def test_the_first_tenth_has_losses_and_no_times():
