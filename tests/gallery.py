@@ -180,6 +180,7 @@ RECIPES: dict[str, Callable[[], object]] = {
     "taxi": partial(tiny_run, "Taxi-v4:ppo", action_mask="true", **SHORT),
     "pixels": partial(tiny_run, **PIXELS, **SHORT),
     "dqn": partial(tiny_run, "CartPole-v1:dqn", **REPLAY),
+    "memory": partial(tiny_run, policy="transformer", hidden_dims=8, **{"policy_kwargs.window": 6}, **SHORT),
     "dreamer": tiny_dreamer,
     "dreamer_pixels": partial(tiny_dreamer, **SCREEN, max_timesteps=48, buffer_size=400, learning_starts=32),
     "seeds": _seeds,

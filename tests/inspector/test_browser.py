@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def runs(root):
-    names = ("filmed", "other", "pendulum", "taxi", "pixels", "dqn", "dreamer")
+    names = ("filmed", "other", "pendulum", "taxi", "pixels", "dqn", "memory", "dreamer")
     return {name: gallery_copy(name, root) for name in names}
 
 
@@ -51,6 +51,31 @@ def test_an_episode_is_recorded_and_scrubbed_without_the_server(page, runs):
     assert loaded == []
     page.record("epoch=02")
     page.expect(page.episode).to_contain_text("epoch=02")
+
+
+# how far from the left the bars of attention at the timeline's lower edge begin and end, as shares of its width
+ATTENDED = """canvas => {
+  const pen = canvas.getContext("2d"), row = pen.getImageData(0, canvas.height - 4, canvas.width, 1).data;
+  const colour = getComputedStyle(document.querySelector(".stride-episode")).getPropertyValue("--c5");
+  pen.fillStyle = colour;
+  const number = parseInt(pen.fillStyle.slice(1), 16), wanted = [number >> 16, (number >> 8) & 255, number & 255];
+  const at = [...Array(canvas.width).keys()].filter(
+    x => row[4 * x + 3] > 40 && wanted.every((part, i) => Math.abs(row[4 * x + i] - part) < 40));
+  return [at[0] / canvas.width, at.at(-1) / canvas.width];
+}"""
+
+
+def test_a_memory_shows_what_it_attends_to(page, runs):
+    data = page.record_run(runs["memory"])
+    assert all(sum(weights) == pytest.approx(1, abs=2e-3) for weights in data["attention"])
+    assert [weights[1:] for weights in data["attention"][:1]] == [[0.0] * 6], "nothing was before the first step"
+    page.expect(page.all(".ep-legend, .legend").first).to_contain_text("attention of this step to those before it")
+    for step in (0, 8):
+        page.go_to(step)
+        begins, ends = page.all(".ep-timeline").evaluate(ATTENDED)
+        assert begins * data["steps"] >= step - 6 - 0.5 and ends * data["steps"] <= step + 1.5
+    if SCREENSHOTS:
+        page.page.screenshot(path=f"{SCREENSHOTS}/memory.png", full_page=True)
 
 
 def test_the_numbers_are_exported(page, runs):
