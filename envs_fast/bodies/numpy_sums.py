@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from stride.utils.kernel_cache import njit
 
@@ -56,9 +58,29 @@ def clip(x: float, low: float, high: float) -> float:
     return high if x > high else x
 
 
+def _fma(_context: Any, _x: Any, _y: Any, _z: Any) -> Any:
+    """x * y + z, rounded once; of doubles."""
+
+    def code(_context: Any, builder: Any, _signature: Any, numbers: Any) -> Any:
+        return builder.fma(*numbers)
+
+    return types.float64(types.float64, types.float64, types.float64), code
+
+
+fma: Any = intrinsic(_fma)  # called by kernels with three numbers
+
+
+def dot_is_fused() -> int:
+    """1 where NumPy's product of short vectors rounds once a term: its BLAS does so with AVX-512, not with AVX2."""
+    vector = np.array([0.1, 0.4, 0.8])
+    return int(np.dot(vector, vector) != 0.1 * 0.1 + 0.4 * 0.4 + 0.8 * 0.8)
+
+
 @njit(**EXACT)
-def length(x: float, y: float, z: float) -> float:
-    """np.linalg.norm of a vector of three."""
+def length(x: float, y: float, z: float, is_fused: int) -> float:
+    """np.linalg.norm of a vector of three; `is_fused` is dot_is_fused()."""
+    if is_fused:
+        return math.sqrt(fma(z, z, fma(y, y, x * x)))
     return math.sqrt((x * x + y * y) + z * z)
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stride.envs_fast.bodies.numpy_sums import EXACT, length, squares_of_singles
+from stride.envs_fast.bodies.numpy_sums import EXACT, dot_is_fused, length, squares_of_singles
 from stride.envs_fast.bodies.physics import Body, Physics, act, clear, observe, put_back, settle, uniform
 from stride.envs_fast.bodies.task import Task
 from stride.envs_fast.kernels import body_kernels_of
@@ -28,6 +28,7 @@ class Parameters(NamedTuple):
     hand: int
     object: int
     goal: int
+    is_fused: int  # how NumPy multiplies vectors here
     in_units: int = 0
     time_limit: int = NO_LIMIT
 
@@ -39,9 +40,10 @@ def offset(body: Body, one: int, other: int, axis: int) -> float:
 
 
 @njit(**EXACT)
-def distance(body: Body, one: int, other: int) -> float:
+def distance(body: Body, one: int, other: int, is_fused: int) -> float:
     """How far two bodies are from each other."""
-    return length(offset(body, one, other, 0), offset(body, one, other, 1), offset(body, one, other, 2))
+    x, y, z = offset(body, one, other, 0), offset(body, one, other, 1), offset(body, one, other, 2)
+    return length(x, y, z, is_fused)
 
 
 @njit(**EXACT)
@@ -62,7 +64,7 @@ def step(
     """Minus the distance to the target, less effort, which is a float32."""
     body = act(state, action, parameters.in_units, tables)
     look(body, state, parameters)
-    near = -distance(body, parameters.hand, parameters.goal) * parameters.distance_weight
+    near = -distance(body, parameters.hand, parameters.goal, parameters.is_fused) * parameters.distance_weight
     effort = -squares_of_singles(body.ctrl) * np.float32(parameters.control_weight)
     put_back(body, state, 0.0, tables)
     return near + effort, False
@@ -102,8 +104,8 @@ def step_pusher(
     """Minus the distances of the object from goal and hand, less effort, which is a float32."""
     body = act(state, action, parameters.in_units, tables)
     look_pusher(body, state, parameters)
-    near = -distance(body, parameters.object, parameters.hand) * parameters.near_weight
-    far = -distance(body, parameters.object, parameters.goal) * parameters.distance_weight
+    near = -distance(body, parameters.object, parameters.hand, parameters.is_fused) * parameters.near_weight
+    far = -distance(body, parameters.object, parameters.goal, parameters.is_fused) * parameters.distance_weight
     effort = -squares_of_singles(body.ctrl) * np.float32(parameters.control_weight)
     put_back(body, state, 0.0, tables)
     return (far + effort) + near, False
@@ -134,13 +136,16 @@ def place(env: Any, name: str) -> int:
 def reacher_parameters(env: Any) -> Parameters:
     """What Gymnasium's environment has been made with."""
     hand, goal = place(env, "fingertip"), place(env, "target")
-    return Parameters(0.0, float(env._reward_dist_weight), float(env._reward_control_weight), hand, 0, goal)
+    return Parameters(
+        0.0, float(env._reward_dist_weight), float(env._reward_control_weight), hand, 0, goal, dot_is_fused()
+    )
 
 
 def pusher_parameters(env: Any) -> Parameters:
     """What Gymnasium's environment has been made with."""
     weights = float(env._reward_near_weight), float(env._reward_dist_weight), float(env._reward_control_weight)
-    return Parameters(*weights, place(env, "tips_arm"), place(env, "object"), place(env, "goal"))
+    places = place(env, "tips_arm"), place(env, "object"), place(env, "goal")
+    return Parameters(*weights, *places, dot_is_fused())
 
 
 REACHER = Task("Reacher-v5", body_kernels_of(step, reset, observe), reacher_parameters)
