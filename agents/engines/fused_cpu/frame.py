@@ -87,6 +87,8 @@ class FrameFields(ctypes.Structure):
     log_std: int  # offset in the parameters
     follows: int  # floats from a parameter of part 1 to that of its target
     moving: int  # nets that change with each update, the first ones
+    critics: int  # nets of them beside each other, behind the actor
+    actor_every: int  # updates per update of a delayed actor and of all targets; 0 where nothing is delayed
     span: int  # rows of an n-step transition
     drawn: int  # D
     own_gamma: int  # whether each row of the replay memory has a gamma of its own
@@ -109,7 +111,7 @@ class FrameFields(ctypes.Structure):
     ring_reward: int  # [R], the replay memory's
     poisoned: int  # [] uint8: what was collected is not finite
     uniforms: int  # [3, D]
-    noise: int  # [updates, 2, B, A] standard normal
+    noise: int  # [updates, 2, B, A] standard normal; TD3's [updates, B, A]
     powers: int  # [span + 1] of gamma
     gammas: int  # [rows of the ring], of the iteration that collected each
     draws: int  # [T, N, draw] of the steps that are played

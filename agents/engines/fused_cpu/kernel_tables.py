@@ -15,6 +15,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     returns,
     sequences,
     shuffle,
+    smoothed,
     squashed,
 )
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
@@ -97,6 +98,7 @@ KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others c
     },
     "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
     "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
+    "td3": {**REPLAY, "gradient_part": smoothed.td3_gradient, "sample": smoothed.act_smoothed},
 }
 COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
 CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
@@ -105,6 +107,7 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
     "pqn": COPYING,
     "dqn": (*COPYING, replay.draw),
     "sac": (replay.draw,),
+    "td3": (replay.draw,),
 }
 
 

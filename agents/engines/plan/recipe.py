@@ -14,10 +14,10 @@ from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.numbers import Live, Stat
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
+from stride.agents.off_policy import BoundedAgent
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
-from stride.agents.sac import SAC
 from stride.config.schema import Config, ReplayConfig, explores
 from stride.envs_gym.spaces import MASK
 from stride.utils.counter_rng import SHUFFLE, counters
@@ -73,7 +73,7 @@ class Recipe:
 class ReplayRecipe(Recipe):
     """For an agent that learns from a replay memory."""
 
-    agent: DQN | SAC
+    agent: DQN | BoundedAgent
 
     def renew_statistics(self) -> None:
         """Let the encoders see the latest observations."""

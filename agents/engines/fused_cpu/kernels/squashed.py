@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, Scratch, fields_at, live_at, scratch_of
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats, ints
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats
+from stride.agents.engines.fused_cpu.kernels.critics import critic_slopes, put_actions
 from stride.agents.engines.fused_cpu.kernels.nets import temperature
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.engines.plan.numbers import SUMS, Sum
@@ -88,10 +89,10 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
         _targets(f, scratch, first, count, alpha)
 
         call(f.encode, (frame, f.obs, f.place, first, count, x))
-        _put_actions(f, first, count, x)
+        put_actions(f, first, count, x)
         for critic in CRITICS:
             call(f.forward, (frame, critic, x, hidden, n, q))
-            _critic_slopes(f, scratch, part, count, n)
+            critic_slopes(f, scratch, part, count, n)
             call(f.backward, (frame, thread, part, critic, x, hidden, n, q))
 
         # the critics have learnt from x: the action drawn anew takes the place of the one taken
@@ -107,18 +108,6 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
 
 
 @njit(inline="always")
-def _put_actions(f: FrameFields, first: int, count: int, x: int) -> None:
-    """Behind the features of each sample the action that was taken."""
-    actions = f.actions
-    for s in range(count):
-        place = np.int64(ints(f.place + 4 * (first + s), 1)[0])
-        target = floats(x + 4 * (s * f.row + f.features), actions)
-        taken = floats(f.action + 4 * place * actions, actions)
-        for k in range(actions):
-            target[k] = taken[k]
-
-
-@njit(inline="always")
 def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np.float32) -> None:
     """target = reward + discount * (the lesser value, less alpha log pi) [TILE]."""
     a, b, out = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.target, TILE)
@@ -127,22 +116,6 @@ def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np
     for s in range(count):
         lesser = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
         out[s] = reward[s] + discount[s] * (lesser - alpha * log_prob[s])
-
-
-@njit(inline="always")
-def _critic_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
-    """Values become the slope of their squared error."""
-    v, target = floats(scratch.q, TILE), floats(scratch.target, TILE)
-    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
-    fraction = F(1.0) / F(f.minibatch)
-    for s in range(count):
-        error = v[s] - target[s]
-        sums[Sum.VALUE_LOSS * TILE + s] += F(0.5) * fraction * error * error
-        sums[Sum.Q * TILE + s] += F(0.5) * fraction * v[s]
-        sums[Sum.TARGET * TILE + s] += F(0.5) * fraction * target[s]
-        v[s] = fraction * error
-    for s in range(count, n):
-        v[s] = F(0.0)
 
 
 @njit(inline="always")
