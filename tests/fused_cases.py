@@ -94,10 +94,12 @@ OF_SAC |= {"n_step": ("1", "3")}
 OF_TD3 = {"actor_every": ("2", "1", "3"), "n_critics": ("2", "1", "3"), "target_noise": ("0.2", "0.0")}
 OF_TD3 |= {"target_noise_clip": ("0.5", "0.1"), "action_noise": ("0.1", "0.5"), "tau": ("0.005", "1.0")}
 OF_TD3 |= {"noise_correlation": ("0.0", "0.5"), "n_step": ("1", "3")}
+OF_TQC = {"n_critics": ("2", "1", "3"), "quantiles": ("25", "4"), "drop_quantiles": ("2", "0", "3"), **OF_SAC}
 DQN = pairwise({"config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"), **SHARED, **OF_DQN})
 SAC = pairwise({"config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"), **SHARED, **OF_SAC})
 TD3 = pairwise({"config": ("Pendulum-v1:td3",), **SHARED, **OF_TD3})
-OFF_POLICY = DQN + SAC + TD3
+TQC = pairwise({"config": ("Pendulum-v1:tqc",), **SHARED, **OF_TQC})
+OFF_POLICY = DQN + SAC + TD3 + TQC
 
 
 def off_policy_words(case):

@@ -21,6 +21,7 @@ from stride.agents.engines.plan.pqn import PQNRecipe
 from stride.agents.engines.plan.recipe import Recipe
 from stride.agents.engines.plan.sac import SACRecipe
 from stride.agents.engines.plan.td3 import TD3Recipe
+from stride.agents.engines.plan.tqc import TQCRecipe
 from stride.agents.experience.ratio import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
@@ -29,6 +30,7 @@ from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
 from stride.agents.td3 import TD3
+from stride.agents.tqc import TQC
 from stride.config.schema import (
     BoundedConfig,
     Config,
@@ -50,6 +52,7 @@ RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     DQN: DQNRecipe,
     SAC: SACRecipe,
     TD3: TD3Recipe,
+    TQC: TQCRecipe,
     Dreamer: ModelRecipe,
     PlaNet: ModelRecipe,
 }

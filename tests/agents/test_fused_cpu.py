@@ -225,7 +225,7 @@ def test_fused_cpu_off_policy(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["Hopper-v5:sac", "Hopper-v5:td3"])
+@pytest.mark.parametrize("config", ["Hopper-v5:sac", "Hopper-v5:td3", "Hopper-v5:tqc"])
 def test_fused_cpu_off_policy_with_several_actions(config):
     words = (*REPLAY, "env_backend=gym", "hidden_dims=[16]", "batch_size=50")
     words += ("actor_every=1",) * config.endswith("td3")  # so that the update moves it

@@ -43,7 +43,7 @@ FLAT = (*PICTURES, "hidden_dims=[]")
 REPLAYED = (*REPLAY, "obs=pixels", "policy=cnn", "resize_obs=[10,12]", "policy_kwargs.cnn=small", "hidden_dims=[]")
 DEEPER = (*PICTURES, "policy_kwargs.channels=[16,20]", "policy_kwargs.kernel=2", "hidden_dims=[24]", "share_trunk=true")
 BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
-BY_ALGORITHM |= {"Pendulum-v1:td3": (*REPLAY, "actor_every=3")}
+BY_ALGORITHM |= {"Pendulum-v1:td3": (*REPLAY, "actor_every=3"), "Pendulum-v1:tqc": REPLAY}
 
 
 def moving(**values):

@@ -11,6 +11,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     pictures,
     policy_gradient,
     q,
+    quantiles,
     replay,
     returns,
     sequences,
@@ -98,6 +99,7 @@ KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others c
     },
     "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
     "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
+    "tqc": {**REPLAY, "gradient_part": quantiles.tqc_gradient, "sample": squashed.act_squashed},
     "td3": {**REPLAY, "gradient_part": smoothed.td3_gradient, "sample": smoothed.act_smoothed},
 }
 COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
@@ -107,6 +109,7 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
     "pqn": COPYING,
     "dqn": (*COPYING, replay.draw),
     "sac": (replay.draw,),
+    "tqc": (replay.draw,),
     "td3": (replay.draw,),
 }
 

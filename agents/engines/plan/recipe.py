@@ -35,6 +35,7 @@ class NetShape(NamedTuple):
     batch: int  # samples of a minibatch
     flops: int  # of a sample's way forward through the nets that judge it
     passes: int  # as many times as that in an update
+    values: int = 1  # quantiles of all critics of an action with bounds; 1 where each has its mean alone
 
 
 class Recipe:

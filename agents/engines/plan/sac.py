@@ -11,13 +11,13 @@ from stride.utils.counter_rng import normal
 
 
 class SACRecipe(BoundedRecipe):
-    """Nets: the actor, two critics, the critics' targets."""
+    """Nets: the actor, its critics, the critics' targets."""
 
     agent: SAC
 
     def __init__(self, agent: SAC) -> None:
         layout = lay_out(agent.policy, agent.critics, agent.target, agent.log_alpha)
-        super().__init__(agent, layout, passes=16)
+        super().__init__(agent, layout, passes=4 + 6 * len(agent.critics.networks))
         self.switches |= {"learnt_alpha": layout.log_alpha >= 0, "moving": len(layout.nets)}
 
     def before_learning(self, live: Live) -> None:
