@@ -91,9 +91,15 @@ OF_DQN = {"double_q": BOTH, "dueling": BOTH, "n_step": ("1", "3"), "huber": ("1.
 OF_DQN |= {"target_freq": ("7", "1000"), "tau": ("1.0", "0.3")}
 OF_SAC = {"ent_coef": ("null", "0.1"), "tau": ("0.005", "1.0"), "noise_correlation": ("0.0", "0.5")}
 OF_SAC |= {"n_step": ("1", "3")}
+OF_TD3 = {"actor_every": ("2", "1", "3"), "n_critics": ("2", "1", "3"), "target_noise": ("0.2", "0.0")}
+OF_TD3 |= {"target_noise_clip": ("0.5", "0.1"), "action_noise": ("0.1", "0.5"), "tau": ("0.005", "1.0")}
+OF_TD3 |= {"noise_correlation": ("0.0", "0.5"), "n_step": ("1", "3")}
+OF_TQC = {"n_critics": ("2", "1", "3"), "quantiles": ("25", "4"), "drop_quantiles": ("2", "0", "3"), **OF_SAC}
 DQN = pairwise({"config": ("Acrobot-v1:dqn", "MountainCar-v0:dqn"), **SHARED, **OF_DQN})
 SAC = pairwise({"config": ("Pendulum-v1:sac", "MountainCarContinuous-v0:sac"), **SHARED, **OF_SAC})
-OFF_POLICY = DQN + SAC
+TD3 = pairwise({"config": ("Pendulum-v1:td3",), **SHARED, **OF_TD3})
+TQC = pairwise({"config": ("Pendulum-v1:tqc",), **SHARED, **OF_TQC})
+OFF_POLICY = DQN + SAC + TD3 + TQC
 
 
 def off_policy_words(case):
@@ -257,7 +263,7 @@ def in_double(agent, batch):
     agent.descend = lambda optimizer, loss, max_norm: (loss.backward(), torch.zeros(1))[1]
     noise = None if agent.config.algo_id == "dqn" else agent.update_noise(1)[0]
     agent.update(double._replace(obs=batch.obs, next_obs=batch.next_obs), noise)
-    return [p.grad for p in learnt(agent)]
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in learnt(agent)]
 
 
 def next_update(fused, eager):

@@ -13,12 +13,15 @@ from stride.agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART, most
 from stride.agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
 from stride.agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
 from stride.agents.engines.graphed import graphed, why_not_graphed
+from stride.agents.engines.plan.bounded import why_not_plain
 from stride.agents.engines.plan.dqn import DQNRecipe
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import PPORecipe, REINFORCERecipe
 from stride.agents.engines.plan.pqn import PQNRecipe
 from stride.agents.engines.plan.recipe import Recipe
-from stride.agents.engines.plan.sac import SACRecipe, why_not_plain
+from stride.agents.engines.plan.sac import SACRecipe
+from stride.agents.engines.plan.td3 import TD3Recipe
+from stride.agents.engines.plan.tqc import TQCRecipe
 from stride.agents.experience.ratio import updates_per_step
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
@@ -26,12 +29,14 @@ from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
 from stride.agents.sac import SAC
 from stride.agents.sockets import Engine, Threads, eager
+from stride.agents.td3 import TD3
+from stride.agents.tqc import TQC
 from stride.config.schema import (
+    BoundedConfig,
     Config,
     PolicyGradientConfig,
     ReplayConfig,
     RolloutConfig,
-    SACConfig,
     WorldModelConfig,
     explores,
 )
@@ -46,6 +51,8 @@ RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PQN: PQNRecipe,
     DQN: DQNRecipe,
     SAC: SACRecipe,
+    TD3: TD3Recipe,
+    TQC: TQCRecipe,
     Dreamer: ModelRecipe,
     PlaNet: ModelRecipe,
 }
@@ -65,7 +72,7 @@ def may_be_fused(config: Config) -> bool:
         has_recipe = agent in (PPO, REINFORCE, PQN, DQN) and config.policy_kwargs.get("cnn") == "small"
     elif config.policy not in ("mlp", "mingru") or explores(config):
         has_recipe = False
-    if isinstance(config, SACConfig) and why_not_plain(config):
+    if isinstance(config, BoundedConfig) and why_not_plain(config):
         has_recipe = False
     if isinstance(config, PolicyGradientConfig) and config.has_blocks:
         has_recipe = False

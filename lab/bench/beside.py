@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ from stride.utils.provenance import git_hash
 from stride.utils.user_error import UserError, nearest
 
 SAC_WITHOUT = ("eager", "sb3, 1")  # SBX is twice as fast as SB3, which is timed with all threads only
-SAC_BODY = ("learning_starts=100", "epoch_iterations=1000")  # of HalfCheetah, as long as Pendulum's
+# of HalfCheetah, as long as Pendulum's
+BODY = ("learning_starts=100", "epoch_iterations=1000", "hidden_dims=[256,256]", "batch_size=256")
 
 
 class Row(NamedTuple):
@@ -55,8 +57,9 @@ def dreamer(threads: int) -> Case:
     return case
 
 
-def cheetah(threads: int) -> Case:
-    return cases.replay_case("sac", threads, "HalfCheetah-v5", SAC_BODY)
+def cheetah(algo_id: str, threads: int) -> Case:
+    """Of 256 x 2 and batch 256, whatever the variant has."""
+    return cases.replay_case(algo_id, threads, "HalfCheetah-v5", BODY)
 
 
 ROWS: dict[str, Row] = {
@@ -64,7 +67,8 @@ ROWS: dict[str, Row] = {
     "ppo-256": Row(ppo(256), "env steps/s", 3.0),
     "ppo-2048": Row(ppo(2048), "env steps/s", 3.0),
     "sac-pendulum": Row(lambda threads: cases.replay_case("sac", threads), "updates/s", 1.7, "sbx", SAC_WITHOUT),
-    "sac-cheetah": Row(cheetah, "updates/s", 1.7, "sbx", SAC_WITHOUT),
+    "sac-cheetah": Row(partial(cheetah, "sac"), "updates/s", 1.7, "sbx", SAC_WITHOUT),
+    "td3-cheetah": Row(partial(cheetah, "td3"), "updates/s", 1.7, "sbx", SAC_WITHOUT),
     "dqn": Row(lambda threads: cases.replay_case("dqn", threads), "env steps/s", 4.0),
     "pong": Row(cases.pong_case, "env steps/s", 1.6, "sb3", ("bf16", "cleanrl")),
     "dreamer": Row(dreamer, MS, 25.0, without=()),

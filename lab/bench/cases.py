@@ -31,9 +31,11 @@ from stride.runstore.run_names import runs_in
 N_STEPS = 128  # of a rollout
 MOST_ROWS = 1 << 18  # of a rollout; more worlds take fewer steps
 PLAIN = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")
-REPLAY = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
+# env steps of one timed training
+REPLAY = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000), "td3": ("HalfCheetah-v5", 1_000)}
 WARMING = 100  # env steps with updates before anything is counted, at least
-PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
+# products of batch x net per update: forward 1, backward 2 (1 where weights are frozen); TD3's actor every other update
+PASSES: dict[str, float] = {"dqn": 4, "sac": 16, "td3": 11.5}
 DREAMER: dict[str, tuple[tuple[str, ...], float]] = {  # what is not as shipped; products of an update, as torch counts
     "0.19 M weights": ((), 1.47e9),
     "0.66 M weights": (("deter=256", "width=128"), 5.16e9),

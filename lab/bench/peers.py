@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from stride.config.schedule import Schedule
-from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
+from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig, TD3Config
 
 SB3, SBX, JAX = "stable_baselines3", "sbx", "jax"  # to import
 PIP = {SB3: "stable-baselines3", SBX: "sbx-rl", JAX: "jax"}
@@ -91,7 +91,7 @@ class PureJaxRL:
         return self.training(iterations)
 
 
-def algorithm(config: Config, module: str, worlds: object) -> Any:
+def algorithm(config: Config, module: str, worlds: Any) -> Any:
     """Theirs with the config's numbers; the networks of `policy: cnn` are theirs for images."""
     theirs, widths = importlib.import_module(module), [*config.hidden_dims]
     numbers: dict[str, Any] = {"learning_rate": rate(config.policy_lr), "gamma": config.gamma, "seed": config.seed}
@@ -111,6 +111,12 @@ def algorithm(config: Config, module: str, worlds: object) -> Any:
         explored = config.epsilon if isinstance(config.epsilon, Schedule) else Schedule("linear", 1.0, config.epsilon)
         numbers |= {"target_update_interval": config.target_freq, "exploration_fraction": explored.end}
         return theirs.DQN("MlpPolicy", worlds, exploration_final_eps=explored.end_value, **numbers)
+    if isinstance(config, TD3Config):
+        noise = importlib.import_module(f"{SB3}.common.noise").NormalActionNoise
+        deviations = np.full(worlds.action_space.shape, config.action_noise)
+        numbers |= {"policy_delay": config.actor_every, "action_noise": noise(np.zeros_like(deviations), deviations)}
+        numbers |= {"target_policy_noise": config.target_noise, "target_noise_clip": config.target_noise_clip}
+        return theirs.TD3("MlpPolicy", worlds, tau=config.tau, **numbers)
     assert isinstance(config, SACConfig)
     return theirs.SAC("MlpPolicy", worlds, tau=config.tau, ent_coef="auto", **numbers)
 

@@ -2,7 +2,7 @@
 
     python -m lab.bench.train                           PPO on CartPole with 8, 256 and 2048 worlds
     python -m lab.bench.train ppo pufferlib --json FILE and PufferLib's setting: 4096 worlds, one pass, one small net
-    python -m lab.bench.train dqn sac                   DQN on CartPole and SAC on Pendulum, as shipped
+    python -m lab.bench.train dqn sac td3               DQN on CartPole, SAC on Pendulum, TD3 on HalfCheetah
     python -m lab.bench.train pong --threads 1          PPO of Pong from its screen
     python -m lab.bench.train --n-envs 1,64,512 --widths 16,64,256 --without eager,sb,style    how the cost grows
     python -m lab.bench.train dreamer --threads 1       Dreamer on CartPole in three sizes: ms of an update by engine
@@ -91,6 +91,7 @@ CASES: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
     "pufferlib": lambda asked: iter([cases.ppo_case(cases.pufferlib_setting(asked.threads))]),
     "dqn": lambda asked: iter([cases.replay_case("dqn", asked.threads)]),
     "sac": lambda asked: iter([cases.replay_case("sac", asked.threads)]),
+    "td3": lambda asked: iter([cases.replay_case("td3", asked.threads, more=("learning_starts=100",))]),
     "pong": lambda asked: iter([cases.pong_case(asked.threads)]),
     "dreamer": lambda asked: cases.dreamer_cases(asked.threads),
 }

@@ -116,7 +116,7 @@ def speed(algorithm: str) -> str:
         data = _json(BENCHMARKS / "offpolicy.json")
         tables = (
             {f"{REPLAY[algorithm][0]}:{algorithm}": data[algorithm]["env_steps_per_second"]}
-            if algorithm in REPLAY
+            if algorithm in data
             else {}
         )
     if not tables:

@@ -34,6 +34,8 @@ REFUSED = {
         f"CartPole-v1:ppo_pixels {SEES}", f"CartPole-v1:ppo_pixels {SEES} share_trunk=true activation=tanh",
         "CartPole-v1:ppo_pixels policy_kwargs.cnn=small hidden_dims=[]",
         f"CartPole-v1:dqn obs=pixels policy=cnn {SEES} hidden_dims=[] frame_stack=2", "CartPole-v1:dqn frame_stack=2",
+        "Pendulum-v1:td3 prioritised=true", "Pendulum-v1:td3 norm=layer", "Pendulum-v1:td3 value_scale=popart",
+        "Pendulum-v1:td3 critic.hidden_dims=[64]", "Pendulum-v1:sac actor_every=2", "Pendulum-v1:tqc norm=rms",
         "Pendulum-v1:sac frame_stack=2", "CartPole-v1:dqn obs=pixels policy=cnn policy_kwargs.cnn=small hidden_dims=[]",
         "CartPole-v1:pqn activation=tanh", "CartPole-v1:pqn accumulate=2", "CartPole-v1:pqn hidden_dims=[]",
         "CartPole-v1:pqn obs=pixels policy=cnn policy_kwargs.cnn=residual resize_obs=10",
@@ -53,6 +55,9 @@ TAKEN = [  # where the worlds are, what is trained there, and what it asks for
     ("fused_cpu", "CartPole-v1:ppo", {"engine": "eager"}),
     ("fused_cpu", "CartPole-v1:ppo env_backend=gym", {}),
     ("fused_cpu", "CartPole-v1:dqn env_backend=gym", {}),
+    ("fused_cpu", "Pendulum-v1:td3", {}),
+    ("fused_cpu", "Pendulum-v1:td3 actor_every=1 n_critics=1 target_noise=0 noise_correlation=0.85", {}),  # DDPG
+    ("fused_cpu", "Pendulum-v1:tqc", {}),
     ("fused_cpu", "CartPole-v1:dreamer", {}),
     ("fused_cpu", "CartPole-v1:pqn optimizer=radam", {}),
     ("fused_cpu", f"CartPole-v1:pqn obs=pixels policy=cnn {SEES} hidden_dims=[24]", {}),

@@ -224,6 +224,16 @@ def test_fused_cpu_off_policy(case):
     assert furthest(*next_update(fused, on_eager(case["config"], *words))) <= 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["Hopper-v5:sac", "Hopper-v5:td3", "Hopper-v5:tqc"])
+def test_fused_cpu_off_policy_with_several_actions(config):
+    words = (*REPLAY, "env_backend=gym", "hidden_dims=[16]", "batch_size=50")
+    words += ("actor_every=1",) * config.endswith("td3")  # so that the update moves it
+    fused = advance(on_fused_cpu(config, *words), 4)
+    assert fused.policy.actions == 3
+    assert furthest(*next_update(fused, on_eager(config, *words))) <= 1e-6
+
+
 # --- an address that a kernel reads and nobody bound is an error by name
 
 

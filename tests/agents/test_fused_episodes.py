@@ -21,6 +21,7 @@ CASES = {
     "ppo, gaussian": ("Pendulum-v1:ppo", *ROLLOUT, "max_episode_steps=60"),
     "dqn": ("CartPole-v1:dqn", *REPLAY[:-1], "normalize_obs=true"),
     "sac": ("Pendulum-v1:sac", *REPLAY, "normalize_obs=static"),
+    "td3": ("Pendulum-v1:td3", *REPLAY, "hidden_dims=[24]"),
 }
 
 

@@ -120,6 +120,8 @@ CASES = {
     "fused_cpu, pqn": (Case("CartPole-v1:pqn", "fused_cpu", (*SMALL, GYM)), 1),
     "fused_cpu, dqn": (Case("CartPole-v1:dqn", "fused_cpu", (*REPLAY, GYM)), 4),
     "fused_cpu, sac": (Case("Pendulum-v1:sac", "fused_cpu", (*REPLAY, GYM)), 4),
+    "fused_cpu, td3": (Case("Pendulum-v1:td3", "fused_cpu", (*REPLAY, GYM, "actor_every=4")), 4),
+    "fused_cpu, tqc": (Case("Pendulum-v1:tqc", "fused_cpu", (*REPLAY, GYM)), 4),
     "fused_gpu, ppo": (Case("CartPole-v1:ppo", "fused_gpu learns", TINY), 1),
 }
 

@@ -43,6 +43,7 @@ FLAT = (*PICTURES, "hidden_dims=[]")
 REPLAYED = (*REPLAY, "obs=pixels", "policy=cnn", "resize_obs=[10,12]", "policy_kwargs.cnn=small", "hidden_dims=[]")
 DEEPER = (*PICTURES, "policy_kwargs.channels=[16,20]", "policy_kwargs.kernel=2", "hidden_dims=[24]", "share_trunk=true")
 BY_ALGORITHM = {CARTPOLE: SMALL, "CartPole-v1:reinforce": SMALL, "CartPole-v1:dqn": REPLAY, "Pendulum-v1:sac": REPLAY}
+BY_ALGORITHM |= {"Pendulum-v1:td3": (*REPLAY, "actor_every=3"), "Pendulum-v1:tqc": REPLAY}
 
 
 def moving(**values):
@@ -57,6 +58,7 @@ MOVING_PPO = (*MOVING, *moving(gae_lambda=0.95), "normalize_reward=true")
 PQN = (*SMALL, *MOVING, *moving(return_lambda=0.9), "normalize_obs=true", "optimizer=radam")
 MOVING_DQN = (*REPLAY, *MOVING, *moving(tau=0.9, huber=1.0), "n_step=3", "target_freq=8")
 MOVING_SAC = (*REPLAY, *MOVING, *moving(tau=0.5))
+MOVING_TD3 = (*MOVING_SAC, *moving(action_noise=0.5), "actor_every=3", "n_step=2")
 MODEL_WEIGHTS = (*moving(prior_coef=1.0, posterior_coef=0.5, observation_coef=2.0, end_weight=3.0, free_nats=0.5),)
 # an eps of this size: with a small one, roundings of gradients that vanish become steps as long as any other
 DREAMS = (*MODEL, "imagined_starts=8", "optimizer_eps=0.001")
@@ -135,6 +137,7 @@ CASES = {
     "fused_cpu, moving, ppo": Case(CARTPOLE, "fused_cpu", (*SMALL, *MOVING_PPO), rounds=THRICE, resumes=(3, 3)),
     "fused_cpu, moving, dqn": Case("CartPole-v1:dqn", "fused_cpu", MOVING_DQN, 1e-5, ((2, 1),) * 3, resumes=(4, 3)),
     "fused_cpu, moving, sac": Case("Pendulum-v1:sac", "fused_cpu", MOVING_SAC, 1e-5, ((2, 1),) * 3, resumes=(4, 3)),
+    "fused_cpu, moving, td3": Case("Pendulum-v1:td3", "fused_cpu", MOVING_TD3, 1e-5, ((2, 1),) * 3, resumes=(4, 3)),
     "fused_gpu, moving, learns": Case(
         CARTPOLE, "fused_gpu learns", (*TINY, *MOVING_PPO), rounds=THRICE, resumes=(2, 2)
     ),

@@ -233,9 +233,8 @@ def test_each_refusal_is_a_line(words):
 
 
 @pytest.mark.parametrize("kind", ["td3", "tqc"])
-def test_kernels_refuse_by_name_and_the_player_shows_what_it_can(kind):
+def test_discrete_actions_are_refused_and_the_player_shows_what_it_can(kind):
     config_id = f"Pendulum-v1:{kind}"
-    assert f"fused_cpu does not support {kind}" in refusal(agent_for, config_id, "engine=fused_cpu")
     assert "td3 need actions with bounds" in refusal(agent_for, config_id, "env_id=CartPole-v1", "spec={}")
     player, obs = untrained(config_id, spread=0.02).agent, torch.tensor([1.0, 0.0, 0.0]).numpy()
     opinion, sight = player.explain(obs), player.saliency(obs, "greedy")

@@ -35,7 +35,7 @@ TRAINED = {
     "ppo, fused, normalised": f"CartPole-v1:ppo {WIDE} normalize_obs=true normalize_reward=true target_kl=0.01",
     **{
         f"{config[-3:]}, fused, wide, {size} rows": f"{config} {REPLAY} engine=fused_cpu batch_size={size}"
-        for config in ("CartPole-v1:dqn", "Pendulum-v1:sac")
+        for config in ("CartPole-v1:dqn", "Pendulum-v1:sac", "Pendulum-v1:td3", "Pendulum-v1:tqc")
         for size in (64, 200, 300)
     },
     "dqn, eager": f"CartPole-v1:dqn {REPLAY} engine=eager batch_size=32 prioritised=true n_step=3 dueling=true",

@@ -116,7 +116,7 @@ class Bound:
         # the engine's memory is zero at first, which is relied upon: padding stays zero for ever, and `partial` and
         # `sums` are cleared by those who have read them
         scratch, self._scratch_memory = make_scratch(
-            threads, shape.inputs, hidden, shape.outputs, layout.widest, shape.actions
+            threads, shape.inputs, hidden, shape.outputs, layout.widest, shape.actions, shape.values
         )
         frame.fill(
             live=self.live,

@@ -79,6 +79,7 @@ class EpisodeActor:
         """Fetch the present weights and statistics; False where the policy wants to be asked itself."""
         if self._greedy:
             self._live.epsilon_greedy = 0.0
+            self._live.action_noise = 0.0
         elif not self.bound.recipe.before_play(self._live):
             return False
         tensors = self.bound.recipe.shape.layout.tensors

@@ -87,6 +87,10 @@ class FrameFields(ctypes.Structure):
     log_std: int  # offset in the parameters
     follows: int  # floats from a parameter of part 1 to that of its target
     moving: int  # nets that change with each update, the first ones
+    critics: int  # nets of them beside each other, behind the actor
+    quantiles: int  # of each of them, where they learn quantiles
+    kept: int  # of all critics' quantiles together, those that are targets
+    actor_every: int  # updates per update of a delayed actor and of all targets; 0 where nothing is delayed
     span: int  # rows of an n-step transition
     drawn: int  # D
     own_gamma: int  # whether each row of the replay memory has a gamma of its own
@@ -109,7 +113,7 @@ class FrameFields(ctypes.Structure):
     ring_reward: int  # [R], the replay memory's
     poisoned: int  # [] uint8: what was collected is not finite
     uniforms: int  # [3, D]
-    noise: int  # [updates, 2, B, A] standard normal
+    noise: int  # [updates, 2, B, A] standard normal; TD3's [updates, B, A]
     powers: int  # [span + 1] of gamma
     gammas: int  # [rows of the ring], of the iteration that collected each
     draws: int  # [T, N, draw] of the steps that are played
@@ -208,7 +212,7 @@ class Scratch(ctypes.Structure):
     other_x: int  # [TILE, row] inputs at the next observation
     second_hidden: int  # [TILE, hidden] activations of another net
     actor_hidden: int  # [TILE, hidden] and of the actor
-    target: int  # [TILE] of a value
+    target: int  # [TILE] of a value; of quantiles [critics * quantiles, TILE], likewise in q
     choice: int  # [TILE] int32 the best action
     log_prob: int  # [TILE]
     q: int  # [TILE] values of one critic, then the slope of the loss there
@@ -218,7 +222,7 @@ class Scratch(ctypes.Structure):
 
 
 def make_scratch(
-    threads: int, row: int, hidden: int, outputs: int, widest: int, actions: int
+    threads: int, row: int, hidden: int, outputs: int, widest: int, actions: int, values: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scratch [threads] of every thread, and the memory it points to; the sizes are floats of a sample.
 
@@ -227,8 +231,8 @@ def make_scratch(
     of_sample = {
         "x": row, "hidden": hidden, "outputs": outputs, "odds": actions, "taken": actions, "allowed": actions,
         "actor": 3, "critic": 3, "above": widest, "below": widest, "other_x": row, "second_hidden": hidden,
-        "actor_hidden": hidden, "target": 1, "choice": 1, "log_prob": 1, "q": 1, "other_q": 1, "slopes": actions,
-        "other_slopes": actions,
+        "actor_hidden": hidden, "target": values, "choice": 1, "log_prob": 1, "q": values, "other_q": 1,
+        "slopes": actions, "other_slopes": actions,
     }  # fmt: skip
     sizes = {"one": LANES} | {name: TILE * count for name, count in of_sample.items()}
     memory = aligned(threads * sum(sizes.values())).reshape(threads, -1)

@@ -11,10 +11,12 @@ from stride.agents.engines.fused_cpu.kernels import (
     pictures,
     policy_gradient,
     q,
+    quantiles,
     replay,
     returns,
     sequences,
     shuffle,
+    smoothed,
     squashed,
 )
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, KernelTable
@@ -97,6 +99,8 @@ KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others c
     },
     "dqn": {**REPLAY, "gradient_part": q.q_gradient, "sample": q.act_by_value},
     "sac": {**REPLAY, "gradient_part": squashed.sac_gradient, "sample": squashed.act_squashed},
+    "tqc": {**REPLAY, "gradient_part": quantiles.tqc_gradient, "sample": squashed.act_squashed},
+    "td3": {**REPLAY, "gradient_part": smoothed.td3_gradient, "sample": smoothed.act_smoothed},
 }
 COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
 CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
@@ -105,6 +109,8 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
     "pqn": COPYING,
     "dqn": (*COPYING, replay.draw),
     "sac": (replay.draw,),
+    "tqc": (replay.draw,),
+    "td3": (replay.draw,),
 }
 
 

@@ -54,11 +54,12 @@ class AttachedParameters:
             return
         self.group = optimizer.param_groups[0]
         parameters = self._learnt()
-        first = state[parameters[0]]
-        live.step = float(first["step"]) if first else 0.0
+        live.step = _steps_of(state[parameters[self._layout.delayed]])
+        live.actor_step = _steps_of(state[parameters[0]])
         live.beta_1, live.beta_2 = self.group["betas"]
         self._connect(state)
-        self._steps = torch.full((len(parameters),), live.step)  # equal numbers, so one memory for all of them
+        self._steps = torch.empty(len(parameters))  # equal numbers, so one memory for all of them
+        self._write_steps()
         for parameter, step in zip(parameters, self._steps, strict=True):
             state[parameter]["step"] = step
         self._state, self._addresses = state, self._present_addresses()
@@ -78,8 +79,13 @@ class AttachedParameters:
         raise NotImplementedError
 
     def give(self) -> None:
-        """The count of steps back to torch, as the kernels left it."""
-        self._steps.fill_(self._live.step)
+        """The counts of steps back to torch, as the kernels left them."""
+        self._write_steps()
+
+    def _write_steps(self) -> None:
+        delayed = self._layout.delayed
+        self._steps[:delayed] = self._live.actor_step
+        self._steps[delayed:] = self._live.step
 
 
 class CopiedParameters(AttachedParameters):
@@ -138,6 +144,11 @@ class ViewedParameters(AttachedParameters):
         """Transpose the net that acts, for whoever plays."""
         self._frame.check(nets.turn)
         nets.turn(self._frame.address, 0, 0, 1)
+
+
+def _steps_of(moments: Mapping[str, Tensor]) -> float:
+    """How many steps the optimizer has made of a parameter with these moments, or none."""
+    return float(moments["step"]) if moments else 0.0
 
 
 def _moved(values: Tensor, view: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from stride.agents.engines.plan.numbers import names_of, struct
 LANES = 16  # float32 of a vector, and of a cache line
 PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are reported one by one
 SEGMENT = 1024  # floats at most of what one thread reduces and steps at a time
+FOLLOWED, DELAYED = 1, 2  # parts with a replay memory: those whose targets follow; the latter only some updates move
 
 
 @struct
@@ -76,7 +77,7 @@ class TensorRow(ctypes.Structure):
 class Segment(ctypes.Structure):
     """Floats [first, last) of the flat parameters, and which part they belong to.
 
-    Parts of an on-policy agent are PARTS; with a replay memory part 1 has a target that follows.
+    Parts of an on-policy agent are PARTS; with a replay memory FOLLOWED, DELAYED, or 0 for what has no target.
     """
 
     first: int
@@ -127,6 +128,7 @@ class FlatLayout(NamedTuple):
     value_row: int = 0  # and which of its outputs is the value
     follows: int = 0  # floats from a parameter of part 1 to its target's
     cells: int = 0  # layers of minGRU, the last ones of every net
+    delayed: int = 0  # tensors, the first ones, that only some updates move
 
     def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
         """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""

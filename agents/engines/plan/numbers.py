@@ -53,11 +53,15 @@ class Live(ctypes.Structure):
     epsilon: float  # Adam's
     decay: float
     step: float  # updates the optimizer has made; kernels write it back
+    actor_step: float  # and of these, those of a delayed actor
     bound: float  # a limit of a normalised feature
     tau: float
     huber: float  # a limit: infinite is squared error everywhere
     target_entropy: float
     epsilon_greedy: float
+    action_noise: float  # deviation of the acting noise
+    target_noise: float  # of the noise on a target actor's actions
+    target_noise_clip: float  # a limit
     made: float  # updates the agent has made
 
 

@@ -14,10 +14,10 @@ from stride.agents.engines.plan.layout import FlatLayout
 from stride.agents.engines.plan.numbers import Live, Stat
 from stride.agents.experience.nouns import Rollout, Tree
 from stride.agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
+from stride.agents.off_policy import BoundedAgent
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
 from stride.agents.reinforce import REINFORCE
-from stride.agents.sac import SAC
 from stride.config.schema import Config, ReplayConfig, explores
 from stride.envs_gym.spaces import MASK
 from stride.utils.counter_rng import SHUFFLE, counters
@@ -35,6 +35,7 @@ class NetShape(NamedTuple):
     batch: int  # samples of a minibatch
     flops: int  # of a sample's way forward through the nets that judge it
     passes: int  # as many times as that in an update
+    values: int = 1  # quantiles of all critics of an action with bounds; 1 where each has its mean alone
 
 
 class Recipe:
@@ -73,7 +74,7 @@ class Recipe:
 class ReplayRecipe(Recipe):
     """For an agent that learns from a replay memory."""
 
-    agent: DQN | SAC
+    agent: DQN | BoundedAgent
 
     def renew_statistics(self) -> None:
         """Let the encoders see the latest observations."""

@@ -237,6 +237,12 @@ def temperature(f: FrameFields) -> float:
     return alpha
 
 
+@njit(inline="always")
+def moves_actor(f: FrameFields, number: int) -> bool:
+    """Whether update `number` of those that were drawn also moves a delayed actor and all targets."""
+    return f.actor_every > 0 and (int(live_at(f.live).made) + number + 1) % f.actor_every == 0
+
+
 @njit(**PIECE)
 def fetch_parameters(frame: int) -> None:
     """Torch's parameters and moments, by tensor_table, into `parameters` and moments; the padding between stays 0."""

@@ -1,6 +1,6 @@
 """Updates from a replay memory: which rows were drawn, gradient, clip, Adam, targets that follow. All threads together.
 
-How an algorithm turns a tile of samples into a gradient is its own kernel: q.py, squashed.py.
+How an algorithm turns a tile of samples into a gradient is its own kernel: q.py, squashed.py, smoothed.py.
 """
 
 import math
@@ -9,9 +9,9 @@ import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import fields_at, live_at, segment_of, stats_at
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
-from stride.agents.engines.fused_cpu.kernels.nets import temperature
+from stride.agents.engines.fused_cpu.kernels.nets import moves_actor, temperature
 from stride.agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
-from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.layout import DELAYED, LANES
 from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 
@@ -104,13 +104,15 @@ def learn(frame: int, thread: int) -> None:
     threads, parts, size = f.threads, f.parts, f.minibatch
     live, stats = live_at(f.live), stats_at(f.stats)
     squares = doubles(f.squares, f.segments)
-    factors, vectors, turning = np.empty(5), (size + LANES - 1) // LANES, f.nets
+    factors, actor_factors = np.empty(5), np.empty(5)
+    vectors, turning = (size + LANES - 1) // LANES, f.nets
     barrier(f.barrier, threads)  # before anything is read that the call before may still be writing
-    made = live.step
+    made, actor_made = live.step, live.actor_step
     for number in range(f.begin, f.end):
         for net in range(turning):
             call(f.turn, (frame, net, thread, threads))
-        turning = f.moving
+        moves = moves_actor(f, number)
+        turning = f.nets if moves else f.moving
         alpha = temperature(f)
         barrier(f.barrier, threads)
         for part in range(thread, parts, threads):
@@ -128,10 +130,17 @@ def learn(frame: int, thread: int) -> None:
         if stats.sound == 1.0:
             made += 1.0
             prepare(factors, live, total, made, f.decoupled, f.rectified)
+            if moves:
+                actor_made += 1.0
+                prepare(actor_factors, live, total, actor_made, f.decoupled, f.rectified)
             for segment in range(thread, f.segments, threads):
-                adam(frame, segment, factors.ctypes.data)
-                if segment_of(f, segment).part == 1:
+                part = segment_of(f, segment).part
+                if part != DELAYED:
+                    adam(frame, segment, factors.ctypes.data)
+                elif moves:
+                    adam(frame, segment, actor_factors.ctypes.data)
+                if part and (moves or f.actor_every == 0):
                     _follow(frame, segment)
         barrier(f.barrier, threads)
     if thread == 0:
-        live.step = made
+        live.step, live.actor_step = made, actor_made

@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import TILE, FrameFields, Scratch, fields_at, live_at, scratch_of
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats, ints
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, floats
+from stride.agents.engines.fused_cpu.kernels.critics import critic_slopes, put_actions
 from stride.agents.engines.fused_cpu.kernels.nets import temperature
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.engines.plan.numbers import SUMS, Sum
@@ -88,10 +89,10 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
         _targets(f, scratch, first, count, alpha)
 
         call(f.encode, (frame, f.obs, f.place, first, count, x))
-        _put_actions(f, first, count, x)
+        put_actions(f, first, count, x)
         for critic in CRITICS:
             call(f.forward, (frame, critic, x, hidden, n, q))
-            _critic_slopes(f, scratch, part, count, n)
+            critic_slopes(f, scratch, part, count, n)
             call(f.backward, (frame, thread, part, critic, x, hidden, n, q))
 
         # the critics have learnt from x: the action drawn anew takes the place of the one taken
@@ -102,20 +103,8 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
         _lesser_slopes(f, scratch, part, count, n, alpha)
         call(f.to_inputs, (frame, thread, CRITICS[0], hidden, n, q, scratch.slopes))
         call(f.to_inputs, (frame, thread, CRITICS[1], scratch.second_hidden, n, other_q, scratch.other_slopes))
-        _actor_slopes(f, scratch, count, n, alpha, noise_now)
+        actor_slopes(f, scratch, count, n, alpha, noise_now)
         call(f.backward, (frame, thread, part, ACTOR, x, scratch.actor_hidden, n, outputs))
-
-
-@njit(inline="always")
-def _put_actions(f: FrameFields, first: int, count: int, x: int) -> None:
-    """Behind the features of each sample the action that was taken."""
-    actions = f.actions
-    for s in range(count):
-        place = np.int64(ints(f.place + 4 * (first + s), 1)[0])
-        target = floats(x + 4 * (s * f.row + f.features), actions)
-        taken = floats(f.action + 4 * place * actions, actions)
-        for k in range(actions):
-            target[k] = taken[k]
 
 
 @njit(inline="always")
@@ -130,42 +119,37 @@ def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np
 
 
 @njit(inline="always")
-def _critic_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
-    """Values become the slope of their squared error."""
-    v, target = floats(scratch.q, TILE), floats(scratch.target, TILE)
-    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
-    fraction = F(1.0) / F(f.minibatch)
-    for s in range(count):
-        error = v[s] - target[s]
-        sums[Sum.VALUE_LOSS * TILE + s] += F(0.5) * fraction * error * error
-        sums[Sum.Q * TILE + s] += F(0.5) * fraction * v[s]
-        sums[Sum.TARGET * TILE + s] += F(0.5) * fraction * target[s]
-        v[s] = fraction * error
-    for s in range(count, n):
-        v[s] = F(0.0)
-
-
-@njit(inline="always")
 def _lesser_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int, alpha: np.float32) -> None:
     """Values become the slope of the policy's loss, which is that of the lesser one; the temperature's gradient."""
-    a, b, log_prob = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.log_prob, TILE)
-    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
-    fraction, target_entropy = F(1.0) / F(f.minibatch), F(live_at(f.live).target_entropy)
-    half, total = F(0.5) * fraction, F(0.0)
+    a, b, value = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.target, TILE)
+    fraction = F(1.0) / F(f.minibatch)
+    half = F(0.5) * fraction
     for s in range(count):
         lesser = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
-        sums[Sum.POLICY_LOSS * TILE + s] += fraction * (alpha * log_prob[s] - lesser)
-        sums[Sum.ENTROPY * TILE + s] -= fraction * log_prob[s]
-        total -= fraction * (log_prob[s] + target_entropy)
+        value[s] = lesser
         a[s], b[s] = (-half, -half) if a[s] == b[s] else (-fraction, F(0.0)) if a[s] < b[s] else (F(0.0), -fraction)
     for s in range(count, n):
         a[s], b[s] = F(0.0), F(0.0)
+    judge_policy(f, scratch, part, count, alpha, scratch.target)
+
+
+@njit(inline="always")
+def judge_policy(f: FrameFields, scratch: Scratch, part: int, count: int, alpha: np.float32, value: int) -> None:
+    """Statistics of the policy, whose actions have these values [TILE], and the temperature's gradient."""
+    q, log_prob = floats(value, TILE), floats(scratch.log_prob, TILE)
+    sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
+    fraction, target_entropy = F(1.0) / F(f.minibatch), F(live_at(f.live).target_entropy)
+    total = F(0.0)
+    for s in range(count):
+        sums[Sum.POLICY_LOSS * TILE + s] += fraction * (alpha * log_prob[s] - q[s])
+        sums[Sum.ENTROPY * TILE + s] -= fraction * log_prob[s]
+        total -= fraction * (log_prob[s] + target_entropy)
     if f.learnt_alpha:
         floats(f.partial + 4 * (part * f.size + f.log_alpha), 1)[0] += total
 
 
 @njit(inline="always")
-def _actor_slopes(f: FrameFields, scratch: Scratch, count: int, n: int, alpha: np.float32, noise: int) -> None:
+def actor_slopes(f: FrameFields, scratch: Scratch, count: int, n: int, alpha: np.float32, noise: int) -> None:
     """Outputs (means, then log deviations) become the slope of the policy's loss, from that at the actions."""
     actions, row = f.actions, f.row
     z, x = floats(scratch.outputs, 2 * actions * TILE), scratch.x + 4 * f.features
