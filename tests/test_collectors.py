@@ -9,6 +9,7 @@ import pytest
 import torch
 from commands import refusal
 
+from stride.agents.base import Agent
 from stride.agents.engines.ray_collectors import WorldsOfActor
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
@@ -29,6 +30,8 @@ NORMALIZED = ["normalize_obs=true", "normalize_reward=true", "target_kl=0.01"]
 CASES = {
     "ppo": ["CartPole-v1:ppo", *WORDS, *NORMALIZED],
     "ppo, lstm": ["CartPole-v1:ppo", *WORDS, "policy=lstm"],
+    "ppo, lag": ["CartPole-v1:ppo", *WORDS, *NORMALIZED, "lag=1", "policy_lr=0.01"],
+    "ppo, lag, lstm": ["CartPole-v1:ppo", *WORDS, "lag=1", "policy=lstm"],
     "reinforce": ["CartPole-v1:reinforce", *WORDS, "normalize_obs=true"],
     "pqn": ["CartPole-v1:pqn", *WORDS],
 }
@@ -91,12 +94,13 @@ def test_a_stopped_run_of_shards_in_one_process_goes_on_with_equal_bits(ray_not_
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_with_shards_and_again_with_collectors(one_cluster):
-    begun = run([*CASES["ppo"], *RAY, "--pause-at", str(2 * ITERATION)])
+@pytest.mark.parametrize("case", ["ppo", "ppo, lag"])
+def test_a_stopped_run_goes_on_with_shards_and_again_with_collectors(case, one_cluster):
+    begun = run([*CASES[case], *RAY, "--pause-at", str(2 * ITERATION)])
     run(["--resume", begun.id, "shards=2", "collectors=0", "--pause-at", str(4 * ITERATION)])
     assert read_json(begun.checkpoints / "last.json")["iterations"] == 4
     again = run(["--resume", begun.id, "shards=1", *RAY])
-    assert ended(again) == ended(run([*CASES["ppo"], *HERE]))
+    assert ended(again) == ended(run([*CASES[case], *HERE]))
 
 
 def struck(monkeypatch, number: int, at: tuple[int, ...]) -> list[int]:
@@ -119,14 +123,27 @@ def struck(monkeypatch, number: int, at: tuple[int, ...]) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_actor_that_dies_or_is_silent_is_replaced(number, one_cluster, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "case, number", [("ppo", signal.SIGKILL), ("ppo", signal.SIGSTOP), ("ppo, lag", signal.SIGKILL)]
+)
+def test_an_actor_that_dies_or_is_silent_is_replaced(case, number, one_cluster, monkeypatch, capsys):
     monkeypatch.setattr("stride.agents.engines.ray_collectors.SILENT", 2.0)
     asked = struck(monkeypatch, number, (3,))
-    struck_run = run([*CASES["ppo"], *RAY])
-    assert len(asked) == 6 + 1
+    struck_run = run([*CASES[case], *RAY])
+    assert len(asked) == 6 + 1 + ("lag" in case)
     assert "collector 1 (environments 4 to 7) " in struck_run.run_log.read_text()
-    assert ended(struck_run) == ended(run([*CASES["ppo"], *HERE]))
+    assert ended(struck_run) == ended(run([*CASES[case], *HERE]))
+
+
+@pytest.mark.slow
+def test_with_lag_actors_play_while_the_shards_learn(one_cluster, monkeypatch):
+    events = []
+    for owner, method in ((WorldsOfActor, "play"), (Agent, "learn_from")):
+        original = getattr(owner, method)
+        noted = lambda self, what, original=original, method=method: events.append(method) or original(self, what)  # noqa: E731
+        monkeypatch.setattr(owner, method, noted)
+    run([*CASES["ppo, lag"], *RAY, "--pause-at", str(2 * ITERATION)])
+    assert events == ["play"] * 2 + ["play", "play", "learn_from", "learn_from"] * 2
 
 
 @pytest.mark.slow
@@ -147,7 +164,6 @@ def test_what_cannot_be_is_one_line(ray_not_imported, capsys):
         "collectors=16": "collectors 16 does not divide n_envs 8; collectors=8 does",
         "collectors=8 batch_size=4": "collectors 8 does not divide batch_size 4 rows; collectors=4 does",
         "collectors=2 shards=2": "leave out shards=2",
-        "collectors=2 lag=1": "collectors do not support lag: 1; use lag=0",
         "collectors=2 engine=fused_cpu": "use engine=auto",
         "collectors=2 engine=graphed": "graphed needs device: cuda",
         "collectors=2 device=cuda": "use device=cpu",

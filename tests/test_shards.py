@@ -113,10 +113,12 @@ def after(iterations: int, **overrides: object):
     return agent
 
 
-@pytest.mark.parametrize("engine", ["eager", pytest.param("fused_cpu", marks=pytest.mark.slow)])
-def test_one_update_from_a_whole_rollout_is_that_of_one_shard_within_rounding(engine):
+@pytest.mark.parametrize(
+    "engine, lag", [("eager", 0), ("eager", 1), pytest.param("fused_cpu", 0, marks=pytest.mark.slow)]
+)
+def test_one_update_from_a_whole_rollout_is_that_of_one_shard_within_rounding(engine, lag):
     """The order of rows is all that differs, and does not count there."""
-    same = dict(batch_size=1.0, n_epochs=1, engine=engine, value_scale="popart")
+    same = dict(batch_size=1.0, n_epochs=1, engine=engine, lag=lag, value_scale="popart")
     whole, first = (after(2, shards=count, **same) for count in (1, 4))
     agents = first.shard_group.agents
     assert first.engine.name == engine
@@ -198,6 +200,7 @@ def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
 BITS = {
     "ppo": ppo(engine="eager"),
     "ppo, lstm": ppo(policy="lstm", policy_lr="kl_0.005", accumulate=2),
+    "ppo, lag": ppo(engine="eager", lag=1),
     "ppo, mingru": ppo(policy="mingru", value_scale="popart"),
     "pqn, gym": words("CartPole-v1:pqn", shards=4, env_backend="gym", engine="eager"),
     "reinforce": words("CartPole-v1:reinforce", shards=4, normalize_obs="true", policy_targets="advantages"),
@@ -331,7 +334,6 @@ def test_a_wrong_number_of_shards_is_one_line(capsys):
         "shards=8 batch_size=4": "shards 8 does not divide batch_size 4 rows; shards=4 does",
         "shards=8 policy=lstm batch_size=64": "shards 8 does not divide batch_size 4 worlds; shards=4 does",
         "shards=4 device=cuda": "use device=cpu",
-        "shards=4 lag=1": "use lag=0",
         "shards=4 env_backend=gym workers=2": "use env_backend=gym workers=0",
         "shards=4 exploration.kind=icm": "use exploration=null",
         "shards=4 --processes 3": "processes must be a power of two, not 3; 2 is one",

@@ -3,7 +3,9 @@
 The learner is a training in N shards (agents/engines/local_shards.py) whose shards do not play: before an iteration
 each actor is sent weights, and the shard copies the rollout that comes back. The shard's collector and memory are then
 as the actor's, so a checkpoint is that of shards, and an actor that dies is replaced by one that begins as the shard
-is and plays the same rollout again.
+is and plays the same rollout again. With `lag: 1` an actor gets its next request as soon as the shard has its rollout,
+and plays while the shards learn: by the policy before these updates. Between two iterations the shards know nothing of
+it: what was not copied is played again after a load.
 """
 
 import logging
@@ -16,6 +18,7 @@ import torch
 from stride.agents.base import Agent
 from stride.agents.engines.local_shards import LocalShards, build_agents, packed
 from stride.agents.engines.rollout_worker import snapshot_of, worker_config
+from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import copy_into, leaves, tree_map
 from stride.agents.experience.shards import ShardThreads
 from stride.agents.sockets import Learner
@@ -87,6 +90,7 @@ class WorldsOfActor:
         self._label = f"collector {number} (environments {number * worlds} to {(number + 1) * worlds - 1})"
         self.shard: Agent | None = None
         self.deaths = 0
+        self.ahead: Any = None  # with `lag: 1` the next request
         self.actor = new_actor(*WORKER)
         self.begin(b"")
 
@@ -114,6 +118,10 @@ class WorldsOfActor:
         self._request = request
         self._answer = self.actor.call.remote("play", request)
         self.rollout: dict[str, Any] | None = None
+        self.await_rollout()
+
+    def await_rollout(self) -> None:
+        """From now on the actor counts as silent where its worlds do not step."""
         self._heard = time.monotonic()
 
     @property
@@ -159,13 +167,15 @@ class WorldsOfActor:
         self.play(self._request)
 
     def collect(self, learner: Learner, steps: int) -> None:
-        """Copy the rollout to where the shard would have played it."""
+        """Copy the rollout to where the shard would have played it; with `lag: 1` ask for the next one."""
         rollout, collector, memory = self.rollout, learner.collector, learner.memory
         assert rollout is not None
         self._load(rollout)
         copy_into(leaves(memory.table), rollout["rows"])
         copy_into(leaves(memory.final), rollout["finals"])
         collector.window.add(*collector.shard.gather_worlds(*rollout["episodes"]))
+        if self.ahead is not None:
+            self.play(self.ahead)
 
     def _load(self, state: dict[str, Any]) -> None:
         """Become as the worker is after its last step; the window of episodes is that of all worlds."""
@@ -184,6 +194,8 @@ class RayShards(LocalShards):
     def __init__(self, agents: list[Agent], threads: ShardThreads, ray: Any, slices: Sequence[WorldsOfActor]) -> None:
         super().__init__(agents, threads, None)
         self._ray, self._slices = ray, slices
+        self._lags = agents[0].collector.policy is not agents[0].policy
+        self._asked = False  # for the next rollout, already
 
     def begin(self, saved: list[dict] | None) -> None:
         super().begin(saved)
@@ -194,9 +206,12 @@ class RayShards(LocalShards):
     def _tick(self, live: dict[str, Any], options: list[dict[str, Any]]) -> None:
         """The shards learn once all rollouts are there: so no iteration is half done when an actor is lost."""
         first = self.agents[0]
-        request = self._ray.put(packed({"policy": first.policy.state_dict(), "live": live}))
+        if not self._asked:
+            request = self._request(first.collector.policy, live)
+            for part in self._slices:
+                part.play(request)
         for part in self._slices:
-            part.play(request)
+            part.await_rollout()
         start_mark = first.stopwatch.begin()
         try:
             while waited_for := [reference for part in self._slices for reference in part.waited_for]:
@@ -210,7 +225,16 @@ class RayShards(LocalShards):
                     callback.on_train_end(first.trainer, first)
             raise
         first.stopwatch.end("collect", start_mark)
+        if self._lags:
+            ahead = self._request(first.policy, live)
+            for part in self._slices:
+                part.ahead = ahead
+            self._asked = True
         super()._tick(live, options)
+
+    def _request(self, policy: Policy, live: dict[str, Any]) -> Any:
+        """The reference of what rollouts are played with."""
+        return self._ray.put(packed({"policy": policy.state_dict(), "live": live}))
 
     def end(self) -> None:
         for part in self._slices:
