@@ -3,6 +3,9 @@
 import os
 import signal
 import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from commands import refusal
 
 from stride.agents.base import Agent
 from stride.agents.engines.ray_collectors import WorldsOfActor
+from stride.agents.experience.nouns import leaves
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.config.diff import changes
@@ -103,20 +107,20 @@ def test_a_stopped_run_goes_on_with_shards_and_again_with_collectors(case, one_c
     assert ended(again) == ended(run([*CASES[case], *HERE]))
 
 
-def struck(monkeypatch, number: int, at: tuple[int, ...]) -> list[int]:
-    """Send this signal to the process of actor 1 when it is asked for its 1st, 2nd, .. rollout, as `at` says."""
-    play, asked = WorldsOfActor.play, []
+def struck(monkeypatch, number: int, at: Mapping[tuple[int, int], float]) -> Counter[int]:
+    """Send this signal to the processes of actors. `at`: by slice and the number of a request to it, how many seconds
+    later. The requests to each slice are counted."""
+    play, asked = WorldsOfActor.play, Counter()
 
     def play_and_strike(slice_: WorldsOfActor, request: object) -> None:
-        pid = None
-        if slice_.number == 1:
-            asked.append(1)
-            if len(asked) in at:
-                pid = slice_._ray.get(slice_.actor.__ray_call__.remote(lambda actor: os.getpid()))
+        asked[slice_.number] += 1
+        seconds = at.get((slice_.number, asked[slice_.number]))
+        if seconds is None:
+            return play(slice_, request)
+        pid = slice_._ray.get(slice_.actor.__ray_call__.remote(lambda actor: os.getpid()))
+        assert b"ray::" in Path(f"/proc/{pid}/cmdline").read_bytes()
         play(slice_, request)
-        if pid:
-            assert b"ray::" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            os.kill(pid, number)
+        threading.Timer(seconds, os.kill, (pid, number)).start()
 
     monkeypatch.setattr(WorldsOfActor, "play", play_and_strike)
     return asked
@@ -128,9 +132,9 @@ def struck(monkeypatch, number: int, at: tuple[int, ...]) -> list[int]:
 )
 def test_an_actor_that_dies_or_is_silent_is_replaced(case, number, one_cluster, monkeypatch, capsys):
     monkeypatch.setattr("stride.agents.engines.ray_collectors.SILENT", 2.0)
-    asked = struck(monkeypatch, number, (3,))
+    asked = struck(monkeypatch, number, {(1, 3): 0.0})
     struck_run = run([*CASES[case], *RAY])
-    assert len(asked) == 6 + 1 + ("lag" in case)
+    assert asked[1] == 6 + 1 + ("lag" in case)
     assert "collector 1 (environments 4 to 7) " in struck_run.run_log.read_text()
     assert ended(struck_run) == ended(run([*CASES[case], *HERE]))
 
@@ -150,12 +154,37 @@ def test_with_lag_actors_play_while_the_shards_learn(one_cluster, monkeypatch):
 def test_a_slice_whose_actors_die_again_and_again_ends_the_run_saved(one_cluster, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr("stride.agents.engines.ray_collectors.DEATHS", 2)
-        struck(patch, signal.SIGKILL, (5, 6))
+        struck(patch, signal.SIGKILL, {(1, 5): 0.0, (1, 6): 0.0})
         lost = run([*CASES["ppo"], *RAY], code=1)
     error = capsys.readouterr().err
     assert "collector 1 (environments 4 to 7) died" in error and "2 times in one rollout" in error
     assert read_json(lost.checkpoints / "last.json")["iterations"] == 4
     assert ended(run(["--resume", lost.id, "--on", "ray:local"])) == ended(run([*CASES["ppo"], *HERE]))
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("lag", [0, 1])
+def test_20_actors_killed_cost_no_row(lag, one_cluster, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_PROJECT", str(Path(__file__).parent))
+    rows, learn_from = [], Agent.learn_from
+
+    def noted(agent: Agent, work: object) -> None:
+        rows.append(fingerprint({"rows": leaves(agent.memory.table)}))
+        learn_from(agent, work)
+
+    monkeypatch.setattr(Agent, "learn_from", noted)
+    slow = ["async_worlds:stride-test/Slow-v0:ppo", "env_kwargs.seconds=0.005", *WORDS, *NORMALIZED, f"lag={lag}"]
+    expected = ended(run([*slow, *HERE])), rows.copy()
+    rows.clear()
+    requests = {0: (1, 2, 3, 5, 8, 9, 11, 12, 13, 14), 1: (1, 3, 4, 5, 6, 8, 11, 12, 14, 15)}
+    moments = [(number, request) for number, of_slice in requests.items() for request in of_slice]
+    # a rollout takes at least 0.32 s
+    asked = struck(monkeypatch, signal.SIGKILL, {moment: 0.013 * index for index, moment in enumerate(moments)})
+    killed = run([*slow, *RAY])
+    assert killed.run_log.read_text().count("a new one plays its rollout again") == 20
+    assert asked == {0: 6 + 10 + lag, 1: 6 + 10 + lag}
+    assert (ended(killed), rows) == expected and len(rows) == 2 * 6
 
 
 def test_what_cannot_be_is_one_line(ray_not_imported, capsys):

@@ -78,20 +78,35 @@ class RemoteWorlds:
         pass
 
 
+class Actors:
+    """Starts actors. One is always ahead: to load Stride takes seconds of a core, for which no replacement waits."""
+
+    def __init__(self, ray: Any, new_actor: NewActor) -> None:
+        self._ray, self._new_actor = ray, new_actor
+        self._spare = new_actor(*WORKER)
+
+    def take(self) -> Any:
+        actor, self._spare = self._spare, self._new_actor(*WORKER)
+        return actor
+
+    def end(self) -> None:
+        self._ray.kill(self._spare, no_restart=True)
+
+
 class WorldsOfActor:
     """One slice of the worlds: the actor that plays it, the learner's shard, and how the shard `collect`s."""
 
     name = "ray"
 
-    def __init__(self, ray: Any, new_actor: NewActor, config: Config, number: int) -> None:
-        self._ray, self._new_actor = ray, new_actor
+    def __init__(self, ray: Any, actors: Actors, config: Config, number: int) -> None:
+        self._ray, self._actors = ray, actors
         self._plain, self.number = to_plain(config), number
         worlds = config.n_envs // config.collectors
         self._label = f"collector {number} (environments {number * worlds} to {(number + 1) * worlds - 1})"
         self.shard: Agent | None = None
         self.deaths = 0
         self.ahead: Any = None  # with `lag: 1` the next request
-        self.actor = new_actor(*WORKER)
+        self.actor = actors.take()
         self.begin(b"")
 
     def begin(self, snapshot: bytes) -> None:
@@ -162,7 +177,7 @@ class WorldsOfActor:
             raise CollectorLostError(f"{self._label} {what}, {self.deaths} times in one rollout; the run is saved")
         cut = "" if self.shard.collector.envs.resume == "exact" else ", whose running episodes are cut"
         log.warning(f"{self._label} {what}: a new one plays its rollout again{cut}")
-        self.actor = self._new_actor(*WORKER)
+        self.actor = self._actors.take()
         self.begin(packed(snapshot_of(self.shard)))
         self.play(self._request)
 
@@ -191,9 +206,11 @@ class WorldsOfActor:
 class RayShards(LocalShards):
     """The shards of a learner whose worlds are played by actors."""
 
-    def __init__(self, agents: list[Agent], threads: ShardThreads, ray: Any, slices: Sequence[WorldsOfActor]) -> None:
+    def __init__(
+        self, agents: list[Agent], threads: ShardThreads, ray: Any, actors: Actors, slices: Sequence[WorldsOfActor]
+    ) -> None:
         super().__init__(agents, threads, None)
-        self._ray, self._slices = ray, slices
+        self._ray, self._actors, self._slices = ray, actors, slices
         self._lags = agents[0].collector.policy is not agents[0].policy
         self._asked = False  # for the next rollout, already
 
@@ -239,6 +256,7 @@ class RayShards(LocalShards):
     def end(self) -> None:
         for part in self._slices:
             part.end()
+        self._actors.end()
         super().end()
 
 
@@ -253,7 +271,8 @@ def check_worlds(config: Config) -> None:
 def build_collectors(config: Config, ray: Any, new_actor: NewActor) -> Agent:
     """The agent of the first shard, once every actor has made its worlds."""
     count, part = config.collectors, worker_config(config)
-    slices = [WorldsOfActor(ray, new_actor, config, number) for number in range(count)]
+    actors = Actors(ray, new_actor)
+    slices = [WorldsOfActor(ray, actors, config, number) for number in range(count)]
     example = make_envs(part, 1)
     first_obs = tree_map(torch.clone, example.reset(config.seed))
     example.close()
@@ -263,5 +282,5 @@ def build_collectors(config: Config, ray: Any, new_actor: NewActor) -> Agent:
     for agent, slice_ in zip(agents, slices, strict=True):
         agent.engine = agent.engine._replace(play=slice_, reason="collectors play by eager")
         slice_.first_snapshot(agent)
-    agents[0].shard_group = RayShards(agents, threads, ray, slices)
+    agents[0].shard_group = RayShards(agents, threads, ray, actors, slices)
     return agents[0]
