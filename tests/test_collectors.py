@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 from commands import refusal
+from tiny_runs import ended
 
 from stride.agents.base import Agent
 from stride.agents.engines.ray_collectors import WorldsOfActor
@@ -19,7 +19,6 @@ from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.config.diff import changes
 from stride.config.loader import load_config
-from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
 from stride.utils.user_error import UserError
@@ -73,14 +72,6 @@ def run(given: list[str], code: int = 0) -> RunDir:
     named = given[given.index("--resume") + 1] if "--resume" in given else ""
     (made,) = (run for run in list_runs() if run.id == named or (not named and run.id not in before))
     return made
-
-
-def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
-    """Everything in the last checkpoint that the future depends on, and metrics.csv without wall time."""
-    state = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
-    kept = {name: state[name] for name in ("state_dict", "optimizer_states", "stride")}
-    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
-    return fingerprint(kept), rows
 
 
 @pytest.mark.slow

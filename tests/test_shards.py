@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 from commands import refusal, start_command
+from tiny_runs import ended
 
 from stride.agents.engines import process_group
 from stride.agents.engines.local_shards import agent_to_train
@@ -27,7 +28,6 @@ from stride.commands.rank import VARIABLES, Rank, rank_of
 from stride.commands.train_ranks import check_processes, compare, processes_for
 from stride.config.loader import load_config
 from stride.envs_fast.vec_env import Step
-from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
 from stride.trainer_callbacks.session import build_trainer
@@ -187,14 +187,6 @@ def run(given: list[str], processes: int = 1, srun: bool = False) -> RunDir:
     runs = [run for run in list_runs() if run.id == named or (not named and run.id not in before)]
     assert len(runs) == 1, "one run folder, whoever carries the shards"
     return runs[0]
-
-
-def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
-    """Everything in the last checkpoint that the future depends on, and metrics.csv without wall time."""
-    state = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
-    kept = {name: state[name] for name in ("state_dict", "optimizer_states", "stride")}
-    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
-    return fingerprint(kept), rows
 
 
 BITS = {
