@@ -147,6 +147,7 @@ class PPO(Agent):
 
     def log_lag(self, ratio: Tensor) -> None:
         """Log how far the present policy has moved from the one that played."""
+        (ratio,) = self.shard.gather_worlds(ratio)
         self.metrics.add(
             {
                 "train/lag/ratio/mean": ratio.mean(),

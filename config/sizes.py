@@ -55,7 +55,6 @@ def check_shards(config: Config) -> None:
         (config.collectors and config.engine == "fused_cpu",
          "collectors play and are learnt from by engine eager; use engine=auto"),
         (config.on_cuda, f"{name} are trained on processors only; use device=cpu"),
-        (values.get("lag"), f"{name} do not support lag: 1; use lag=0"),
         (values.get("exploration"), f"{name} do not support intrinsic rewards; use exploration=null"),
     )  # fmt: skip
     for is_wrong, message in conflicts:

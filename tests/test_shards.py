@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 from commands import refusal, start_command
+from tiny_runs import ended
 
 from stride.agents.engines import process_group
 from stride.agents.engines.local_shards import agent_to_train
@@ -27,7 +28,6 @@ from stride.commands.rank import VARIABLES, Rank, rank_of
 from stride.commands.train_ranks import check_processes, compare, processes_for
 from stride.config.loader import load_config
 from stride.envs_fast.vec_env import Step
-from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import read_json
 from stride.trainer_callbacks.session import build_trainer
@@ -113,10 +113,12 @@ def after(iterations: int, **overrides: object):
     return agent
 
 
-@pytest.mark.parametrize("engine", ["eager", pytest.param("fused_cpu", marks=pytest.mark.slow)])
-def test_one_update_from_a_whole_rollout_is_that_of_one_shard_within_rounding(engine):
+@pytest.mark.parametrize(
+    "engine, lag", [("eager", 0), ("eager", 1), pytest.param("fused_cpu", 0, marks=pytest.mark.slow)]
+)
+def test_one_update_from_a_whole_rollout_is_that_of_one_shard_within_rounding(engine, lag):
     """The order of rows is all that differs, and does not count there."""
-    same = dict(batch_size=1.0, n_epochs=1, engine=engine, value_scale="popart")
+    same = dict(batch_size=1.0, n_epochs=1, engine=engine, lag=lag, value_scale="popart")
     whole, first = (after(2, shards=count, **same) for count in (1, 4))
     agents = first.shard_group.agents
     assert first.engine.name == engine
@@ -187,17 +189,10 @@ def run(given: list[str], processes: int = 1, srun: bool = False) -> RunDir:
     return runs[0]
 
 
-def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
-    """Everything in the last checkpoint that the future depends on, and metrics.csv without wall time."""
-    state = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
-    kept = {name: state[name] for name in ("state_dict", "optimizer_states", "stride")}
-    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
-    return fingerprint(kept), rows
-
-
 BITS = {
     "ppo": ppo(engine="eager"),
     "ppo, lstm": ppo(policy="lstm", policy_lr="kl_0.005", accumulate=2),
+    "ppo, lag": ppo(engine="eager", lag=1),
     "ppo, mingru": ppo(policy="mingru", value_scale="popart"),
     "pqn, gym": words("CartPole-v1:pqn", shards=4, env_backend="gym", engine="eager"),
     "reinforce": words("CartPole-v1:reinforce", shards=4, normalize_obs="true", policy_targets="advantages"),
@@ -331,7 +326,6 @@ def test_a_wrong_number_of_shards_is_one_line(capsys):
         "shards=8 batch_size=4": "shards 8 does not divide batch_size 4 rows; shards=4 does",
         "shards=8 policy=lstm batch_size=64": "shards 8 does not divide batch_size 4 worlds; shards=4 does",
         "shards=4 device=cuda": "use device=cpu",
-        "shards=4 lag=1": "use lag=0",
         "shards=4 env_backend=gym workers=2": "use env_backend=gym workers=0",
         "shards=4 exploration.kind=icm": "use exploration=null",
         "shards=4 --processes 3": "processes must be a power of two, not 3; 2 is one",

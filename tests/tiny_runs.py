@@ -2,7 +2,11 @@
 
 import os
 
+import torch
+
 from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 
 TINY = {"n_envs": 2, "n_steps": 8, "batch_size": 1.0, "max_timesteps": 64, "eval_freq_epochs": 2}
@@ -30,3 +34,11 @@ def tiny_run(config_id: str = "CartPole-v1:ppo", *flags: str, exit_code: int = 0
 def tiny_dreamer(**changes: object) -> RunDir:
     """One with a world model, which remembers enough to be judged by its dreams."""
     return tiny_run("CartPole-v1:dreamer", **{**DREAMER, **changes})
+
+
+def ended(run: RunDir) -> tuple[str, list[dict[str, str]]]:
+    """Everything in the last checkpoint that the future depends on, and metrics.csv without wall time."""
+    state = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
+    kept = {name: state[name] for name in ("state_dict", "optimizer_states", "stride")}
+    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
+    return fingerprint(kept), rows

@@ -3,7 +3,9 @@
 The learner is a training in N shards (agents/engines/local_shards.py) whose shards do not play: before an iteration
 each actor is sent weights, and the shard copies the rollout that comes back. The shard's collector and memory are then
 as the actor's, so a checkpoint is that of shards, and an actor that dies is replaced by one that begins as the shard
-is and plays the same rollout again.
+is and plays the same rollout again. With `lag: 1` an actor gets its next request as soon as the shard has its rollout,
+and plays while the shards learn: by the policy before these updates. Between two iterations the shards know nothing of
+it: what was not copied is played again after a load.
 """
 
 import logging
@@ -16,6 +18,7 @@ import torch
 from stride.agents.base import Agent
 from stride.agents.engines.local_shards import LocalShards, build_agents, packed
 from stride.agents.engines.rollout_worker import snapshot_of, worker_config
+from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import copy_into, leaves, tree_map
 from stride.agents.experience.shards import ShardThreads
 from stride.agents.sockets import Learner
@@ -75,19 +78,35 @@ class RemoteWorlds:
         pass
 
 
+class Actors:
+    """Starts actors. One is always ahead: to load Stride takes seconds of a core, for which no replacement waits."""
+
+    def __init__(self, ray: Any, new_actor: NewActor) -> None:
+        self._ray, self._new_actor = ray, new_actor
+        self._spare = new_actor(*WORKER)
+
+    def take(self) -> Any:
+        actor, self._spare = self._spare, self._new_actor(*WORKER)
+        return actor
+
+    def end(self) -> None:
+        self._ray.kill(self._spare, no_restart=True)
+
+
 class WorldsOfActor:
     """One slice of the worlds: the actor that plays it, the learner's shard, and how the shard `collect`s."""
 
     name = "ray"
 
-    def __init__(self, ray: Any, new_actor: NewActor, config: Config, number: int) -> None:
-        self._ray, self._new_actor = ray, new_actor
+    def __init__(self, ray: Any, actors: Actors, config: Config, number: int) -> None:
+        self._ray, self._actors = ray, actors
         self._plain, self.number = to_plain(config), number
         worlds = config.n_envs // config.collectors
         self._label = f"collector {number} (environments {number * worlds} to {(number + 1) * worlds - 1})"
         self.shard: Agent | None = None
         self.deaths = 0
-        self.actor = new_actor(*WORKER)
+        self.ahead: Any = None  # with `lag: 1` the next request
+        self.actor = actors.take()
         self.begin(b"")
 
     def begin(self, snapshot: bytes) -> None:
@@ -114,6 +133,10 @@ class WorldsOfActor:
         self._request = request
         self._answer = self.actor.call.remote("play", request)
         self.rollout: dict[str, Any] | None = None
+        self.await_rollout()
+
+    def await_rollout(self) -> None:
+        """From now on the actor counts as silent where its worlds do not step."""
         self._heard = time.monotonic()
 
     @property
@@ -154,18 +177,20 @@ class WorldsOfActor:
             raise CollectorLostError(f"{self._label} {what}, {self.deaths} times in one rollout; the run is saved")
         cut = "" if self.shard.collector.envs.resume == "exact" else ", whose running episodes are cut"
         log.warning(f"{self._label} {what}: a new one plays its rollout again{cut}")
-        self.actor = self._new_actor(*WORKER)
+        self.actor = self._actors.take()
         self.begin(packed(snapshot_of(self.shard)))
         self.play(self._request)
 
     def collect(self, learner: Learner, steps: int) -> None:
-        """Copy the rollout to where the shard would have played it."""
+        """Copy the rollout to where the shard would have played it; with `lag: 1` ask for the next one."""
         rollout, collector, memory = self.rollout, learner.collector, learner.memory
         assert rollout is not None
         self._load(rollout)
         copy_into(leaves(memory.table), rollout["rows"])
         copy_into(leaves(memory.final), rollout["finals"])
         collector.window.add(*collector.shard.gather_worlds(*rollout["episodes"]))
+        if self.ahead is not None:
+            self.play(self.ahead)
 
     def _load(self, state: dict[str, Any]) -> None:
         """Become as the worker is after its last step; the window of episodes is that of all worlds."""
@@ -181,9 +206,13 @@ class WorldsOfActor:
 class RayShards(LocalShards):
     """The shards of a learner whose worlds are played by actors."""
 
-    def __init__(self, agents: list[Agent], threads: ShardThreads, ray: Any, slices: Sequence[WorldsOfActor]) -> None:
+    def __init__(
+        self, agents: list[Agent], threads: ShardThreads, ray: Any, actors: Actors, slices: Sequence[WorldsOfActor]
+    ) -> None:
         super().__init__(agents, threads, None)
-        self._ray, self._slices = ray, slices
+        self._ray, self._actors, self._slices = ray, actors, slices
+        self._lags = agents[0].collector.policy is not agents[0].policy
+        self._asked = False  # for the next rollout, already
 
     def begin(self, saved: list[dict] | None) -> None:
         super().begin(saved)
@@ -194,9 +223,12 @@ class RayShards(LocalShards):
     def _tick(self, live: dict[str, Any], options: list[dict[str, Any]]) -> None:
         """The shards learn once all rollouts are there: so no iteration is half done when an actor is lost."""
         first = self.agents[0]
-        request = self._ray.put(packed({"policy": first.policy.state_dict(), "live": live}))
+        if not self._asked:
+            request = self._request(first.collector.policy, live)
+            for part in self._slices:
+                part.play(request)
         for part in self._slices:
-            part.play(request)
+            part.await_rollout()
         start_mark = first.stopwatch.begin()
         try:
             while waited_for := [reference for part in self._slices for reference in part.waited_for]:
@@ -210,11 +242,21 @@ class RayShards(LocalShards):
                     callback.on_train_end(first.trainer, first)
             raise
         first.stopwatch.end("collect", start_mark)
+        if self._lags:
+            ahead = self._request(first.policy, live)
+            for part in self._slices:
+                part.ahead = ahead
+            self._asked = True
         super()._tick(live, options)
+
+    def _request(self, policy: Policy, live: dict[str, Any]) -> Any:
+        """The reference of what rollouts are played with."""
+        return self._ray.put(packed({"policy": policy.state_dict(), "live": live}))
 
     def end(self) -> None:
         for part in self._slices:
             part.end()
+        self._actors.end()
         super().end()
 
 
@@ -229,7 +271,8 @@ def check_worlds(config: Config) -> None:
 def build_collectors(config: Config, ray: Any, new_actor: NewActor) -> Agent:
     """The agent of the first shard, once every actor has made its worlds."""
     count, part = config.collectors, worker_config(config)
-    slices = [WorldsOfActor(ray, new_actor, config, number) for number in range(count)]
+    actors = Actors(ray, new_actor)
+    slices = [WorldsOfActor(ray, actors, config, number) for number in range(count)]
     example = make_envs(part, 1)
     first_obs = tree_map(torch.clone, example.reset(config.seed))
     example.close()
@@ -239,5 +282,5 @@ def build_collectors(config: Config, ray: Any, new_actor: NewActor) -> Agent:
     for agent, slice_ in zip(agents, slices, strict=True):
         agent.engine = agent.engine._replace(play=slice_, reason="collectors play by eager")
         slice_.first_snapshot(agent)
-    agents[0].shard_group = RayShards(agents, threads, ray, slices)
+    agents[0].shard_group = RayShards(agents, threads, ray, actors, slices)
     return agents[0]

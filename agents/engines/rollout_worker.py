@@ -74,11 +74,11 @@ class RolloutWorker:
         return packed(snapshot_of(agent))
 
     def play(self, request: bytes) -> bytes:
-        """A rollout with the weights and the values of schedules that are given; -> rows, episodes, a snapshot."""
+        """A rollout by the policy and the values of schedules that are given; -> rows, episodes, a snapshot."""
         agent, given = self.agent, plain_data(request, "the learner")
         assert agent is not None
         torch.set_num_threads(agent.config.torch_threads)  # of this thread
-        agent.policy.load_state_dict(given["policy"])
+        agent.collector.policy.load_state_dict(given["policy"])
         vars(agent.live).update(given["live"])
         agent.iteration()
         rows, finals = leaves(agent.memory.table), leaves(agent.memory.final)
