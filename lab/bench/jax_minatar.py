@@ -2,8 +2,8 @@
 
     git clone https://github.com/mttga/purejaxql && git clone https://github.com/luchris429/purejaxrl
     pip install jax flax optax distrax; pip install --no-deps gymnax==0.0.8
-    python lab/bench/jax_minatar.py pqn purejaxql
-    python lab/bench/jax_minatar.py ppo purejaxrl
+    PYTHONPATH=purejaxql python -m lab.bench.jax_minatar pqn
+    PYTHONPATH=purejaxrl/purejaxrl python -m lab.bench.jax_minatar ppo
 
 Both compute what Stride's MinAtar/Breakout-v1:pqn and :ppo do: as many worlds, steps, epochs and minibatches, and its
 network, in place of PureJaxRL's two of dense layers. A whole training is one XLA program, compiled before the clock
@@ -17,10 +17,13 @@ import statistics
 import sys
 import time
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
+
+import distrax  # type: ignore[import-not-found]
+import flax.linen as nn  # type: ignore[import-not-found]
+import jax  # type: ignore[import-not-found]
 
 GAME = {"ENV_NAME": "Breakout-MinAtar", "ENV_KWARGS": {}}
 PQN = {
@@ -48,21 +51,18 @@ STUBS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("learner", choices=("pqn", "ppo"))
-    parser.add_argument("checkout", type=Path)
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="of a timed training (default 20)")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="timed trainings (default 5)")
     given = parser.parse_args()
     for name in STUBS:
         sys.modules[name] = MagicMock()
-    config, module = (PQN, pqn(given.checkout)) if given.learner == "pqn" else (PPO, ppo(given.checkout))
+    config, module = (PQN, import_module("purejaxql.pqn_minatar")) if given.learner == "pqn" else (PPO, ppo())
     print(
         f"{given.learner}, env steps per second: {rate(module, {**GAME, **config}, given.iterations, given.turns):.0f}"
     )
 
 
 def rate(module: ModuleType, config: dict[str, Any], iterations: int, turns: int) -> float:
-    import jax  # type: ignore[import-not-found]
-
     jax.tree_map = jax.tree_util.tree_map  # the name that gymnax 0.0.8 calls
     steps = config["NUM_ENVS"] * config["NUM_STEPS"] * iterations
     budget = {"TOTAL_TIMESTEPS": steps, "TOTAL_TIMESTEPS_DECAY": steps}
@@ -74,29 +74,22 @@ def rate(module: ModuleType, config: dict[str, Any], iterations: int, turns: int
     return steps / statistics.median(seconds[1:])
 
 
-def pqn(checkout: Path) -> ModuleType:
-    sys.path.insert(0, str(checkout.resolve()))
-    return import_module("purejaxql.pqn_minatar")
+class ActorCritic(nn.Module):
+    """MinAtar's network as a shared trunk."""
+
+    action_dim: int
+    activation: str
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.relu(nn.Conv(16, (3, 3), padding="VALID")(x))
+        x = nn.relu(nn.Dense(128)(x.reshape((*x.shape[:-3], -1))))
+        return distrax.Categorical(nn.Dense(self.action_dim)(x)), nn.Dense(1)(x).squeeze(-1)
 
 
-def ppo(checkout: Path) -> ModuleType:
-    """PureJaxRL's PPO with MinAtar's network as a shared trunk, and pictures that are not made flat."""
-    sys.path.insert(0, str(checkout.resolve() / "purejaxrl"))
-    import distrax  # type: ignore[import-not-found]
-    import flax.linen as nn  # type: ignore[import-not-found]
-
+def ppo() -> ModuleType:
+    """PureJaxRL's PPO with that network, and pictures that are not made flat."""
     module: Any = import_module("ppo")
-
-    class ActorCritic(nn.Module):
-        action_dim: int
-        activation: str
-
-        @nn.compact
-        def __call__(self, x: Any) -> Any:
-            x = nn.relu(nn.Conv(16, (3, 3), padding="VALID")(x))
-            x = nn.relu(nn.Dense(128)(x.reshape((*x.shape[:-3], -1))))
-            return distrax.Categorical(nn.Dense(self.action_dim)(x)), nn.Dense(1)(x).squeeze(-1)
-
     module.ActorCritic, module.FlattenObservationWrapper = ActorCritic, lambda env: env
     return module
 
