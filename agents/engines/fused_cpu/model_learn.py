@@ -83,7 +83,7 @@ class ModelLearn:
         """Make `work` updates.
 
         Threads of torch, which watch for work while there is none, would keep the kernels' own from the cores: on two
-        cores an update took 96 ms with both, 52 with the kernels' alone, 63 with one thread. Pictures are torch's.
+        cores an update record 96 ms with both, 52 with the kernels' alone, 63 with one thread. Pictures are torch's.
         """
         if not work:
             return
@@ -93,4 +93,4 @@ class ModelLearn:
         self._pool.threads = self._pace.choose()
         with nullcontext() if learner.policy.model.senses.pictures else one_thread():
             learner.learn(work, self._losses)
-        self._pace.took(self._pool.threads, (perf_counter() - start) / work)
+        self._pace.record(self._pool.threads, (perf_counter() - start) / work)
