@@ -10,14 +10,14 @@ from stride.agents.engines.fused_cpu.kernels.lanes import (
     ADD,
     COLUMNS,
     LINEAR,
-    VECTORS_OF_4_ROWS,
-    VECTORS_OF_1_ROW,
-    VECTORS_OF_2_ROWS,
     RELU,
     RELU_SLOPE,
     ROWS,
     TANH,
     TANH_SLOPE,
+    VECTORS_OF_1_ROW,
+    VECTORS_OF_2_ROWS,
+    VECTORS_OF_4_ROWS,
     block,
 )
 from stride.agents.engines.plan.layout import LANES
