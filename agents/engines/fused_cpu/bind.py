@@ -116,7 +116,7 @@ class Bound:
             frame.fill(raw=activations)
             activations += layout.hidden
         hidden = activations if image is None else describe(frame, layout, image, activations)
-        # the kernels rely on memory that begins as zeros: padding stays zero for ever, and a kernel that has read
+        # the kernels rely on memory that begins as zeros: padding is always zero, and a kernel that has read
         # `partial` or `sums` sets it back to zero
         scratch, self._scratch_memory = make_scratch(
             threads, shape.inputs, hidden, shape.outputs, layout.widest, shape.actions, shape.values

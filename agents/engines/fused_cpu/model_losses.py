@@ -44,7 +44,7 @@ KERNELS: tuple[CompiledKernel, ...] = (
 
 
 class Observed(NamedTuple):
-    """What the losses need of a batch besides states and weights."""
+    """The observed part of a batch that the losses read, besides states and weights."""
 
     vector: Tensor  # [T, B, numbers] observed vectors
     reward: Tensor  # [T, B]

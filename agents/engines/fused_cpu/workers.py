@@ -14,15 +14,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.kernels.calls import (
-    PIECE,
-    TURNS_PER_YIELD,
-    call,
-    exchange,
-    fetch,
-    longs,
-    wait_a_turn,
-)
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, YIELD_TURNS, call, exchange, fetch, longs, wait_a_turn
 from stride.utils.kernel_cache import njit
 
 TRY_EVERY = 64  # iterations from one trial of all thread counts to the next
@@ -33,7 +25,7 @@ LINE = 8  # int64 of a cache line of 64 bytes
 MAX_THREADS = 64
 SECONDS_PER_CALL = 0.1  # Python handles signals, such as Ctrl-C, only between two calls
 FIRST_CALL_STEPS = 4
-TURNS_BEFORE_SLEEP = 32 * TURNS_PER_YIELD  # turns of a waiting loop, about 2 ms
+TURNS_BEFORE_SLEEP = 32 * YIELD_TURNS  # turns of a waiting loop, about 2 ms
 
 
 class Shared(IntEnum):

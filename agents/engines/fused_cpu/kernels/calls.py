@@ -32,7 +32,7 @@ Emitted = tuple[Signature, Emit]  # what an intrinsic returns
 Struct = TypeVar("Struct", bound=ctypes.Structure)
 PIECE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "arcp"}}
 ARGUMENT_BYTES = 1 << 14  # memory for one tuple of arrays and numbers that all threads read as their arguments
-TURNS_PER_YIELD = 4000  # turns of a waiting loop after which it offers its core to another program
+YIELD_TURNS = 4000  # turns of a waiting loop after which it offers its core to another program
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 _LONG = ir.IntType(64)
 _yield = types.ExternalFunction("sched_yield", types.int32())
@@ -247,10 +247,10 @@ def _pause(typing: Typing) -> Emitted:
 def wait_a_turn(turns: int) -> int:
     """Wait for one turn of a waiting loop; return how many turns there were.
 
-    Every TURNS_PER_YIELD turns the core is offered to another program.
+    Every YIELD_TURNS turns the core is offered to another program.
     """
     _pause()
-    if turns % TURNS_PER_YIELD == TURNS_PER_YIELD - 1:
+    if turns % YIELD_TURNS == YIELD_TURNS - 1:
         _yield()
     return turns + 1
 

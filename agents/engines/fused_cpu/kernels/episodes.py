@@ -22,7 +22,7 @@ STEP, KIND, WORLD, NOTE_COLUMNS = range(4)  # columns of EpisodeTally.non_finite
 
 
 class EpisodeTally(NamedTuple):
-    """How many episodes each world must play and has played, and the results of all E episodes.
+    """Counts of the episodes that each world must play and has played, and the results of all E episodes.
 
     World i's episodes are entries first[i] to first[i] + wanted[i] - 1 of the results, in the order of playing.
     """

@@ -66,7 +66,7 @@ def judge(frame: int, thread: int) -> None:
 
 @njit(**PIECE)
 def _judge_rows(frame: int, thread: int, net: int, begin: int, end: int) -> None:
-    """Write what net `net` says of the rows sequences[begin:end]: values and final values, or log_prob, or both."""
+    """Write the results of net `net` for the rows sequences[begin:end]: values and final values, log_prob, or both."""
     f = fields_at(frame)
     scratch, rows, worlds = scratch_of(f, thread), f.steps * f.worlds, f.worlds
     index, slot = ints(f.sequences, rows), longs(f.slot, rows)
