@@ -73,8 +73,8 @@ def compare(run: Run, face: Face, references: list[Sample]) -> Likeness:
             allowed = 0 if are_choices and name == ACTION else TOLERANCE
             if not distance <= allowed:
                 raise DifferenceError(
-                    f"at observation {sample_index + 1} of {len(references):,} its {name} is {shown(answer[name][0])}, the "
-                    f"policy's {shown(wanted)}: they differ by {distance:.2g}, allowed is {allowed:g}"
+                    f"at observation {sample_index + 1} of {len(references):,} its {name} is {shown(answer[name][0])}, "
+                    f"the policy's {shown(wanted)}: they differ by {distance:.2g}, allowed is {allowed:g}"
                 )
             worst = max(worst, distance)
     return Likeness(len(references), sum(sample.is_first for sample in references), worst, are_choices)
