@@ -13,7 +13,7 @@ import torch
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_gym.blame import REFUSALS, EnvError, creator_of, registered
+from stride.envs_gym.blame import ARGUMENT_ERRORS, EnvError, creator_of, registered
 from stride.envs_gym.tensor_env import BatchBlame, TensorEnv, checked
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.user_error import UserError, nearest, one_line
@@ -44,7 +44,7 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
             arguments = {**env_spec.kwargs, **config.env_kwargs, **_own_arguments(config, create, device, limit)}
             simulation = create(num_envs=num_envs, **arguments)
     except EnvError as error:
-        if config.env_kwargs and isinstance(error.__cause__, REFUSALS):
+        if config.env_kwargs and isinstance(error.__cause__, ARGUMENT_ERRORS):
             env_kwargs = one_line(str(dict(config.env_kwargs)))
             raise UserError(f"{config.env_id} refuses env_kwargs {env_kwargs}: {error.reason}") from error
         raise

@@ -27,7 +27,17 @@ from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_fast.world import WORLDS
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing, ours, own_line, registered
+from stride.envs_gym.blame import (
+    ARGUMENT_ERRORS,
+    Blame,
+    EnvError,
+    Importing,
+    creator_of,
+    missing,
+    ours,
+    own_line,
+    registered,
+)
 from stride.envs_gym.on_device import OnDevice
 from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
@@ -137,7 +147,7 @@ def _making_error(config: Config, env_spec: EnvSpec, error: EnvError, cause: Bas
     if isinstance(cause, ImportError):  # Gymnasium raises it for ids that moved to another package
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
     no_file = isinstance(cause, OSError) and cause.errno in (None, errno.ENOENT)
-    if kwargs and (no_file or isinstance(cause, (*REFUSALS, gymnasium.error.Error))):
+    if kwargs and (no_file or isinstance(cause, (*ARGUMENT_ERRORS, gymnasium.error.Error))):
         hint = _allowed(env_spec, kwargs)
         return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}{hint}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)

@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Dict, Discrete, Tuple
 
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing
+from stride.envs_gym.blame import ARGUMENT_ERRORS, Blame, EnvError, Importing, creator_of, missing
 from stride.envs_gym.check.finding import Measurements
 from stride.envs_gym.check.world import CheckedWorld, Pulse, calling
 from stride.envs_gym.make import env_errors, find_spec, import_module
@@ -58,7 +58,7 @@ class Subject(NamedTuple):
             with Blame(self.name, doing="__init__"):
                 yield
         except EnvError as error:
-            if isinstance(error.__cause__, REFUSALS) and self.kwargs:
+            if isinstance(error.__cause__, ARGUMENT_ERRORS) and self.kwargs:
                 raise UserError(f"{self.name} refuses {dict(self.kwargs)}: {error.reason}") from error
             raise
 

@@ -14,7 +14,7 @@ from gymnasium import Env
 from stride.config.plugins import find, import_named, is_dotted, registered
 from stride.config.schedule import Schedule
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS
+from stride.envs_gym.blame import ARGUMENT_ERRORS
 from stride.envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from stride.envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss
 from stride.envs_gym.wrappers.base import MemoryWrapper, RawReward, layers, require
@@ -179,7 +179,7 @@ def wrap(env: Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             stack = find_wrapper(wrapper["id"])(stack, **arguments)
         except UserError:
             raise
-        except REFUSALS as error:
+        except ARGUMENT_ERRORS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
                 f"env_wrappers: {wrapper['id']} refuses {arguments or 'the environment'}: {reason}"
