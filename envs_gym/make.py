@@ -39,7 +39,7 @@ from stride.envs_gym.blame import (
     registered,
 )
 from stride.envs_gym.on_device import OnDevice
-from stride.envs_gym.snapshot import MUJOCO
+from stride.envs_gym.snapshot import MUJOCO_ENTRY
 from stride.envs_gym.wrappers import atari
 from stride.utils.own_modules import import_named, imports_left
 from stride.utils.screen import import_mujoco
@@ -242,7 +242,7 @@ def _prepare(module: str) -> None:
 def _redirect_mujoco_warnings(env_id: str) -> None:
     """Log each kind of MuJoCo's warnings once in a process; MuJoCo writes each one into a file MUJOCO_LOG.TXT."""
     env_spec = registered(env_id)
-    if env_spec and str(env_spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
+    if env_spec and str(env_spec.entry_point).startswith(MUJOCO_ENTRY) and importlib.util.find_spec("mujoco"):
         import_mujoco().set_mju_user_warning(_log_mujoco_warning)
 
 

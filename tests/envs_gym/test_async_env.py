@@ -215,9 +215,9 @@ def test_what_a_step_costs_is_asked_of_the_world_once(monkeypatch):
         Slow, "step", lambda self, action: workers.time.sleep(SECONDS) or (self.reset()[0], 0, False, False, {})
     )
     monkeypatch.setattr(workers, "_step_costs", {})
-    monkeypatch.setattr(workers, "LONG", float("inf"))  # a busy machine may hold a step up for as long
+    monkeypatch.setattr(workers, "LONG_SECONDS", float("inf"))  # a busy machine may hold a step up for as long
     config = Config(env_id=WALK, env_kwargs={"seconds": 0.5})
-    assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.STEPS
+    assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.TIMED_STEPS
 
 
 def test_worlds_that_only_this_program_has_stay_in_it(machine):
