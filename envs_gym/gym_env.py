@@ -70,7 +70,7 @@ class GymEnv:
         self.first_world = first_world
         self.envs: list[Env] = []
         worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
-        self._remembering = [world.remembering for world in worlds]
+        self._memory_wrappers = [world.memory_wrappers for world in worlds]
         self._lives = [(index, world.lives) for index, world in enumerate(worlds) if world.lives is not None]
         self.time_limit = worlds[0].time_limit
         self._blame = make_blame(env_id, self.envs, step_timeout)
@@ -190,7 +190,7 @@ class GymEnv:
                     (self._terminated if terminated else self._truncated)[world] = True
                     self._write_final(world, observation)
                     rng = rng_state(self.envs[world].unwrapped)
-                    restarts.append(Restart(world, rng, memories(self._remembering[world])))
+                    restarts.append(Restart(world, rng, memories(self._memory_wrappers[world])))
                     blame.doing = "reset"
                     observation, _ = self.envs[world].reset()
                     blame.doing = "step"
@@ -297,7 +297,7 @@ class GymEnv:
         start = EpisodeStart(self._seeds[world], restart.rng, restart.memories)
         env = self.envs[world]
         convert = self.actions.convert
-        replayed = replay(env, self._step_functions[world], self._remembering[world], start, actions, convert)
+        replayed = replay(env, self._step_functions[world], self._memory_wrappers[world], start, actions, convert)
         self._write_obs(world, replayed.obs)
         self._begin(restart)
         self._log[world] = actions.tolist() if actions.ndim == 1 else list(actions)

@@ -236,7 +236,7 @@ def _prepare(module: str) -> None:
     if module == "dm_control":
         load_wing("dm_control").register()
     elif module == "ale_py":
-        atari.hush()
+        atari.silence()
 
 
 def _redirect_mujoco_warnings(env_id: str) -> None:

@@ -99,7 +99,7 @@ class Replayed(NamedTuple):
 def replay(
     env: Env,
     step: StepFunction,
-    remembering: Sequence[MemoryWrapper],
+    memory_wrappers: Sequence[MemoryWrapper],
     start: EpisodeStart,
     actions: np.ndarray,
     convert: Callable[[np.ndarray], Batch],
@@ -111,7 +111,7 @@ def replay(
     observation, _ = env.reset(seed=start.seed)
     if start.rng:
         set_rng_state(env.unwrapped, start.rng)
-        for wrapper, memory in zip(remembering, start.memories, strict=True):
+        for wrapper, memory in zip(memory_wrappers, start.memories, strict=True):
             wrapper.load_state_dict(memory)
         observation, _ = env.reset()
     rewards = 0.0
