@@ -192,6 +192,7 @@ class AleEnv:
         self._obs[worlds] = np.tile(screens[worlds], (1, self.screen.stack, 1, 1))
 
     def _checked(self, action: Tensor) -> np.ndarray:
+        """Return the action as an array; ValueError for another shape or type, or an illegal choice."""
         check_action(self.env_id, action, (self.num_envs,), torch.int64)
         raw_actions = action.cpu().numpy()
         if raw_actions.min() < 0 or raw_actions.max() >= self._actions:
@@ -279,6 +280,7 @@ class AleEnv:
 
 
 def _vector_env(screen: GameScreen, num_envs: int, threads: int) -> Any:
+    """Make ale-py's vector environment with these settings."""
     from ale_py.vector_env import AtariVectorEnv
 
     return AtariVectorEnv(

@@ -92,6 +92,7 @@ class Pool:
         self._timeout = timeout
 
     def _start(self, index: int, worlds: Sequence[int]) -> WorkerProcess:
+        """Start the process of worker `index` with these worlds; its first reply says that they are made."""
         pipe, child_pipe = multiprocessing.Pipe()
         dump, child_dump = multiprocessing.Pipe(duplex=False)
         arguments = (self._setup, worlds, self._shared, index, child_pipe, child_dump)

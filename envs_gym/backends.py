@@ -96,6 +96,7 @@ def _find_row(name: str) -> BackendRow:
 
 
 def _auto(config: Config) -> tuple[BackendRow, str]:
+    """Return the first backend in ROWS that can play the config (else GYM_ROW), and the reason for the choice."""
     reason = ""  # of the last backend that refused: later rows know the config better
     for backend in ROWS:
         if backend.may_play(config):

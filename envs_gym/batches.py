@@ -52,6 +52,7 @@ def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
 
 
 def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
+    """Return a function that converts one part of the observation, [N, ...] of `space`, to the policy's."""
     if isinstance(space, Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
     if isinstance(space, MultiDiscrete):
@@ -76,6 +77,7 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _channels_first(space: Space) -> Space:
+    """Return the space with channels first in all its images."""
     if isinstance(space, Dict):
         return Dict({name: _channels_first(component) for name, component in space.items()})
     if isinstance(space, Tuple):

@@ -148,6 +148,7 @@ class GymEnv:
         return self._step.obs
 
     def _draw_seeds(self, iteration: int) -> list[int]:
+        """Return a seed for each world; a world's seed depends on the reset seed, `iteration` and its number."""
         key = Key(self._seed, WORLD, iteration=iteration)
         return integers(key, self.first_world + self.num_envs, SEEDS)[self.first_world :]
 
@@ -222,6 +223,7 @@ class GymEnv:
             final[world] = observation[world]
 
     def _begin(self, restart: Restart) -> None:
+        """Set the counts and the log of a world to those of a new episode."""
         world = restart.world
         self._returns[world] = 0.0
         self._lengths[world] = 0

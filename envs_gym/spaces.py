@@ -295,6 +295,7 @@ def _check_size(space: Space, kind: str) -> None:
 
 
 def _policy_space(space: Space) -> Space:
+    """Return the policy's view of a space without parts, see `observation_space`."""
     _check_size(space, "observation")
     if isinstance(space, Discrete):
         return Discrete(int(space.n))

@@ -83,6 +83,7 @@ def examine(
 
 
 def _run_part(part: CheckPart, study: Study, result: CheckResult, send: Send) -> None:
+    """Run one part and add its findings; an error of the environment is a finding, too."""
     try:
         for env_finding in part(study):
             _add(result, env_finding, send)
@@ -96,6 +97,7 @@ def _run_part(part: CheckPart, study: Study, result: CheckResult, send: Send) ->
 
 
 def _add(result: CheckResult, env_finding: EnvFinding, send: Send) -> None:
+    """Add a finding to the result and send it, unless it is there already or another one says the same."""
     by_gymnasium = env_finding.name in ("gymnasium-checker", "gymnasium-warning")
     if by_gymnasium and reported_better(env_finding.evidence, result.findings):
         return

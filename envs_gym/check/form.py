@@ -44,6 +44,7 @@ def check_form(study: Study) -> Findings:
 
 
 def _check_base_class(bare: Any) -> Findings:
+    """Report an object that is no gymnasium.Env, and stop the check."""
     if isinstance(bare, Env):
         return
     bases = [f"{base.__module__}.{base.__name__}" for base in type(bare).__mro__[1:-1]]

@@ -52,11 +52,11 @@ def check_end(study: Study) -> Findings:
 def _check_closing(study: Study) -> Findings:
     with study.world() as world:
         world.reset(0)
-        for time in ("once", "twice"):
+        for count in ("once", "twice"):
             try:
                 world.close()
             except EnvError as error:
-                yield finding("close-fails", f"close called {time}: {error.reason}")
+                yield finding("close-fails", f"close called {count}: {error.reason}")
                 return
 
 

@@ -46,6 +46,7 @@ class PartStatistics:
         self._squares = np.zeros_like(first)
 
     def add(self, value: np.ndarray) -> None:
+        """Add one observation's numbers, float64 [numbers]."""
         difference = value - self._first  # else squares of large numbers would lose small differences
         self.count += 1
         np.minimum(self.low, value, out=self.low)
@@ -157,6 +158,7 @@ class ObservationWatch:
         self._look_for_clock(observation)
 
     def _look_at_part(self, name: str, space: Space, value: Any, location: str) -> None:
+        """Check one part's form and values, and add its numbers to the statistics."""
         array = np.asarray(value)
         if array.dtype.kind not in "fiub" or isinstance(space, Text | Graph | Sequence):
             if not space.contains(value):
@@ -176,6 +178,7 @@ class ObservationWatch:
             self._record.statistics[name].add(numbers)
 
     def _check_values(self, name: str, space: Space, array: np.ndarray, location: str) -> None:
+        """Record the first non-finite number, or the first one outside the space; also a wrong dtype."""
         numbers = array.reshape(-1)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             index = np.flatnonzero(~np.isfinite(numbers))[0]

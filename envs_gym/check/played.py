@@ -71,6 +71,7 @@ def _measure(study: Study, record: PlayRecord) -> None:
 
 
 def _check_problems(record: PlayRecord) -> Findings:
+    """Report the problems that play.py recorded, with how often each was there."""
     observations = max(1, record.steps + len(record.episodes) + 1)
     for name, (count, evidence) in record.problems.items():
         level = CATALOGUE[name].level
@@ -84,6 +85,7 @@ def _check_problems(record: PlayRecord) -> Findings:
 
 
 def _check_constant_parts(record: PlayRecord) -> Findings:
+    """Report numbers of the observation that never changed."""
     total = 0
     constant = 0
     examples = []
@@ -128,6 +130,7 @@ def _is_read_as_number(component: PartStatistics) -> bool:
 
 
 def _check_rewards(record: PlayRecord) -> Findings:
+    """Report rewards that are rare, very large or very small."""
     if not record.rewards:
         return
     rewards = np.array(record.rewards)
@@ -144,6 +147,7 @@ def _check_rewards(record: PlayRecord) -> Findings:
 
 
 def _check_episodes(record: PlayRecord, time_limit: int | None) -> Findings:
+    """Report episodes that never end, that end at once, or that end with both flags."""
     lengths = [episode.length for episode in record.episodes]
     if not lengths:
         if time_limit is None:
@@ -196,6 +200,7 @@ def _check_ends(record: PlayRecord, time_limit: int | None) -> Findings:
 
 
 def _check_growth(record: PlayRecord) -> Findings:
+    """Report infos that are large or grow, memory of the process that grows, and printed output."""
     sizes = record.info_sizes
     if sizes:
         tenth = max(1, len(sizes) // 10)
@@ -205,7 +210,7 @@ def _check_growth(record: PlayRecord) -> Findings:
             yield finding("info-grows", f"about {min(sizes):,} bytes at first, {max(sizes):,} later")
         elif min(early, late) > MAX_INFO_BYTES:
             yield finding("info-large", f"about {late / KIB:,.0f} KiB at each step")
-    resident = record.resident[len(record.resident) // 5 :]
+    resident = record.resident[len(record.resident) // 5 :]  # without the first fifth, in which caches are filled
     if len(resident) >= 10:
         start, first = resident[0]
         end, last = resident[-1]

@@ -86,6 +86,7 @@ def distance(one: Any, other: Any) -> float:
 
 
 def _array_distance(one: Any, other: Any) -> float:
+    """Return the distance of two arrays, see `distance`; nan equals nan."""
     first, second = np.atleast_1d(one), np.atleast_1d(other)
     if first.shape != second.shape:
         return np.inf

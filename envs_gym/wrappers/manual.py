@@ -59,6 +59,7 @@ def markdown() -> str:
 
 
 def _described(name: str) -> WrapperText:
+    """Return the text on the wrapper of this name, from its signature and its docstring."""
     wrapper: Any = find_wrapper(name)
     _, *parameters = inspect.signature(wrapper).parameters.values()  # the first is the world
     types = get_type_hints(wrapper.__init__)
