@@ -160,7 +160,7 @@ class AsyncEnv:
                 tasks[index] = WorkerTask(name, [states[world] for world in worlds] if states else payload)
             lost_workers = []
             for index, reply in self._pool.run(tasks).items():
-                answers.update(zip(self._groups[index], reply.payload, strict=False))
+                answers.update(zip(self._groups[index], reply.payload, strict=False))  # a lost worker has no payload
                 if reply.lost:
                     lost_workers.append(index)
                     self._count_loss(index, reply.lost)

@@ -198,6 +198,7 @@ def import_module(env_id: str) -> str:
     module is not installed, ModuleError where it raises.
     """
     module, _, name = env_id.rpartition(":")
+    # the module that the id names, else the one that registers ids of its family
     family = next((start for start in REGISTERED_BY if name.startswith(start)), "")
     module = module or REGISTERED_BY.get(family, "")
     if module:
@@ -206,16 +207,17 @@ def import_module(env_id: str) -> str:
                 import_named(module)
                 _prepare(module)
         except EnvError as error:
-            if not missing(error, module):
+            if not missing(error, module):  # the module is installed, but its own code raised
                 raise
             extra = extra_of(name)
             if name == env_id and name in WORLDS:
-                pass  # compiled: the package is not needed
+                pass  # Stride has a compiled version, which does not need the package
             elif extra and extra.module == module:
                 hint = nearest(name, WORLDS) if COMPILED.match(name) else ""
                 raise UserError(f"{extra.need(env_id)}{hint}") from error
             else:
                 raise UserError(f"{env_id}: there is no Python module {module!r}") from error
+    # ids that are registered one by one, when they are asked for
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:

@@ -58,10 +58,11 @@ class OnDevice(VecEnvWrapper):
         example = step_buffers(envs.observation_space, envs.num_envs)
         kinds = [(tuple(tensor.shape), tensor.dtype) for tensor in _tensors(example)]
         pinned = device.type == "cuda"
-        self._host = _memory(kinds, CPU, pinned)
-        self._host_step = _step_in(self._host, example, kinds)
-        self._arrived = _memory(kinds, device, False)
-        self._step = _step_in(self._arrived, example, kinds)
+        # the same layout of one Step in the host's memory and in the device's
+        self._host_memory = _memory(kinds, CPU, pinned)
+        self._host_step = _step_in(self._host_memory, example, kinds)
+        self._device_memory = _memory(kinds, device, False)
+        self._step = _step_in(self._device_memory, example, kinds)
         final_kinds = len(tensors_of(example.final_obs))
         # bytes that are copied at each step: everything before the final observations
         self._common_size = size_of(kinds[:-final_kinds]) - LINE
@@ -86,16 +87,17 @@ class OnDevice(VecEnvWrapper):
         for buffer, tensor in zip(_tensors(self._host_step), _tensors(step), strict=True):
             buffer.copy_(tensor)
         finished = bool(step.terminated.any() or step.truncated.any())
-        self._send(len(self._host) if finished else self._common_size)
+        self._send(len(self._host_memory) if finished else self._common_size)
         return self._step
 
     def _wait(self) -> None:
         """Wait until all copies between host and device are complete; only then may host memory be read or written."""
-        if self._host.is_pinned():
+        if self._host_memory.is_pinned():
             torch.cuda.current_stream(self.device).synchronize()
 
     def _send(self, size: int) -> None:
-        self._arrived[:size].copy_(self._host[:size], non_blocking=True)
+        """Begin to copy the first `size` bytes of the host's Step to the device."""
+        self._device_memory[:size].copy_(self._host_memory[:size], non_blocking=True)
 
 
 def _memory(kinds: Sequence[Kind], device: torch.device, pinned: bool) -> Tensor:
