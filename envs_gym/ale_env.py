@@ -1,9 +1,9 @@
-"""N Atari games stepped by ale-py's own threads, behind the VecEnv contract, with a resume to the bit.
+"""Steps N Atari games by ale-py's own threads, behind the VecEnv contract; a resume is exact to the bit.
 
-ale-py's vector environment gives no state away; but what a world does is a function of its seed and of the actions
-since, sticky actions included. So those are kept, and played again where a run goes on. A seed costs as much as 200
-steps (ALE loads the game anew), so a world is given its next one with the first episode that begins RESEED steps or
-more behind the last; episodes between go on with the emulator's generator.
+The state of ale-py's vector environment cannot be saved. But a world depends only on its seed and on the actions since,
+sticky actions included, so a checkpoint has both, and loading plays the actions again. A new seed costs as much as 200
+steps, because ALE loads the game again. Therefore a world gets a new seed only when an episode begins RESEED_STEPS or
+more after its last seed; other episodes go on with the emulator's random generator.
 """
 
 import logging
@@ -26,31 +26,31 @@ from stride.envs_gym.spaces import check_action, step_buffers, step_tensors
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
-RESEED = 2000  # steps: what the seeds cost is then an eighth of the emulation at most
+RESEED_STEPS = 2000  # steps between two seeds of a world: seeding then takes at most 1/8 of the emulation's time
 SEEDS = 2**31
-SLOW = 5.0  # seconds of replaying from which on it is logged
-SAME = -1  # the seed that leaves a generator as it is
-IDLE = 0  # the action of a world that waits for its replay
+SLOW_SECONDS = 5.0  # a replay of at least this time is logged
+KEEP_GENERATOR = -1  # ale-py's seed for "do not seed": the generator goes on
+IDLE_ACTION = 0  # the action of a world that waits for the start of its replay
 logger = logging.getLogger("stride")
 
 
 class GameScreen(NamedTuple):
-    """How a game is shown, and how actions reach it: the part of a config that every world shares."""
+    """The settings that all worlds share: how a game is shown, and how actions are applied."""
 
-    game: str  # of the ROM: ms_pacman
-    skip: int
-    sticky: float  # probability that a frame repeats the last action
+    game: str  # name of the ROM, such as ms_pacman
+    skip: int  # frames in each step
+    sticky: float  # probability that a frame repeats the action before
     full_actions: bool
-    limit: int  # frames
+    limit: int  # frames of an episode at most
     grayscale: bool
-    size: tuple[int, int]
-    stack: int
-    max_pool: bool
-    noop_max: int
+    size: tuple[int, int]  # height and width in pixels
+    stack: int  # screens in an observation
+    max_pool: bool  # whether a screen is the brighter of the step's last two frames
+    noop_max: int  # an episode begins after 0 to noop_max - 1 frames without action
 
 
 class GameStep(NamedTuple):
-    """The results of a step of all worlds, [N]."""
+    """The results of a step of all worlds, arrays [N]."""
 
     reward: np.ndarray
     terminated: np.ndarray
@@ -59,10 +59,14 @@ class GameStep(NamedTuple):
 
 
 class AleEnv:
-    """N worlds of one game. `life_loss`: losing a life ends an episode for learning, but no return is reported."""
+    """N worlds of one game.
+
+    `life_loss`: a lost life counts as terminated for learning, but reports no return. `clip`: rewards for learning are
+    clipped to [-1, 1].
+    """
 
     device = CPU
-    wrong = None  # `step` refuses an action itself
+    wrong = None  # no flag for illegal actions: `step` raises
     resume: str = "exact"
     reward_threshold: float | None = None
 
@@ -75,7 +79,7 @@ class AleEnv:
         clip: bool = False,
         threads: int = 0,
     ) -> None:
-        """`threads`: 0 = one for each processor, at most one for each world; no result depends on it."""
+        """`threads`: 0 = one for each processor, at most one for each world; results do not depend on it."""
         self.env_id = env_id
         self.num_envs = num_envs
         self.screen = screen
@@ -83,7 +87,7 @@ class AleEnv:
         self._clip = clip
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
-        self._channels = 1 if screen.grayscale else 3  # of one screen
+        self._channels = 1 if screen.grayscale else 3  # channels of one screen
         self.observation_space: Space = Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
         self._actions = int(self._envs.single_action_space.n)
         self.action_space: Space = Discrete(self._actions)
@@ -94,13 +98,13 @@ class AleEnv:
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._lives = np.zeros(num_envs, np.int32)
-        self._seed = -1  # before the first reset
-        self._seedings = np.zeros(num_envs, np.int64)  # how often each world was seeded since
-        self._log = [bytearray() for _ in range(num_envs)]  # actions since a world was last seeded
-        self._broken: list[int] = []  # worlds that did not come back as they were saved
+        self._seed = -1  # the seed of `reset`; -1 before the first one
+        self._seedings = np.zeros(num_envs, np.int64)  # how often each world was seeded since `reset`
+        self._log = [bytearray() for _ in range(num_envs)]  # each world's actions since it was last seeded
+        self._broken: list[int] = []  # worlds that loading did not restore exactly: the next step truncates them
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start every world; world i begins the same whatever the number of worlds."""
+        """Seed and start every world; world i gets the same seed for any number of worlds."""
         self._seed = seed
         self._broken = []
         self._seedings.fill(0)
@@ -110,7 +114,7 @@ class AleEnv:
         return self._step.obs
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world; ended episodes begin anew. The buffers are overwritten by the next step."""
+        """Advance every world and restart ended episodes. The next step overwrites the returned buffers."""
         raw_actions = self._checked(action)
         broken = self._broken
         self._broken = []
@@ -124,7 +128,7 @@ class AleEnv:
         truncated[broken] = True
         self._returns += reward
         self._lengths += 1
-        self._lengths[broken] -= 1  # this step is none of the episode's
+        self._lengths[broken] -= 1  # this step is not part of the broken episodes
         self._views.reward[:] = reward.clip(-1, 1) if self._clip else reward
         self._views.terminated[:] = terminated | life_lost
         self._views.truncated[:] = truncated
@@ -140,7 +144,7 @@ class AleEnv:
         return self._step
 
     def _advance(self, raw_actions: np.ndarray) -> GameStep:
-        """Play an action in every world; where a life was lost the stack of screens begins anew."""
+        """Do one action in every world and write the observations; a lost life fills the stack with the new screen."""
         with Blame(self.env_id):
             observation, reward, terminated, truncated, info = self._envs.step(raw_actions)
         self._obs[:, : -self._channels] = self._obs[:, self._channels :]
@@ -154,24 +158,24 @@ class AleEnv:
         return GameStep(reward, terminated, truncated, life_lost)
 
     def _begin(self, worlds: Sequence[int], fresh: Sequence[int]) -> None:
-        """Begin episodes in these worlds, by a new seed where one is due or the world is among `fresh`."""
+        """Begin episodes in these worlds; with a new seed where one is due, or where the world is in `fresh`."""
         world_seeds = []
         for world in worlds:
-            if world in fresh or len(self._log[world]) >= RESEED:
+            if world in fresh or len(self._log[world]) >= RESEED_STEPS:
                 world_seeds.append(self._seed_of(world))
                 self._seedings[world] += 1
                 self._log[world].clear()
             else:
-                world_seeds.append(SAME)
+                world_seeds.append(KEEP_GENERATOR)
         self._restart(np.array(worlds), np.array(world_seeds))
 
     def _seed_of(self, world: int) -> int:
-        """The next seed of a world, of a table in which it is the same for any number of worlds."""
+        """Return the next seed of a world, which is the same for any number of worlds."""
         draw_key = Key(self._seed, WORLD, iteration=int(self._seedings[world]))
         return integers(draw_key, world + 1, SEEDS)[world]
 
     def _restart(self, worlds: np.ndarray, world_seeds: np.ndarray) -> None:
-        """Reset these worlds, in ascending order, and write their first observations; the others stay as they are."""
+        """Reset these worlds (in ascending order) with these seeds and write their first observations."""
         reset_mask = np.zeros(self.num_envs, bool)
         reset_mask[worlds] = True
         with Blame(self.env_id, doing="reset"):
@@ -180,14 +184,15 @@ class AleEnv:
         self._lives[worlds] = info["lives"][worlds]
 
     def _screens(self, observation: np.ndarray) -> np.ndarray:
-        """[N, 1, H, W] or [N, 1, H, W, 3] as ale-py gives them, channels first."""
+        """Return ale-py's screens, [N, 1, H, W] or [N, 1, H, W, 3], with channels first: [N, 1 or 3, H, W]."""
         return observation if self.screen.grayscale else observation[:, 0].transpose(0, 3, 1, 2)
 
     def _repeat(self, worlds: np.ndarray, screens: np.ndarray) -> None:
-        """Fill the stacks of these worlds with one screen, an episode's first."""
+        """Fill the stacks of these worlds with one screen each, as at the start of an episode."""
         self._obs[worlds] = np.tile(screens[worlds], (1, self.screen.stack, 1, 1))
 
     def _checked(self, action: Tensor) -> np.ndarray:
+        """Return the action as an array; ValueError for another shape or type, or an illegal choice."""
         check_action(self.env_id, action, (self.num_envs,), torch.int64)
         raw_actions = action.cpu().numpy()
         if raw_actions.min() < 0 or raw_actions.max() >= self._actions:
@@ -196,7 +201,7 @@ class AleEnv:
         return raw_actions
 
     def state_dict(self) -> State:
-        """Seeds and actions by which another process plays every world up to here, and the state it must arrive at."""
+        """Return seeds and actions that lead every world to its present state, and that state for comparison."""
         if self._seed < 0:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         return {
@@ -212,7 +217,7 @@ class AleEnv:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where the state was taken; a world that does not come back to the bit ends as truncated."""
+        """Continue where the state was taken; an episode that is not restored bit for bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         if "seedings" not in state:
             raise UserError(f"the checkpoint's environments of {self.env_id} are of another backend, not of ale")
@@ -231,23 +236,27 @@ class AleEnv:
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
         seconds = time.monotonic() - start_time
-        if seconds > SLOW:
+        if seconds > SLOW_SECONDS:
             steps = f"{sum(map(len, self._log)):,}"
             logger.info("%s: %s steps of the running episodes replayed in %.0f s", self.env_id, steps, seconds)
         warn_of_cuts(self.env_id, len(self._broken), self.num_envs)
 
     def _replay(self, world_seeds: np.ndarray) -> None:
-        """Play the logs again, so that all end together: a world waits for its turn, and is seeded when it comes."""
+        """Play the logs of all worlds again, so that all end at the same step.
+
+        The world with the longest log begins at moment 0. A world with a shorter log first waits (IDLE_ACTION), and is
+        seeded when its replay begins.
+        """
         longest = max(map(len, self._log))
-        waits = np.array([longest - len(log) for log in self._log])
-        self._restart(np.arange(self.num_envs), np.where(waits == 0, world_seeds, SAME))
+        waits = np.array([longest - len(log) for log in self._log])  # steps that each world waits
+        self._restart(np.arange(self.num_envs), np.where(waits == 0, world_seeds, KEEP_GENERATOR))
         self._returns.fill(0.0)
         self._lengths.fill(0)
         for moment in range(longest):
             self._seed_due(waits == moment, world_seeds, moment)
             raw_actions = []
             for log, wait in zip(self._log, waits.tolist(), strict=True):
-                raw_actions.append(log[moment - wait] if wait <= moment else IDLE)
+                raw_actions.append(log[moment - wait] if wait <= moment else IDLE_ACTION)
             reward, terminated, truncated, _ = self._advance(np.array(raw_actions))
             playing = waits <= moment
             self._returns += np.where(playing, reward, 0)
@@ -256,11 +265,11 @@ class AleEnv:
             if len(finished):
                 self._returns[finished] = 0.0
                 self._lengths[finished] = 0
-                self._restart(finished, np.full(len(finished), SAME))
+                self._restart(finished, np.full(len(finished), KEEP_GENERATOR))
         self._seed_due(waits == longest, world_seeds, longest)
 
     def _seed_due(self, due: np.ndarray, world_seeds: np.ndarray, moment: int) -> None:
-        """Seed the worlds whose replay begins now; at moment 0 all worlds were reset before."""
+        """Seed the worlds whose replay begins at this moment; at moment 0 `_replay` has reset all worlds already."""
         worlds = np.flatnonzero(due)
         if moment and len(worlds):
             self._restart(worlds, world_seeds[worlds])
@@ -271,6 +280,7 @@ class AleEnv:
 
 
 def _vector_env(screen: GameScreen, num_envs: int, threads: int) -> Any:
+    """Make ale-py's vector environment with these settings."""
     from ale_py.vector_env import AtariVectorEnv
 
     return AtariVectorEnv(
@@ -280,11 +290,11 @@ def _vector_env(screen: GameScreen, num_envs: int, threads: int) -> Any:
         max_num_frames_per_episode=screen.limit,
         repeat_action_probability=screen.sticky,
         full_action_space=screen.full_actions,
-        autoreset_mode=AutoresetMode.NEXT_STEP,  # we begin episodes before that step comes, some with a seed of our own
+        autoreset_mode=AutoresetMode.NEXT_STEP,  # `step` resets worlds before that, some with a new seed
         img_height=screen.size[0],
         img_width=screen.size[1],
         grayscale=screen.grayscale,
-        stack_num=1,  # we stack: its stacks begin black, and go on when a life is lost
+        stack_num=1,  # `_advance` stacks: ale-py's stacks begin black, and are not restarted when a life is lost
         frameskip=screen.skip,
         maxpool=screen.max_pool,
         noop_max=screen.noop_max,

@@ -1,6 +1,7 @@
-"""Any Gymnasium environment behind the VecEnv contract, its worlds stepped in worker processes: bit for bit GymEnv.
+"""Steps N worlds of any Gymnasium environment in worker processes, behind the VecEnv contract.
 
-Processes and their failures are in async_pool.py, what a worker does in async_worker.py.
+Its results equal GymEnv's bit for bit. async_pool.py starts, watches and replaces the processes; async_worker.py is the
+program that each of them runs.
 """
 
 import logging
@@ -24,7 +25,8 @@ from stride.envs_gym.wrappers.registry import WrapperConfig
 from stride.utils import own_modules
 from stride.utils.user_error import UserError
 
-MOST, SOON = 3, 1000  # replacements of a worker within so many steps of the last one before it is given up
+MAX_REPLACEMENTS = 3  # replacements in a row of one worker; after these its next loss is an error
+REPLACEMENT_WINDOW = 1000  # steps; a loss later than this after the one before begins a new count
 WORLD_LISTS = ("seeds", "episodes", "returns", "lengths", "paid", "rng_at_reset", "memories_at_reset", "rng")
 OnDeath = Literal["stop", "restart"]
 logger = logging.getLogger("stride")
@@ -33,13 +35,13 @@ logger = logging.getLogger("stride")
 class AsyncEnv:
     """N worlds of one id in `workers` processes; observations, actions and results are shared memory.
 
-    `timeout` is how many seconds one world's step or reset may take. A world that raises, hangs or whose process dies
-    ends the environment with an EnvError that names it; with `on_death: restart` the process is started again where it
-    hung or died, and the episodes of its worlds end as truncated.
+    `timeout`: seconds that one world's step or reset may take. A world that raises or hangs, or whose process dies, is
+    an EnvError that names it, and the environment ends. With `on_death: restart` a process that hung or died is started
+    again, and the running episodes of its worlds end as truncated.
     """
 
     device = CPU
-    wrong = None  # a world refuses an action itself
+    wrong = None  # no flag for illegal actions: a world raises itself
 
     def __init__(
         self,
@@ -59,7 +61,8 @@ class AsyncEnv:
         if self.workers < 1 or not timeout > 0:
             raise UserError(f"{env_id}: num_envs and workers must be at least 1, timeout above 0")
         env_kwargs = dict(env_kwargs or {})
-        example = GymEnv(env_id, 1, env_kwargs, max_episode_steps, wrappers)  # shows what can be wrong with an id
+        # one world in this process: it gives the spaces, and raises here for wrong arguments
+        example = GymEnv(env_id, 1, env_kwargs, max_episode_steps, wrappers)
         self.time_limit = example.time_limit
         self.reward_threshold = example.reward_threshold
         self.resume = example.resume
@@ -69,7 +72,7 @@ class AsyncEnv:
         self._action = example.actions.buffer(num_envs)
         example.close()
 
-        pulse = torch.tensor([[-1, 0]] * self.workers)
+        pulse = torch.tensor([[-1, 0]] * self.workers)  # see SharedBuffers
         for tensor in (*spaces.step_tensors(self._step), self._action, pulse):
             tensor.share_memory_()
         variables = dict(os.environ)
@@ -82,8 +85,8 @@ class AsyncEnv:
         self._pool = Pool(setup, SharedBuffers(self._step, self._action, pulse), self._groups, timeout, restarts)
         self._progress = EpisodeProgress(num_envs) if restarts else None
         self._started = False
-        self._clock = 0  # steps
-        self._losses = [(0, 0)] * self.workers  # of each worker: how often in a row it was lost, the last step of it
+        self._clock = 0  # steps so far
+        self._losses = [(0, 0)] * self.workers  # of each worker: losses in a row, and the step of the last one
 
     @property
     def pids(self) -> list[int]:
@@ -91,7 +94,7 @@ class AsyncEnv:
         return list(self._pool.pids)
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start every world, as GymEnv would."""
+        """Seed and start every world, with the same results as GymEnv."""
         self._ask_all("reset", seed)
         self._started = True
         if self._progress:
@@ -111,7 +114,7 @@ class AsyncEnv:
         return self._step
 
     def state_dict(self) -> State:
-        """The state that GymEnv would give: a checkpoint may be continued by either."""
+        """Return the same state as GymEnv: either of the two can continue from it."""
         if not self._started:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         answers = self._ask_all("state")
@@ -127,7 +130,7 @@ class AsyncEnv:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
+        """Continue where the state was taken; an episode that is not restored bit for bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         spaces.copy_obs(self._step.obs, state["obs"])
         cuts = self._ask_all("load", states=[_world_state(state, world) for world in range(self.num_envs)])
@@ -141,13 +144,13 @@ class AsyncEnv:
         self._pool.close()
 
     def _ask_all(self, name: str, payload: object = None, states: Sequence[State] = ()) -> dict[int, Any]:
-        """Have every worker do the same to all its worlds; answers by world."""
+        """Let every worker do a task with all its worlds; return the results by world."""
         return self._ask(range(self.workers), name, payload, states)
 
     def _ask(self, indices: Collection[int], name: str, payload: object, states: Sequence[State]) -> dict[int, Any]:
-        """Ask these workers alone; one that was replaced is asked again, once its episodes are cut.
+        """Let these workers do a task. A worker that was replaced meanwhile loads cut episodes and does the task again.
 
-        `states`: of each world, for `load`, in place of a payload for all.
+        `states`: one state for each world, for the task `load`, in place of one `payload` for all.
         """
         answers: dict[int, Any] = {}
         while indices:
@@ -157,7 +160,7 @@ class AsyncEnv:
                 tasks[index] = WorkerTask(name, [states[world] for world in worlds] if states else payload)
             lost_workers = []
             for index, reply in self._pool.run(tasks).items():
-                answers.update(zip(self._groups[index], reply.payload, strict=False))
+                answers.update(zip(self._groups[index], reply.payload, strict=False))  # a lost worker has no payload
                 if reply.lost:
                     lost_workers.append(index)
                     self._count_loss(index, reply.lost)
@@ -167,28 +170,29 @@ class AsyncEnv:
         return answers
 
     def _count_loss(self, index: int, message: str) -> None:
-        """Report that a worker was replaced; EnvError where that does not help."""
+        """Log that a worker was replaced; EnvError where it is lost again and again."""
         loss_count, last_step = self._losses[index]
-        loss_count = loss_count + 1 if loss_count and self._clock - last_step < SOON else 1
+        loss_count = loss_count + 1 if loss_count and self._clock - last_step < REPLACEMENT_WINDOW else 1
         self._losses[index] = (loss_count, self._clock)
-        if loss_count > MOST:
-            self._pool.fail(f"{message}; the previous {MOST} workers also failed within {SOON:,} steps")
+        if loss_count > MAX_REPLACEMENTS:
+            history = f"the previous {MAX_REPLACEMENTS} workers also failed within {REPLACEMENT_WINDOW:,} steps"
+            self._pool.fail(f"{message}; {history}")
         logger.warning("%s; restarted, %d episodes end as truncated", message, len(self._groups[index]))
 
 
 class EpisodeProgress:
-    """The state of every world that the parent needs to end its episode where its process is lost."""
+    """The parent's record of every world's episode, from which a new worker continues when a process is lost."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
 
     def begin(self, seed: int, obs: Obs) -> None:
-        """Note a reset."""
+        """Record a reset of all worlds."""
         zeros = [0] * self._num_envs
         self.load({"seed": seed, "episodes": zeros, "returns": zeros, "lengths": zeros, "obs": obs})
 
     def load(self, state: State) -> None:
-        """Note a checkpoint that was loaded."""
+        """Record the state of a loaded checkpoint."""
         self._seed = state["seed"]
         self._episodes = np.array(state["episodes"])
         self._returns = np.array(state["returns"], np.float32)
@@ -196,7 +200,7 @@ class EpisodeProgress:
         self._obs = spaces.map_obs(state["obs"], Tensor.clone)
 
     def count(self, step: Step) -> None:
-        """Note a step."""
+        """Record a step of all worlds."""
         finished = (step.terminated | step.truncated).numpy()
         self._returns = np.where(finished, 0, step.episode_return.numpy())
         self._lengths = np.where(finished, 0, step.episode_length.numpy())
@@ -204,7 +208,10 @@ class EpisodeProgress:
         self._obs = spaces.map_obs(step.obs, Tensor.clone)
 
     def cut_states(self, env_id: str) -> list[State]:
-        """A state of each world that its next step ends as truncated, like a checkpoint that cannot be restored."""
+        """Return a state for each world, with which its next step ends the episode as truncated.
+
+        A checkpoint that cannot be restored has the same effect.
+        """
         state = {
             "env_id": env_id,
             "seed": self._seed,
@@ -220,7 +227,7 @@ class EpisodeProgress:
 
 
 def _world_state(state: State, world: int) -> State:
-    """One world's part of a state, with arrays for tensors."""
+    """Return one world's part of a state, with NumPy arrays in place of tensors."""
     world_slice = slice(world, world + 1)
     return {
         "env_id": state["env_id"],

@@ -1,4 +1,7 @@
-"""The parent's side of AsyncEnv's worker processes: starting, waiting with a limit, naming what went wrong, ending."""
+"""Starts, watches, replaces and ends AsyncEnv's worker processes; this is the parent's side.
+
+The parent waits for answers with a time limit. Its errors name the worker, the world and the line of code.
+"""
 
 import multiprocessing
 import os
@@ -20,10 +23,10 @@ from stride.envs_gym.blame import EnvError, describe_exit, line_of_process
 from stride.utils.child_process import nothing_from_here
 from stride.utils.interrupted import ENDING
 
-START = 300.0  # seconds in which a worker must have imported everything and built each next world
-GRACE = 2.0  # seconds a worker has to end by itself
+START_SECONDS = 300.0  # a new worker's limit for all imports, and again for each world that it makes
+GRACE_SECONDS = 2.0  # time that a worker has to end by itself before it is killed
 PRELOAD = ["torch", "stride.envs_gym.async_worker"]  # imported once by the fork server instead of by every worker
-GONE = (EOFError, BrokenPipeError, ConnectionResetError)  # errors of a pipe whose other end is closed
+CLOSED_PIPE_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)  # the other end of the pipe is closed
 
 
 class TracebackError(RuntimeError):
@@ -35,22 +38,22 @@ class TracebackError(RuntimeError):
 
 @dataclass
 class WorkerProcess:
-    """One process, and what the parent knows of it."""
+    """One worker process, and the parent's record of it."""
 
     index: int
     worlds: Sequence[int]
     process: BaseProcess
-    pipe: Connection
-    dump: Connection  # into which it writes the line that it hangs in
-    deadline: float = 0.0  # for its next sign of life
-    begun: int = 0  # steps that it had begun when the deadline was set
-    asked: int = 0  # tasks of `send` that it has not answered
+    pipe: Connection  # tasks to the worker, replies back
+    dump: Connection  # the worker writes its traceback into it when it is asked where it hangs
+    deadline: float = 0.0  # time on the monotonic clock by which it must reply or begin another step
+    begun: int = 0  # count of steps that it had begun when the deadline was set
+    asked: int = 0  # tasks of `send` without a reply so far
 
     def __str__(self) -> str:
         return f"worker {self.index} (pid {self.process.pid}, environments {self.worlds[0]} to {self.worlds[-1]})"
 
     def end(self, seconds: float) -> None:
-        """Close its pipe, which ends it, and kill it where it does not notice in this time."""
+        """Close the worker's pipe, which ends it; kill it if it still runs after these seconds."""
         self.pipe.close()
         self.dump.close()
         self.process.join(seconds)
@@ -61,9 +64,9 @@ class WorkerProcess:
 
 
 class Pool:
-    """Worker processes; the first failure closes the pool and is named.
+    """All worker processes of one AsyncEnv. The first failure ends all of them with an EnvError.
 
-    `restarts`: a process that dies or hangs is replaced instead; its reply then says that it was `lost`.
+    `restarts`: a process that dies or hangs is replaced instead; its reply then has the reason in `lost`.
     """
 
     def __init__(
@@ -77,10 +80,10 @@ class Pool:
         self._failure = ""
         self.pids: list[int] = []
         self._workers: list[WorkerProcess] = []
-        # runs when this object is collected, or at exit, or by close()
+        # runs when this object is garbage-collected, when Python exits, or by close()
         self._end = weakref.finalize(self, end, os.getpid(), self._workers)
         self._restarts = False
-        self._timeout = START
+        self._timeout = START_SECONDS
         for index, worlds in enumerate(groups):
             self._workers.append(self._start(index, worlds))
             self.pids.append(self._workers[-1].process.pid or 0)
@@ -89,6 +92,7 @@ class Pool:
         self._timeout = timeout
 
     def _start(self, index: int, worlds: Sequence[int]) -> WorkerProcess:
+        """Start the process of worker `index` with these worlds; its first reply says that they are made."""
         pipe, child_pipe = multiprocessing.Pipe()
         dump, child_dump = multiprocessing.Pipe(duplex=False)
         arguments = (self._setup, worlds, self._shared, index, child_pipe, child_dump)
@@ -98,8 +102,9 @@ class Pool:
             context.set_forkserver_preload(PRELOAD)
             with isolated():
                 forkserver.ensure_running()
-        # the server's processes ignore what it ignores; it imports for seconds, in which a signal is answered here
-        with isolated(deaf=not has_server):
+        # processes of the fork server inherit the signals that it ignores; while it imports, for seconds, this process
+        # must still answer signals
+        with isolated(ignore_signals=not has_server):
             process = context.Process(target=work, args=arguments, name=f"stride-worker-{index}", daemon=True)
             process.start()
         child_pipe.close()  # so that the worker's death ends the pipe
@@ -107,7 +112,7 @@ class Pool:
         return WorkerProcess(index, worlds, process, pipe, dump)
 
     def run(self, tasks: Mapping[int, WorkerTask]) -> dict[int, WorkerReply]:
-        """Have workers carry out a task each; their replies. EnvError where one failed, died or hangs."""
+        """Let workers do a task each and return their replies; EnvError where one raised, died or hangs."""
         self._check_open()
         replies = {}
         for index, task in tasks.items():
@@ -118,17 +123,20 @@ class Pool:
         return replies | self._wait(tasks.keys() - replies.keys())
 
     def send(self, index: int, task: WorkerTask) -> None:
-        """Ask a worker and return at once; it answers in the order in which it was asked: `receive`."""
+        """Send a task to a worker and return at once; its replies come in the order of its tasks, by `receive`."""
         self._check_open()
         worker = self._workers[index]
         if not worker.asked:
             self._renew(worker)
         worker.asked += 1
-        with suppress(BrokenPipeError, ConnectionResetError):  # `receive` names what it died of
+        with suppress(BrokenPipeError, ConnectionResetError):  # `receive` reports why the worker died
             worker.pipe.send(task)
 
     def receive(self) -> list[int]:
-        """Wait for those that were sent a task; which have answered one, at least one. EnvError where one failed."""
+        """Wait until at least one worker with a task of `send` has replied; return the numbers of those that have.
+
+        EnvError where one raised, died or hangs.
+        """
         self._check_open()
         waiting = [worker for worker in self._workers if worker.asked]
         replies: dict[int, WorkerReply] = {}
@@ -144,7 +152,7 @@ class Pool:
             raise EnvError(f"the workers of {self.env_id} are gone: {self._failure or 'the environment was closed'}")
 
     def _wait(self, indices: Collection[int]) -> dict[int, WorkerReply]:
-        """One reply of each of these workers."""
+        """Wait for one reply of each of these workers."""
         replies: dict[int, WorkerReply] = {}
         waiting = [self._workers[index] for index in indices]
         for worker in waiting:
@@ -155,7 +163,10 @@ class Pool:
         return replies
 
     def _look(self, waiting: Sequence[WorkerProcess]) -> dict[int, WorkerReply]:
-        """The replies that are ready, after a wait for the first; none where a deadline passed meanwhile."""
+        """Wait for the first reply and return all that are ready; replace or report workers past their deadline.
+
+        The result is empty if a deadline passed but that worker had begun another step since.
+        """
         replies: dict[int, WorkerReply] = {}
         seconds = min(worker.deadline for worker in waiting) - time.monotonic()
         ready = connection.wait([worker.pipe for worker in waiting], max(0.0, seconds))
@@ -164,7 +175,7 @@ class Pool:
             if worker.pipe in ready:
                 replies[worker.index] = self._read(worker)
             elif not ready and worker.deadline <= now:
-                # the limit is for one world's step: a worker that has begun another one since gets a new limit
+                # the limit is for one world's step: a worker that has begun another step since gets a new limit
                 if self._begun(worker) == worker.begun:
                     line = line_of_process(worker.process.pid or 0, worker.dump)
                     problem = f"no answer for {self._timeout:g} seconds{self._in_world(worker)}{line}"
@@ -173,10 +184,12 @@ class Pool:
         return replies
 
     def _renew(self, worker: WorkerProcess) -> None:
+        """Set a new deadline for a worker."""
         worker.deadline = time.monotonic() + self._timeout
         worker.begun = self._begun(worker)
 
     def _begun(self, worker: WorkerProcess) -> int:
+        """Return how many steps the worker has begun so far."""
         return int(self._pulse[worker.index, 1])
 
     def _in_world(self, worker: WorkerProcess) -> str:
@@ -186,7 +199,7 @@ class Pool:
     def _read(self, worker: WorkerProcess) -> WorkerReply:
         try:
             return self._receive(worker)
-        except GONE:
+        except CLOSED_PIPE_ERRORS:
             return self._replace_dead(worker)
 
     def _receive(self, worker: WorkerProcess) -> WorkerReply:
@@ -197,24 +210,24 @@ class Pool:
         return reply
 
     def _replace_dead(self, worker: WorkerProcess) -> WorkerReply:
-        """Name the error that is still in the broken pipe, else the death of the worker."""
-        with suppress(*GONE):
+        """Report an error that is still in the pipe of a dead worker; else replace the worker."""
+        with suppress(*CLOSED_PIPE_ERRORS):
             while True:
                 self._receive(worker)
-        worker.process.join(GRACE)
+        worker.process.join(GRACE_SECONDS)
         problem = f"the worker {describe_exit(worker.process.exitcode)}{self._in_world(worker)}"
         return self._replace(worker, f"{self.env_id}, {worker}: {problem}")
 
     def _replace(self, worker: WorkerProcess, message: str) -> WorkerReply:
-        """Start a new process, with new worlds, for one that is lost; EnvError where that is not wanted."""
+        """Replace a lost process by one with new worlds; EnvError where `restarts` is off or the new one fails."""
         if not self._restarts:
             self.fail(message)
         worker.process.kill()
-        worker.end(GRACE)
+        worker.end(GRACE_SECONDS)
         new = self._workers[worker.index] = self._start(worker.index, worker.worlds)
         self.pids[worker.index] = new.process.pid or 0
         try:
-            built = new.pipe.poll(START) and self._receive(new)
+            built = new.pipe.poll(START_SECONDS) and self._receive(new)
         except (EOFError, ConnectionResetError):
             built = False
         if not built:
@@ -222,29 +235,29 @@ class Pool:
         return WorkerReply(lost=message)
 
     def fail(self, message: str, cause: Exception | None = None) -> NoReturn:
-        """End every worker; EnvError."""
+        """End all workers and raise an EnvError with this message."""
         self._failure = message
         for worker in self._workers:
-            worker.process.kill()  # nobody needs the others any more, and they may hang as well
+            worker.process.kill()  # the other workers are useless now, and may hang as well
         self._end()
         raise EnvError(message) from cause
 
     def close(self) -> None:
-        """End every worker; a second call does nothing."""
+        """End all workers; a second call does nothing."""
         self._end()
 
 
 @contextmanager
-def isolated(deaf: bool = True) -> Iterator[None]:
-    """Start processes that run neither the program's main file nor files beside it.
+def isolated(ignore_signals: bool = True) -> Iterator[None]:
+    """While this block runs, started processes import neither the program's main file nor files beside it.
 
-    `deaf`: they ignore ENDING signals, and so does this one meanwhile. A signal to all processes, as SLURM and
-    `timeout` send it, is for the parent: it still needs its workers.
+    `ignore_signals`: started processes ignore ENDING signals, and this process postpones them while the block runs.
+    SLURM and `timeout` send a signal to all processes, but only the parent may act on it: it still needs its workers.
     """
     main = sys.modules["__main__"]
     with nothing_from_here():
-        resource_tracker.ensure_running()  # first, as it unblocks SIGINT and SIGTERM when it starts
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING if deaf else ())
+        resource_tracker.ensure_running()  # before the signals are blocked, as its start unblocks SIGINT and SIGTERM
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING if ignore_signals else ())
     sys.modules["__main__"] = ModuleType("__main__")
     try:
         with nothing_from_here():
@@ -255,11 +268,11 @@ def isolated(deaf: bool = True) -> Iterator[None]:
 
 
 def end(owner: int, workers: list[WorkerProcess]) -> None:
-    """End all workers, in the process that owns them, and not in a fork of it."""
+    """End all workers, but only in the process that started them (`owner`), not in a fork of it."""
     if os.getpid() != owner:
         return
     for worker in workers:
-        worker.pipe.close()  # all first, so that they end at the same time
-    deadline = time.monotonic() + GRACE
+        worker.pipe.close()  # first all pipes, so that all workers end at the same time
+    deadline = time.monotonic() + GRACE_SECONDS
     for worker in workers:
         worker.end(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,7 @@
-"""Worlds in worker processes, each stepped when it is sent an action and received when it is ready: for slow worlds."""
+"""AsyncPool: worlds in worker processes that need not wait for each other, for worlds with slow steps.
+
+Part of the Python interface (stride/environments.py): `send` actions to some worlds, `recv` the first results.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,28 +18,28 @@ from stride.utils.user_error import UserError
 
 
 class Ready(NamedTuple):
-    """Worlds that have finished their step; row k is of world ids[k]."""
+    """Results of worlds that have finished their step; row k belongs to world ids[k]."""
 
     ids: Tensor  # int64 [B]
-    step: Step  # copies, [B, ...]
+    step: Step  # copies, tensors [B, ...]
 
 
 class AsyncPool(AsyncEnv):
     """AsyncEnv whose worlds need not wait for each other: `send` actions to some, `recv` those that are ready first.
 
-    A worker steps its worlds one after the other, so `workers=num_envs` lets each go its own way. `step`, `reset` and
-    the rest are for all worlds together, when none is under way.
+    A worker steps its worlds one after the other, so use `workers=num_envs` to make all worlds independent. `step`,
+    `state_dict` and `load_state_dict` are for all worlds together, and need that none is under way.
     """
 
     def __init__(self, *arguments: Any, **keys: Any) -> None:
         super().__init__(*arguments, **keys)
         self._worker_of = {world: index for index, group in enumerate(self._groups) for world in group}
-        self._sent: list[deque[int]] = [deque() for _ in self._groups]  # of each worker: worlds in the order of `send`
-        self._done: deque[int] = deque()  # worlds with a result that nobody has received
+        self._sent: list[deque[int]] = [deque() for _ in self._groups]  # of each worker: its worlds that still step
+        self._done: deque[int] = deque()  # worlds with a result that `recv` has not returned yet
 
     @property
     def under_way(self) -> list[int]:
-        """The worlds that were sent an action and are not received yet."""
+        """Numbers of the worlds that got an action and whose result `recv` has not returned yet."""
         return sorted([*self._done, *(world for sent in self._sent for world in sent)])
 
     def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
@@ -57,7 +60,7 @@ class AsyncPool(AsyncEnv):
             self._pool.send(index, WorkerTask("step", only=world))
 
     def recv(self, batch_size: int | None = None) -> Ready:
-        """The first `batch_size` worlds (default: all that were sent) to finish their step, in that order."""
+        """Return the first `batch_size` worlds (default: all under way) that finish their step, in that order."""
         count = len(self.under_way) if batch_size is None else batch_size
         if not 0 < count <= len(self.under_way):
             raise UserError(f"{self.env_id}: cannot receive {count} results of {len(self.under_way)} environments")
@@ -68,7 +71,7 @@ class AsyncPool(AsyncEnv):
         return Ready(ids, step)
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
+        """Seed and start every world, as GymEnv does; results that were not received are dropped."""
         while any(self._sent):
             self._receive()
         self._done.clear()

@@ -1,6 +1,7 @@
-"""The program of a worker process of AsyncEnv: its worlds one after another, results into shared memory.
+"""The program of AsyncEnv's worker processes: it steps its worlds and writes results into shared memory.
 
-The messages are defined here, too; async_pool.py decides how long the parent waits for them.
+Parent and worker exchange small messages through a pipe (WorkerTask, WorkerReply); observations, rewards and actions
+are in SharedBuffers. async_pool.py is the parent's side.
 """
 
 import faulthandler
@@ -35,24 +36,24 @@ from stride.utils.user_error import UserError
 
 
 class WorkerSetup(NamedTuple):
-    """Everything that workers are sent once, when they start."""
+    """Everything that a worker needs at its start."""
 
     env_id: str
     env_kwargs: Mapping[str, Any]
     max_episode_steps: int | None
-    variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
-    imports: Sequence[str]  # modules of the user's, which may register the environment or a wrapper
+    variables: Mapping[str, str]  # the parent's present environment variables: a fork server has older ones
+    imports: Sequence[str]  # the user's modules, which may register the environment or a wrapper
     wrappers: Sequence[WrapperConfig]
-    own: UserModules
-    spec: EnvSpec | None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
+    own: UserModules  # the user's folders and modules
+    spec: EnvSpec | None  # Gymnasium's entry of the id, for ids that a program registered; its entry point is a text
 
 
 class SharedBuffers(NamedTuple):
-    """Tensors both sides see; a row is only written by the worker of that world, while it steps it."""
+    """Tensors in memory that parent and workers share. Only the worker of a world writes that world's row."""
 
     step: Step
     action: Tensor  # [N, ...]
-    pulse: Tensor  # int64 [workers, 2]: the world being stepped (-1: none) and how many steps were begun
+    pulse: Tensor  # int64 [workers, 2]: number of the world being stepped (-1: none), count of steps begun
 
 
 class WorkerTask(NamedTuple):
@@ -60,33 +61,34 @@ class WorkerTask(NamedTuple):
 
     name: str  # reset | step | state | load
     payload: Any = None  # reset: the seed; load: a state of each world
-    only: int | None = None  # the one world that it is about; None: all of the worker
+    only: int | None = None  # number of the one world to step; None: all worlds of the worker
 
 
 class WorkerReply(NamedTuple):
     """A message from a worker."""
 
-    payload: Sequence[Any] = ()  # state: of each world; load: of each world, whether its episode was cut
-    error: str = ""  # one line about the world `failed`
+    payload: Sequence[Any] = ()  # one entry for each world; state: its state; load: whether its episode was cut
+    error: str = ""  # one line on the world `failed`
     failed: int = -1
-    trace: str = ""
-    lost: str = ""  # set by the pool: why the process was replaced; the new one knows nothing yet
+    trace: str = ""  # the traceback
+    lost: str = ""  # set by the pool: why the process was replaced; the new one has no seed and no state yet
 
 
 def work(
     setup: WorkerSetup, worlds: Sequence[int], shared: SharedBuffers, index: int, pipe: Connection, dump: Connection
 ) -> None:
-    """Run a worker: build the worlds of these numbers, then do what the pipe says until it closes."""
+    """Run a worker: make the worlds of these numbers, then do the tasks from `pipe` until it closes."""
     for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)  # the parent's; it closes the pipe
+        signal.signal(number, signal.SIG_IGN)  # the parent acts on them: it closes the pipe
     if ASK_LINE is not None:
-        faulthandler.register(ASK_LINE, dump.fileno())  # answered even where machine code keeps Python's lock
+        # writes a traceback into `dump` even while machine code holds Python's lock (GIL)
+        faulthandler.register(ASK_LINE, dump.fileno())
     outlive_readers()
     end_with_parent()
     os.environ.clear()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)
-    logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
+    logging.getLogger("stride").setLevel(logging.ERROR)  # the parent logs the same warnings once for all workers
     worker = Worker(setup, shared, index)
     try:
         own_modules.restore(setup.own)
@@ -98,7 +100,7 @@ def work(
         pipe.send(WorkerReply())
         while True:
             pipe.send(WorkerReply(worker.run(pipe.recv())))
-    except (EnvError, UserError) as error:  # its worlds are in an unknown state now: report why, and end
+    except (EnvError, UserError) as error:  # the worlds are in an unknown state now: report the reason, then end
         reason = error.reason if isinstance(error, EnvError) else str(error)
         trace = "".join(traceback.format_exception(error.__cause__ or error))
         pipe.send(WorkerReply(error=reason, failed=worker.current, trace=trace))
@@ -109,7 +111,7 @@ def work(
 
 
 class Worker:
-    """The worlds of one process and their rows in shared memory."""
+    """The worlds of one process, by number, and the views of their rows in shared memory."""
 
     def __init__(self, setup: WorkerSetup, shared: SharedBuffers, index: int) -> None:
         self.worlds: dict[int, GymEnv] = {}
@@ -120,7 +122,8 @@ class Worker:
         self._rows = [tensor.numpy() for tensor in step_tensors(shared.step)]
 
     def build(self, worlds: Sequence[int]) -> None:
-        integers(Key(0, WORLD), 1, SEEDS)  # a kernel is loaded now, and not within the time limit of a step
+        """Make the worlds of these numbers."""
+        integers(Key(0, WORLD), 1, SEEDS)  # loads the kernel for random numbers now, not within a step's time limit
         setup = self._setup
         for world in worlds:
             self._begin(world)
@@ -131,7 +134,7 @@ class Worker:
         self._pulse[0] = -1
 
     def run(self, task: WorkerTask) -> list[Any]:
-        """Carry out a task world by world; the payload of the reply."""
+        """Do a task for one world after the other; return the payload of the reply."""
         payload: list[Any] = []
         for position, (world, env) in enumerate(self.worlds.items()):
             if task.only is not None and world != task.only:
@@ -150,7 +153,7 @@ class Worker:
         return payload
 
     def close(self) -> None:
-        """Close every world; nobody waits any more, so problems are only printed."""
+        """Close every world. The parent no longer waits, so errors are only printed."""
         for world, env in self.worlds.items():
             try:
                 env.close()
@@ -158,25 +161,26 @@ class Worker:
                 print(f"environment {world}: {error.reason}", file=sys.stderr)
 
     def _begin(self, world: int) -> None:
+        """Note in shared memory that work on this world begins; the parent measures its time limit from here."""
         self.current = world
         self._pulse[0] = world
         self._pulse[1] += 1
 
     def _write(self, world: int, values: list[Tensor]) -> None:
-        """Write into the world's row; the observation alone is the first part of a step."""
+        """Write tensors into the world's row: all of a step, or only its first ones, the observation, for a reset."""
         for row, value in zip(self._rows, values, strict=False):
             row[world] = value.numpy()[0]
 
 
 def with_arrays(state: State) -> State:
-    """A state of one world with arrays for tensors: a tensor in a pipe would need its sender to live on.
+    """Return a world's state with NumPy arrays in place of tensors, and without the observation.
 
-    Without the observation, which is in shared memory.
+    A tensor sent through a pipe is only valid while its sender lives. The observation is in shared memory.
     """
     return {**state, "obs": None, "actions": [action.numpy() for action in state["actions"]]}
 
 
 def with_tensors(state: State) -> State:
-    """A state of one world with tensors for arrays, its observation included."""
+    """Return a world's state with tensors in place of NumPy arrays, for its observation too."""
     actions = [torch.from_numpy(action) for action in state["actions"]]
     return {**state, "obs": map_obs(state["obs"], torch.from_numpy), "actions": actions}

@@ -1,4 +1,4 @@
-"""The backend `ale`: Atari games by ale-py's own vector environment, in threads, without Python between frames."""
+"""The backend `ale`: Atari games stepped by ale-py's own vector environment, in threads and without Python."""
 
 import gymnasium
 
@@ -11,16 +11,19 @@ from stride.envs_gym.wrappers.atari import AtariScreen
 from stride.envs_gym.wrappers.registry import is_atari, wrappers_of
 
 NAME = "ale"
-TAKES = ("obs_type", "frameskip", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
-ABOVE = ("LifeLoss", "ClipReward")  # wrappers that it plays itself, above AtariScreen
+KNOWN_KWARGS = ("obs_type", "frameskip", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
+OUTER_WRAPPERS = ("LifeLoss", "ClipReward")  # wrappers around AtariScreen that this backend does itself
 
 
 def why_not(config: Config) -> str:
-    """Refuse all but screens of a game, made grey and small as ALE does it, with nothing between."""
+    """Return why this backend cannot play the config, "" where it can.
+
+    It plays games seen by their screen, if AtariScreen is the first wrapper and only OUTER_WRAPPERS are around it.
+    """
     if not is_atari(config.env_id):
         return f"{config.env_id} is not an Atari game of ale-py"
     kwargs = config.env_kwargs
-    foreign = [name for name in kwargs if name not in TAKES]
+    foreign = [name for name in kwargs if name not in KNOWN_KWARGS]
     if foreign:
         return f"only gym supports env_kwargs.{foreign[0]}"
     if kwargs.get("obs_type") in ("ram", "objects"):
@@ -32,12 +35,12 @@ def why_not(config: Config) -> str:
         first = f"supports {wrappers[0]['id']}" if wrappers else "shows the whole screen"
         return f"only gym {first}; ale supports grayscale_obs, resize_obs and frame_stack"
     above = [wrapper["id"] for wrapper in wrappers[1:]]
-    foreign = [name for name in above if name not in ABOVE or above.count(name) > 1]
+    foreign = [name for name in above if name not in OUTER_WRAPPERS or above.count(name) > 1]
     return f"only gym supports {foreign[0]}" if foreign else ""
 
 
 def make(config: Config, num_envs: int) -> VecEnv:
-    """Worlds on the CPU; one world is made by Gymnasium first, which refuses what is wrong with the arguments."""
+    """Make worlds on the CPU. First Gymnasium makes one world, which finds mistakes in the arguments."""
     screen, *above = wrappers_of(config)
     with env_errors(config):
         env_spec = find_spec(config.env_id)
@@ -52,6 +55,7 @@ def make(config: Config, num_envs: int) -> VecEnv:
 
 
 def _game_screen(kwargs: Info, screen: AtariScreen, max_steps: int | None) -> GameScreen:
+    """Return how the game is shown; `max_steps`: the config's own limit, in steps of the policy."""
     limits = [2**31 - 1, kwargs.get("max_num_frames_per_episode")]
     if max_steps is not None:
         limits.append(max_steps * screen.skip)

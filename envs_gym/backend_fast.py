@@ -1,4 +1,4 @@
-"""The backend `fast`: compiled worlds of our own, on the CPU by Numba or on a GPU by CUDA."""
+"""The backend `fast`: Stride's own compiled worlds (envs_fast/), on the CPU by Numba or on a GPU by CUDA."""
 
 import inspect
 
@@ -14,11 +14,11 @@ from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.resources import cores
 
 NAME = "fast"
-SHARE = 4  # worlds with a body that are worth a thread
+WORLDS_PER_THREAD = 4  # of worlds with a body (MuJoCo's tasks); with fewer, another thread does not pay
 
 
 def why_not(config: Config) -> str:
-    """Refuse a config that asks for something that only Gymnasium's worlds have."""
+    """Return why this backend cannot play the config, "" where it can: no wrappers, only arguments that it knows."""
     wrappers = wrappers_of(config)
     if wrappers:
         return f"only gym supports {wrappers[0]['id']}"
@@ -36,9 +36,9 @@ def why_not(config: Config) -> str:
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
-    """Worlds where the policy is; bodies are always on the CPU, where threads share them out."""
+    """Make worlds on `device`; worlds with a body are always on the CPU, divided among threads."""
     if config.env_id in BODIES:
         processors = cores() if config.threads == "auto" else config.threads
-        workers = max(1, min(processors, num_envs // SHARE))
+        workers = max(1, min(processors, num_envs // WORLDS_PER_THREAD))
         return registry.make(config.env_id, num_envs, None, config.max_episode_steps, workers, **config.env_kwargs)
     return registry.make(config.env_id, num_envs, None, config.max_episode_steps, device=device, **config.env_kwargs)

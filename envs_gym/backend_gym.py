@@ -1,4 +1,4 @@
-"""The backend `gym`: any Gymnasium environment, its worlds stepped by Python, here or in worker processes."""
+"""The backend `gym`: any Gymnasium environment, stepped by Python in this process or in worker processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +14,11 @@ from stride.envs_gym.wrappers.registry import world_kwargs, wrappers_of
 from stride.utils.wings import load_wing
 
 NAME = "gym"
-LIMIT = 60.0  # seconds that a step in a worker may take, where step_timeout says nothing
+WORKER_TIMEOUT = 60.0  # seconds that a step in a worker may take, where step_timeout is not set
 
 
 def why_not(config: Config) -> str:
-    """Refuse ids that Gymnasium does not know, or of which it has no single world."""
+    """Return why this backend cannot play the config, "" where it can: Gymnasium must have a single world of the id."""
     name = config.env_id.rpartition(":")[2]
     if name in gymnasium.registry and gymnasium.registry[name].entry_point is None:
         return f"{config.env_id} has only a vector version"
@@ -26,7 +26,7 @@ def why_not(config: Config) -> str:
 
 
 def make(config: Config, num_envs: int) -> VecEnv:
-    """One world is made here; UserError or EnvError, one line, for what keeps worlds from being made."""
+    """Make worlds in this process, or in worker processes; UserError or EnvError where that fails."""
     with env_errors(config):
         arguments: dict[str, Any] = {
             "env_id": config.env_id,
@@ -39,6 +39,6 @@ def make(config: Config, num_envs: int) -> VecEnv:
         if not workers:
             return GymEnv(**arguments, step_timeout=config.step_timeout)
         async_env: Callable[..., VecEnv] = load_wing("workers").AsyncEnv
-        timeout = config.step_timeout or LIMIT
+        timeout = config.step_timeout or WORKER_TIMEOUT
         on_death = config.on_worker_death
         return async_env(**arguments, workers=workers, timeout=timeout, on_death=on_death, origin=world_origin(config))

@@ -1,8 +1,8 @@
-"""The backend `torch`: worlds that are one simulation and answer tensors on the policy's device.
+"""The backend `torch`: one simulation of all worlds, which returns tensors on the policy's device.
 
-An id is such a world where Gymnasium's registry has a `vector_entry_point` for it and no `entry_point` of a single
-world; where it has both, `env_backend: torch` asks for it. The entry point is called with `num_envs`, `env_kwargs`
-and, where it takes them, `device` and `max_episode_steps`.
+It plays an id that is registered in Gymnasium with a `vector_entry_point` and without an `entry_point` for a single
+world; where an id has both, only `env_backend: torch` chooses this backend. The entry point is called with `num_envs`,
+`env_kwargs` and, if it has these parameters, `device` and `max_episode_steps`.
 """
 
 import inspect
@@ -13,17 +13,17 @@ import torch
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_gym.blame import REFUSALS, EnvError, creator_of, registered
+from stride.envs_gym.blame import ARGUMENT_ERRORS, EnvError, creator_of, registered
 from stride.envs_gym.tensor_env import BatchBlame, TensorEnv, checked
 from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils.user_error import UserError, nearest, one_line
 
 NAME = "torch"
-OWN = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs
+OWN_ARGUMENTS = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs
 
 
 def why_not(config: Config) -> str:
-    """Refuse ids without a vector entry point, or with a single world as well, and wrappers."""
+    """Return why this backend cannot play the config, "" where it can: see the module's docstring; no wrappers."""
     env_spec = registered(config.env_id)
     if env_spec is None or env_spec.vector_entry_point is None:
         return f"{config.env_id} is not registered with a vector_entry_point"
@@ -34,7 +34,7 @@ def why_not(config: Config) -> str:
 
 
 def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
-    """The simulation of `num_envs` worlds, on `device` if it says so itself."""
+    """Make the simulation of `num_envs` worlds; it is on `device` only if its entry point takes a device."""
     env_spec = registered(config.env_id)
     assert env_spec is not None  # `why_not` has looked
     limit = config.max_episode_steps or env_spec.max_episode_steps
@@ -44,7 +44,7 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
             arguments = {**env_spec.kwargs, **config.env_kwargs, **_own_arguments(config, create, device, limit)}
             simulation = create(num_envs=num_envs, **arguments)
     except EnvError as error:
-        if config.env_kwargs and isinstance(error.__cause__, REFUSALS):
+        if config.env_kwargs and isinstance(error.__cause__, ARGUMENT_ERRORS):
             env_kwargs = one_line(str(dict(config.env_kwargs)))
             raise UserError(f"{config.env_id} refuses env_kwargs {env_kwargs}: {error.reason}") from error
         raise
@@ -57,11 +57,11 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
 def _own_arguments(
     config: Config, create: Callable[..., Any], device: torch.device, limit: int | None
 ) -> dict[str, Any]:
-    """`device` and `max_episode_steps` where the entry point takes them; UserError for `env_kwargs` it does not."""
+    """Return `device` and `max_episode_steps`, if the entry point has them; UserError for unknown `env_kwargs`."""
     parameters = inspect.signature(create).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in config.env_kwargs:
-        if name in OWN:
+        if name in OWN_ARGUMENTS:
             raise UserError(f"{config.env_id}: env_kwargs cannot set {name!r}: it is a separate key")
         if name not in parameters and not open_ended:
             raise UserError(f"{config.env_id}: env_kwargs has no {name!r}{nearest(name, parameters)}")

@@ -1,4 +1,4 @@
-"""`Bandit/NAME`: Bandit-v0 with arms of its own, which the name decides: the same everywhere, others for others."""
+"""Registers `Bandit/NAME`: Bandit-v0 with arms that depend only on NAME, so they are the same on every machine."""
 
 import hashlib
 from dataclasses import replace
@@ -9,8 +9,9 @@ from stride.envs_fast import bandit, registry
 
 
 def register(env_id: str) -> None:
-    """Make a bandit of this name known, compiled and as Gymnasium's; env_kwargs change it as they change Bandit-v0."""
+    """Register a bandit of this name in Gymnasium and as a compiled world; env_kwargs work as for Bandit-v0."""
     digest = hashlib.sha256(env_id.encode()).digest()
     arms = {"arms_seed": int.from_bytes(digest[:4], "big")}
-    gymnasium.register(env_id, "stride.envs_fast.bandit:Bandit", kwargs=arms)  # first, as it refuses what is no id
+    # first, as it raises for an invalid id
+    gymnasium.register(env_id, "stride.envs_fast.bandit:Bandit", kwargs=arms)
     registry.WORLDS[env_id] = replace(bandit.WORLD, env_id=env_id, default_kwargs=arms)

@@ -1,6 +1,7 @@
-"""Whole batches, as vector environments return them, as the policy sees them: views of the same memory where possible.
+"""Converts batches of vector environments to the policy's tensors and back, as views of the same memory if possible.
 
-spaces.py does this for one world's NumPy values. No number is looked at here, so nothing waits for a device.
+tensor_env.py uses it; spaces.py does the same for NumPy values of one world. Python reads no number of a tensor here,
+so nothing waits for a GPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +17,16 @@ from stride.envs_fast.vec_env import Obs, Step
 from stride.envs_gym.spaces import MASK, actions, box_scale, check_action, children, is_image, join, observation_space
 from stride.utils.user_error import UserError
 
-Read = Callable[[Any], Tensor]  # an answer of the worlds -> one part of the observation, [N, ...]
+Read = Callable[[Any], Tensor]  # observation of the worlds -> one part of it as the policy sees it, [N, ...]
 
 
 def policy_space(space: Space) -> Space:
-    """The policy's view of an observation space: as one world's, images channels first."""
+    """Return the policy's view of a world's observation space, as in spaces.py, with channels of images first."""
     return observation_space(_channels_first(space))
 
 
 def observations(space: Space) -> Callable[[Any], Obs]:
-    """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
+    """Return a function that converts the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     readers = _readers(space, (), "")
     policy_view = policy_space(space)
     if not isinstance(policy_view, Dict):
@@ -34,7 +35,7 @@ def observations(space: Space) -> Callable[[Any], Obs]:
 
 
 def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
-    """The reader of every part by the name under which the policy sees it; `path`: the keys that lead to it."""
+    """Return the reader of every part, by the policy's name of it; `path`: the keys that lead to this space."""
     readers: dict[str, Read] = {}
     if isinstance(space, Dict | Tuple):
         for key, child in children(space):
@@ -51,6 +52,7 @@ def _readers(space: Space, path: Sequence[Any], name: str) -> dict[str, Read]:
 
 
 def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
+    """Return a function that converts one part of the observation, [N, ...] of `space`, to the policy's."""
     if isinstance(space, Discrete):
         return lambda value: (value.long() - int(space.start)).reshape(len(value))
     if isinstance(space, MultiDiscrete):
@@ -67,11 +69,15 @@ def _converter(name: str, space: Space) -> Callable[[Tensor], Tensor]:
 
 
 def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of dimensions that puts channels, the smallest one, first in a batch of images of this shape."""
+    """Return the order of a batch's dimensions that puts channels first, for images of this shape.
+
+    Example: (84, 84, 3) -> (0, 3, 1, 2). The last dimension is taken for channels if it is smaller than the first.
+    """
     return (0, 3, 1, 2) if len(shape) == 3 and shape[2] < shape[0] else (0, 1, 2, 3)
 
 
 def _channels_first(space: Space) -> Space:
+    """Return the space with channels first in all its images."""
     if isinstance(space, Dict):
         return Dict({name: _channels_first(component) for name, component in space.items()})
     if isinstance(space, Tuple):
@@ -88,7 +94,7 @@ def _channels_first(space: Space) -> Space:
 
 
 class BatchActions:
-    """How a batch acts in `space`: the policy's actions, their shape and type, and the actions for the worlds."""
+    """Converts a batch of the policy's actions to actions of `space` for all worlds, on their device."""
 
     def __init__(self, space: Space, num_envs: int, device: torch.device) -> None:
         converter = actions(space)
@@ -106,11 +112,11 @@ class BatchActions:
                 self._scale = torch.from_numpy(box_scale(space).astype(np.float32)).to(device)
 
     def check(self, action: Tensor, env_id: str) -> None:
-        """Refuse an action of another shape or type."""
+        """ValueError for an action of another shape or type."""
         check_action(env_id, action, self.shape, self.dtype)
 
     def convert(self, action: Tensor) -> Tensor:
-        """Actions for the worlds, in new memory: [N] from the first choice on, or numbers within the bounds."""
+        """Return actions for the worlds, in new memory: choices from `start` on, or numbers within the bounds."""
         if self._scale is None:
             return (action + self._start).reshape(self._world_shape)
         centre, half, lower, upper = self._scale
@@ -119,25 +125,28 @@ class BatchActions:
 
 
 class EpisodeCounts:
-    """Returns and lengths of the running episodes, on the worlds' device."""
+    """Counts returns and lengths of the running episodes, [N] each, on the worlds' device."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
         self.lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
 
     def step(self, obs: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor, final_obs: Obs) -> Step:
-        """The Step for the worlds' answers; an episode that ended is counted, and its world begins at zero."""
+        """Return the Step for the worlds' answers, then set the counts of ended episodes to zero."""
         self.returns += reward
         self.lengths += 1
-        cut = truncated & ~terminated  # both at once: the task ended, there is no future to value
+        cut = truncated & ~terminated  # if both are set, terminated counts: the task has ended
         step = Step(obs, reward.float(), terminated, cut, final_obs, self.returns.float(), self.lengths.float())
         finished = terminated | cut
-        self.returns.masked_fill_(finished, 0.0)  # not times 0: a non-finite return would stay one
+        self.returns.masked_fill_(finished, 0.0)  # a multiplication by 0 would keep a non-finite return
         self.lengths.masked_fill_(finished, 0)
         return step
 
     def cut(self, obs: Obs, last: Obs) -> Step:
-        """The Step behind a seam: all episodes truncated where they were, at `last`, by a step that does nothing."""
+        """Return the Step after a checkpoint that could not be restored: it truncates all episodes and moves no world.
+
+        `obs`: first observations of the new episodes; `last`: last observations of the old ones.
+        """
         truncated = torch.ones_like(self.lengths, dtype=torch.bool)
         rewards = torch.zeros_like(self.returns, dtype=torch.float32)
         step = Step(obs, rewards, ~truncated, truncated, last, self.returns.float(), self.lengths.float())
@@ -145,7 +154,7 @@ class EpisodeCounts:
         return step
 
     def zero_(self) -> None:
-        """Begin an episode in all worlds."""
+        """Set all counts to zero, for new episodes in all worlds."""
         self.returns.zero_()
         self.lengths.zero_()
 

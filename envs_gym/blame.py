@@ -1,6 +1,7 @@
-"""Which code is to blame: whatever an environment raises becomes one line with its world, and its file and line.
+"""Turns errors of an environment's code into an EnvError of one line that names the world, the file and the line.
 
-Also what is no error elsewhere: sys.exit or KeyboardInterrupt inside a step end a program, but no person asked for it.
+Code that calls user code wraps the call: `with Blame(env_id, envs) as blame:`. SystemExit and KeyboardInterrupt that an
+environment raises are turned into errors, too, unless a real signal (Ctrl-C) caused them.
 """
 
 import os
@@ -24,26 +25,26 @@ from stride.utils.interrupted import by_signal
 from stride.utils.places import HOME, PROJECT, ROOT
 from stride.utils.user_error import UserError, describe_error, one_line
 
-FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "runstore",
+STRIDE_FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "runstore",
            "trainer_callbacks", "utils")  # fmt: skip
 COMMANDS = ("train.py", "run_play.py", "run_inspect.py", "run_publish.py")
-OURS = (
-    *(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS),
+STRIDE_PATHS = (  # starts of the paths of Stride's own files
+    *(f"{PROJECT / folder}{os.sep}" for folder in STRIDE_FOLDERS),
     f"{HOME}{os.sep}",
     *(str(ROOT / name) for name in COMMANDS),
 )
 PATHS = sysconfig.get_paths()
-LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-REFUSALS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # of arguments, by a constructor
-DUMP_LINE = re.compile(r'File "([^"]+)", line (\d+)')  # of a traceback that faulthandler writes
-ASK_LINE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a child for the line it is in; not on Windows
-ANSWER, PAUSE = 1.0, 0.1  # seconds that a child has to begin its answer, and to finish it
-Line = tuple[str, int]  # a file, and a line of it
+LIBRARY_PATHS = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+ARGUMENT_ERRORS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # raised for wrong arguments
+DUMP_LINE = re.compile(r'File "([^"]+)", line (\d+)')  # a line of a traceback that faulthandler writes
+ASK_LINE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a child for its present line; not on Windows
+ANSWER_SECONDS, WRITE_SECONDS = 1.0, 0.1  # time that a child has to begin its traceback, and to finish it
+Line = tuple[str, int]  # (file, number of a line in it)
 
 
 class EnvError(RuntimeError):
-    """An environment broke its promise or raised; names the environment and the world, the cause is chained."""
+    """An environment raised, or returned something wrong. The message names it and the world; the cause is chained."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         """`reason`: the message without the environment and the world."""
@@ -52,27 +53,30 @@ class EnvError(RuntimeError):
 
 
 class CodeError(EnvError):
-    """Other code of the user's raised: a policy, a sink."""
+    """Other code of the user raised: a policy or a sink, for example."""
 
 
 class ModuleError(EnvError):
-    """A module raised while it was imported, before there was any environment."""
+    """A module of the user raised while it was imported."""
 
     exit_code = 2
 
 
 class Blame:
-    """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
+    """A context manager around calls of worlds: what they raise becomes an EnvError with world, file and line.
+
+    The caller sets `world` to the number of the world that it steps, and `doing` to the name of the method.
+    """
 
     def __init__(self, env_id: str, envs: Sequence[Env] = (), doing: str = "step") -> None:
-        """`envs`: the worlds, for the file and line of one that raises nothing itself but answers something wrong."""
+        """`envs`: the worlds. They give file and line of a method that returned something wrong without raising."""
         self.env_id = env_id
         self.envs = envs
         self.world = 0
         self.doing = doing
 
     def during(self, doing: str) -> Self:
-        """This object, for the call of that name."""
+        """Set the name of the method that is called next, such as "reset"; return this object for a `with`."""
         self.doing = doing
         return self
 
@@ -86,10 +90,10 @@ class Blame:
             raise self.accuse(describe_error(error), of_traceback(error)) from error
 
     def close(self) -> None:
-        """Stop watching, where it does (step_watch.py)."""
+        """Stop the thread that watches for a time limit, where there is one (step_watch.py)."""
 
     def accuse(self, problem: str, lines: Iterable[Line]) -> EnvError:
-        """The error to raise; `lines` of the code that was running, innermost first."""
+        """Return the error to raise; `lines`: the lines of code that were running, innermost first."""
         location = self._location(list(lines))
         reason = f"{problem} ({one_line(location)})" if location else problem
         return EnvError(f"{self._name()}: {reason}", reason)
@@ -98,11 +102,11 @@ class Blame:
         return f"{one_line(self.env_id)}, environment {self.world}"
 
     def _location(self, lines: list[Line]) -> str:
-        """The innermost line of the user's own code; else of the environment's, wherever it is installed."""
+        """Return "file:line" of the user's innermost line; else of the environment's; else where the method begins."""
         env_class = (
             type(self.envs[min(self.world, len(self.envs) - 1)].unwrapped) if self.envs else made_by(self.env_id)
         )
-        files = set()
+        files = set()  # of the environment's class and its base classes
         for base in env_class.__mro__ if env_class else ():
             if base.__module__ in sys.modules and base.__module__ != Env.__module__:
                 files.add(sys.modules[base.__module__].__dict__.get("__file__"))
@@ -116,7 +120,7 @@ class Blame:
 
 
 class Importing(Blame):
-    """Wraps the import of a module that a config names."""
+    """Blame for the import of a module that a config names: it raises a ModuleError."""
 
     def __init__(self, module: str) -> None:
         super().__init__(module, doing="import")
@@ -130,23 +134,23 @@ class Importing(Blame):
 
 
 def missing(error: EnvError, module: str) -> bool:
-    """Whether an import failed because there is no such module, and not because of what it imports itself."""
+    """Whether an import failed because this module is not installed, and not one that it imports itself."""
     cause = error.__cause__
     return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
 
 
 def registered(env_id: str) -> EnvSpec | None:
-    """Gymnasium's entry of an id, with or without a module before it; None where there is none."""
+    """Return Gymnasium's entry of `Id-v0` or `module:Id-v0`, None where it is not registered; nothing is imported."""
     return gymnasium.registry.get(env_id.rpartition(":")[2])
 
 
 def creator_of(entry_point: Any) -> Any:
-    """The class or function of an entry point, which a text `module:Name` names."""
+    """Return the class or function of an entry point; a text `module:Name` is imported."""
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def made_by(env_id: str) -> type[Env] | None:
-    """The class of an id, where it has been imported and is one."""
+    """Return the class of an id; None where its module is not imported yet or its entry point is a function."""
     env_spec = registered(env_id)
     creator = None if env_spec is None else env_spec.entry_point
     if isinstance(creator, str):
@@ -156,7 +160,7 @@ def made_by(env_id: str) -> type[Env] | None:
 
 
 def maker_line(env_id: str) -> str:
-    """Where the user's own environment of this id steps, or is made by a function; "" where it is somebody else's."""
+    """Return "file:line" of the `step` (or the function) of the user's own environment; "" for a package's."""
     env_class = made_by(env_id)
     env_spec = registered(env_id)
     line_number = _first_line(env_class.step if env_class else env_spec and env_spec.entry_point)
@@ -164,7 +168,7 @@ def maker_line(env_id: str) -> str:
 
 
 def own_line(error: BaseException | None) -> str:
-    """The innermost line of the user's own code that an error or its cause passed through; "" where there is none."""
+    """Return "file:line" of the user's innermost line that an error or its causes passed through; "" where none is."""
     while error is not None:
         for filename, line_number in of_traceback(error):
             if is_users(filename):
@@ -174,35 +178,37 @@ def own_line(error: BaseException | None) -> str:
 
 
 def of_traceback(error: BaseException) -> list[Line]:
-    """The lines an error passed through, innermost first."""
+    """Return the lines that an error passed through, innermost first."""
     frames = traceback.walk_tb(error.__traceback__)
     return [(frame.f_code.co_filename, line_number) for frame, line_number in frames][::-1]
 
 
 def of_stack(frame: FrameType | None) -> list[Line]:
-    """The lines that are being run, innermost first, up to the first of ours."""
+    """Return the lines that are running at this frame, innermost first, up to the first line of Stride."""
     lines = []
     for caller, line_number in traceback.walk_stack(frame):
-        if caller.f_code.co_filename.startswith(OURS):
+        if caller.f_code.co_filename.startswith(STRIDE_PATHS):
             break
         lines.append((caller.f_code.co_filename, line_number))
     return lines
 
 
 def is_users(filename: str) -> bool:
-    """Whether a file is neither ours nor a library's."""
-    foreign = filename.startswith(("<", *OURS, *LIBRARIES)) or any(folder in filename for folder in INSTALLED)
+    """Whether a file is the user's: neither Stride's nor a library's."""
+    foreign = filename.startswith(("<", *STRIDE_PATHS, *LIBRARY_PATHS)) or any(
+        folder in filename for folder in PACKAGE_FOLDERS
+    )
     return not foreign
 
 
 def shown(filename: str, line_number: int) -> str:
-    """A file and a line, relative to the working directory where it is below that."""
+    """Return "file:line"; the path is relative for a file in the working directory or below it."""
     relative = os.path.relpath(filename)
     return f"{filename if relative.startswith('..') else relative}:{line_number}"
 
 
 def defined(env_class: type[Env], doing: str) -> str:
-    """Where an environment's method begins."""
+    """Return "file:line" where an environment's method begins; `doing`: its name."""
     methods = {"step": env_class.step, "reset": env_class.reset, "close": env_class.close, "render": env_class.render}
     line_number = _first_line(methods.get(doing, env_class.__init__))
     return shown(*line_number) if line_number else ""
@@ -215,34 +221,37 @@ def _first_line(function: object) -> Line | None:
 
 
 def ours(error: BaseException) -> bool:
-    """Whether an error was raised by our own code, or by a library that it called."""
+    """Whether an error was raised in Stride's own code, not in the user's or a library's Python code."""
     lines = of_traceback(error)
-    return bool(lines) and lines[0][0].startswith(OURS) and Path(lines[0][0]).is_file()
+    return bool(lines) and lines[0][0].startswith(STRIDE_PATHS) and Path(lines[0][0]).is_file()
 
 
 def describe_exit(code: int | None) -> str:
-    """How a process ended."""
+    """Describe for a message how a process ended; `code`: its exit code, None while it still runs."""
     if code is None:
         return "closed its pipe"
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def line_of_process(pid: int, dump: Connection) -> str:
-    """Ask a child process for the line it is in, which it answers even inside machine code: as `line_of_dump`."""
+    """Ask a child process for its present line and return it as `line_of_dump` does; works inside machine code."""
     if ASK_LINE is None:
         return ""
     try:
         os.kill(pid, ASK_LINE)
     except ProcessLookupError:
         return ""
-    return line_of_dump(dump, ANSWER)
+    return line_of_dump(dump, ANSWER_SECONDS)
 
 
 def line_of_dump(dump: Connection, timeout: float = 0.0) -> str:
-    """The line of user code in a traceback that faulthandler wrote into a pipe: " (file:line)", "" where none is."""
+    """Return the user's innermost line in a traceback that faulthandler wrote into a pipe, as " (file:line)".
+
+    "" where there is no such line, or nothing arrives within `timeout` seconds.
+    """
     if not dump.poll(timeout):
         return ""
-    time.sleep(PAUSE)  # it is written piece by piece
+    time.sleep(WRITE_SECONDS)  # the traceback is written piece by piece
     text = os.read(dump.fileno(), 1 << 16).decode(errors="replace")
     for filename, line_number in DUMP_LINE.findall(text):
         if is_users(filename):

@@ -1,4 +1,4 @@
-"""The time of an env step and of an update on this machine, in about a second, for `ENV:auto`."""
+"""Measures, in about a second, how long an env step and an update take on this machine; `ENV:auto` uses the result."""
 
 from time import perf_counter
 
@@ -10,21 +10,24 @@ from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
 from stride.utils.devices import training_device
 
-SECONDS = 1.0  # of steps
-MOST_STEPS = 2000
+STEP_SECONDS = 1.0  # time limit for the steps that are measured
+MAX_STEPS = 2000
 WIDTH = BATCH = 256
-SHARE = 3 * 2 * WIDTH * BATCH * (WIDTH + WIDTH) / 0.59e9  # arithmetic of the two layers below, of an update's
+ROUND_FRACTION = 3 * 2 * WIDTH * BATCH * (WIDTH + WIDTH) / 0.59e9  # arithmetic of a round below / of SAC's update
 ROUNDS = 20
 
 
 def measured_costs(config: Config) -> Costs:
-    """Of one environment of the config with random actions, and of SAC's arithmetic on its device."""
+    """Return the seconds of a step of one environment of the config, and of an update's arithmetic on its device."""
     torch.set_num_threads(config.torch_threads)
     return Costs(step_seconds(config), update_seconds(config))
 
 
 def step_seconds(config: Config) -> float:
-    """Mean seconds of a step with an action in [-1, 1], resets included; the first step, which may compile, is not."""
+    """Return the mean seconds of a step with random actions in [-1, 1].
+
+    Resets are included; the first step is not, because it may compile.
+    """
     envs = make_envs(config, 1)
     try:
         envs.reset(config.seed)
@@ -32,7 +35,7 @@ def step_seconds(config: Config) -> float:
         shape, steps = (1, *(envs.action_space.shape or ())), 0
         envs.step(torch.zeros(shape))
         begun = perf_counter()
-        while steps < MOST_STEPS and (steps == 0 or perf_counter() - begun < SECONDS):
+        while steps < MAX_STEPS and (steps == 0 or perf_counter() - begun < STEP_SECONDS):
             envs.step(2 * torch.rand(shape, generator=generator) - 1)
             steps += 1
         return (perf_counter() - begun) / steps
@@ -41,15 +44,15 @@ def step_seconds(config: Config) -> float:
 
 
 def update_seconds(config: Config) -> float:
-    """Seconds of as much arithmetic as an update of SAC with 256 x 2 units and a batch of 256 has (0.59 GFLOP)."""
+    """Return the seconds of 0.59 GFLOP, the arithmetic of an update of SAC with 2 x 256 units and a batch of 256."""
     device = training_device(config.device)
     layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)).to(device)
     x = torch.ones(BATCH, WIDTH, device=device, requires_grad=True)
     fastest = float("inf")
-    for _ in range(ROUNDS):  # the fastest: whatever else runs on the machine only adds
+    for _ in range(ROUNDS):  # the fastest round counts: other programs on the machine only add time
         begun = perf_counter()
         layers(x).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         fastest = min(fastest, perf_counter() - begun)
-    return fastest / SHARE
+    return fastest / ROUND_FRACTION

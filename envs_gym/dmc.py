@@ -1,7 +1,7 @@
-"""dm_control's suite as Gymnasium environments, `dm_control/DOMAIN-TASK`: one flat vector, an episode one seed.
+"""dm_control's suite as Gymnasium environments `dm_control/DOMAIN-TASK`, observed as one flat vector.
 
-Ours rather than Shimmy's: an episode's randomness begins at a number drawn from `np_random`, so that replaying its
-actions is exact, which a RandomState that goes on from episode to episode is not; time limits stay Gymnasium's.
+It replaces Shimmy's version. Here each episode gets a seed of its own, drawn from `np_random`, so replaying its actions
+is exact; in Shimmy one RandomState goes on from episode to episode. Gymnasium keeps the time limits.
 """
 
 import logging
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import mujoco
 
 PREFIX = "dm_control/"
-STEPS = 1000  # of an episode, in every task of the suite; LQR's, which have no limit there, get the same
-SEEDS = 2**32  # RandomState's are below this
-UNBOUNDED = 1e10  # what dm_control says of an actuator without limits
-CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
+EPISODE_STEPS = 1000  # the limit of every task of the suite; LQR has none there, and gets the same one
+SEEDS = 2**32  # seeds of RandomState are below this number
+UNBOUNDED = 1e10  # dm_control's bound for an actuator without limits
+CAMERAS = {"quadruped": 2}  # domain -> number of a camera that follows the body, where camera 0 does not
 
 
 class DmControl(Env[np.ndarray, np.ndarray]):
-    """One task; it observes every entry of the suite's own observation, in its order, as float32."""
+    """One task. Its observation is all entries of the suite's own observation, in their order, as float32."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class DmControl(Env[np.ndarray, np.ndarray]):
         width: int = 320,
         height: int = 240,
     ) -> None:
-        """`camera`, `reflections`: of pictures, those for `obs: pixels` too; without a GPU mirrors take most of the
-        time. `width`, `height`: of films."""
+        """`camera`, `reflections`: settings of pictures, also for `obs: pixels`; without a GPU reflections take most of
+        the time. `width`, `height`: pixels of films."""
         import_suite()
         from dm_control import suite
 
-        # `random` decides the springs of LQR once; each episode has a seed of its own
+        # `random` only decides the springs of LQR; `reset` gives each episode a seed of its own
         self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
         self._physics, self._task = self._env.physics, self._env.task
         sizes = [int(np.prod(component.shape, dtype=int)) for component in self._env.observation_spec().values()]
@@ -68,7 +68,7 @@ class DmControl(Env[np.ndarray, np.ndarray]):
 
     @property
     def data(self) -> "mujoco.MjData":
-        """The physics as MuJoCo holds it, which a checkpoint compares."""
+        """MuJoCo's own data of the physics; snapshot.py compares it after a resume."""
         data: mujoco.MjData = self._physics.data.ptr
         return data
 
@@ -80,7 +80,7 @@ class DmControl(Env[np.ndarray, np.ndarray]):
     def step(self, action: np.ndarray) -> StepAnswer:
         time_step = self._env.step(action)
         is_last = bool(time_step.last())
-        terminated = is_last and bool(time_step.discount == 0)  # dm_control's own limits are off; a discount of 0 ends
+        terminated = is_last and bool(time_step.discount == 0)  # dm_control marks a true end by a discount of 0
         return _flat(time_step.observation), time_step.reward, terminated, is_last and not terminated, {}
 
     def render(self) -> np.ndarray:
@@ -88,7 +88,7 @@ class DmControl(Env[np.ndarray, np.ndarray]):
         return self.picture(height, width)
 
     def picture(self, height: int, width: int) -> np.ndarray:
-        """The present state as the camera sees it, uint8 [height, width, 3]."""
+        """Return a picture of the present state, uint8 [height, width, 3]."""
         image: np.ndarray = self._physics.render(
             height, width, camera_id=self._camera, render_flag_overrides=self._flags
         )
@@ -99,7 +99,7 @@ class DmControl(Env[np.ndarray, np.ndarray]):
 
 
 def dm_control(world: DmControl, height: int, width: int) -> Draw:
-    """A function that draws what the world's camera sees."""
+    """Return a function that draws the world's picture for `obs: pixels`, channels first."""
     return lambda world: world.picture(height, width).transpose(2, 0, 1)
 
 
@@ -108,34 +108,34 @@ MUJOCO_CLASSES.append(DmControl)
 
 
 def register() -> None:
-    """Every task of the suite becomes an id of Gymnasium; ModuleNotFoundError without dm_control."""
+    """Register every task of the suite in Gymnasium; ModuleNotFoundError without dm_control."""
     import_suite()
     from dm_control import suite
 
     for domain, task in suite.ALL_TASKS:
         name, kwargs = f"{PREFIX}{domain}-{task}", {"domain": domain, "task": task}
         if name not in gymnasium.registry:
-            gymnasium.register(name, "stride.envs_gym.dmc:DmControl", max_episode_steps=STEPS, kwargs=kwargs)
+            gymnasium.register(name, "stride.envs_gym.dmc:DmControl", max_episode_steps=EPISODE_STEPS, kwargs=kwargs)
 
 
 def import_suite() -> None:
-    """Import dm_control's suite, drawing without a window where there is none, with whatever MuJoCo is installed."""
+    """Import dm_control's suite so that it draws without a window where no display exists, with any MuJoCo version."""
     if "dm_control.suite" in sys.modules:
         return
     no_window = sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
     if no_window and find_library("EGL"):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # read once, by the import; else it would try to open a window
+        os.environ.setdefault("MUJOCO_GL", "egl")  # the import reads it once; else it would try to open a window
     mujoco = import_mujoco()
     from dm_control.mujoco.wrapper.mjbindings import sizes
 
-    # dm_control 1.0.50 lists MuJoCo 3's fields, and fails on those that MuJoCo 4 renamed; they are of soft bodies,
-    # which no task of the suite has
+    # dm_control 1.0.50 lists MuJoCo 3's fields, and fails on those that MuJoCo 4 renamed. These fields describe soft
+    # bodies, which no task of the suite has, so they are deleted from its lists
     model = mujoco.MjModel.from_xml_string("<mujoco/>")
     for name, struct in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):
         listed = sizes.array_sizes[name]
         for field in set(listed) - set(dir(struct)):
             del listed[field]
-    logging.getLogger("absl").setLevel(logging.ERROR)  # of each world made, about the suite's own files
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it warns about the suite's own files for each world made
     import dm_control.suite  # noqa: F401
 
 

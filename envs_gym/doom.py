@@ -1,7 +1,7 @@
-"""VizDoom: `VizDoom/basic` and every other scenario whose file is found, seen as the player's screen.
+"""VizDoom as Gymnasium environments: `VizDoom/basic` and all other scenarios that are found, seen as the screen.
 
-Not the package's own Gymnasium environments: there an episode that the scenario's clock cuts is reported as lost, its
-last picture is black, and frames that nobody looks at are drawn. Each world is a process of the game.
+It replaces the package's own Gymnasium environments: these report an episode that reached its time limit as terminated,
+return a black last picture, and draw frames that are not observed. Each world is a process of the game.
 """
 
 import importlib
@@ -27,11 +27,11 @@ from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require_posit
 from stride.utils.user_error import UserError, nearest
 
 TICS_PER_SECOND = 35
-LEFTOVER = Path("_vizdoom")  # an empty folder that the game makes where one stands
+LEFTOVER = Path("_vizdoom")  # an empty folder that the game makes in the working directory
 
 
 class DoomWorld(Env):
-    """One scenario. Its clock truncates; what is seen last of an episode is what the last action was chosen by."""
+    """One scenario. Its time limit truncates. The last observation of an episode repeats the one before it."""
 
     metadata: Info = {  # noqa: RUF012
         "render_modes": ["rgb_array"],
@@ -76,12 +76,12 @@ class DoomWorld(Env):
         self.action_space = Discrete(count + 1) if self._presses else MultiBinary(count)
 
     def _game(self, resolution: str) -> Any:
-        """The game as the scenario wants it, but silent, without a window, and waiting for each action."""
+        """Return the scenario's game, but without sound and window, and waiting for each action."""
         doom = self.doom
         game = doom.DoomGame()
         try:
             game.load_config(str(self.config))
-        except doom.FileDoesNotExistException as error:  # a WAD that one has to buy, say
+        except doom.FileDoesNotExistException as error:  # for example a WAD file that must be bought
             raise UserError(f"{self.config.stem} cannot be played here: {error}") from error
         sizes = [name.removeprefix("RES_").replace("X", "x") for name in doom.ScreenResolution.__members__]
         if resolution not in sizes:
@@ -109,16 +109,17 @@ class DoomWorld(Env):
         return self._observe(), {}
 
     def _start(self) -> None:
+        """Start the game's process, and a guard that ends it if this process is killed."""
         existed = LEFTOVER.exists()
         earlier_games = _games()
         try:
-            with _deaf_to_ctrl_c():
+            with _ignoring_ctrl_c():
                 self.game.init()
         except self.doom.FileDoesNotExistException as error:
             raise UserError(f"{self.config.stem} cannot be played here: {error}") from error
-        self._guards = [_guarded(game) for game in _games() - earlier_games]
+        self._guards = [_start_guard(game) for game in _games() - earlier_games]
         if not existed:
-            with suppress(OSError):  # it is not empty, or another world's start has removed it
+            with suppress(OSError):  # the folder is not empty, or another world has removed it
                 LEFTOVER.rmdir()
 
     def step(self, action: int | np.ndarray) -> StepAnswer:
@@ -129,7 +130,7 @@ class DoomWorld(Env):
         return self._observe(), reward, finished and not truncated, truncated, {}
 
     def _observe(self) -> Any:
-        """The present observation; the last one where an episode has ended, as the game then shows nothing."""
+        """Return the present observation; after an episode's end the one before, as the game then has no screen."""
         state = self.game.get_state()
         if state is not None:
             self._screen = state.screen_buffer
@@ -138,14 +139,14 @@ class DoomWorld(Env):
         return {"screen": self._screen, "variables": self._numbers} if self._with_numbers else self._screen
 
     def variable(self, name: str) -> float:
-        """Any number of the game by VizDoom's name for it, HEALTH or KILLCOUNT, whether it is observed or not."""
+        """Return a number of the game by VizDoom's name, such as HEALTH or KILLCOUNT, whether it is observed or not."""
         return float(self.game.get_game_variable(self.doom.GameVariable.__members__[name]))
 
     def render(self) -> Any:
         return self._screen
 
     def close(self) -> None:
-        for guard in self._guards:  # before the game ends, whose number may then be another's
+        for guard in self._guards:  # first, as another process may get the game's process id after it ends
             guard.kill()
             guard.communicate()
         self._guards = []
@@ -154,7 +155,7 @@ class DoomWorld(Env):
 
 
 def register(env_id: str) -> None:
-    """Make `VizDoom/NAME` known to Gymnasium, or UserError with the nearest scenario there is."""
+    """Register `VizDoom/NAME` in Gymnasium; UserError, with the nearest names, for an unknown scenario."""
     name = env_id.removeprefix(DOOM)
     if importlib.util.find_spec(DOOM_EXTRA.module) is None:
         raise UserError(DOOM_EXTRA.need(env_id))
@@ -162,12 +163,12 @@ def register(env_id: str) -> None:
     if name not in scenarios:
         hint = nearest(name, scenarios) or f"; it has {some(list(scenarios))}"
         raise UserError(f"VizDoom has no scenario {name!r}{hint}")
-    # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
+    # about one frame in a thousand differs when an episode is played again, so episodes cannot be restored exactly
     gymnasium.register(env_id, "stride.envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
 
 
 def _config(scenario: str, config_path: str) -> Path:
-    """The file of a scenario, or the one that was named instead."""
+    """Return the file of a scenario, or `config_path` where that is given."""
     if not config_path:
         return doom_scenarios()[scenario]
     path = Path(config_path).expanduser()
@@ -177,7 +178,7 @@ def _config(scenario: str, config_path: str) -> Path:
 
 
 def _games() -> set[int]:
-    """Numbers of the games that this process has started; none where there is no /proc to tell."""
+    """Return the process ids of the games that this process has started; empty where there is no /proc."""
     games = set()
     for path in Path("/proc/self/task").glob("*/children"):
         for child in path.read_text().split():
@@ -186,16 +187,19 @@ def _games() -> set[int]:
     return games
 
 
-def _guarded(game: int) -> "subprocess.Popen[bytes]":
-    """A process that outlives a killed one of ours by a moment, in which it ends the game: that would wait for ever."""
-    words = ["sh", "-c", f"read line; kill -9 {game}"]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+def _start_guard(game: int) -> "subprocess.Popen[bytes]":
+    """Start a small process that kills the game when this process dies: otherwise the game would wait for ever.
+
+    `read` returns when the pipe from this process closes.
+    """
+    command = ["sh", "-c", f"read line; kill -9 {game}"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             start_new_session=True)  # fmt: skip
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process that is started meanwhile does not end by Ctrl-C, which is its parent's to answer."""
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """While this block runs, started processes ignore Ctrl-C: only their parent may answer it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

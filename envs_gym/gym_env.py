@@ -1,6 +1,7 @@
-"""Any Gymnasium environment behind the VecEnv contract: N worlds in one Python loop.
+"""Steps N worlds of any Gymnasium environment in one Python loop, behind the VecEnv contract.
 
-How spaces become tensors is in spaces.py, how worlds are restored in snapshot.py, which id is made in make.py.
+The backend `gym` uses it, and each worker process of async_env.py. spaces.py converts spaces to tensors, snapshot.py
+restores worlds, make.py finds ids.
 """
 
 import logging
@@ -34,23 +35,23 @@ from stride.envs_gym.wrappers.base import RawReward
 from stride.envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap
 from stride.utils.counter_rng import WORLD, Key, integers
 
-SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
+SEEDS = 2**31  # world seeds are below this number; every simulator accepts such seeds
 logger = logging.getLogger("stride")
 
 
 class Restart(NamedTuple):
-    """A world that began a new episode, and the state of its generator and of its wrappers right before."""
+    """A world that began a new episode, with the states from right before its reset."""
 
     world: int
-    rng: State
-    memories: list[State]
+    rng: State  # its random generator; {} after a reset with a seed
+    memories: list[State]  # of its wrappers
 
 
 class GymEnv:
-    """N worlds of one id; buffers are built once and written through their NumPy views."""
+    """N worlds of one id, stepped one after the other. Result buffers are made once and overwritten at each step."""
 
     device = CPU
-    wrong = None  # a world refuses an action itself
+    wrong = None  # no flag for illegal actions: a world raises itself
 
     def __init__(
         self,
@@ -62,14 +63,14 @@ class GymEnv:
         first_world: int = 0,
         step_timeout: float | None = None,
     ) -> None:
-        """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many.
-        `step_timeout`: seconds after which a world that does not answer ends by an EnvError."""
+        """`first_world`: the number of world 0 among all worlds of a training; it decides the seeds of these worlds.
+        `step_timeout`: seconds after which a call that has not returned is an EnvError; None: no limit."""
         self.env_id = env_id
         self.num_envs = num_envs
         self.first_world = first_world
         self.envs: list[Env] = []
         worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
-        self._remembering = [world.remembering for world in worlds]
+        self._memory_wrappers = [world.memory_wrappers for world in worlds]
         self._lives = [(index, world.lives) for index, world in enumerate(worlds) if world.lives is not None]
         self.time_limit = worlds[0].time_limit
         self._blame = make_blame(env_id, self.envs, step_timeout)
@@ -78,15 +79,15 @@ class GymEnv:
         self._make_buffers()
         self._make_step_functions(worlds)
         self._seed = 0
-        self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
+        self._seeds: list[int] = []  # the seed that each world last got; empty before the first reset
         self._episodes = [0] * num_envs
         self._rng_at_reset: list[State] = [{}] * num_envs
         self._memories_at_reset: list[list[State]] = [[]] * num_envs
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
-        self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
+        self._cut: set[int] = set()  # worlds whose episode a checkpoint could not restore: the next step truncates it
 
     def _make_worlds(self, env_kwargs: Info, wrappers: Sequence[WrapperConfig]) -> list[WrappedWorld]:
-        """Make every world in its wrappers; the first one tells the spaces of all."""
+        """Make every world with its wrappers. Spaces, resume mode and reward threshold are taken from the first one."""
         worlds = []
         with Blame(self.env_id, self.envs, "__init__") as blame:
             for blame.world in range(self.num_envs):
@@ -94,7 +95,7 @@ class GymEnv:
                 worlds.append(wrap(env, wrappers))
                 self.envs.append(worlds[-1].env)
             first = self.envs[0]
-            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
+            self.resume: str = strategy(first.unwrapped)  # "exact": a checkpoint continues episodes; "seam": it cuts
             self.observation_space = spaces.observation_space(first.observation_space)
             self.actions = spaces.actions(first.action_space)
             env_spec = first.unwrapped.spec
@@ -103,7 +104,7 @@ class GymEnv:
         return worlds
 
     def _make_buffers(self) -> None:
-        """Make the one Step that every step fills, and the NumPy views and functions that write into it."""
+        """Make the Step that every step overwrites, with the NumPy views and functions that write into it."""
         self._step = spaces.step_buffers(self.observation_space, self.num_envs)
         self._reward = self._step.reward.numpy()
         self._terminated = self._step.terminated.numpy()
@@ -115,12 +116,12 @@ class GymEnv:
         self._write_final = spaces.observation_writer(world_space, self._step.final_obs)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
-        self._paid = np.zeros(self.num_envs)  # the episode's rewards as the policy got them
+        self._paid = np.zeros(self.num_envs)  # return of the running episode with the wrappers' rewards
 
     def _make_step_functions(self, worlds: list[WrappedWorld]) -> None:
-        """Make what steps each world: its flags are checked, and its reward before any wrapper is noted."""
-        self._rewards = array("d", bytes(8 * self.num_envs))  # takes numbers only; NumPy would read a text as one
-        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step reports
+        """Make each world's step function, which also checks its flags and notes its reward before any wrapper."""
+        self._rewards = array("d", bytes(8 * self.num_envs))  # refuses all but numbers; NumPy would convert a text
+        self._reward64 = np.frombuffer(self._rewards)  # same memory; returns add up in float64, Step has float32
         self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(self.num_envs)  # before any wrapper
         self._step_functions: list[StepFunction] = []
         for index, world in enumerate(worlds):
@@ -130,9 +131,9 @@ class GymEnv:
             self._step_functions.append(with_checked_flags(step_function, self._step_functions, index))
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start every world; world i has the same stream whatever the number of worlds.
+        """Seed and start every world; world i gets the same seed for any number of worlds.
 
-        The observation is the buffer that every step overwrites.
+        The returned observation is a buffer that every step overwrites.
         """
         self._seed = seed
         self._seeds = self._draw_seeds(0)
@@ -147,14 +148,15 @@ class GymEnv:
         return self._step.obs
 
     def _draw_seeds(self, iteration: int) -> list[int]:
+        """Return a seed for each world; a world's seed depends on the reset seed, `iteration` and its number."""
         key = Key(self._seed, WORLD, iteration=iteration)
         return integers(key, self.first_world + self.num_envs, SEEDS)[self.first_world :]
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world; an episode that ends is reset at once, by its own generator.
+        """Advance every world. A world whose episode ends is reset at once, without a new seed.
 
-        The answer's buffers are overwritten by the next step. EnvError, with world, file and line, for whatever an
-        environment raises or answers that it must not; then some worlds have been stepped and some have not.
+        The next step overwrites the returned buffers. EnvError, with world, file and line, for an environment that
+        raises or returns wrong types; then only some of the worlds have been stepped.
         """
         spaces.check_action(self.env_id, action, self._action_shape, self.actions.example.dtype)
         raw_actions = action.cpu().numpy()
@@ -170,7 +172,7 @@ class GymEnv:
         return self._step
 
     def _advance(self, worlds: Sequence[int], actions: spaces.Batch, logged: spaces.Batch) -> list[Restart]:
-        """Step these worlds and reset those whose episode ended; from what these began."""
+        """Step these worlds, reset those whose episode ended, and return what these started from."""
         rewards, log, write_obs = self._rewards, self._log, self._write_obs
         restarts = []
         with self._blame.during("step") as blame:
@@ -178,18 +180,18 @@ class GymEnv:
                 blame.world = world
                 observation, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
                 try:
-                    rewards[world] = reward  # type: ignore[call-overload]  # a number, or it is refused
+                    rewards[world] = reward  # type: ignore[call-overload]  # TypeError for all but numbers
                 except TypeError as error:
                     raise not_a_number(reward) from error
                 log[world].append(logged[world])
                 if terminated or truncated:
                     if terminated.__class__ is not bool or truncated.__class__ is not bool:
                         check_flags(terminated, truncated)
-                    # both at once: the task ended, there is no future to value
+                    # if both flags are set, terminated counts: the task has ended, so no future value exists
                     (self._terminated if terminated else self._truncated)[world] = True
                     self._write_final(world, observation)
                     rng = rng_state(self.envs[world].unwrapped)
-                    restarts.append(Restart(world, rng, memories(self._remembering[world])))
+                    restarts.append(Restart(world, rng, memories(self._memory_wrappers[world])))
                     blame.doing = "reset"
                     observation, _ = self.envs[world].reset()
                     blame.doing = "step"
@@ -197,7 +199,7 @@ class GymEnv:
         return restarts
 
     def _count(self, restarts: list[Restart]) -> None:
-        """Report this step's rewards, returns and lengths, then start those of ended episodes at zero."""
+        """Write this step's rewards, returns and lengths into the Step, then set those of ended episodes to zero."""
         self._returns += self._raw64
         self._paid += self._reward64
         self._lengths += 1
@@ -205,7 +207,7 @@ class GymEnv:
         self._episode_return[:] = self._returns
         self._episode_length[:] = self._lengths
         for world, lives in self._lives:
-            if lives.loss.lost:  # an end to learn from; nobody counts it, and the game goes on
+            if lives.loss.lost:  # terminated for learning only: length 0 keeps it out of statistics, the game goes on
                 self._terminated[world] = True
                 self._episode_length[world] = 0
                 self._copy_to_final(world)
@@ -221,6 +223,7 @@ class GymEnv:
             final[world] = observation[world]
 
     def _begin(self, restart: Restart) -> None:
+        """Set the counts and the log of a world to those of a new episode."""
         world = restart.world
         self._returns[world] = 0.0
         self._lengths[world] = 0
@@ -230,29 +233,29 @@ class GymEnv:
         self._log[world] = []
 
     def _end_cut(self) -> list[Restart]:
-        """End the episodes no checkpoint could carry over: truncated where they were, by a step that does nothing."""
+        """Truncate the episodes that a checkpoint could not restore, by a step that does not move their worlds."""
         cut_worlds = sorted(self._cut)
         self._cut.clear()
         with self._blame as blame:
             for world in cut_worlds:
                 blame.world = world
                 self._reward64[world] = self._raw64[world] = 0.0
-                self._lengths[world] -= 1  # this step is none of the episode's
+                self._lengths[world] -= 1  # `_count` adds 1, but this step is not part of the episode
                 self._truncated[world] = True
                 self._copy_to_final(world)
-                self._seeds[world] = self._draw_seeds(1 + self._episodes[world])[world]  # a stream no reset has used
+                self._seeds[world] = self._draw_seeds(1 + self._episodes[world])[world]  # a seed not used before
                 observation, _ = self.envs[world].reset(seed=self._seeds[world])
                 self._write_obs(world, observation)
         return [Restart(world, {}, []) for world in cut_worlds]
 
     def state_dict(self) -> State:
-        """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
+        """Return plain data from which a new process continues every episode (exactly where `resume` is "exact")."""
         if not self._seeds:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         with self._blame:
             generators = [rng_state(env.unwrapped) for env in self.envs]
         example = self.actions.example.numpy()
-        exact = self.resume == "exact"  # else the running episodes will be cut, and their actions are of no use
+        exact = self.resume == "exact"  # else loading cuts the running episodes, and needs no actions
         actions = [np.array(log, example.dtype).reshape(-1, *example.shape) for log in self._log if exact]
         return {
             "env_id": self.env_id,
@@ -272,13 +275,13 @@ class GymEnv:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
+        """Continue where the state was taken; an episode that is not restored bit for bit ends as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
         self._seeds = list(state["seeds"])
         self._episodes = list(state["episodes"])
         self._cut = set(state["cut"]) if self.resume == "exact" else set(range(self.num_envs))
-        with Blame(self.env_id, self.envs, "reset") as blame:  # a complete episode is replayed: no time limit holds
+        with Blame(self.env_id, self.envs, "reset") as blame:  # without step_timeout: whole episodes are replayed
             for world in range(self.num_envs):
                 blame.world = world
                 if world not in self._cut and not self._replay(world, state):
@@ -290,13 +293,13 @@ class GymEnv:
         warn_of_cuts(self.env_id, len(self._cut), self.num_envs)
 
     def _replay(self, world: int, state: State) -> bool:
-        """Play a world's saved episode again; whether observation, rewards and generator are those saved."""
+        """Play a world's saved episode again; return whether observation, rewards and generator equal those saved."""
         actions = state["actions"][world].numpy()
         restart = Restart(world, state["rng_at_reset"][world], state["memories_at_reset"][world])
         start = EpisodeStart(self._seeds[world], restart.rng, restart.memories)
         env = self.envs[world]
         convert = self.actions.convert
-        replayed = replay(env, self._step_functions[world], self._remembering[world], start, actions, convert)
+        replayed = replay(env, self._step_functions[world], self._memory_wrappers[world], start, actions, convert)
         self._write_obs(world, replayed.obs)
         self._begin(restart)
         self._log[world] = actions.tolist() if actions.ndim == 1 else list(actions)
@@ -304,7 +307,7 @@ class GymEnv:
             if tensor[world].numpy().tobytes() != saved[world].numpy().tobytes():
                 return False
         rng = rng_state(env.unwrapped)
-        same_rng = rng == {**rng, **state["rng"][world]}  # the saved one may be older, with fewer entries
+        same_rng = rng == {**rng, **state["rng"][world]}  # a checkpoint of an older version may have fewer entries
         return same_rng and replayed.rewards == state["paid"][world] and not replayed.ended
 
     def close(self) -> None:
@@ -316,7 +319,7 @@ class GymEnv:
 
 
 def _with_raw_reward(step: StepFunction, raw_reward: RawReward, rewards: np.ndarray, world: int) -> StepFunction:
-    """`step` of a wrapped world that also notes the reward of the world itself."""
+    """Return `step` of a wrapped world, which also writes the world's own reward (before wrappers) into `rewards`."""
 
     def step_and_note(action: object) -> StepAnswer:
         result = step(action)

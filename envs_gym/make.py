@@ -1,6 +1,7 @@
-"""Worlds of an environment behind the VecEnv contract, whoever plays it, and what an id needs.
+"""Makes the worlds of a config's environment (`make_envs`), and imports the packages that register its id.
 
-Everything a person can get wrong about an environment becomes one line here.
+Called by training, evaluation, playback and workers. backends.py chooses the code that steps the worlds. Every mistake
+in an id, its package, its arguments or its spaces becomes an error of one line here.
 """
 
 import errno
@@ -26,9 +27,19 @@ from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_fast.world import WORLDS
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing, ours, own_line, registered
+from stride.envs_gym.blame import (
+    ARGUMENT_ERRORS,
+    Blame,
+    EnvError,
+    Importing,
+    creator_of,
+    missing,
+    ours,
+    own_line,
+    registered,
+)
 from stride.envs_gym.on_device import OnDevice
-from stride.envs_gym.snapshot import MUJOCO
+from stride.envs_gym.snapshot import MUJOCO_ENTRY
 from stride.envs_gym.wrappers import atari
 from stride.utils.own_modules import import_named, imports_left
 from stride.utils.screen import import_mujoco
@@ -37,54 +48,55 @@ from stride.utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
 
-REGISTERED_BY = {  # ids that are there once this has been imported
+REGISTERED_BY = {  # start of an id -> the module whose import registers such ids
     "ALE/": "ale_py",
     "dm_control/": "dm_control",
     "MiniGrid-": "minigrid",
     "BabyAI-": "minigrid",
     "brax/": WINGS["brax"],
 }
-OURS = "stride.envs_fast"  # whose ids a package may register itself, once it is imported
-MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
+COMPILED_MODULE = "stride.envs_fast"  # start of our compiled worlds' entry points; a package may replace such an entry
+MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # start of an id -> wing that registers it
 
-
-GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
+GIVEN = "given/"  # start of the ids of environments that a program passes as a function (`env=`); see `lent`
 USAGE = "env= takes a function that makes an environment, for example env=lambda: MyEnv(), because several are made"
 Maker = Callable[..., Env]
-INSTEAD = "use env_backend=gym workers=0, or shards=1"
+UNNUMBERED_HINT = "use env_backend=gym workers=0, or shards=1"
 logger = logging.getLogger("stride")
-_logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
+_logged_warnings: set[str] = set()  # texts of MuJoCo's warnings, without their numbers
 
 
 class UnknownEnvError(UserError):
-    """Nothing here has registered an environment of that id."""
+    """No environment of that id is registered."""
 
 
 @runtime_checkable
 class Numbered(Protocol):
-    """Worlds whose draws go by the number of each among all worlds of a training."""
+    """Worlds that draw random numbers by their number among all worlds of a training, so that a part plays the same."""
 
-    first_world: int
+    first_world: int  # number of the first one
 
 
 class EnvInfo(NamedTuple):
-    """Facts about an environment before anything is trained in it."""
+    """Facts about a config's environment, known before a training."""
 
     reward_threshold: float | None
-    max_episode_steps: int | None
-    is_image: bool
+    max_episode_steps: int | None  # in steps of the policy; None: no limit is known
+    is_image: bool  # whether an image is part of the observation
     observation_space: Space  # as the policy sees it
     action_space: Space
 
 
 def make_envs(config: Config, num_envs: int, device: torch.device = CPU, first_world: int | None = None) -> VecEnv:
-    """`num_envs` worlds of the config's environment, for a policy on `device`; they start with the first `reset(seed)`.
+    """Make `num_envs` worlds of the config's environment, for a policy on `device`. They start with `reset(seed)`.
 
-    `first_world`: the number of their first one, where these are some of many and play as they would among them.
+    `first_world`: the number of the first one, where these are a part of all worlds of a training (shards): each then
+    plays as it would among all.
 
-    `choose_backend` says whose worlds, and why: the VecEnv contract is the same, the numbers of an episode are not.
-    What a backend computes on the CPU is copied step by step to where the policy is.
-    UserError for what a person can right, EnvError for what the environment's own code does. The caller closes them.
+    `choose_backend` chooses the code that steps the worlds. All backends keep the VecEnv contract, but the numbers of
+    an episode differ between them. Results of a backend on the CPU are copied to `device` at each step.
+    UserError for mistakes that the user can correct, EnvError for errors of the environment's own code. The caller
+    must close the worlds.
     """
     import_module(config.env_id)
     envs = make_worlds(config, num_envs, device)
@@ -92,13 +104,13 @@ def make_envs(config: Config, num_envs: int, device: torch.device = CPU, first_w
         if not isinstance(envs, Numbered):
             envs.close()
             kind = type(envs).__name__
-            raise UserError(f"shards: environments of {config.env_id} ({kind}) cannot be numbered; {INSTEAD}")
+            raise UserError(f"shards: environments of {config.env_id} ({kind}) cannot be numbered; {UNNUMBERED_HINT}")
         envs.first_world = first_world
     return OnDevice(envs, device) if device.type == "cuda" and envs.device.type == "cpu" else envs
 
 
 def env_info(config: Config) -> EnvInfo:
-    """Makes one world to ask it, and closes it again."""
+    """Return the facts about the config's environment; this makes one world and closes it."""
     env = make_envs(config, 1)
     env.close()
     space = env.observation_space
@@ -107,7 +119,10 @@ def env_info(config: Config) -> EnvInfo:
 
 @contextmanager
 def env_errors(config: Config) -> Iterator[None]:
-    """Around making worlds: what is wrong with the id, its extra, its arguments or its spaces becomes one line."""
+    """Turn what is raised inside, while worlds are made, into a UserError or EnvError of one line.
+
+    It covers wrong ids, missing packages, wrong arguments, unsupported spaces, and errors of the environment's code.
+    """
     env_spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
     try:
@@ -118,28 +133,29 @@ def env_errors(config: Config) -> Iterator[None]:
         raise UserError(f"{config.env_id}: {error}") from error
     except EnvError as error:
         cause = error.__cause__ or error
+        # too little memory: a MemoryError, or a RuntimeError of our own code; trainer_callbacks reports these
         if (isinstance(cause, MemoryError) and not own_line(cause)) or (type(cause) is RuntimeError and ours(cause)):
-            raise cause from None  # a lack of room, which is reported elsewhere
+            raise cause from None
         raise _making_error(config, env_spec, error, cause) from cause
 
 
 def _making_error(config: Config, env_spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
-    """The error to raise where an environment cannot be made, with the cure where the person has one."""
+    """Return the error for an environment that cannot be made, with a cure where there is one."""
     name, kwargs = config.env_id, dict(config.env_kwargs)
     if isinstance(cause, gymnasium.error.DependencyNotInstalled):
         return UserError(_missing(env_spec, one_line(str(cause))))
-    if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
+    if isinstance(cause, ImportError):  # Gymnasium raises it for ids that moved to another package
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
     no_file = isinstance(cause, OSError) and cause.errno in (None, errno.ENOENT)
-    if kwargs and (no_file or isinstance(cause, (*REFUSALS, gymnasium.error.Error))):
+    if kwargs and (no_file or isinstance(cause, (*ARGUMENT_ERRORS, gymnasium.error.Error))):
         hint = _allowed(env_spec, kwargs)
         return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}{hint}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
 
 
 def _allowed(env_spec: EnvSpec, kwargs: dict[str, object]) -> str:
-    """The nearest of the values that the constructor's own types allow, "" where they do not tell."""
-    hints = _types_of(creator_of(env_spec.entry_point))  # of a class: of its constructor
+    """Return a hint with the values that the constructor's Literal types allow, "" where it has no such types."""
+    hints = _types_of(creator_of(env_spec.entry_point))
     for name, value in kwargs.items():
         options = [str(option) for option in get_args(hints.get(name)) if get_origin(hints[name]) is Literal]
         if options and str(value) not in options:
@@ -148,15 +164,18 @@ def _allowed(env_spec: EnvSpec, kwargs: dict[str, object]) -> str:
 
 
 def _types_of(creator: Any) -> dict[str, Any]:
-    """Name -> type of a constructor's arguments; {} where they cannot be read."""
+    """Return name -> type of a constructor's or function's arguments; {} where they cannot be read."""
     try:
         return get_type_hints(vars(creator)["__init__"] if isinstance(creator, type) else creator)
-    except (NameError, TypeError, KeyError):  # a name that only a type checker knows
+    except (NameError, TypeError, KeyError):  # NameError: a name imported only under TYPE_CHECKING
         return {}
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
+    """Return Gymnasium's entry of an id (`module:Id-v0` imports the module first).
+
+    UnknownEnvError, with the newest version or the nearest ids, where it is not registered.
+    """
     name = import_module(env_id)
     if name in gymnasium.registry:
         return gymnasium.registry[name]
@@ -173,8 +192,13 @@ def find_spec(env_id: str) -> EnvSpec:
 
 
 def import_module(env_id: str) -> str:
-    """The id without the module it names, which is imported: it registers worlds, and maybe policies and wrappers."""
+    """Import the module that an id names or that registers it; return the id without the module's name.
+
+    Example: "my_envs:Maze-v0" imports my_envs and returns "Maze-v0". "my_envs:" only imports. UserError where the
+    module is not installed, ModuleError where it raises.
+    """
     module, _, name = env_id.rpartition(":")
+    # the module that the id names, else the one that registers ids of its family
     family = next((start for start in REGISTERED_BY if name.startswith(start)), "")
     module = module or REGISTERED_BY.get(family, "")
     if module:
@@ -183,16 +207,17 @@ def import_module(env_id: str) -> str:
                 import_named(module)
                 _prepare(module)
         except EnvError as error:
-            if not missing(error, module):
+            if not missing(error, module):  # the module is installed, but its own code raised
                 raise
             extra = extra_of(name)
             if name == env_id and name in WORLDS:
-                pass  # compiled: the package is not needed
+                pass  # Stride has a compiled version, which does not need the package
             elif extra and extra.module == module:
                 hint = nearest(name, WORLDS) if COMPILED.match(name) else ""
                 raise UserError(f"{extra.need(env_id)}{hint}") from error
             else:
                 raise UserError(f"{env_id}: there is no Python module {module!r}") from error
+    # ids that are registered one by one, when they are asked for
     for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:
@@ -200,7 +225,8 @@ def import_module(env_id: str) -> str:
             except gymnasium.error.Error as error:
                 raise UserError(f"{name!r} is not an environment id: [namespace/]name[-vN], no spaces") from error
     entry = registered(name)
-    if name and (entry is None or str(entry.entry_point).startswith(OURS)):  # a module that the project lists may, too
+    if name and (entry is None or str(entry.entry_point).startswith(COMPILED_MODULE)):
+        # the id may be registered by a module that the user's project lists in its settings
         for listed in imports_left():
             import_module(f"{listed}:")
     _redirect_mujoco_warnings(name)
@@ -208,29 +234,29 @@ def import_module(env_id: str) -> str:
 
 
 def _prepare(module: str) -> None:
-    """Prepare a package of environments that has been imported."""
+    """Set up a package of environments after its import: register dm_control's ids, silence ale-py."""
     if module == "dm_control":
         load_wing("dm_control").register()
     elif module == "ale_py":
-        atari.hush()
+        atari.silence()
 
 
 def _redirect_mujoco_warnings(env_id: str) -> None:
-    """Log MuJoCo's warnings once a process, instead of by every world and into a MUJOCO_LOG.TXT."""
+    """Log each kind of MuJoCo's warnings once in a process; MuJoCo writes each one into a file MUJOCO_LOG.TXT."""
     env_spec = registered(env_id)
-    if env_spec and str(env_spec.entry_point).startswith(MUJOCO) and importlib.util.find_spec("mujoco"):
+    if env_spec and str(env_spec.entry_point).startswith(MUJOCO_ENTRY) and importlib.util.find_spec("mujoco"):
         import_mujoco().set_mju_user_warning(_log_mujoco_warning)
 
 
 def _log_mujoco_warning(warning: str) -> None:
-    kind = re.sub(r"[0-9.]+", "", warning)  # without its joint and time
+    kind = re.sub(r"[0-9.]+", "", warning)  # without numbers: the joint and the time differ at each warning
     if " is deprecated " not in warning and kind not in _logged_warnings:  # deprecated: Gymnasium's own model files
         _logged_warnings.add(kind)
         logger.warning(f"MuJoCo: {warning}")
 
 
 def _newest(env_id: str) -> str:
-    """`"; the newest version is X"` where the id's name exists in another version, else `""`."""
+    """Return `"; the newest version is X"` where the id's name exists in another version, else `""`."""
     stem = re.sub(r"-v\d+$", "", env_id)
     versions = [env_spec for env_spec in gymnasium.registry.values() if re.sub(r"-v\d+$", "", env_spec.id) == stem]
     newest = max(versions, key=lambda env_spec: env_spec.version or 0, default=None)
@@ -238,7 +264,7 @@ def _newest(env_id: str) -> str:
 
 
 def _missing(env_spec: EnvSpec, reason: str) -> str:
-    """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
+    """Return the message for a missing package: the extra to install, or Gymnasium's reason where no extra has it."""
     registering = [extra for extra in EXTRAS if extra.registers and env_spec.id.startswith(extra.ids)]
     builtin = [extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(env_spec.entry_point)]
     for extra in registering + builtin:
@@ -247,13 +273,17 @@ def _missing(env_spec: EnvSpec, reason: str) -> str:
 
 
 def _check_kwargs(env_spec: EnvSpec, kwargs: dict[str, object]) -> None:
-    """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
+    """UserError for arguments that the constructor does not have, and for required ones that are missing.
+
+    A constructor with **kwargs (MuJoCo's, for example) accepts every name, and decides itself.
+    """
     for name in OWN_ARGUMENTS:
         if name in kwargs:
             raise UserError(f"env_kwargs cannot set {name!r}; max_episode_steps is a separate key")
     if env_spec.entry_point is None:
         return
     parameters = inspect.signature(creator_of(env_spec.entry_point)).parameters.values()
+    # name -> whether it is required
     accepted = {p.name: p.default is p.empty for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = ", ".join(accepted) or "none"
@@ -266,12 +296,12 @@ def _check_kwargs(env_spec: EnvSpec, kwargs: dict[str, object]) -> None:
 
 
 def is_given(env_id: str) -> bool:
-    """Whether the id is one of these."""
+    """Whether the id is of an environment that a program passed as a function (`given/...`)."""
     return env_id.startswith(GIVEN)
 
 
 def id_of(maker: Maker) -> str:
-    """`given/MyEnv`, by the class of a world that is made to ask it, and closed again."""
+    """Return `given/MyEnv`, the id for a function's environment, by its class; this makes a world and closes it."""
     if isinstance(maker, Env) or not callable(maker):
         raise UserError(f"{USAGE}; this is {type(maker).__name__}")
     with Blame("env=", doing="__init__"):
@@ -285,7 +315,7 @@ def id_of(maker: Maker) -> str:
 
 @contextmanager
 def lent(env_id: str, maker: Maker) -> Iterator[None]:
-    """While worlds of this id are made, it is known to Gymnasium."""
+    """Keep an id registered in Gymnasium while the caller's block runs; `maker` makes its worlds."""
     gymnasium.register(env_id, entry_point=maker)
     try:
         yield

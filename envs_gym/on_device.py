@@ -1,6 +1,6 @@
-"""Worlds of the CPU for a policy on a device: actions come over in one copy, and all results go back in one.
+"""OnDevice: worlds on the CPU for a policy on a GPU, with one copy of the actions and one of all results per step.
 
-Also the base of this and other vector environments around one.
+VecEnvWrapper is the base class of vector environments that wrap another one (OnDevice, Recorder).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from stride.envs_gym.spaces import check_action, copy_obs, step_buffers, tensors
 
 
 class VecEnvWrapper:
-    """The worlds of `envs`; a class above changes what `reset` and `step` do."""
+    """The worlds of `envs`. A subclass defines `reset` and `step`."""
 
     def __init__(self, envs: VecEnv) -> None:
         self.envs = envs
@@ -30,11 +30,11 @@ class VecEnvWrapper:
 
     @property
     def wrong(self) -> Tensor | None:
-        """The flag of the worlds."""
+        """The worlds' flag for an illegal action (envs_fast/vec_env.py), None where they have none."""
         return self.envs.wrong
 
     def state_dict(self) -> State:
-        """The state of the worlds alone."""
+        """Return the state of the wrapped worlds; a wrapper adds nothing."""
         return self.envs.state_dict()
 
     def load_state_dict(self, state: State) -> None:
@@ -42,12 +42,15 @@ class VecEnvWrapper:
         self.envs.load_state_dict(state)
 
     def close(self) -> None:
-        """Release what the worlds hold."""
+        """Close the wrapped worlds."""
         self.envs.close()
 
 
 class OnDevice(VecEnvWrapper):
-    """The worlds of `envs`, seen from `device`. Host memory that a GPU copies from or to is pinned."""
+    """The worlds of `envs` with results on `device`. Host memory is pinned, so a GPU can copy it in the background.
+
+    All tensors of a Step lie in one block of memory, final observations last: they are only copied if an episode ended.
+    """
 
     def __init__(self, envs: VecEnv, device: torch.device) -> None:
         super().__init__(envs)
@@ -55,26 +58,28 @@ class OnDevice(VecEnvWrapper):
         example = step_buffers(envs.observation_space, envs.num_envs)
         kinds = [(tuple(tensor.shape), tensor.dtype) for tensor in _tensors(example)]
         pinned = device.type == "cuda"
-        self._host = _memory(kinds, CPU, pinned)
-        self._host_step = _step_in(self._host, example, kinds)
-        self._arrived = _memory(kinds, device, False)
-        self._step = _step_in(self._arrived, example, kinds)
+        # the same layout of one Step in the host's memory and in the device's
+        self._host_memory = _memory(kinds, CPU, pinned)
+        self._host_step = _step_in(self._host_memory, example, kinds)
+        self._device_memory = _memory(kinds, device, False)
+        self._step = _step_in(self._device_memory, example, kinds)
         final_kinds = len(tensors_of(example.final_obs))
-        self._always = size_of(kinds[:-final_kinds]) - LINE  # bytes before the final observations
+        # bytes that are copied at each step: everything before the final observations
+        self._common_size = size_of(kinds[:-final_kinds]) - LINE
         dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
         shape = (envs.num_envs, *(envs.action_space.shape or ()))
         self._action = torch.zeros(shape, dtype=dtype, pin_memory=pinned)
 
     def reset(self, seed: int) -> Obs:
-        """Start every world afresh; the observation is a buffer on the device that `step` overwrites."""
+        """Seed and start every world; the returned observation is a buffer on the device that `step` overwrites."""
         observation = self.envs.reset(seed)
         self._wait()
         copy_obs(self._host_step.obs, observation)
-        self._send(self._always)
+        self._send(self._common_size)
         return self._step.obs
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world. Waits for the action, and so for all that the device was to do before it."""
+        """Advance every world. This waits until the device has computed the action."""
         check_action("this environment", action, self._action.shape, self._action.dtype)
         self._action.copy_(action, non_blocking=True)
         self._wait()
@@ -82,37 +87,38 @@ class OnDevice(VecEnvWrapper):
         for buffer, tensor in zip(_tensors(self._host_step), _tensors(step), strict=True):
             buffer.copy_(tensor)
         finished = bool(step.terminated.any() or step.truncated.any())
-        self._send(len(self._host) if finished else self._always)
+        self._send(len(self._host_memory) if finished else self._common_size)
         return self._step
 
     def _wait(self) -> None:
-        """Wait until copies both ways have arrived: only then may their memory on the host be read or written."""
-        if self._host.is_pinned():
+        """Wait until all copies between host and device are complete; only then may host memory be read or written."""
+        if self._host_memory.is_pinned():
             torch.cuda.current_stream(self.device).synchronize()
 
     def _send(self, size: int) -> None:
-        self._arrived[:size].copy_(self._host[:size], non_blocking=True)
+        """Begin to copy the first `size` bytes of the host's Step to the device."""
+        self._device_memory[:size].copy_(self._host_memory[:size], non_blocking=True)
 
 
 def _memory(kinds: Sequence[Kind], device: torch.device, pinned: bool) -> Tensor:
-    """Bytes for such tensors from the start of a cache line on, so that they have the same offsets everywhere."""
+    """Return memory (uint8) for such tensors that starts at a cache line, so offsets are equal on host and device."""
     memory = torch.zeros(size_of(kinds), dtype=torch.uint8, device=device, pin_memory=pinned)
     return memory[-memory.data_ptr() % LINE :][: size_of(kinds) - LINE]
 
 
 def _step_in(memory: Tensor, example: Step, kinds: Sequence[Kind]) -> Step:
-    """A Step of the same form as the example, its tensors in the memory in the order of `_tensors`."""
+    """Return a Step of the form of `example` whose tensors are parts of `memory`, in the order of `_tensors`."""
     tensors = iter(carve(memory, kinds))
 
-    def part(observation: Obs) -> Obs:
+    def observation_of(observation: Obs) -> Obs:
         return {name: next(tensors) for name in sorted(observation)} if isinstance(observation, dict) else next(tensors)
 
-    observation = part(example.obs)
+    observation = observation_of(example.obs)
     reward, terminated, truncated, episode_return, length = (next(tensors) for _ in range(5))
-    return Step(observation, reward, terminated, truncated, part(example.final_obs), episode_return, length)
+    return Step(observation, reward, terminated, truncated, observation_of(example.final_obs), episode_return, length)
 
 
 def _tensors(step: Step) -> list[Tensor]:
-    """All tensors of a step, final observations last: they are only copied where an episode has ended."""
+    """Return all tensors of a step, final observations last."""
     columns = [step.reward, step.terminated, step.truncated, step.episode_return, step.episode_length]
     return [*tensors_of(step.obs), *columns, *tensors_of(step.final_obs)]

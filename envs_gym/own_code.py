@@ -1,9 +1,9 @@
-"""The user's own modules around a training: imported for what is trained here, and for a run that was trained here.
+"""Imports the user's own modules, for a training and for a run that was trained on this machine.
 
-Which folders hold the modules of a run is remembered in the user's state folder, not beside the run: files that come
-with a folder of runs must not say what is imported. A file for each run, of some 200 bytes, named by a hash of the
-run's resolved path and replaced as a whole, so that no writer waits for another. From `stride` on no link is followed,
-and the folder must be the user's alone.
+The folders with the modules of a run are stored in the user's state folder (~/.local/state/stride/projects), not beside
+the run: a folder of runs may come from somebody else, and must not decide which code is imported. Each run has a file
+of about 200 bytes, named by a hash of the run's resolved path. It is replaced as a whole, so writers need no lock.
+Inside `stride` no symbolic link is followed, and nobody but the user may write to the folder.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ from stride.utils.own_modules import can_import, folders_of, import_refusal, sna
 from stride.utils.places import of_another, others_may_write
 from stride.utils.user_error import UserError
 
-HOW = "; --project FOLDER gives the folder of the run's code"
-FOLDERS, PRIVATE = ("stride", "projects"), 0o700
-MOST_BYTES = 1 << 16
-FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+PROJECT_HINT = "; --project FOLDER gives the folder of the run's code"
+STATE_FOLDERS, PRIVATE_MODE = ("stride", "projects"), 0o700
+MAX_FILE_BYTES = 1 << 16
+OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 log = logging.getLogger("stride")
 
 
 def import_own_modules(*folders: Path) -> None:
-    """Make modules of the project, of `folders` and of the working directory importable; import those it lists.
+    """Make modules of the project, of `folders` and of the working directory importable; import the project's list.
 
-    For a config that the user wrote or trained, never for one that came from elsewhere.
+    Call this only for a config that the user wrote or trained, never for one from somebody else.
     """
     modules = use_folders(*folders)
     warn_unused(*folders)
@@ -42,40 +42,40 @@ def import_own_modules(*folders: Path) -> None:
 
 
 def import_code_of(run: RunDir) -> None:
-    """Import the modules of a run that was trained here, from the folders that it was trained with.
+    """Import the modules of a run that was trained on this machine, from the folders that it was trained with.
 
-    UserError, which names --project, where it needs modules that are not found.
+    UserError, with a hint to --project, for modules or environments that are not found.
     """
     folders, plain = recall(run.path), run.facts().get("config")
     import_own_modules(*folders)
     if not isinstance(plain, Mapping):
         return
-    gone = ""
+    problems = ""
     for folder in folders:
         if problem := import_refusal(folder):
-            gone += f"; it was trained with {folder}: {problem}"
+            problems += f"; it was trained with {folder}: {problem}"
     for module, key in named_modules(plain).items():
         if key != "env_kwargs" and not can_import(module.partition(".")[0]):
-            raise UserError(f"{run.id}: {key} names the module {module!r}, which was not found{gone}{HOW}")
+            raise UserError(f"{run.id}: {key} names the module {module!r}, which was not found{problems}{PROJECT_HINT}")
     try:
         find_spec(str(plain.get("env_id")))
     except UnknownEnvError as error:
-        raise UserError(f"{run.id}: {error}{gone}; is it registered by your project?{HOW}") from error
+        raise UserError(f"{run.id}: {error}{problems}; is it registered by your project?{PROJECT_HINT}") from error
 
 
 def remember_code_of(run: RunDir, plain: Mapping[str, object]) -> None:
-    """Note, for `import_code_of`, the folders of the user's own modules that this config needs."""
+    """Store, for `import_code_of`, the folders of the user's own modules that this config needs."""
     if folders := folders_of([*named_modules(plain), *snapshot().imports]):
         remember(run.path, folders)
 
 
 def remember(run: Path, folders: Sequence[Path]) -> None:
-    """Note that this run was trained with modules of these folders; a run goes on where that cannot be written."""
+    """Store that this run was trained with modules of these folders; where that fails, only a warning is logged."""
     name, run_path = _key(run)
     if list(folders) == recall(run):
         return
     try:
-        with _state(make=True) as state, replacing_in(state, name) as stream:
+        with _state_folder(make=True) as state, replacing_in(state, name) as stream:
             resolved = [str(folder.resolve()) for folder in folders]
             stream.write(json.dumps({"run": run_path, "folders": resolved}).encode())
     except OSError as error:
@@ -84,42 +84,42 @@ def remember(run: Path, folders: Sequence[Path]) -> None:
 
 
 def recall(run: Path) -> list[Path]:
-    """The folders that `remember` noted for the run, as absolute paths; [] where there are none."""
+    """Return the folders that `remember` stored for the run, as absolute paths; [] where there are none."""
     name, run_path = _key(run)
-    with suppress(OSError, ValueError, RecursionError), _state() as state:
-        descriptor = os.open(name, FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=state)
+    with suppress(OSError, ValueError, RecursionError), _state_folder() as state:
+        descriptor = os.open(name, OPEN_FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=state)
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return []
-            match json.loads(stream.read(MOST_BYTES)):
+            match json.loads(stream.read(MAX_FILE_BYTES)):
                 case {"run": str(path), "folders": [*folders]} if path == run_path:
                     return [Path(folder) for folder in folders if isinstance(folder, str) and os.path.isabs(folder)]
     return []
 
 
 def _key(run: Path) -> tuple[str, str]:
-    """The name of the run's file, and the path of the run."""
+    """Return the name of the run's file in the state folder, and the run's resolved path."""
     run_path = str(run.resolve())
     return f"{hashlib.sha256(os.fsencode(run_path)).hexdigest()[:32]}.json", run_path
 
 
 @contextmanager
-def _state(make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder; OSError where there is none, or others may write to it."""
+def _state_folder(make: bool = False) -> Iterator[int]:
+    """Open the state folder and yield its descriptor; OSError where it is missing, or others may write to it."""
     homes = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~/.local/state")
     home = next((path for path in homes if os.path.isabs(path)), "")
     if not home:
         raise FileNotFoundError("there is no home folder")
     if make:
-        os.makedirs(home, mode=PRIVATE, exist_ok=True)
+        os.makedirs(home, mode=PRIVATE_MODE, exist_ok=True)
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in FOLDERS:
+        for name in STATE_FOLDERS:
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(name, PRIVATE, dir_fd=descriptor)
+                    os.mkdir(name, PRIVATE_MODE, dir_fd=descriptor)
             parent = descriptor
-            descriptor = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=parent)
+            descriptor = os.open(name, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=parent)
             os.close(parent)
             status = os.fstat(descriptor)
             if problem := of_another(status) or others_may_write(status):

@@ -1,6 +1,6 @@
-"""One of many worlds, recorded episode by episode while all of them are stepped: observations, actions, rewards.
+"""Records the episodes of one of many worlds while all of them are stepped: observations, actions and rewards.
 
-A recorder is a VecEnv around any other: the code that steps it notices nothing.
+A Recorder wraps a VecEnv and returns its results unchanged. Part of the Python interface (stride/__init__.py).
 """
 
 from collections.abc import Callable
@@ -17,21 +17,21 @@ from stride.envs_gym.spaces import has_image
 from stride.utils.durable_file import replacing
 from stride.utils.video_file import VideoFile
 
-FPS = 15.0
-LARGE = 320  # pixels that a picture's longer side is enlarged to, by whole numbers
+FILM_FPS = 15.0  # pictures a second
+PICTURE_PIXELS = 320  # a picture is enlarged by a whole number, until its longer side has at most so many pixels
 
 
 class EpisodeRecording(NamedTuple):
-    """An episode as the policy saw it: one observation more than actions."""
+    """An episode as the policy saw it: T + 1 observations, T actions and T rewards."""
 
-    observations: dict[str, np.ndarray]  # by name, "" of one that is alone
-    actions: np.ndarray
-    rewards: np.ndarray  # as the policy got them; their sum is the return where no wrapper changes them
+    observations: dict[str, np.ndarray]  # [T + 1, ...] by name; "" where the observation is one tensor
+    actions: np.ndarray  # [T, ...]
+    rewards: np.ndarray  # [T], with the changes of wrappers, so their sum may differ from `episode_return`
     episode_return: float
-    terminated: bool
+    terminated: bool  # else truncated
 
     def save(self, path: Path) -> None:
-        """Write all of it as an .npz, complete or not at all."""
+        """Write the recording as an .npz file; the file is complete or does not exist."""
         columns: dict[str, Any] = {name or "observation": column for name, column in self.observations.items()}
         columns["actions"] = self.actions
         columns["rewards"] = self.rewards
@@ -42,18 +42,18 @@ class EpisodeRecording(NamedTuple):
 
     @property
     def images(self) -> list[str]:
-        """Names of the images among the observations."""
+        """Names of the observations that are images."""
         return [name for name, column in self.observations.items() if column.dtype == np.uint8 and column.ndim == 4]
 
     def film(self, path: Path, name: str) -> None:
-        """Write the image of that name as an mp4: of stacked frames the newest one."""
-        with VideoFile(path, FPS) as video:
+        """Write the images of that name as an mp4 film; of stacked frames only the newest one."""
+        with VideoFile(path, FILM_FPS) as video:
             for image in self.observations[name]:
                 video.add(picture(image))
 
 
 class Recorder(VecEnvWrapper):
-    """The environments of `envs`; every finished episode of number `world` is passed to `receive`."""
+    """The environments of `envs`. Each finished episode of the one with number `world` is passed to `receive`."""
 
     def __init__(self, envs: VecEnv, receive: Callable[[EpisodeRecording], None], world: int = 0) -> None:
         super().__init__(envs)
@@ -65,7 +65,7 @@ class Recorder(VecEnvWrapper):
 
     @property
     def is_image(self) -> bool:
-        """Whether an image is among the observations."""
+        """Whether a part of the observation is an image."""
         return has_image(self.observation_space)
 
     def reset(self, seed: int) -> Obs:
@@ -75,12 +75,12 @@ class Recorder(VecEnvWrapper):
         return observation
 
     def step(self, action: Tensor) -> Step:
-        """Step every environment; waits for the device, if they are on one."""
+        """Step every environment; this waits for a GPU's results."""
         world = self._world
         world_action = action[world].cpu().numpy().copy()
         step = self.envs.step(action)
         finished = bool(step.terminated[world] or step.truncated[world])
-        if self._observations:  # else the episode's beginning was not recorded
+        if self._observations:  # empty after loading a checkpoint: the episode's beginning is unknown
             self._actions.append(world_action)
             self._rewards.append(float(step.reward[world]))
             self._observations.append(_row(step.final_obs if finished else step.obs, world))
@@ -108,13 +108,16 @@ class Recorder(VecEnvWrapper):
 
 
 def picture(image: np.ndarray) -> np.ndarray:
-    """[channels, height, width] as [height, width, 3], enlarged: the newest frame, grey unless it has three colours."""
+    """Return an image [channels, height, width] as a picture [height, width, 3], enlarged by a whole number.
+
+    Of stacked frames it shows the newest; it is grey unless the channels are a multiple of three colours.
+    """
     colours = image[-3:] if image.shape[0] % 3 == 0 else image[-1:].repeat(3, 0)
-    times = max(1, LARGE // max(image.shape[1:]))
+    times = max(1, PICTURE_PIXELS // max(image.shape[1:]))
     return colours.transpose(1, 2, 0).repeat(times, 0).repeat(times, 1)
 
 
 def _row(observation: Obs, world: int) -> dict[str, np.ndarray]:
-    """One world's observation by name, copied."""
+    """Return a copy of one world's observation, by name."""
     named = observation if isinstance(observation, dict) else {"": observation}
     return {name: tensor[world].cpu().numpy().copy() for name, tensor in named.items()}

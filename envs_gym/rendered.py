@@ -1,6 +1,6 @@
-"""One environment of a config as Gymnasium makes it, drawn on request: for watching, recording and playing.
+"""Makes one environment of a config as a `gymnasium.Env` that can be drawn, for watching, recording and playing.
 
-Training never comes here. Whatever a renderer raises leaves as RenderError: renderers fail in their own ways.
+Training does not use it. All errors of drawing become a RenderError, because each renderer raises other ones.
 """
 
 import os
@@ -22,7 +22,7 @@ from stride.envs_gym import backend_gym
 from stride.envs_gym.answers import Info, check_flags, real
 from stride.envs_gym.blame import Blame, EnvError, of_traceback
 from stride.envs_gym.make import env_errors, import_module, make_envs
-from stride.envs_gym.snapshot import MUJOCO
+from stride.envs_gym.snapshot import MUJOCO_ENTRY
 from stride.envs_gym.step_watch import make_blame
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer
 from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
@@ -30,18 +30,18 @@ from stride.utils.interrupted import by_signal
 from stride.utils.screen import has_display, offer_egl
 from stride.utils.user_error import UserError, describe_error
 
-FPS = 30.0  # of environments that do not say
+DEFAULT_FPS = 30.0  # of environments whose metadata has no render_fps
 
 
 class RenderError(RuntimeError):
-    """An environment could not be drawn; names it and the cause."""
+    """An environment could not be drawn. The message names it and the cause."""
 
-    missing = False  # whether a package is all it takes
+    missing = False  # whether the cause is only a package that is not installed
 
 
 @contextmanager
 def rendering(env_id: str, envs: Sequence[Env] = ()) -> Iterator[None]:
-    """Around drawing: whatever a renderer raises is a RenderError."""
+    """Turn everything that drawing raises inside this block into a RenderError."""
     try:
         yield
     except BaseException as error:
@@ -59,7 +59,7 @@ def rendering(env_id: str, envs: Sequence[Env] = ()) -> Iterator[None]:
 
 
 class CheckedEnv(Wrapper):
-    """Outermost around a world that is watched: names the code to blame, and takes only answers of the right types."""
+    """The outermost wrapper of a single world: its errors name the code to blame, and it checks types of answers."""
 
     def __init__(self, env: Env, env_id: str, step_timeout: float | None) -> None:
         super().__init__(env)
@@ -83,10 +83,10 @@ class CheckedEnv(Wrapper):
 
 
 class SingleWorldEnv(Env):
-    """The only world of a vector environment as a `gymnasium.Env`, where Gymnasium has no single world of an id.
+    """A vector environment of one world as a `gymnasium.Env`, for ids of which Gymnasium has no single world.
 
-    Its spaces are the policy's, and it cannot be drawn. An episode that is played here is none of those that many
-    worlds play side by side. A step behind an episode's end plays in the next one.
+    Its spaces are the policy's, and it cannot be drawn. Its episodes differ from those of many worlds with the same
+    seed. A step after an episode's end belongs to the next episode.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012
@@ -99,19 +99,19 @@ class SingleWorldEnv(Env):
         self._dtype = torch.float32 if isinstance(envs.action_space, Box) else torch.int64
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> ResetAnswer:
-        """Begin the first episode of a seed; without one, of a seed from our own stream."""
+        """Begin the first episode of a seed; without a seed, of one drawn from `np_random`."""
         super().reset(seed=seed)
         return self._as_numpy(self.envs.reset(int(self.np_random.integers(1 << 31)) if seed is None else seed)), {}
 
     def step(self, action: Any) -> StepAnswer:
-        """Act as the policy does; at the end of an episode this returns its last observation."""
+        """Advance the world by the policy's action; at an episode's end the observation is the episode's last one."""
         step = self.envs.step(torch.as_tensor(np.asarray(action), dtype=self._dtype, device=self.envs.device)[None])
         terminated, truncated = bool(step.terminated), bool(step.truncated)
         observation = self._as_numpy(step.final_obs if terminated or truncated else step.obs)
         return observation, float(step.reward), terminated, truncated, {}
 
     def _as_numpy(self, observation: Obs) -> Any:
-        """The only world's observation as Gymnasium has it, copied."""
+        """Return a copy of the world's observation as Gymnasium's spaces have it."""
         space = self.observation_space
         if not isinstance(observation, dict):
             return _world_value(observation, space)
@@ -130,7 +130,11 @@ def _world_value(tensor: Tensor, space: Space) -> Any:
 
 
 def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> Env:
-    """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
+    """Make a single environment that can be drawn.
+
+    `render_mode`: rgb_array for `frame_of`, human for a window, None to draw nothing. `fps`: pictures a second instead
+    of the environment's own speed. UserError for a mode that the environment does not have.
+    """
     env = _make(config, None)
     if render_mode is None:
         return env
@@ -139,19 +143,19 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
     if render_mode not in modes:
         raise UserError(f"{config.env_id} has no render mode {render_mode}; it has {', '.join(modes) or 'none'}")
     if not has_display():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL looks for one and complains
-        is_body = env.spec is not None and str(env.spec.entry_point).startswith(MUJOCO)
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL looks for a display and prints errors
+        is_body = env.spec is not None and str(env.spec.entry_point).startswith(MUJOCO_ENTRY)
         if is_body and (lacking := offer_egl()):
             raise RenderError(f"{config.env_id} cannot be drawn: {lacking}")
     with rendering(config.env_id):
         env = _make(config, render_mode)
     if fps is not None:
-        env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": fps}  # of this one; the class has its own
+        env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": fps}  # a copy: the class keeps its own
     return env
 
 
 def _make(config: Config, render_mode: str | None) -> Env:
-    """Make it with the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
+    """Make the environment with the arguments of make_envs, so that a seed gives the same episode as there."""
     kwargs = world_kwargs(config)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
@@ -166,7 +170,7 @@ def _make(config: Config, render_mode: str | None) -> Env:
 
 
 def frame_of(env: Env) -> np.ndarray:
-    """The picture of the present state, uint8 [height, width, 3]; a copy."""
+    """Return a picture of the present state, a copy, uint8 [height, width, 3]; RenderError where that fails."""
     with rendering(env.spec.id if env.spec else str(env), [env]):
         frame = np.array(env.render())
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
@@ -175,5 +179,5 @@ def frame_of(env: Env) -> np.ndarray:
 
 
 def frames_per_second(env: Env) -> float:
-    """The speed at which the environment wants to be watched."""
-    return float(env.metadata.get("render_fps") or FPS)
+    """Return the environment's own speed for watching, pictures a second."""
+    return float(env.metadata.get("render_fps") or DEFAULT_FPS)

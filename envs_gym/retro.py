@@ -1,7 +1,7 @@
-"""stable-retro: `Retro/GAME` for every game whose ROM is where stable-retro looks for it.
+"""stable-retro's games as Gymnasium environments: `Retro/GAME` for every game whose ROM stable-retro finds.
 
-There may be one emulator in a process, so each world has a process for its own, started when it is first reset:
-training, evaluation and a viewer go side by side.
+stable-retro allows one emulator in a process. So each world starts a process for its own at its first reset
+(retro_emulator.py), and training, evaluation and a viewer can run at the same time.
 """
 
 import importlib.util
@@ -24,17 +24,17 @@ from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require_posit
 from stride.utils.user_error import UserError, nearest
 
 FRAMES_PER_SECOND = 60
-GRACE = 2.0  # seconds an emulator has to end by itself
-ACTIONS, OBSERVED = ("choices", "buttons"), ("rgb", "ram")
-GameRequest = tuple[str, str, bool, bool]  # game, start, choices or buttons, memory or screen
+GRACE_SECONDS = 2.0  # time that an emulator has to end by itself before it is killed
+ACTION_KINDS, OBS_TYPES = ("choices", "buttons"), ("rgb", "ram")
+GameRequest = tuple[str, str, bool, bool]  # game, start ("": its own), actions are choices, memory is observed
 
 
 class EmulatorError(Exception):
-    """An emulator refused or ended; its own message."""
+    """An emulator raised or ended; the message is the emulator's own."""
 
 
 class RetroWorld(Env):
-    """One game from one of its starts. An episode is a function of its actions alone."""
+    """One game from one of its starts. Nothing is random: an episode depends only on its actions."""
 
     metadata: Info = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_SECOND}  # noqa: RUF012
 
@@ -47,10 +47,10 @@ class RetroWorld(Env):
         obs_type: Literal["rgb", "ram"] = "rgb",
         render_mode: str | None = None,
     ) -> None:
-        """`state`: where an episode begins, "" = the game's own start. `frames`: of 60 a second, that an action is
-        held. `actions`: one of the combinations that make sense, or every button by itself."""
+        """`state`: where an episode begins, "" = the game's own start. `frames`: how many frames (60 a second) an
+        action is held. `actions`: "choices" = one of the useful combinations of buttons, "buttons" = each by itself."""
         require_positive("env_kwargs.frames", frames)
-        for name, value, options in (("actions", actions, ACTIONS), ("obs_type", obs_type, OBSERVED)):
+        for name, value, options in (("actions", actions, ACTION_KINDS), ("obs_type", obs_type, OBS_TYPES)):
             if value not in options:
                 raise UserError(f"env_kwargs.{name} takes {' or '.join(options)}, not {value!r}")
         starts = retro_starts(game)
@@ -74,7 +74,7 @@ class RetroWorld(Env):
         return observation, {}
 
     def step(self, action: Any) -> StepAnswer:
-        assert self._emulator is not None  # it was reset
+        assert self._emulator is not None  # `reset` comes before `step`
         observation, self._screen, reward, terminated, info = self._emulator.ask((action, self.frames))
         return observation, reward, terminated, False, info
 
@@ -88,11 +88,12 @@ class RetroWorld(Env):
 
 
 class Emulator:
-    """The process of one emulator; it ends when the pipe to it does."""
+    """The process of one emulator. It ends when the pipe to it closes."""
 
     def __init__(self, request: GameRequest) -> None:
         self.pipe, child_pipe = Pipe()
-        # by its file: nothing of ours is imported there; a session of its own: Ctrl-C is for the one that trains
+        # started by its file, so that it imports nothing of Stride; in a session of its own, so that Ctrl-C does not
+        # reach it: only the training may answer that
         command = [sys.executable, "-P", retro_emulator.__file__, str(child_pipe.fileno())]
         self.process = subprocess.Popen(command, pass_fds=(child_pipe.fileno(),), start_new_session=True)
         child_pipe.close()
@@ -100,7 +101,10 @@ class Emulator:
         self.spaces = self.ask(request)
 
     def ask(self, message: tuple[Any, ...]) -> Any:
-        """The emulator's answer; EmulatorError where it is gone."""
+        """Send a message and return the emulator's answer.
+
+        UserError for a file that is missing, EmulatorError where the emulator raised otherwise or has ended.
+        """
         try:
             self.pipe.send(message)
             problem, result = self.pipe.recv()
@@ -114,10 +118,10 @@ class Emulator:
         raise UserError(f"{self.game}: {problem}") if result else EmulatorError(problem)
 
     def close(self) -> None:
-        """End it; again is harmless."""
+        """End the process; a second call does nothing."""
         self.pipe.close()
         try:
-            self.process.wait(GRACE)
+            self.process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -125,14 +129,14 @@ class Emulator:
 
 @cache
 def _spaces(request: GameRequest) -> Any:
-    """Shape of an observation and number of actions, asked of an emulator once."""
+    """Return the shape of an observation and the number of actions; this starts an emulator once for each request."""
     emulator = Emulator(request)
     emulator.close()
     return emulator.spaces
 
 
 def register(env_id: str) -> None:
-    """Make `Retro/GAME` known to Gymnasium, or UserError with the nearest game whose ROM is here."""
+    """Register `Retro/GAME` in Gymnasium; UserError, with the nearest games, where there is no ROM of it."""
     if importlib.util.find_spec(RETRO_EXTRA.module) is None:
         raise UserError(RETRO_EXTRA.need(env_id))
     game = env_id.removeprefix(RETRO)

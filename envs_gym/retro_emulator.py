@@ -1,6 +1,6 @@
-"""The program in the process of one emulator: a file that Python runs by itself, with a pipe to the world it is for.
+"""The program of one emulator's process: retro.py runs this file, and sends actions through a pipe.
 
-It imports nothing of ours. stable-retro allows one emulator a process, and there are many worlds.
+It imports nothing of Stride. stable-retro allows one emulator in a process, and a training has many worlds.
 """
 
 import importlib
@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
-# what stable-retro and its cores raise; OSError comes of what is not there
+# errors that stable-retro and its cores raise; OSError: a file is missing
 ERRORS = (RuntimeError, OSError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
-FILTERED, DISCRETE, IMAGE, RAM = 1, 2, 0, 1  # stable-retro's numbers of Actions and Observations
+FILTERED, DISCRETE, IMAGE, RAM = 1, 2, 0, 1  # values of stable-retro's Actions (first two) and Observations
 
 
 def serve(pipe: Connection) -> None:
-    """Make the game that the first message names, then do what each one says until the pipe closes."""
+    """Make the game that the first message names, then answer each (action, frames) until the pipe closes.
+
+    An answer is (None, result), or (problem, whether a file is missing). The action None means reset.
+    """
     try:
         env = make(*pipe.recv())
         pipe.send((None, spaces_of(env)))
@@ -25,12 +28,12 @@ def serve(pipe: Connection) -> None:
             pipe.send((None, begin(env) if action is None else play(env, action, frames)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the world was closed, or is gone
-    except ERRORS as error:  # the world reports it
+    except ERRORS as error:  # the world in the other process raises it again
         pipe.send((f"{type(error).__name__}: {error}", isinstance(error, OSError)))
 
 
 def make(game: str, state: str, choices: bool, ram: bool) -> Any:
-    """The game, where it begins, with actions as choices or buttons, seen by its memory or its screen."""
+    """Make the game. `choices`: an action is a number, else buttons; `ram`: its memory is observed, else its screen."""
     stable_retro: Any = importlib.import_module("stable_retro")
     return stable_retro.make(
         game,
@@ -42,18 +45,18 @@ def make(game: str, state: str, choices: bool, ram: bool) -> Any:
 
 
 def spaces_of(env: Any) -> tuple[tuple[int, ...], int]:
-    """Shape of an observation, and the number of choices or of buttons."""
+    """Return the shape of an observation, and the number of choices or of buttons."""
     return env.observation_space.shape, int(env.action_space.n)
 
 
 def begin(env: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The first observation, and the screen."""
+    """Reset the game; return the first observation and the screen."""
     observation, _ = env.reset()
     return np.ascontiguousarray(observation), np.ascontiguousarray(env.get_screen(apply_rotation=True))
 
 
 def play(env: Any, action: Any, frames: int) -> tuple[np.ndarray, np.ndarray, float, bool, dict[str, Any]]:
-    """An action held for some frames: their rewards' sum, and what the last one shows."""
+    """Hold an action for some frames; return the last (observation, screen, sum of rewards, terminated, info)."""
     total_reward = 0.0
     for _ in range(frames):
         observation, reward, terminated, _, info = env.step(action)

@@ -1,6 +1,6 @@
-"""How Gymnasium's spaces become tensors: what the policy sees of an observation, what the world is given of an action.
+"""Converts Gymnasium's spaces and values: observations to the policy's tensors, the policy's actions to the world's.
 
-Knows no environment: spaces and values in, buffers and values out.
+All backends with Gymnasium environments use it. It knows no environment, only spaces and values.
 """
 
 import operator
@@ -16,14 +16,18 @@ from torch import Tensor
 from stride.envs_fast.vec_env import Obs, Step
 from stride.utils.user_error import UserError
 
-Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
-READABLE = (Box, Discrete, MultiDiscrete, MultiBinary)
-MASK = "action_mask"  # the observation's part that says which discrete actions make sense: bool [A]
-Write = Callable[[int, Any], None]  # (world, value from the environment) -> stored in that world's row
+Batch = Sequence[Any] | np.ndarray  # one value for each world, indexed by world
+READABLE = (Box, Discrete, MultiDiscrete, MultiBinary)  # spaces that become tensors
+MASK = "action_mask"  # name of the observation's part that says which discrete actions are legal: bool [A]
+Write = Callable[[int, Any], None]  # (world, value from the environment): store the value in that world's row
 
 
 def observation_space(space: Space) -> Space:
-    """The policy's view: float32 boxes (images stay uint8), 0-based integers, one flat `Dict` for all nesting."""
+    """Return the space that the policy sees: float32 boxes (images stay uint8), integers from 0, one flat `Dict`.
+
+    Example: Dict(arm=Dict(angle=Box(2,)), goal=Discrete(4, start=1)) -> Dict("arm.angle": Box(2,), goal: Discrete(4)).
+    UserError for a space that no network can read.
+    """
     if not isinstance(space, Dict | Tuple):
         return _policy_space(space)
     subspaces = leaf_spaces(space)
@@ -35,7 +39,7 @@ def observation_space(space: Space) -> Space:
 
 
 def leaf_spaces(space: Space, name: str = "") -> list[tuple[str, Space]]:
-    """(name, space) of every part that has no parts itself; nested names are joined by "."."""
+    """Return (name, space) of every part that is not a Dict or Tuple; nested names are joined by "."."""
     if not isinstance(space, Dict | Tuple):
         return [(name, space)]
     subspaces = []
@@ -45,17 +49,20 @@ def leaf_spaces(space: Space, name: str = "") -> list[tuple[str, Space]]:
 
 
 def children(space: Dict | Tuple) -> list[tuple[Any, Space]]:
-    """(key, space) of the direct parts of a space."""
+    """Return (key, space) of the direct parts of a Dict or Tuple."""
     return list(space.spaces.items()) if isinstance(space, Dict) else list(enumerate(space.spaces))
 
 
 def join(prefix: str, key: object) -> str:
-    """The name of a nested part."""
+    """Return the name of a nested part, such as "arm.angle"."""
     return f"{prefix}.{key}" if prefix else str(key)
 
 
 def first_options(space: Space) -> dict[str, Tensor]:
-    """The number that a policy's 0 stands for in each part of integers, by its name; "" of one that is alone."""
+    """Return, by name, the environment's number for the policy's 0 in each part of integers.
+
+    The name is "" where the observation is a single space.
+    """
     firsts = {}
     for name, subspace in leaf_spaces(space):
         if isinstance(subspace, Discrete):
@@ -66,7 +73,7 @@ def first_options(space: Space) -> dict[str, Tensor]:
 
 
 def zeros(space: Space, num_envs: int) -> Obs:
-    """Buffers [N, ...] for observations of a space made by `observation_space`; all actions of a mask are legal."""
+    """Return zeros [N, ...] for observations of a space made by `observation_space`; a mask allows all actions."""
     if isinstance(space, Dict):
         buffers = {name: _zeros(subspace, num_envs) for name, subspace in space.items()}
         if MASK in buffers:
@@ -83,7 +90,7 @@ def _zeros(space: Space, num_envs: int) -> Tensor:
 
 
 def step_buffers(space: Space, num_envs: int) -> Step:
-    """A Step of zeros, to be filled by every step of N worlds whose observation space is `space`."""
+    """Return a Step of zeros, a buffer for the steps of N worlds whose observation space is `space`."""
     return Step(
         obs=zeros(space, num_envs),
         reward=torch.zeros(num_envs),
@@ -96,34 +103,35 @@ def step_buffers(space: Space, num_envs: int) -> Step:
 
 
 def map_obs(obs: Any, function: Callable[[Any], Any]) -> Any:
-    """The function's result for each tensor of an observation, in the same form."""
+    """Apply the function to each tensor of an observation; return the results in the same form (tensor or dict)."""
     return {name: function(tensor) for name, tensor in obs.items()} if isinstance(obs, dict) else function(obs)
 
 
 def tensors_of(obs: Obs) -> list[Tensor]:
-    """The tensors of an observation, ordered by name, so that those of two observations of one space match."""
+    """Return the tensors of an observation, sorted by name: the same order for all observations of one space."""
     return [obs[name] for name in sorted(obs)] if isinstance(obs, dict) else [obs]
 
 
 def step_tensors(step: Step) -> list[Tensor]:
-    """The tensors of a step, in one order for all steps of a space; those of `obs` are the first."""
+    """Return the tensors of a step, those of `obs` first: the same order for all steps of one space."""
     return [tensor for component in step for tensor in tensors_of(component)]
 
 
 def copy_obs(target: Obs, source: Obs) -> None:
-    """Copy an observation into the buffers of another one."""
+    """Copy the observation `source` into the tensors of `target`."""
     for buffer, tensor in zip(tensors_of(target), tensors_of(source), strict=True):
         buffer.copy_(tensor)
 
 
 def observation_writer(space: Space, buffers: Obs, name: str = "") -> Write:
-    """A function that stores one world's observation of the original `space` in its row of the buffers.
+    """Return a function that writes one world's observation, a value of the original `space`, into its row.
 
-    It raises ValueError or TypeError where a value does not fit the space: NumPy alone would broadcast or truncate it.
+    It raises ValueError or TypeError for a value that does not fit the space: NumPy alone would broadcast or truncate
+    it. `name`: the part of `buffers` to write, "" for an observation of one tensor.
     """
     label = f"observation {name}".rstrip()
     if isinstance(space, Dict | Tuple):
-        # by the entries of the space: what else a value holds is ignored, what it lacks is an error
+        # only the entries of the space are read: further entries of a value are ignored, a missing one is an error
         writers = [(key, observation_writer(child, buffers, join(name, key))) for key, child in children(space)]
 
         def write_all(world: int, value: Mapping[str, object] | Sequence[object]) -> None:
@@ -167,7 +175,7 @@ def _integers_writer(view: np.ndarray, space: MultiDiscrete, label: str) -> Writ
 
 
 def _array_writer(view: np.ndarray, space: Space, label: str) -> Write:
-    """The hot path: one class, one dtype and one shape comparison; whatever differs is looked at more closely."""
+    """Return the writer for boxes. It is called for each world at each step, so the usual case needs few checks."""
     shape, dtype = space.shape, space.dtype
     kinds = {"uint8": "u", "bool": "iub"}.get(view.dtype.name, "fiub")
 
@@ -183,19 +191,22 @@ def _array_writer(view: np.ndarray, space: Space, label: str) -> Write:
 
 
 class ActionConverter(NamedTuple):
-    """The policy's action space and the way from its actions to the environment's."""
+    """The policy's action space, and a function that converts its actions to the environment's."""
 
     space: Space  # Discrete, MultiDiscrete or Box of one world, as the policy sees it
     example: Tensor  # shape and dtype of one world's action
-    convert: Callable[[np.ndarray], Batch]  # [N, ...] -> one fresh action of the environment per world
+    convert: Callable[[np.ndarray], Batch]  # [N, ...] -> a new action of the environment for each world
 
     def buffer(self, num_envs: int) -> Tensor:
-        """Zeros for an action of each world."""
+        """Return zeros for an action of each world, [N, ...]."""
         return torch.zeros((num_envs, *self.example.shape), dtype=self.example.dtype)
 
 
 def actions(space: Space) -> ActionConverter:
-    """How to act in `space`: integers from 0, or floats of which [-1, 1] spans every bounded dimension."""
+    """Return how a policy acts in `space`: by integers from 0, or by floats.
+
+    For floats [-1, 1] spans every bounded dimension; other dimensions keep their units. UserError for other spaces.
+    """
     _check_size(space, "action")
     if isinstance(space, Discrete):
         start = int(space.start)
@@ -220,21 +231,23 @@ def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space) -> Acti
 
 
 def box_scale(space: Box) -> np.ndarray:
-    """[4, numbers]: centre and half the width of each dimension, then its bounds.
+    """Return [4, numbers]: centre, half the width, lower bound and upper bound of each dimension.
 
-    A dimension without two bounds has the centre 0 and half the width 1: it keeps its own units.
+    The environment's action is centre + half * the policy's action. A dimension without two bounds has centre 0 and
+    half 1, so it keeps its own units.
     """
     bounded = space.bounded_below & space.bounded_above
     lower = space.low.astype(np.float64)
     upper = space.high.astype(np.float64)
     bottom = np.where(bounded, lower, -1.0)
     top = np.where(bounded, upper, 1.0)
-    rows = (bottom / 2 + top / 2, top / 2 - bottom / 2, lower, upper)  # halves first: huge bounds must not overflow
+    # halves are added, not sums halved: the sum of two huge bounds would overflow
+    rows = (bottom / 2 + top / 2, top / 2 - bottom / 2, lower, upper)
     return np.stack([row.reshape(-1) for row in rows])
 
 
 def _box(space: Box) -> ActionConverter:
-    """Scale bounded dimensions from [-1, 1] and clip."""
+    """Return the converter for a box: it scales bounded dimensions from [-1, 1], then clips to the bounds."""
     centre, half, lower, upper = (row.reshape(space.shape) for row in box_scale(space))
     integral = np.issubdtype(space.dtype, np.integer)
 
@@ -250,7 +263,7 @@ def _box(space: Box) -> ActionConverter:
 
 
 def check_action(name: str, action: Tensor, shape: Sequence[int], dtype: torch.dtype) -> None:
-    """ValueError for an action of another shape or type, or of no tensor."""
+    """ValueError unless `action` is a tensor of this shape and dtype; `name` is for the message."""
     if not isinstance(action, Tensor):
         raise ValueError(f"{name} takes actions {dtype}{list(shape)}, got {type(action).__name__}")
     if action.shape != torch.Size(shape) or action.dtype != dtype:
@@ -258,17 +271,17 @@ def check_action(name: str, action: Tensor, shape: Sequence[int], dtype: torch.d
 
 
 def is_image(space: Space) -> bool:
-    """Whether a part is stored as it is: bytes in at least two dimensions."""
+    """Whether a space is an image: uint8 with at least two dimensions. Images stay uint8."""
     return isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) >= 2
 
 
 def has_image(space: Space) -> bool:
-    """Whether an image is among the parts of an observation."""
+    """Whether a part of the observation is an image."""
     return any(is_image(subspace) for _, subspace in leaf_spaces(space))
 
 
 def _mask_space(space: Space) -> Space:
-    """A mask stays MultiBinary, which stands for bool; worlds may declare it as a box of 0 and 1."""
+    """Return MultiBinary (bool) for the space of an action mask, which a world may declare as a box of 0 and 1."""
     flat = isinstance(space, MultiBinary | Box) and len(space.shape) == 1
     if not flat or space.dtype is None or space.dtype.kind not in "iub":
         raise UserError(f"{MASK} takes a multi-binary space or an integer box of one dimension, not {space}")
@@ -276,12 +289,13 @@ def _mask_space(space: Space) -> Space:
 
 
 def _check_size(space: Space, kind: str) -> None:
-    """ValueError for a space without any number: nothing could be seen, or done."""
+    """ValueError for a space that has no numbers at all."""
     if 0 in (space.shape or ()):
         raise ValueError(f"{kind} space {space} is empty: its shape is {list(space.shape or ())}")
 
 
 def _policy_space(space: Space) -> Space:
+    """Return the policy's view of a space without parts, see `observation_space`."""
     _check_size(space, "observation")
     if isinstance(space, Discrete):
         return Discrete(int(space.n))
@@ -293,7 +307,7 @@ def _policy_space(space: Space) -> Space:
         return space
     if isinstance(space, Box):
         shape = space.shape or (1,)
-        with np.errstate(over="ignore"):  # bounds at the end of float64 become infinite
+        with np.errstate(over="ignore"):  # bounds near float64's largest number become infinite
             lower = space.low.astype(np.float32).reshape(shape)
             upper = space.high.astype(np.float32).reshape(shape)
         return Box(lower, upper, dtype=np.float32)
@@ -302,7 +316,7 @@ def _policy_space(space: Space) -> Space:
 
 
 def _check_readable(space: Space, subspaces: Sequence[tuple[str, Space]]) -> None:
-    """UserError that says how to leave out what no network reads, such as MiniGrid's sentence."""
+    """UserError, with the wrapper that cures it, for a Dict with a part that no network reads (MiniGrid's sentence)."""
     unreadable = [(name, subspace) for name, subspace in subspaces if not isinstance(subspace, READABLE)]
     if not unreadable or len(unreadable) == len(subspaces) or not isinstance(space, Dict):
         return

@@ -1,4 +1,4 @@
-"""The demands of a world on an algorithm, read off its spaces, for code that chooses settings by them."""
+"""Describes what an environment demands of an algorithm (a Task), by its spaces; `ENV:auto` chooses settings by it."""
 
 import math
 from functools import partial
@@ -16,7 +16,7 @@ from stride.envs_gym.wrappers.registry import is_atari
 
 
 def task_of(config: Config) -> Task:
-    """Makes one world of the config to ask it, and closes it again."""
+    """Return the Task of the config's environment; this makes one world and closes it."""
     envs = make_envs(config, 1)
     envs.close()
     task = described(envs.observation_space, envs.action_space)
@@ -24,7 +24,7 @@ def task_of(config: Config) -> Task:
 
 
 def described(observation: Space, action: Space) -> Task:
-    """The demands of a world with these spaces, as a policy sees them."""
+    """Return the Task for these spaces, as a policy sees them."""
     subspaces = [subspace for name, subspace in leaf_spaces(observation) if name != MASK]
     kind, description = _action(action)
     states = _states(subspaces)
@@ -36,6 +36,7 @@ def described(observation: Space, action: Space) -> Task:
 
 
 def _action(space: Space) -> tuple[str, str]:
+    """Return (kind, description) of an action space, such as ("bounded", "2 numbers with bounds")."""
     if isinstance(space, Discrete):
         return "choice", f"one of {space.n}"
     if isinstance(space, MultiDiscrete):
@@ -47,7 +48,7 @@ def _action(space: Space) -> tuple[str, str]:
 
 
 def _states(subspaces: list[Space]) -> int | None:
-    """How many observations there are, where each is a number of a list."""
+    """Return the number of possible observations if all parts are integers; None for other observations."""
     counts = []
     for subspace in subspaces:
         if isinstance(subspace, Discrete):
@@ -60,6 +61,6 @@ def _states(subspaces: list[Space]) -> int | None:
 
 
 def _smallest_image(subspaces: list[Space]) -> int | None:
-    """Pixels of the smallest side; images are channels first, or have no channels."""
+    """Return the smallest side of all images in pixels (channels are first, or missing); None without images."""
     sides = [min(subspace.shape[-2:]) for subspace in subspaces if is_image(subspace) and subspace.shape is not None]
     return min(sides, default=None)

@@ -1,7 +1,7 @@
-"""Worlds that are one simulation and answer tensors (Isaac Lab, ManiSkill, Brax ...) behind the VecEnv contract.
+"""Runs one simulation of N worlds that returns torch tensors (Isaac Lab, ManiSkill, Brax) behind the VecEnv contract.
 
-Their answers are handed on without a copy; episodes are counted on their device, and nothing here
-waits for it. Which id is such a world is said in backend_torch.py.
+Its tensors are returned without a copy, and returns and lengths are counted on its device, so no step waits for that
+device. backend_torch.py says which ids are such simulations.
 """
 
 import logging
@@ -23,9 +23,9 @@ from stride.envs_gym.step_watch import WatchedBlame
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
-SEEDS = 2**31  # below this, which every simulator's seeding takes
-LAST = ("final_obs", "final_observation")  # names under which `info` has the last observations of ended episodes
-NEEDED = ("num_envs", "device", "single_observation_space", "single_action_space", "reset", "step", "close")
+SEEDS = 2**31  # seeds are below this number; every simulator accepts such seeds
+FINAL_OBS_KEYS = ("final_obs", "final_observation")  # entries of `info` with the last observations of ended episodes
+REQUIRED_MEMBERS = ("num_envs", "device", "single_observation_space", "single_action_space", "reset", "step", "close")
 logger = logging.getLogger("stride")
 
 
@@ -33,8 +33,8 @@ logger = logging.getLogger("stride")
 class TensorWorlds(Protocol):
     """A gymnasium.vector.VectorEnv whose observations, rewards and flags are torch tensors [N, ...] on `device`.
 
-    Who ends is reset inside the same step (AutoresetMode.SAME_STEP); `info["final_obs"]`, [N, ...] of the form of the
-    observation, says where it ended.
+    A world whose episode ends is reset within the same step (AutoresetMode.SAME_STEP). `info["final_obs"]`, [N, ...]
+    in the form of the observation, then has the last observation of that episode.
     """
 
     num_envs: int
@@ -49,14 +49,14 @@ class TensorWorlds(Protocol):
 
 @runtime_checkable
 class Restorable(Protocol):
-    """Worlds that can be put back exactly: plain data and tensors of the CPU out, and in again after a reset."""
+    """Worlds whose state can be saved and restored exactly: plain data and CPU tensors, loaded after a reset."""
 
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State) -> None: ...
 
 
 class BatchBlame(Blame):
-    """Blame where all worlds are one simulation: none of them is named."""
+    """Blame for worlds that are one simulation: its errors name no single world."""
 
     def _name(self) -> str:
         return self.env_id
@@ -67,7 +67,7 @@ class WatchedBatchBlame(WatchedBlame, BatchBlame):
 
 
 class TensorEnv:
-    """The worlds of one id. A Step is made of their own tensors, and valid as long as these are: until the next."""
+    """The worlds of one id. A Step holds the simulation's own tensors, which are valid until the next step."""
 
     wrong = None  # the worlds themselves decide what an illegal action does
 
@@ -84,7 +84,7 @@ class TensorEnv:
         self.num_envs = worlds.num_envs
         self.time_limit = time_limit
         self.reward_threshold = reward_threshold
-        self.device = torch.empty(0, device=worlds.device).device  # with its number
+        self.device = torch.empty(0, device=worlds.device).device  # "cuda" becomes "cuda:0"
         self.resume = "exact" if isinstance(worlds, Restorable) else "seam"
         self.observation_space = policy_space(worlds.single_observation_space)
         self._convert_obs = observations(worlds.single_observation_space)
@@ -95,14 +95,14 @@ class TensorEnv:
             self._blame = WatchedBatchBlame(env_id, (), step_timeout)
         self._counts = EpisodeCounts(self.num_envs, self.device)
         self._obs: Obs | None = None  # the last observation; None before the first reset
-        self._overwritten = True  # whether a step writes into the memory of the last one: clear after two of them
-        self._checked = self._stepped = False
+        self._overwritten = True  # whether a step may overwrite the observation before; known after two steps
+        self._checked = self._stepped = False  # since the last reset: whether an answer was checked, a step was done
         self._unreported = torch.zeros((), dtype=torch.int64, device=self.device)  # truncations without final_obs
         self._seed = self._resets = 0
-        self._cut = False
+        self._cut = False  # whether the next step truncates all episodes, as a checkpoint could not restore them
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start all worlds; the observation is theirs."""
+        """Seed and start all worlds; return the simulation's own observation."""
         self._seed = seed
         self._resets = 0
         self._cut = self._checked = False
@@ -111,7 +111,7 @@ class TensorEnv:
         return self._obs
 
     def _begin(self) -> Obs:
-        """Reset all worlds with a new seed, the next one of `reset`'s seed."""
+        """Reset all worlds with the next seed of the sequence that `reset(seed)` began."""
         seed = integers(Key(self._seed, WORLD, iteration=self._resets), 1, SEEDS)[0]
         self._resets += 1
         self._overwritten = True
@@ -122,8 +122,11 @@ class TensorEnv:
         return observation
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world. A truncated episode is valued where `info` says that it ended; where it does not, at
-        the observation that was acted upon last."""
+        """Advance every world.
+
+        The last observation of a truncated episode is `info["final_obs"]`. Where `info` has none, the observation
+        before this step is used, and a warning says so when the state is saved.
+        """
         self._actions.check(action, self.env_id)
         if self._obs is None:
             raise RuntimeError(f"{self.env_id}: call reset(seed) before the first step")
@@ -135,7 +138,7 @@ class TensorEnv:
             observation = self._convert_obs(raw_observation)
             if not self._checked:
                 self._check(observation, reward, terminated, truncated)
-            reported = [info[name] for name in LAST if info.get(name) is not None]
+            reported = [info[name] for name in FINAL_OBS_KEYS if info.get(name) is not None]
             if reported:
                 final_obs = self._convert_obs(reported[0])
             else:
@@ -147,7 +150,7 @@ class TensorEnv:
         return self._counts.step(observation, reward, terminated, truncated, final_obs)
 
     def _seam(self) -> Step:
-        """The first step behind a checkpoint that could not carry the episodes over."""
+        """Return the first Step after a checkpoint that could not be restored: all episodes end as truncated."""
         assert self._obs is not None
         previous = self._obs
         self._cut = False
@@ -155,7 +158,7 @@ class TensorEnv:
         return self._counts.cut(self._obs, previous)
 
     def _check(self, observation: Obs, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
-        """Check the first answer of a step, for all that follow: forms, types and devices."""
+        """Check shapes, types and devices of the first step after a reset; later steps are not checked."""
         self._check_obs(observation)
         for name, column in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             if not isinstance(column, Tensor):
@@ -179,7 +182,7 @@ class TensorEnv:
                 raise ValueError(f"{label} is {description}, not {list(shape)} on {self.device}")
 
     def state_dict(self) -> State:
-        """Plain data on the CPU, with the worlds' own state where they have one (`Restorable`)."""
+        """Return plain data on the CPU, with the simulation's own state where it has one (`Restorable`)."""
         if self._obs is None:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         if unreported := int(self._unreported):
@@ -203,12 +206,12 @@ class TensorEnv:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where the state was taken; worlds that cannot be put back end their episodes as truncated."""
+        """Continue where the state was taken; a simulation that is not `Restorable` ends its episodes as truncated."""
         check_saved(state, self.env_id, self.num_envs)
         self._seed = state["seed"]
         self._resets = state["resets"]
         if isinstance(self.worlds, Restorable):
-            self._begin()  # so that there is something to put the state into
+            self._begin()  # a simulation needs a reset before its state can be loaded
             self._resets = state["resets"]
             self._cut = state["cut"]
             with self._blame.during("load_state_dict"):
@@ -227,9 +230,9 @@ class TensorEnv:
 
 
 def checked(env_id: str, worlds: object) -> TensorWorlds:
-    """The worlds; UserError for an object that does not keep their contract."""
+    """Return `worlds` if it is a vector environment with the needed members and SAME_STEP resets; else UserError."""
     if not isinstance(worlds, TensorWorlds):
-        lacking = ", ".join(name for name in NEEDED if not hasattr(worlds, name))
+        lacking = ", ".join(name for name in REQUIRED_MEMBERS if not hasattr(worlds, name))
         expected = type(worlds).__name__
         raise UserError(f"{env_id} is not a vector environment that returns tensors: {expected} has no {lacking}")
     metadata = worlds.metadata if isinstance(worlds, Env | gymnasium.vector.VectorEnv) else {}
@@ -240,6 +243,6 @@ def checked(env_id: str, worlds: object) -> TensorWorlds:
 
 
 def _share_memory(one: Obs, other: Obs) -> bool:
-    """Whether two observations share memory, as those of worlds that write theirs in place."""
+    """Whether two observations share memory: the simulation then writes its observations in place."""
     pairs = zip(tensors_of(one), tensors_of(other), strict=True)
     return any(tensor.data_ptr() == other_tensor.data_ptr() for tensor, other_tensor in pairs)

@@ -1,4 +1,7 @@
-"""How many processes step Gymnasium's worlds: as configured, else by the cost of a step. The bits are the same."""
+"""Chooses how many worker processes step Gymnasium's worlds: as configured, or by the time of a step.
+
+The number changes only the speed: results are equal bit for bit.
+"""
 
 import inspect
 import json
@@ -23,31 +26,32 @@ from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappe
 from stride.utils.resources import cores
 from stride.utils.user_error import UserError
 
-PAYS = 0.5e-3  # seconds of a step from which on processes pay (docs/decisions/38-who-steps-the-worlds.md)
-STEPS, LONG = 4, 0.05  # steps that are timed, the first of them not counted; seconds after which no other one is needed
+MIN_STEP_SECONDS = 0.5e-3  # workers are faster for steps of at least this time (decisions/38-who-steps-the-worlds.md)
+TIMED_STEPS, LONG_SECONDS = 4, 0.05  # steps that are timed, without counting the first; a step so long is the last
 
 
 class WorkerChoice(NamedTuple):
-    """How many processes, 0: none but this one, and why."""
+    """The number of worker processes (0: this process steps the worlds), and the reason."""
 
     number: int
     reason: str
 
 
 class WorldOrigin(NamedTuple):
-    """Where worlds come from that a worker would not find by their id alone."""
+    """What a worker needs besides the id to find an environment."""
 
-    modules: Sequence[str] = ()  # that register them or their wrappers
-    spec: EnvSpec | None = None
+    modules: Sequence[str] = ()  # modules that register it or its wrappers
+    spec: EnvSpec | None = None  # Gymnasium's entry of the id
 
 
-_step_costs: dict[str, float] = {}  # seconds of a step, by a key of the world: asked for training, evaluation, header
+_step_costs: dict[str, float] = {}  # JSON of a world's settings -> seconds of a step: training and evaluation both ask
 
 
 def choose_workers(config: Config) -> WorkerChoice:
-    """The number of processes for a training of this config; `auto` makes a world and steps it, once in a process.
+    """Return the number of worker processes for a training of this config.
 
-    UserError where processes are asked for that could not make the worlds.
+    `workers: auto` makes a world and times its steps, once for each environment in a process. UserError where a number
+    is set, but another process cannot make the worlds.
     """
     if config.workers == 0:
         return WorkerChoice(0, "as configured")
@@ -63,19 +67,19 @@ def choose_workers(config: Config) -> WorkerChoice:
     if refuses_workers(config):
         return WorkerChoice(0, "the environment is set to run without them")
     seconds = step_cost(config)
-    reason = f"a step takes {1000 * seconds:.2g} ms; processes are faster from {1000 * PAYS:g} ms"
-    return WorkerChoice(most_workers if seconds >= PAYS else 0, reason)
+    reason = f"a step takes {1000 * seconds:.2g} ms; processes are faster from {1000 * MIN_STEP_SECONDS:g} ms"
+    return WorkerChoice(most_workers if seconds >= MIN_STEP_SECONDS else 0, reason)
 
 
 def workers_of(config: Config) -> WorkerChoice:
-    """The choice for any backend: only Gymnasium's worlds are stepped by workers."""
+    """Return the choice for any backend; only the backend gym has workers."""
     if choose_backend(config).name != "gym":
         return WorkerChoice(0, "")
     return choose_workers(config)
 
 
 def step_cost(config: Config) -> float:
-    """Seconds of a step of one world, roughly: no more than is needed to tell 0.03 ms from 3."""
+    """Return the rough seconds of a step of one world; it must only tell 0.03 ms from 3 ms."""
     wrappers = wrappers_of(config)
     kwargs = world_kwargs(config)
     key = json.dumps([config.env_id, kwargs, wrappers, config.max_episode_steps], default=repr)
@@ -84,18 +88,18 @@ def step_cost(config: Config) -> float:
         env = GymEnv(config.env_id, 1, kwargs, config.max_episode_steps, wrappers, step_timeout=timeout)
         observation = env.reset(config.seed)
         durations: list[float] = []
-        while len(durations) < STEPS and max(durations, default=0.0) < LONG:
+        while len(durations) < TIMED_STEPS and max(durations, default=0.0) < LONG_SECONDS:
             action = _some_action(env, observation)
             start_time = time.perf_counter()
             observation = env.step(action).obs
             durations.append(time.perf_counter() - start_time)
         env.close()
-        _step_costs[key] = min(durations[1:] or durations)  # the least disturbed one
+        _step_costs[key] = min(durations[1:] or durations)  # the fastest was disturbed least by other programs
     return _step_costs[key]
 
 
 def _some_action(env: GymEnv, observation: Obs) -> torch.Tensor:
-    """Zeros, or the first legal choice where the world says which are."""
+    """Return an action for the one world: the first legal one where the observation has a mask, else zeros."""
     if isinstance(observation, dict) and "action_mask" in observation:
         return observation["action_mask"].int().argmax(-1)
     shape = env.action_space.shape or ()
@@ -103,13 +107,13 @@ def _some_action(env: GymEnv, observation: Obs) -> torch.Tensor:
 
 
 def refuses_workers(config: Config) -> bool:
-    """Whether a world's class says in its metadata that workers do not pay: where it is a process itself, say."""
+    """Whether the class of the environment has `workers: 0` in its metadata, as VizDoom's: workers make it slower."""
     creator = creator_of(_spec(config).entry_point)
     return inspect.isclass(creator) and issubclass(creator, Env) and creator.metadata.get("workers") == 0
 
 
 def obstacle_to_workers(config: Config) -> str:
-    """Why another process could not make these worlds, "" where it can."""
+    """Return the reason why another process cannot make these worlds, "" where it can."""
     if is_given(config.env_id):
         return "this program makes them with its own function"
     for creator in _creators(config):
@@ -124,7 +128,7 @@ def obstacle_to_workers(config: Config) -> str:
 
 
 def world_origin(config: Config) -> WorldOrigin:
-    """Where a process that was just started finds the worlds."""
+    """Return what a new process needs to find the environment."""
     env_spec = _spec(config)
     entry_point = env_spec.entry_point
     if entry_point is not None and not isinstance(entry_point, str):
@@ -139,18 +143,18 @@ def _spec(config: Config) -> EnvSpec:
 
 
 def _creators(config: Config) -> list[Any]:
-    """The entry point of the id, and the wrappers."""
+    """Return the entry point of the id, and the config's wrappers."""
     return [_spec(config).entry_point, *(find_wrapper(wrapper["id"]) for wrapper in wrappers_of(config))]
 
 
 def _module(creator: object) -> str:
-    """The module that defines a class, a function or `module:Name`, "" where there is none."""
+    """Return the module that defines a class, a function or a text `module:Name`; "" for other objects."""
     if isinstance(creator, str):
         return creator.partition(":")[0]
     return creator.__module__ if inspect.isclass(creator) or inspect.isfunction(creator) else ""
 
 
 def _import_path(creator: Callable[..., Any]) -> str:
-    """`module:Name` of a class or a function, "" where no import finds it."""
+    """Return `module:Name` of a class or a function; "" for one that an import cannot find, such as a local one."""
     name = creator.__qualname__ if _module(creator) else ""
     return f"{_module(creator)}:{name}" if name.isidentifier() else ""

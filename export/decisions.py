@@ -1,6 +1,7 @@
-"""How each kind of policy takes its greedy action, from plain layers that any exporter knows.
+"""Prepares a trained policy for export: a module that computes its greedy action from plain torch layers.
 
-A kind is known by its `act`: a policy that chooses in a way of its own is refused, whatever it descends from.
+`graph.py` traces this module. The kind of a policy is found by its method `act` (table KINDS): a subclass with an
+`act` of its own is refused, because its actions could differ from those of the class it is derived from.
 """
 
 from collections.abc import Callable
@@ -27,32 +28,34 @@ from stride.utils.user_error import UserError
 
 
 class Decision(NamedTuple):
-    """The greedy action as the policy gives it, and what it was chosen by."""
+    """The greedy action for N worlds, and the numbers that it was chosen by."""
 
     action: Tensor
+    """int64 [N] or [N, parts] for choices, float32 [N, numbers] for numbers; in the policy's units"""
     scores: dict[str, Tensor]
-    """probability or q of each choice, as an Explanation calls them; nothing where actions are numbers"""
+    """"probability" or "q" of each choice, named as in an Explanation; {} where actions are numbers"""
     state: tuple[Tensor, ...] = ()
-    """handed back at the next step"""
+    """the policy's memory, an input of the next step; () for a policy without memory"""
 
 
 class Decider(nn.Module):
-    """A policy without all that only learning needs."""
+    """Base class: a policy without the parts that only learning needs. A subclass exists for each kind of policy."""
 
     def __init__(self, policy: Any) -> None:
         super().__init__()
         self.policy = policy
 
     def initial(self) -> list[Tensor]:
-        """The state of one world before an episode."""
+        """Return the memory of one world before an episode, tensors [1, ...]; [] for a policy without memory."""
         return []
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        """Decide for observations [N, ...] as the policy sees them; `is_first`: bool [N], an episode begins."""
         raise NotImplementedError
 
 
-class OfActor(Decider):
-    """The most likely action; no critic."""
+class ActorDecider(Decider):
+    """Decisions of an ActorCritic: the most likely action. The critic is left out."""
 
     def __init__(self, policy: ActorCritic) -> None:
         policy.critic = None
@@ -63,11 +66,11 @@ class OfActor(Decider):
 
     def chosen(self, parameters: Tree, obs: Obs, state: tuple[Tensor, ...] = ()) -> Decision:
         head, allowed = self.policy.head, self.policy.allowed(parameters, obs)
-        return Decision(head.mode(allowed), of_choices(head.distribution(allowed)), state)
+        return Decision(head.mode(allowed), choice_scores(head.distribution(allowed)), state)
 
 
-class OfRecurrent(OfActor):
-    """Decisions of a recurrent policy, with the actor's memory alone: the critic's decides nothing."""
+class RecurrentDecider(ActorDecider):
+    """Decisions of a recurrent policy. Only the actor's memory is kept: the critic's has no effect on actions."""
 
     def initial(self) -> list[Tensor]:
         return leaves(self.policy.memories[0].initial(1))
@@ -78,31 +81,31 @@ class OfRecurrent(OfActor):
         return self.chosen(self.policy.head(outputs[0]), obs, state)
 
 
-class OfValues(Decider):
-    """The action of the highest value."""
+class ValueDecider(Decider):
+    """Decisions of a Q-network: the legal action with the highest value."""
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         q = self.policy.network.mean(obs)
         return Decision(best(q, action_mask(obs)), {"q": q})
 
 
-class OfTable(Decider):
-    """Decisions of a table of values."""
+class TableDecider(Decider):
+    """Decisions of a Q-table: the action with the highest value."""
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         q = self.policy.values(obs)
         return Decision(q.argmax(-1), {"q": q})
 
 
-class OfSquashed(Decider):
-    """The middle of the distribution, squashed."""
+class SquashedDecider(Decider):
+    """Decisions of a squashed policy (SAC, TQC, TD3): the middle of its distribution, squashed into the bounds."""
 
     def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
         return Decision(self.policy.mode(obs), {})
 
 
-class OfDreamer(Decider):
-    """The most likely action at the likeliest state of the world model."""
+class DreamerDecider(Decider):
+    """Decisions of Dreamer: the most likely action at the most likely state of its world model."""
 
     def __init__(self, policy: DreamerPolicy) -> None:
         policy.critic = policy.model.reward = policy.model.goes_on = nn.Sequential()
@@ -116,21 +119,24 @@ class OfDreamer(Decider):
         model_state = policy.recognise(obs, Carry(*state), is_first, None)
         p = policy.choices(model_state.features)
         action = policy.head.mode(p)
-        return Decision(action, of_choices(policy.head.distribution(p)), (*model_state, policy.actions(action)))
+        return Decision(action, choice_scores(policy.head.distribution(p)), (*model_state, policy.actions(action)))
 
 
 KINDS: dict[Callable[..., object], type[Decider]] = {
-    ActorCritic.act: OfActor,
-    RecurrentActorCritic.act: OfRecurrent,
-    QPolicy.act: OfValues,
-    QTable.act: OfTable,
-    SquashedPolicy.act: OfSquashed,
-    DreamerPolicy.act: OfDreamer,
+    ActorCritic.act: ActorDecider,
+    RecurrentActorCritic.act: RecurrentDecider,
+    QPolicy.act: ValueDecider,
+    QTable.act: TableDecider,
+    SquashedPolicy.act: SquashedDecider,
+    DreamerPolicy.act: DreamerDecider,
 }
 
 
 def decider(policy: Policy) -> Decider:
-    """The greedy choice of a policy, with weights of its own; UserError where it is of no known kind."""
+    """Return the module that decides for `policy`, with its own copy of the weights.
+
+    UserError for a policy of an unknown kind, and for one that searches at every step.
+    """
     decider_type = KINDS.get(type(policy).act)
     if decider_type is None:
         explanation = (
@@ -141,13 +147,13 @@ def decider(policy: Policy) -> Decider:
     return decider_type(portable(policy)).eval().requires_grad_(False)
 
 
-def of_choices(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs that describe choices; mean and deviation of numbers have none."""
+def choice_scores(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return only the outputs that describe choices: a distribution of numbers (mean, deviation) has none."""
     return {name: x for name, x in distribution.items() if name == "probability"}
 
 
 def portable(policy: Policy) -> Policy:
-    """A copy whose layers are torch's own where ours are faster, or others while learning."""
+    """Return a copy on the CPU in which torch's own layers replace Stride's faster ones (table PLAIN)."""
     portable_policy = deepcopy(policy).cpu()
     for parent_module in list(portable_policy.modules()):
         for name, child_module in parent_module.named_children():
@@ -169,7 +175,10 @@ def _plain_norm(layer: Any) -> nn.Module:
 
 
 class WholeImage(nn.Module):
-    """An Image that does not read its batch in pieces, of which a graph would hold one."""
+    """An Image encoder that reads its whole batch at once.
+
+    Image itself reads large batches piece by piece, and a traced graph would contain only one piece.
+    """
 
     def __init__(self, image: Any) -> None:
         super().__init__()

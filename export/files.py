@@ -1,4 +1,7 @@
-"""A run as a file of one of two kinds: built, held against the player, and only then written."""
+"""Exports a run as an ONNX or a torch file: builds it, compares it with the run's player, then writes it.
+
+Used by the command `stride export`.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,11 +22,14 @@ from stride.utils.user_error import UserError
 
 Kind = Literal["onnx", "torch"]
 Say = Callable[[str], None]
-TIMED = 200  # calls
+TIMED_CALLS = 200
 
 
 def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = False) -> Likeness:
-    """Write the file if it does what the run's player does; DifferenceError, and no file, where it does not."""
+    """Write the file if it acts as the run's player does; DifferenceError, and no file, where it does not.
+
+    `say` receives lines for the terminal; `timed`: also say how long a call takes.
+    """
     policy = deployed(loaded)
     say("playing    1,000 observations of real episodes, for comparison")
     reference_samples = samples(loaded, policy.face)
@@ -45,17 +51,17 @@ def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = Fa
 
 
 def built(policy: Deployed, kind: Kind, facts: Mapping[str, object]) -> bytes:
-    """The file."""
+    """Return the content of the file."""
     return (onnx_file if kind == "onnx" else torch_file).content(policy, facts)
 
 
 def runner(policy: Deployed, kind: Kind, data: bytes) -> Run:
-    """The file as those run it who do not have Stride."""
+    """Return a function that runs the file as a program without Stride does."""
     return (onnx_file if kind == "onnx" else torch_file).runner(data, policy.face)
 
 
 def facts_of(loaded: LoadedRun, policy: Deployed) -> dict[str, Any]:
-    """Where the file comes from and how it is called, as plain data inside it."""
+    """Return the facts that are stored in the file: where it comes from, and its inputs and outputs."""
     config = loaded.config
     env = loaded.make_env()
     observation_space, action_space = str(env.observation_space), str(env.action_space)
@@ -77,22 +83,28 @@ def facts_of(loaded: LoadedRun, policy: Deployed) -> dict[str, Any]:
 
 
 def own_version() -> str:
-    """As installed, "" for a checkout that is not."""
+    """Return the installed version of Stride, "" where it is not installed as a package."""
     try:
         return version("stride-rl")
     except PackageNotFoundError:
         return ""
 
 
-def speeds(run: Run, policy: Deployed, known: list[Sample]) -> str:
-    """How long a call takes, in words."""
-    file_time, torch_time = milliseconds(run, policy, known)
+def speeds(run: Run, policy: Deployed, reference_samples: list[Sample]) -> str:
+    """Return a line that says how long a call takes."""
+    file_time, torch_time = milliseconds(run, policy, reference_samples)
     return f"a call     {file_time:.3f} ms, torch {torch_time:.3f} ms (one observation, one thread, from Python)"
 
 
-def milliseconds(run: Run, policy: Deployed, known: list[Sample]) -> tuple[float, float]:
-    """The file's and torch's: medians of single calls for one observation, one thread each, the same Python around."""
-    inputs_list = [policy.face.fed(sample.obs, policy.face.empty(), sample.is_first) for sample in known[:TIMED]]
+def milliseconds(run: Run, policy: Deployed, reference_samples: list[Sample]) -> tuple[float, float]:
+    """Return the milliseconds of a call, of the file and of torch: medians of single calls for one observation.
+
+    Both use one thread and are called by the same Python code.
+    """
+    inputs_list = [
+        policy.face.inputs_for(sample.obs, policy.face.empty(), sample.is_first)
+        for sample in reference_samples[:TIMED_CALLS]
+    ]
 
     def by_torch(inputs: Mapping[str, Any]) -> object:
         return policy.module(*arguments(policy.face, inputs))
@@ -105,7 +117,7 @@ def milliseconds(run: Run, policy: Deployed, known: list[Sample]) -> tuple[float
 
 
 def seconds(function: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:
-    """Seconds of one call."""
+    """Return the seconds that one call takes."""
     started_at = time.perf_counter()
     function(inputs)
     return time.perf_counter() - started_at

@@ -1,4 +1,7 @@
-"""From a loaded run to one traced function of observations (and of a state), for any number of worlds."""
+"""Turns a loaded run into one traced graph: from observations (and a memory) to actions, for any number of worlds.
+
+onnx_file.py and torch_file.py write this graph into a file.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -28,11 +31,11 @@ from stride.export.ports import (
 from stride.utils.user_error import UserError
 
 BATCH = "batch"
-EXAMPLES = 2  # rows to trace with: one alone would be taken for a constant
+EXAMPLE_ROWS = 2  # worlds to trace with: torch.export would take a batch of 1 for a constant
 
 
-class Reflex(nn.Module):
-    """obs -> {action, probability or q}; of a policy that remembers nothing."""
+class StatelessModule(nn.Module):
+    """The exported module of a policy without memory: obs -> {"action", and "probability" or "q"}."""
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], decide: Decider) -> None:
         super().__init__()
@@ -51,8 +54,11 @@ class Reflex(nn.Module):
         return {ACTION: decision.action, **decision.scores}
 
 
-class Remembering(Reflex):
-    """A policy with a state, which comes back as `state` and is empty where `is_first`."""
+class StatefulModule(StatelessModule):
+    """The exported module of a policy with a memory: it also returns `state`, which is an input of the next step.
+
+    `state` is cleared for each world with `is_first`.
+    """
 
     def forward(  # type: ignore[override]
         self, obs: Obs, state_ports: tuple[Tensor, ...], is_first: Tensor
@@ -62,14 +68,14 @@ class Remembering(Reflex):
 
 
 class Deployed(NamedTuple):
-    """A policy from the environment's observation to the environment's action."""
+    """A policy as a module from the environment's observation to the environment's action, and its ports."""
 
-    module: Reflex
+    module: StatelessModule
     face: Face
 
 
 def deployed(loaded: LoadedRun) -> Deployed:
-    """The part of a run that is exported; UserError for what no file could hold."""
+    """Return the part of a run that is exported; UserError for a run that cannot be exported."""
     if loaded.config.precision == "bf16":
         raise UserError(
             f"{loaded.run.id} was trained with precision: bf16 and plays in bf16, but exported files use float32; "
@@ -80,7 +86,7 @@ def deployed(loaded: LoadedRun) -> Deployed:
     env.close()
     decide = decider(loaded.agent.policy)
     initial = decide.initial()
-    module_type = Remembering if initial else Reflex
+    module_type = StatefulModule if initial else StatelessModule
     module = module_type(observation_space, action_space, decide).eval()
     observation_leaves = tuple(leaves(observation_space))
     state_ports = tuple(Port(f"state_{index}", "float32", tuple(x.shape[1:])) for index, x in enumerate(initial))
@@ -90,28 +96,33 @@ def deployed(loaded: LoadedRun) -> Deployed:
 
 
 def outputs(
-    module: Reflex, known: tuple[ObservationLeaf, ...], initial: list[Tensor], state_ports: tuple[Port, ...]
+    module: StatelessModule,
+    observation_leaves: tuple[ObservationLeaf, ...],
+    initial: list[Tensor],
+    state_ports: tuple[Port, ...],
 ) -> tuple[Port, ...]:
-    """By asking it once."""
+    """Return the module's output ports, found by calling it once."""
     with torch.inference_mode():
-        answer = module(*example(known, initial, 1))
+        answer = module(*example(observation_leaves, initial, 1))
     environment_action = answer[ACTION]
     scores = [Port(name, "float32", tuple(x.shape[1:])) for name, x in answer.items() if name in ("probability", "q")]
     action = Port(ACTION, str(environment_action.dtype).removeprefix("torch."), tuple(environment_action.shape[1:]))
     return (action, *scores, *(port._replace(name=following(port.name)) for port in state_ports))
 
 
-def example(known: tuple[ObservationLeaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
-    """Arguments of so many worlds: whatever is observed is as low as it gets."""
-    observations = {leaf.name: torch.as_tensor(_lowest(leaf)).expand(rows, *leaf.shape).clone() for leaf in known}
-    obs: Any = observations if known[0].path else observations[known[0].name]
+def example(observation_leaves: tuple[ObservationLeaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
+    """Return arguments of the module for `rows` worlds; every observation has its lowest value, else 0."""
+    observations = {
+        leaf.name: torch.as_tensor(_lowest(leaf)).expand(rows, *leaf.shape).clone() for leaf in observation_leaves
+    }
+    obs: Any = observations if observation_leaves[0].path else observations[observation_leaves[0].name]
     if not initial:
         return (obs,)
     return obs, tuple(x.repeat(rows, *[1] * (x.dim() - 1)) for x in initial), torch.ones(rows, dtype=torch.bool)
 
 
 def arguments(face: Face, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
-    """Inputs by name as the arguments of the module, traced or not."""
+    """Return the inputs, given by port name, as arguments of the module (or of its traced graph)."""
     tensors = {name: torch.from_numpy(value) for name, value in inputs.items()}
     observations: Any = {leaf.name: tensors[leaf.port] for leaf in face.leaves}
     obs = observations if face.leaves[0].path else tensors[face.leaves[0].port]
@@ -123,19 +134,19 @@ def _lowest(leaf: ObservationLeaf) -> Tensor:
 
 
 def traced(policy: Deployed) -> ExportedProgram:
-    """As a graph of torch's own operations, with `batch` worlds."""
+    """Return the policy as a graph of torch's own operations for `batch` worlds."""
     initial = [torch.zeros(1, *port.shape) for port in policy.face.state]
-    tensors = example(policy.face.leaves, initial, EXAMPLES)
+    tensors = example(policy.face.leaves, initial, EXAMPLE_ROWS)
     batch_dimension = Dim(BATCH)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, about itself
+        warnings.simplefilter("ignore")  # torch warns about its own code
         program = torch.export.export(policy.module, tensors, dynamic_shapes=rows_are(batch_dimension, tensors))
     program.graph.eliminate_dead_code()
     return program
 
 
 def rows_are(batch_dimension: Any, tree: Any) -> Any:
-    """A copy of the tree with `batch` for the first dimension of every tensor."""
+    """Return a copy of the tree in which {0: batch_dimension} replaces every tensor: its first dimension may vary."""
     if isinstance(tree, Tensor):
         return {0: batch_dimension}
     if isinstance(tree, dict):

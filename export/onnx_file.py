@@ -1,4 +1,4 @@
-"""ONNX: one file for onnxruntime and everybody else who reads the format."""
+"""Writes and runs the ONNX file of a policy, which onnxruntime and other ONNX programs read."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from stride.export.ports import Face, Run
 
 
 def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
-    """The graph with its facts as the property `stride`, JSON."""
+    """Return the bytes of the file: the graph, with `facts` as JSON in the property `stride`."""
     import onnx
 
     policy_face = policy.face
@@ -26,9 +26,8 @@ def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
     assert exported is not None
     onnx_model = exported.model_proto
     for graph_value in (*onnx_model.graph.input, *onnx_model.graph.output, *onnx_model.graph.value_info):
-        for (
-            dimension
-        ) in graph_value.type.tensor_type.shape.dim:  # the only one that is not a number, under a made-up name
+        for dimension in graph_value.type.tensor_type.shape.dim:
+            # the batch is the only dimension with a name instead of a number, and the exporter invented that name
             if dimension.dim_param:
                 dimension.dim_param = BATCH
     onnx.helper.set_model_props(onnx_model, {"stride": json.dumps(facts)})
@@ -38,7 +37,7 @@ def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
 
 
 def runner(data: bytes, policy_face: Face) -> Run:
-    """The file as onnxruntime runs it, on one thread."""
+    """Return a function that runs the file with onnxruntime, on one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -50,7 +49,7 @@ def runner(data: bytes, policy_face: Face) -> Run:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporter says of packages that nobody asked for; its errors are raised, not printed."""
+    """Silence the exporter's messages about packages that are not needed. Its errors are raised, not printed."""
     exporter_log = logging.getLogger("torch.onnx")
     previous_level = exporter_log.level
     exporter_log.setLevel(logging.ERROR)

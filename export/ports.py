@@ -1,6 +1,7 @@
-"""Inputs and outputs of an exported policy: observations and actions as the environment has them, state beside them.
+"""The inputs and outputs of an exported policy: the environment's observation and action, and the policy's memory.
 
-`Reading` and `Acting` are a Player's way in and out (envs_gym/spaces.py) as modules that can be traced.
+`ObservationEncoder` and `ActionDecoder` compute the same as a Player does with envs_gym/spaces.py, but as torch modules
+that can be traced.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,15 @@ from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK, is_image
 
 OBS, IS_FIRST, ACTION = "obs", "is_first", "action"
-Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]  # inputs by name to outputs by name
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]  # arrays by port name -> arrays by port name
 DTYPES = {torch.float32: "float32", torch.int64: "int64", torch.uint8: "uint8", torch.bool: "bool"}
 
 
 class ObservationLeaf(NamedTuple):
-    """A tensor of an observation: its name among all, the way to it, and the environment's space of it."""
+    """One tensor of a (possibly nested) observation.
+
+    Example: name "arm.angle", path ("arm", "angle"), the environment's space Box(2,); port "obs.arm.angle".
+    """
 
     name: str
     path: tuple[Any, ...]
@@ -28,7 +32,7 @@ class ObservationLeaf(NamedTuple):
 
     @property
     def port(self) -> str:
-        """How the exported file calls it."""
+        """The name of this input in the exported file."""
         return f"{OBS}.{self.name}" if self.path else OBS
 
     @property
@@ -44,14 +48,14 @@ class ObservationLeaf(NamedTuple):
         return torch.uint8 if is_image(self.space) else torch.float32
 
     def read(self, obs: Any) -> np.ndarray:
-        """Its part of an observation of the environment, [1, *shape]."""
+        """Return this leaf's part of one observation of the environment, [1, *shape]."""
         for key in self.path:
             obs = obs[key]
         return np.asarray(obs).astype(DTYPES[self.dtype]).reshape(1, *self.shape)
 
 
 def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[ObservationLeaf]:
-    """In the order and by the names that the policy knows them by."""
+    """Yield every leaf of an observation space, in the policy's order and with its names."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         subspaces = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, child_space in subspaces:
@@ -61,13 +65,13 @@ def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Observatio
 
 
 def start(space: Space[Any]) -> np.ndarray:
-    """The smallest integers of the environment's space, [*shape]; 0 where it names none."""
+    """Return the smallest integers of the environment's space, [*shape]; zeros for other spaces than integers."""
     first_value = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
     return np.broadcast_to(np.asarray(first_value, np.int64), space.shape or ()).copy()
 
 
 class ObservationEncoder(nn.Module):
-    """The environment's observation [N, ...], a tensor or a dict of them by leaf, -> the policy's."""
+    """Converts observations of the environment, a tensor [N, ...] or a dict of them by leaf, to the policy's."""
 
     def __init__(self, space: Space[Any]) -> None:
         super().__init__()
@@ -78,19 +82,19 @@ class ObservationEncoder(nn.Module):
 
     def forward(self, obs: Obs) -> Obs:
         if not isinstance(obs, dict):
-            return self._seen(0, obs)
-        return {leaf.name: self._seen(index, obs[leaf.name]) for index, leaf in enumerate(self.leaves)}
+            return self._encode(0, obs)
+        return {leaf.name: self._encode(index, obs[leaf.name]) for index, leaf in enumerate(self.leaves)}
 
-    def _seen(self, index: int, x: Tensor) -> Tensor:
+    def _encode(self, index: int, x: Tensor) -> Tensor:
         space = self.leaves[index].space
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             x = x - self.get_buffer(f"start{index}")
             return x if isinstance(space, spaces.Discrete) else x.flatten(1)
-        return x if space.shape else x[:, None]  # a box of one number is a vector to the policy
+        return x if space.shape else x[:, None]  # the policy sees a single number as a vector of length 1
 
 
 class ActionDecoder(nn.Module):
-    """The policy's action [N, ...] -> the environment's, in its units and dtype."""
+    """Converts the policy's actions [N, ...] to the environment's, in the environment's units and dtype."""
 
     start: Tensor
     centre: Tensor
@@ -107,7 +111,7 @@ class ActionDecoder(nn.Module):
             bounded = space.bounded_below & space.bounded_above
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
             finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-            # in double precision and by halves, as worlds do it: so nothing is rounded otherwise
+            # float64, and halves before sums, as in `box_scale`: so both round to the same numbers
             for name, parameter in (
                 ("centre", finite_low / 2 + finite_high / 2),
                 ("reach", finite_high / 2 - finite_low / 2),
@@ -127,7 +131,7 @@ class ActionDecoder(nn.Module):
 
 
 class Port(NamedTuple):
-    """A tensor that goes in or comes out, [N, *shape]."""
+    """One input or output of an exported policy: a tensor [N, *shape]."""
 
     name: str
     dtype: str
@@ -135,7 +139,7 @@ class Port(NamedTuple):
 
 
 class Face(NamedTuple):
-    """Everything that goes in and comes out of an exported policy, in order."""
+    """All inputs and outputs of an exported policy, in order."""
 
     leaves: tuple[ObservationLeaf, ...]
     state: tuple[Port, ...]
@@ -143,24 +147,24 @@ class Face(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Leaves of the observation; of a policy with a memory its state, too, and whether an episode begins."""
+        """The leaves of the observation; for a policy with a memory also its state and `is_first`."""
         observation_ports = [Port(leaf.port, DTYPES[leaf.dtype], leaf.shape) for leaf in self.leaves]
         return (*observation_ports, *self.state, *([Port(IS_FIRST, "bool", ())] if self.state else []))
 
-    def fed(self, obs: Any, state: Mapping[str, np.ndarray], is_first: bool) -> dict[str, np.ndarray]:
-        """The inputs by name for one world."""
+    def inputs_for(self, obs: Any, state: Mapping[str, np.ndarray], is_first: bool) -> dict[str, np.ndarray]:
+        """Return the inputs for one world, by port name."""
         observations = {leaf.port: leaf.read(obs) for leaf in self.leaves}
         return {**observations, **state, IS_FIRST: np.array([is_first])} if self.state else observations
 
     def empty(self) -> dict[str, np.ndarray]:
-        """A state before any episode."""
+        """Return the state of one world before its first episode."""
         return {port.name: np.zeros((1, *port.shape), np.float32) for port in self.state}
 
-    def handed_on(self, answer: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The state for the next step."""
+    def next_state(self, answer: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs of a step as the state inputs of the next step."""
         return {port.name: answer[following(port.name)] for port in self.state}
 
 
 def following(name: str) -> str:
-    """How the state that comes out is called."""
+    """Return the name of the output that is the next value of a state input."""
     return f"next_{name}"

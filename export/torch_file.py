@@ -1,4 +1,7 @@
-"""torch.export's own file, .pt2: `torch.export.load(path).module()(obs)`, wherever torch is, without Stride."""
+"""Writes and runs the .pt2 file of a policy, the format of torch.export.
+
+It needs torch but not Stride: `torch.export.load(path).module()(obs)`.
+"""
 
 import io
 import json
@@ -10,18 +13,18 @@ import torch
 from stride.export.graph import Deployed, arguments, traced
 from stride.export.ports import Face, Run, following
 
-FACTS = "stride.json"  # beside the graph, read by torch.export.load(path, extra_files={FACTS: ""})
+FACTS = "stride.json"  # a file inside the .pt2; torch.export.load(path, extra_files={FACTS: ""}) reads it
 
 
 def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:
-    """The traced graph and its weights."""
+    """Return the bytes of the file: the traced graph with its weights, and `facts` as JSON."""
     file = io.BytesIO()
     torch.export.save(traced(policy), file, extra_files={FACTS: json.dumps(facts)})
     return file.getvalue()
 
 
 def runner(data: bytes, face: Face) -> Run:
-    """The file as torch alone runs it."""
+    """Return a function that runs the file with torch alone."""
     torch_module = torch.export.load(io.BytesIO(data)).module()
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
-"""An exported file beside the project's own player, on what it meets in real episodes.
+"""Compares an exported file with Stride's own player on observations of real episodes.
 
-The difference of two numbers is |a - b|, in units of b where |b| is above 1: float32 has no more digits.
+The difference of two numbers is |a - b|, divided by |b| where |b| is above 1: float32 has only about 7 digits.
 """
 
 from itertools import count
@@ -17,30 +17,30 @@ TOLERANCE = 1e-5
 
 
 class DifferenceError(ArithmeticError):
-    """A file that does not do what the policy does."""
+    """An exported file gives other results than the policy."""
 
 
 class Sample(NamedTuple):
-    """An observation as it came, and what the player made of it."""
+    """An observation of the environment, and the player's results for it."""
 
     obs: Any
     is_first: bool
     answer: dict[str, np.ndarray]
-    """the action, and what it was chosen by"""
+    """by port name: the action, and "probability" or "q" where actions are choices"""
 
 
 class Likeness(NamedTuple):
-    """How far a file is from the player."""
+    """How much the results of a file differ from the player's."""
 
     observations: int
     episodes: int
     worst: float
-    chosen: bool
-    """whether actions are choices, which have to be equal"""
+    are_choices: bool
+    """whether actions are integers (choices), which must be equal"""
 
 
 def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, seed: int = SEED) -> list[Sample]:
-    """The first observations of greedy episodes 0, 1, .. of a seed."""
+    """Play greedy episodes 0, 1, .. of a seed and return their first observations with the player's results."""
     score_names = [port.name for port in face.outputs if port.name in ("probability", "q")]
     env = loaded.make_env()
     collected: list[Sample] = []
@@ -58,27 +58,30 @@ def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, see
     raise AssertionError("episodes do not run out")
 
 
-def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
-    """How far the file is from the player; DifferenceError, with the observation, where it is too far."""
+def compare(run: Run, face: Face, references: list[Sample]) -> Likeness:
+    """Run the file on all samples in order; DifferenceError, with the observation's number, for a difference too large.
+
+    The file's own memory goes on from sample to sample, so this also checks policies with a memory.
+    """
     state, worst = face.empty(), 0.0
-    chosen = known[0].answer[ACTION].dtype.kind in "iub"
-    for sample_index, sample in enumerate(known):
-        answer = run(face.fed(sample.obs, state, sample.is_first))
-        state = face.handed_on(answer)
+    are_choices = references[0].answer[ACTION].dtype.kind in "iub"
+    for sample_index, sample in enumerate(references):
+        answer = run(face.inputs_for(sample.obs, state, sample.is_first))
+        state = face.next_state(answer)
         for name, wanted in sample.answer.items():
             distance = difference(answer[name][0], wanted)
-            allowed = 0 if chosen and name == ACTION else TOLERANCE
+            allowed = 0 if are_choices and name == ACTION else TOLERANCE
             if not distance <= allowed:
                 raise DifferenceError(
-                    f"at observation {sample_index + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
-                    f"policy's {shown(wanted)}: they differ by {distance:.2g}, allowed is {allowed:g}"
+                    f"at observation {sample_index + 1} of {len(references):,} its {name} is {shown(answer[name][0])}, "
+                    f"the policy's {shown(wanted)}: they differ by {distance:.2g}, allowed is {allowed:g}"
                 )
             worst = max(worst, distance)
-    return Likeness(len(known), sum(sample.is_first for sample in known), worst, chosen)
+    return Likeness(len(references), sum(sample.is_first for sample in references), worst, are_choices)
 
 
 def difference(mine: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference of a pair; infinite where a value is non-finite."""
+    """Return the largest difference of two numbers at one place; inf for other shapes or non-finite numbers."""
     a, b = np.asarray(mine, np.float64).ravel(), np.asarray(wanted, np.float64).ravel()
     if a.shape != b.shape or not (np.isfinite(a) & np.isfinite(b)).all():
         return float("inf")
@@ -86,6 +89,6 @@ def difference(mine: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def shown(numbers: np.ndarray) -> str:
-    """The first few."""
+    """Return the first four numbers as text, for a message."""
     flat_values = np.asarray(numbers).ravel()
     return f"[{', '.join(f'{x:.7g}' for x in flat_values[:4])}{', ..' if len(flat_values) > 4 else ''}]"

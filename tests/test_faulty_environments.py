@@ -15,7 +15,7 @@ from tiny_runs import TINY, tiny_run
 from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, run_publish, train
-from stride.envs_gym.answers import FIRST
+from stride.envs_gym.answers import CHECKED_STEPS
 from stride.envs_gym.blame import own_line
 from stride.envs_gym.gym_env import GymEnv
 from stride.inspector.overview import overview
@@ -208,7 +208,7 @@ def test_after_the_first_steps_nothing_stands_between_a_world_and_its_loop():
     env = GymEnv("faulty_world:Faulty-v0", 2)
     env.reset(0)
     before = [function.__qualname__ for function in env._step_functions]
-    for _ in range(FIRST):
+    for _ in range(CHECKED_STEPS):
         env.step(env.actions.example.repeat(2))
     assert before == ["with_checked_flags.<locals>.checked_step"] * 2
     assert env._step_functions == [world.step for world in env.envs]

@@ -1,4 +1,7 @@
-"""Constant actions: whether the world answers to what is done at all, to each part of it, and how much they pay."""
+"""check-env's test with constant actions: do actions have any effect, does each part of an action, what do they return.
+
+It plays episodes with one and the same action at every step, and compares them with episodes of random actions.
+"""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -14,22 +17,22 @@ from stride.envs_gym.check.world import CheckedWorld, flattened
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import plain
 
-SEEDS = ((3, 10), (2, 3), (1, 1))  # of each constant action, of random ones: as many as there is time for
-LEAST = 5
-STEPS, PART_STEPS = 200, 60  # of an episode that is played; of one that only shows whether a part matters
-MOST_ACTIONS, MOST_PARTS = 8, 8
-FRACTION, FRACTION_OF_PARTS = 0.2, 0.1  # of the time
+SEED_COUNTS = ((3, 10), (2, 3), (1, 1))  # (seeds of each constant action, of random ones); the first that time allows
+MIN_STEPS = 5  # of an episode, however slow
+STEPS, PART_STEPS = 200, 60  # steps of an episode at most; of one that only shows whether a part of the action matters
+MAX_ACTIONS, MAX_PARTS = 8, 8  # that are tried
+TIME_FRACTION, PART_TIME_FRACTION = 0.2, 0.1  # of the whole check's time: for all episodes; for the parts of actions
 MIDDLE, LOW, HIGH, HALF = "middle", "low", "high", "half of high"
-CLEAR = 2.0  # standard deviations
+MIN_DEVIATIONS = 2.0  # standard deviations by which a constant action must be better than random ones
 
 
 class PlayedEpisode(NamedTuple):
-    """One episode, or its first steps."""
+    """The results of one episode, or of its first steps."""
 
-    digest: bytes  # of all that was observed
-    total: float
-    length: int
-    ended: bool
+    digest: bytes  # a hash of all observations, rewards and flags
+    total: float  # sum of the rewards
+    length: int  # steps
+    ended: bool  # whether it ended by itself
     min_reward: float
     max_reward: float
 
@@ -38,18 +41,19 @@ Episodes = list[PlayedEpisode]
 
 
 def check_constant_actions(study: Study) -> Findings:
+    """Play constant and random actions; yield findings about returns, and about actions without effect."""
     with study.world() as world:
         if mask_of(*world.reset(0)) is not None:
-            return  # a constant action may be illegal
+            return  # with a mask, a constant action may be illegal
         space = world.env.action_space
         actions = constant_actions(space)
         if not actions:
             return
-        for seeds, random_seeds in SEEDS:
-            step_count = study.affordable_steps(FRACTION, len(actions) * seeds + random_seeds, STEPS)
+        for seeds, random_seeds in SEED_COUNTS:
+            step_count = study.affordable_steps(TIME_FRACTION, len(actions) * seeds + random_seeds, STEPS)
             if step_count >= PART_STEPS:
                 break
-        step_count = max(LEAST, step_count)
+        step_count = max(MIN_STEPS, step_count)
         random = [play_episode(world, seed, RandomActions(space, seed), step_count) for seed in range(random_seeds)]
         constant: dict[str, Episodes] = {}
         for name, action in actions.items():
@@ -61,10 +65,10 @@ def check_constant_actions(study: Study) -> Findings:
 
 
 def constant_actions(space: Space) -> dict[str, Any]:
-    """Name -> action; {} for spaces in which no policy of ours acts."""
+    """Return name -> action; {} for action spaces that Stride does not support."""
     if isinstance(space, Discrete):
         first = int(space.start)
-        return {str(action): np.int64(action) for action in range(first, first + min(int(space.n), MOST_ACTIONS))}
+        return {str(action): np.int64(action) for action in range(first, first + min(int(space.n), MAX_ACTIONS))}
     if not isinstance(space, MultiDiscrete | MultiBinary | Box):
         return {}
     lower, upper = _ends(space)
@@ -77,7 +81,7 @@ def constant_actions(space: Space) -> dict[str, Any]:
 
 
 def _ends(space: Space) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest action; -1 and 1 where a box has no bound."""
+    """Return the lowest and the highest action; -1 and 1 where a box has no bound."""
     if isinstance(space, MultiDiscrete):
         return space.start.copy(), (space.start + space.nvec - 1).astype(space.dtype)
     if isinstance(space, Box):
@@ -89,7 +93,7 @@ def _ends(space: Space) -> tuple[np.ndarray, np.ndarray]:
 
 
 def play_episode(world: CheckedWorld, seed: int, action: Any, step_count: int) -> PlayedEpisode:
-    """Play an episode by one constant action, or by RandomActions."""
+    """Play one episode, of at most `step_count` steps, by a constant action or by RandomActions."""
     digest = hashlib.blake2b(digest_size=16)
     rewards: list[float] = []
     finished = False
@@ -106,7 +110,7 @@ def play_episode(world: CheckedWorld, seed: int, action: Any, step_count: int) -
 
 
 def _value(reward: Any) -> float:
-    """The reward; 0 where it is not a finite number, which random play has reported."""
+    """Return the reward; 0 where it is not a finite number (random play has reported that already)."""
     try:
         value = real(reward)
     except TypeError:
@@ -115,14 +119,14 @@ def _value(reward: Any) -> float:
 
 
 def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes) -> Findings:
-    """Compare returns of the first STEPS steps at most."""
+    """Compare the returns of constant and random actions, over at most STEPS steps of each episode."""
     measurements = study.measurements
     means = {name: mean_and_deviation([e.total for e in episodes])[0] for name, episodes in constant.items()}
     mean_return, deviation = mean_and_deviation([episode.total for episode in random])
     same_in_play = measurements.random_return_std in (None, 0.0)
     measurements.constant_returns = means
     measurements.random_return = mean_return
-    has_spread = len(random) > 1  # one episode has none, and is no measure of what is better
+    has_spread = len(random) > 1  # a single episode has no deviation, and cannot show which action is better
     measurements.random_return_std = deviation if has_spread else None
     all_episodes = sum(constant.values(), random)
     best_name = max(means, key=lambda name: means[name])
@@ -143,17 +147,20 @@ def _check_returns(study: Study, constant: dict[str, Episodes], random: Episodes
         yield finding("constant-action-is-best", f"{evidence}; no step had a higher reward, no episode was longer")
     elif threshold is not None and means[best_name] >= threshold:
         yield finding("constant-action-is-best", f"{evidence}; {plain(threshold)} counts as solved")
-    elif has_spread and means[best_name] - mean_return > CLEAR * deviation:
+    elif has_spread and means[best_name] - mean_return > MIN_DEVIATIONS * deviation:
         yield finding("constant-action-beats-random", evidence)
 
 
 def _far_enough(episodes: Episodes) -> bool:
-    """Whether episodes were played to an end, or far enough to judge by them: slow worlds begin slowly, too."""
+    """Whether all episodes ended, or had enough steps to judge by: in a slow world only few steps were played."""
     return all(episode.ended or episode.length >= PART_STEPS for episode in episodes)
 
 
 def _cannot_be_beaten(study: Study, best_name: Episodes, all_episodes: Episodes) -> bool:
-    """Each of its steps was paid the most that any step ever was, and no episode lasted longer."""
+    """Whether no policy can be better than these episodes of one constant action.
+
+    True if each of their steps got the highest reward that any step got, and no episode was longer.
+    """
     measurements = study.measurements
     most_reward = max(*(episode.max_reward for episode in all_episodes), measurements.reward_max or -np.inf)
     least_reward = min(episode.min_reward for episode in all_episodes)
@@ -165,7 +172,7 @@ def _cannot_be_beaten(study: Study, best_name: Episodes, all_episodes: Episodes)
 
 
 def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episodes], random: Episodes) -> Findings:
-    """Report what of an action has no effect; this is only known where a seed decides all else."""
+    """Report actions, and parts of actions, without effect. Only called where a seed decides everything else."""
     digests = {name: [episode.digest for episode in episodes] for name, episodes in constant.items()}
     seeds = min(len(episodes) for episodes in constant.values())
     random_digests = [episode.digest for episode in random[:seeds]]
@@ -192,14 +199,14 @@ def _check_effects(study: Study, world: CheckedWorld, constant: dict[str, Episod
 
 
 def _check_parts(study: Study, world: CheckedWorld, space: Space) -> Findings:
-    """Set each number of an action to its lowest and its highest value, the others to their middle."""
+    """Report numbers of an action without effect: set one to its lowest and highest value, the others to the middle."""
     lower, upper = _ends(space)
-    count = min(lower.size, MOST_PARTS)
+    count = min(lower.size, MAX_PARTS)
     if lower.size < 2:
         return
     middle = (lower / 2 + upper / 2).astype(space.dtype)
-    step_count = study.affordable_steps(FRACTION_OF_PARTS, 2 * count, PART_STEPS)
-    if step_count < LEAST:
+    step_count = study.affordable_steps(PART_TIME_FRACTION, 2 * count, PART_STEPS)
+    if step_count < MIN_STEPS:
         yield finding("not-checked", "whether each part of the action matters: steps take too long")
         return
     ignored = []

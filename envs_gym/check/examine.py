@@ -1,4 +1,8 @@
-"""All parts of a check, one after another, in a process of its own, which may hang or die of what it looks at."""
+"""Runs all parts of check-env, one after another, in a process of its own.
+
+This process may hang or die because of the environment; the parent (watched.py) reports that. So findings are sent to
+the parent at once.
+"""
 
 import faulthandler
 import io
@@ -18,7 +22,7 @@ from stride.envs_gym.check import finding as names
 from stride.envs_gym.check.constants import check_constant_actions
 from stride.envs_gym.check.cost import check_cost, check_memory
 from stride.envs_gym.check.finding import CheckResult, EnvFinding, Findings, finding
-from stride.envs_gym.check.form import STOP, check_form
+from stride.envs_gym.check.form import STOP_REASON, check_form
 from stride.envs_gym.check.outside import check_end, check_gymnasium, check_pictures, reported_better
 from stride.envs_gym.check.played import check_random_play
 from stride.envs_gym.check.repeat import check_repeatability
@@ -37,9 +41,9 @@ CHECKS: dict[str, CheckPart] = {
     names.COST: check_cost,
     names.END: check_end,
     names.GYMNASIUM: check_gymnasium,
-    names.PICTURES: check_pictures,  # last: drawing is what ends processes
+    names.PICTURES: check_pictures,  # last, because drawing sometimes ends the process
 }
-Send = Callable[[tuple[str, Any]], object]  # takes a message: its kind, see watched.py, and its value
+Send = Callable[[tuple[str, Any]], object]  # sends a message (kind, value) to the parent; watched.py lists the kinds
 
 
 def examine(
@@ -51,7 +55,11 @@ def examine(
     echo: Callable[[], float] | None = None,
     printed: Callable[[], int] = lambda: 0,
 ) -> CheckResult:
-    """Check all parts; UserError for a wrong name. Findings are sent at once: a later part may end the process."""
+    """Run all parts of a check; UserError for an unknown name.
+
+    `pulse`: shared with the parent, see world.py. `echo`: returns the seconds of a call to another process and back.
+    `printed`: returns how many bytes this process has printed so far.
+    """
     start_time = time.monotonic()
     result = CheckResult(name)
     try:
@@ -75,35 +83,41 @@ def examine(
 
 
 def _run_part(part: CheckPart, study: Study, result: CheckResult, send: Send) -> None:
+    """Run one part and add its findings; an error of the environment is a finding, too."""
     try:
-        for new in part(study):
-            _add(result, new, send)
+        for env_finding in part(study):
+            _add(result, env_finding, send)
     except StopError as stopped:
         result.stopped = str(stopped)
     except EnvError as error:
         name = "cannot-be-made" if VERBS[study.pulse[1]] == "__init__" else "raises"
         _add(result, finding(name, error.reason), send)
         if part is check_form:
-            result.stopped = STOP
+            result.stopped = STOP_REASON
 
 
-def _add(result: CheckResult, new: EnvFinding, send: Send) -> None:
-    by_gymnasium = new.name in ("gymnasium-checker", "gymnasium-warning")
-    if by_gymnasium and reported_better(new.evidence, result.findings):
+def _add(result: CheckResult, env_finding: EnvFinding, send: Send) -> None:
+    """Add a finding to the result and send it, unless it is there already or another one says the same."""
+    by_gymnasium = env_finding.name in ("gymnasium-checker", "gymnasium-warning")
+    if by_gymnasium and reported_better(env_finding.evidence, result.findings):
         return
-    if result.add(new):
-        send(("finding", new))
+    if result.add(env_finding):
+        send(("finding", env_finding))
 
 
 def work(
     name: str, kwargs: Mapping[str, Any], limits: CheckLimits, pulse: Pulse, pipe: Connection, dump: Connection
 ) -> None:
-    """Run a check in this process. Its output goes into a file that is only measured, its last line into `dump`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    """Run a check as the main function of this process.
+
+    Printed output goes into a temporary file, of which only the size is used. Tracebacks of faulthandler go to `dump`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent answers Ctrl-C
     end_with_parent()
     faulthandler.enable(dump.fileno())
-    faulthandler.register(signal.SIGUSR1, dump.fileno())  # answered even where machine code keeps Python's lock
-    output = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+    # the parent's SIGUSR1 writes a traceback, even while machine code holds Python's lock (GIL)
+    faulthandler.register(signal.SIGUSR1, dump.fileno())
+    output = tempfile.TemporaryFile()  # noqa: SIM115  # open until the process ends
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     sys.stdout = sys.stderr = io.TextIOWrapper(output, write_through=True)
@@ -120,6 +134,6 @@ def work(
         pipe.send(("end", result.stopped))
     except UserError as error:
         pipe.send(("refused", str(error)))
-    except BaseException:  # a mistake of ours
+    except BaseException:  # an error of Stride's own code
         pipe.send(("broken", traceback.format_exc()))
         raise

@@ -1,4 +1,4 @@
-"""The form of an environment: is it Gymnasium's, what do reset and step answer, and what are its spaces."""
+"""check-env's first part: is it a Gymnasium environment, with correct spaces, and correct results of reset and step."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from stride.envs_gym.check.finding import FAULT, Findings, finding
 from stride.envs_gym.check.study import StopError, Study
 from stride.utils.user_error import UserError
 
-STOP = "fix its interface first: all other checks need it"
+STOP_REASON = "fix its interface first: all other checks need it"
 
 
 def check_form(study: Study) -> Findings:
-    """StopError where reset and step cannot be called in Gymnasium's way."""
+    """Check class, spaces and results; StopError where reset and step cannot be called in Gymnasium's way."""
     with study.calling("__init__"):
         bare = study.subject.bare()
     yield from _check_base_class(bare)
@@ -28,11 +28,11 @@ def check_form(study: Study) -> Findings:
         findings = list(_check_answers(study, bare))
     yield from findings
     if any(finding.level == FAULT for finding in findings):
-        raise StopError(STOP)
+        raise StopError(STOP_REASON)
     with study.world() as world:
         env = world.env
         measurements = study.measurements
-        if env.spec is not None:  # of the wrapper that keeps the limit; there may be an undeclared one inside
+        if env.spec is not None:  # the declared time limit; the environment may have an undeclared one of its own
             measurements.time_limit = env.spec.max_episode_steps
         if study.subject.spec is not None:
             measurements.reward_threshold = study.subject.spec.reward_threshold
@@ -44,6 +44,7 @@ def check_form(study: Study) -> Findings:
 
 
 def _check_base_class(bare: Any) -> Findings:
+    """Report an object that is no gymnasium.Env, and stop the check."""
     if isinstance(bare, Env):
         return
     bases = [f"{base.__module__}.{base.__name__}" for base in type(bare).__mro__[1:-1]]
@@ -52,7 +53,7 @@ def _check_base_class(bare: Any) -> Findings:
     else:
         parent = ", ".join(bases) or "nothing"
     yield finding("not-gymnasium", f"{type(bare).__name__} is derived from {parent}, not from gymnasium.Env")
-    raise StopError(STOP)
+    raise StopError(STOP_REASON)
 
 
 def _check_spaces(bare: Env) -> Findings:
@@ -73,7 +74,7 @@ def _check_signature(bare: Env) -> Findings:
 
 
 def _check_answers(study: Study, bare: Env) -> Findings:
-    """One reset and one step."""
+    """Call reset and step once, without Gymnasium's wrappers, and check their results."""
     blame = Blame(study.subject.name, [bare])
     with study.calling("reset"), blame.during("reset"):
         result: Any = bare.reset(seed=0)
@@ -96,7 +97,7 @@ def _check_answers(study: Study, bare: Env) -> Findings:
 
 
 def flag_and_reward_problems(reward: Any, terminated: Any, truncated: Any) -> Iterator[tuple[str, str]]:
-    """(name of the finding, evidence) for flags that are not true or false, and a reward that is not a number."""
+    """Yield (name of the finding, evidence) for flags that are not booleans, and for a reward that is not a number."""
     try:
         check_flags(terminated, truncated)
     except TypeError as error:
@@ -140,7 +141,7 @@ def _check_action_space(space: Space) -> Findings:
 
 
 def short(space: Space) -> str:
-    """A space in a few words."""
+    """Return a space in a few words, such as "Box [4] float32, -1 to 1"."""
     if isinstance(space, Discrete):
         return f"Discrete {space.n}" + (f" from {space.start}" if space.start else "")
     if isinstance(space, Box):

@@ -1,4 +1,4 @@
-"""Checks of a world besides playing: pictures, copies, its end, and Gymnasium's own checker."""
+"""check-env's parts that do not play: close, copying to another process, pictures, and Gymnasium's own checker."""
 
 import multiprocessing.reduction
 import warnings
@@ -14,8 +14,8 @@ from stride.envs_gym.check.finding import NOTE, EnvFinding, Findings, finding
 from stride.envs_gym.check.study import Study
 from stride.utils.user_error import UserError, one_line
 
-WINDOW = "human"
-REPORTED_BY = (  # part of a text of Gymnasium, and how our finding of it begins; "" where it is no problem
+WINDOW_MODE = "human"  # the render mode that opens a window
+REPORTED_BY = (  # (part of Gymnasium's text, start of our finding's name for the same problem; "": it is no problem)
     ("different from the unwrapped version", ""),
     ("not within the observation space", "observation-"),
     ("was expecting", "observation-"),
@@ -34,10 +34,11 @@ REPORTED_BY = (  # part of a text of Gymnasium, and how our finding of it begins
     ("truncates after 1 step", "one-step-episodes"),
     ("to be able to be passed `seed`", "reset-without-seed"),
 )
-BOUNDS = "A Box observation space m"  # aximum, or minimum, is infinite
+BOUNDS_TEXT = "A Box observation space m"  # start of two warnings: "... maximum (or minimum) value is infinity"
 
 
 def check_end(study: Study) -> Findings:
+    """Close an environment twice, and pickle one, as a start in another process needs it."""
     yield from _check_closing(study)
     with study.world() as world:
         world.reset(0)
@@ -51,11 +52,11 @@ def check_end(study: Study) -> Findings:
 def _check_closing(study: Study) -> Findings:
     with study.world() as world:
         world.reset(0)
-        for time in ("once", "twice"):
+        for count in ("once", "twice"):
             try:
                 world.close()
             except EnvError as error:
-                yield finding("close-fails", f"close called {time}: {error.reason}")
+                yield finding("close-fails", f"close called {count}: {error.reason}")
                 return
 
 
@@ -66,7 +67,7 @@ def check_pictures(study: Study) -> Findings:
     if not modes:
         yield finding("no-render", "its metadata declares no render_modes")
     for mode in modes:
-        if mode == WINDOW:
+        if mode == WINDOW_MODE:
             continue
         level = ""
         try:
@@ -80,11 +81,11 @@ def check_pictures(study: Study) -> Findings:
                 level = NOTE
         if problem:
             yield finding("render-fails", f"render_mode {mode!r}: {problem}", level)
-            return  # what failed once may end the process the next time
+            return  # further attempts may end the process
 
 
 def picture_problem(mode: str, picture: Any) -> str:
-    """The problem of what render gave, "" where there is none."""
+    """Return the problem with a result of render, "" where there is none."""
     if mode == "rgb_array":
         array = isinstance(picture, np.ndarray)
         if not array or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
@@ -98,7 +99,7 @@ def picture_problem(mode: str, picture: Any) -> str:
 
 
 def check_gymnasium(study: Study) -> Findings:
-    """Run Gymnasium's checker. Its warnings are findings, too, except those that `reported_better` leaves out."""
+    """Run Gymnasium's checker. Its warnings become findings; examine.py leaves out those of `reported_better`."""
     with warnings.catch_warnings(record=True) as caught, study.world() as world:
         warnings.simplefilter("always")
         try:
@@ -110,11 +111,11 @@ def check_gymnasium(study: Study) -> Findings:
     for warning in caught:
         text = one_line(str(warning.message)).partition("WARN: ")[2].removesuffix("\\x1b[0m")
         if text:
-            yield finding("gymnasium-bounds" if text.startswith(BOUNDS) else "gymnasium-warning", text)
+            yield finding("gymnasium-bounds" if text.startswith(BOUNDS_TEXT) else "gymnasium-warning", text)
 
 
 def reported_better(text: str, findings: list[EnvFinding]) -> bool:
-    """Whether one of our own findings says the same as a text of Gymnasium's checker, or it is no problem."""
+    """Whether a text of Gymnasium's checker is no problem, or one of `findings` reports the same problem."""
     for component, name in REPORTED_BY:
         if component in text and (not name or any(finding.name.startswith(name) for finding in findings)):
             return True

@@ -1,4 +1,8 @@
-"""Random play, recorded as numbers only, so that a long play takes no more memory than a short one."""
+"""Plays an environment with random actions for check-env, and records statistics and problems (PlayRecord).
+
+No observation is kept, only numbers about it, so that a long play needs little memory. played.py turns the record into
+findings.
+"""
 
 import math
 import time
@@ -15,22 +19,22 @@ from stride.envs_gym.check.world import CheckedWorld
 from stride.utils.resources import memory_used
 
 SEED = 101
-LARGE = 2048  # numbers of a part from which on only each EVERY-th observation enters the statistics
-EVERY = 8
-DEEPEST, MOST_PARTS = 6, 2000  # of an info's parts that are counted
+LARGE_SIZE = 2048  # numbers; larger parts of an observation enter the statistics only at each SAMPLED_STEPS-th step
+SAMPLED_STEPS = 8
+MAX_DEPTH, MAX_PARTS = 6, 2000  # nesting, and parts at each level, of an info that are counted
 
 
 class EpisodeRecord(NamedTuple):
-    """An episode that ended."""
+    """The results of an episode that ended."""
 
-    length: int
-    total: float
+    length: int  # steps
+    total: float  # sum of the rewards
     terminated: bool
     truncated: bool
 
 
 class PartStatistics:
-    """One part of the observation, number by number: minimum, maximum and spread."""
+    """Minimum, maximum and standard deviation of each number in one part of the observation."""
 
     def __init__(self, space: Space, first: np.ndarray) -> None:
         self.space = space
@@ -42,7 +46,8 @@ class PartStatistics:
         self._squares = np.zeros_like(first)
 
     def add(self, value: np.ndarray) -> None:
-        difference = value - self._first  # so that squares of large numbers keep their small differences
+        """Add one observation's numbers, float64 [numbers]."""
+        difference = value - self._first  # else squares of large numbers would lose small differences
         self.count += 1
         np.minimum(self.low, value, out=self.low)
         np.maximum(self.high, value, out=self.high)
@@ -57,27 +62,28 @@ class PartStatistics:
 
 
 class PlayRecord:
-    """The results of random play."""
+    """Everything that random play records."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.statistics: dict[str, PartStatistics] = {}
-        self.problems: dict[str, tuple[int, str]] = {}  # name of the finding -> how often, evidence of the first
+        self.problems: dict[str, tuple[int, str]] = {}  # name of a finding -> (how often, evidence of the first time)
         self.episodes: list[EpisodeRecord] = []
         self.rewards: list[float] = []
         self.step_seconds: list[float] = []
         self.reset_seconds: list[float] = []
-        self.info_sizes: list[int] = []
-        self.resident: list[tuple[int, int]] = []  # (steps, bytes)
-        self.shows_time = False  # some number of the observation goes up, or down, with every step
-        self.printed = 0
+        self.info_sizes: list[int] = []  # bytes, of every tenth info
+        self.resident: list[tuple[int, int]] = []  # (steps so far, bytes of memory of the process)
+        self.shows_time = False  # whether a number of the observation goes up (or down) at every step
+        self.printed = 0  # bytes
 
     def problem(self, name: str, evidence: str) -> None:
+        """Count a problem; only the first evidence is kept."""
         count, first = self.problems.get(name, (0, evidence))
         self.problems[name] = (count + 1, first)
 
     def reward(self, reward: Any, location: str) -> float:
-        """Note a reward; its value, 0 where it is not finite."""
+        """Record a reward and return it as a float; 0 where it is not finite, which is a problem."""
         value = real(reward)
         if not math.isfinite(value):
             self.problem("reward-nan", f"the reward is {value} {location}")
@@ -87,7 +93,7 @@ class PlayRecord:
 
 
 def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
-    """Play at random until the limits are reached."""
+    """Play random actions until the limit of steps or of time is reached; the results go into `record`."""
     actions = RandomActions(world.env.action_space, SEED)
     deadline = study.deadline(0.3)
     watch = ObservationWatch(world.env.observation_space, record)
@@ -123,23 +129,24 @@ def play(study: Study, world: CheckedWorld, record: PlayRecord) -> None:
 
 
 class ObservationWatch:
-    """Looks at observations, part by part, and notes problems and statistics."""
+    """Examines every observation, part by part, and writes problems and statistics into the record."""
 
     def __init__(self, space: Space, record: PlayRecord) -> None:
         self._space = space
         self._record = record
         self._count = 0
-        self._last: np.ndarray | None = None  # numbers of the episode's last observation
-        self._rising: np.ndarray | bool = True  # which of them rose at every step so far
+        self._last: np.ndarray | None = None  # all numbers of the episode's observation before
+        self._rising: np.ndarray | bool = True  # for each of them: whether it rose at every step so far
         self._falling: np.ndarray | bool = True
 
     def begin(self, observation: Any) -> None:
-        """Look at the first observation of an episode."""
+        """Examine the first observation of an episode."""
         self._last = None
         self.look(observation, f"in reset {len(self._record.episodes) + 1}")
         self._last = self._numbers(observation)
 
     def look(self, observation: Any, location: str) -> None:
+        """Examine an observation; `location` says for messages when it was returned."""
         self._count += 1
         try:
             parts = list(leaves(self._space, observation))
@@ -151,6 +158,7 @@ class ObservationWatch:
         self._look_for_clock(observation)
 
     def _look_at_part(self, name: str, space: Space, value: Any, location: str) -> None:
+        """Check one part's form and values, and add its numbers to the statistics."""
         array = np.asarray(value)
         if array.dtype.kind not in "fiub" or isinstance(space, Text | Graph | Sequence):
             if not space.contains(value):
@@ -161,7 +169,7 @@ class ObservationWatch:
             self._record.problem("observation-form", f"{shapes}, {location}")
             return
         self._check_values(name, space, array, location)
-        if array.size > LARGE and self._count % EVERY:
+        if array.size > LARGE_SIZE and self._count % SAMPLED_STEPS:
             return
         numbers = array.astype(np.float64).reshape(-1)
         if np.isfinite(numbers).all():
@@ -170,6 +178,7 @@ class ObservationWatch:
             self._record.statistics[name].add(numbers)
 
     def _check_values(self, name: str, space: Space, array: np.ndarray, location: str) -> None:
+        """Record the first non-finite number, or the first one outside the space; also a wrong dtype."""
         numbers = array.reshape(-1)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             index = np.flatnonzero(~np.isfinite(numbers))[0]
@@ -188,18 +197,18 @@ class ObservationWatch:
             self._record.problem("observation-outside", f"{name} is {array}, outside {space}, {location}")
 
     def _numbers(self, observation: Any) -> np.ndarray | None:
-        """All numbers of a small observation in one row; None where it is large or holds something else."""
+        """Return all numbers of a small observation in one row; None for a large one or one with other values."""
         try:
             arrays = [np.asarray(value).reshape(-1) for _, _, value in leaves(self._space, observation)]
         except (LookupError, TypeError):
             return None
-        small = sum(array.size for array in arrays) <= LARGE
+        small = sum(array.size for array in arrays) <= LARGE_SIZE
         if not arrays or not small or any(array.dtype.kind not in "fiub" for array in arrays):
             return None
         return np.concatenate([array.astype(np.float64) for array in arrays])
 
     def _look_for_clock(self, observation: Any) -> None:
-        """A visible clock goes one way at each step of an episode."""
+        """Find numbers that go up (or down) at every step: they show the time that has passed."""
         numbers = self._numbers(observation)
         last = self._last
         if numbers is None or last is None or numbers.shape != last.shape:
@@ -211,14 +220,14 @@ class ObservationWatch:
 
 
 def size_of(value: Any, depth: int = 0) -> int:
-    """About how many bytes copying it moves."""
+    """Return roughly how many bytes a copy of the value has."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if isinstance(value, str | bytes):
         return len(value)
-    if isinstance(value, dict | list | tuple | set) and depth < DEEPEST:
+    if isinstance(value, dict | list | tuple | set) and depth < MAX_DEPTH:
         parts = list(value.values() if isinstance(value, dict) else value)
-        sample = parts[:MOST_PARTS]
+        sample = parts[:MAX_PARTS]
         size = sum(size_of(component, depth + 1) for component in sample)
         return 16 + size * len(parts) // max(1, len(sample))
     return 8

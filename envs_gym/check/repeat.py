@@ -1,4 +1,7 @@
-"""Whether the same happens again: with one seed, in another instance, beside another, after another episode."""
+"""check-env's test of repeatability: with one seed and the same actions, an environment must do the same again.
+
+It is played again in the same instance, in a second instance, and while a second instance is stepped.
+"""
 
 import copy
 import random
@@ -14,21 +17,22 @@ from stride.envs_gym.check.study import RandomActions, Study
 from stride.envs_gym.check.world import CheckedWorld, distance, flattened
 
 SEED, OTHER_SEED = 7, 99
-STEPS, FEW = 150, 30
-STARTS = 6
-TRACES, LEAST = 8, 5  # traces that are made; steps of each, however slow
-NOT_THE_USERS = (Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
+STEPS, SHORT_STEPS = 150, 30  # of a trace at most; of one that only shows whether seeds matter
+START_COUNT = 6  # resets that are compared
+TRACE_COUNT, MIN_STEPS = 8, 5  # traces that are made; steps of each, however slow
+FOREIGN_MODULES = (Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
 
 
 class Trace(NamedTuple):
-    """Copies of all that was observed, and the observations themselves as they were returned."""
+    """A recorded play: copies of all results, and the returned observations themselves, which may change later."""
 
-    results: list[tuple[Any, Any, Any, Any]]  # observation, reward, terminated, truncated; [0] is of the reset
+    results: list[tuple[Any, Any, Any, Any]]  # (observation, reward, terminated, truncated); [0] is of the reset
     returned: list[Any]
 
 
 def check_repeatability(study: Study) -> Findings:
-    step_count = max(LEAST, study.affordable_steps(0.25, TRACES, STEPS))
+    """Record traces with the same seed and report where they differ; sets `study.repeats`."""
+    step_count = max(MIN_STEPS, study.affordable_steps(0.25, TRACE_COUNT, STEPS))
     with study.world() as first, study.world() as second:
         kind = type(first.env.unwrapped)
         attributes = _class_attributes(kind)
@@ -57,10 +61,10 @@ def record_trace(
     scribble: bool = False,
     action_seed: int | None = None,
 ) -> Trace:
-    """Play from a seed; the same seed gives the same actions, unless `action_seed` gives others.
+    """Play random actions from a seed and record the results.
 
-    `other`: a world that is stepped in between, by other actions.
-    `scribble`: each observation is changed once it was copied, as by code that works on it in place.
+    `action_seed`: the seed of the actions; None: the same as `seed`. `other`: a world that is stepped in between, with
+    other actions. `scribble`: each observation is changed after it was copied, as code does that works in place.
     """
     actions = RandomActions(world.env.action_space, seed if action_seed is None else action_seed)
     other_actions = RandomActions(world.env.action_space, OTHER_SEED)
@@ -86,7 +90,7 @@ def record_trace(
 
 
 def difference(one: Trace, other: Trace) -> str:
-    """Where two traces part, and by how much; "" where they are equal."""
+    """Describe the first difference of two traces; "" where they are equal."""
     for step, (result, other_result) in enumerate(zip(one.results, other.results, strict=False)):
         location = f"at step {step}" if step else "at reset"
         if gap := distance(result[0], other_result[0]):
@@ -99,6 +103,7 @@ def difference(one: Trace, other: Trace) -> str:
 
 
 def _check_repeated(study: Study, elsewhere: str, again: str, changed: list[str]) -> Findings:
+    """Report differences: `elsewhere` in a second instance, `again` in the same one; `changed`: class attributes."""
     level = NOTE if study.nondeterministic else ""
     if elsewhere and changed:
         evidence = f"{changed[0]} of the class changes, and a second instance then differs: {elsewhere}"
@@ -114,7 +119,10 @@ def _check_repeated(study: Study, elsewhere: str, again: str, changed: list[str]
 def _check_disturbed(
     study: Study, first: CheckedWorld, second: CheckedWorld, trace: Trace, changed: list[str]
 ) -> Findings:
-    """Disturbed by another instance, or by changed observations; undisturbed it must still do as before."""
+    """Report an environment that a second instance, or a change of its observations, disturbs.
+
+    If it differs, it is played once more without a disturbance: a difference then has another cause.
+    """
     step_count = len(trace.results) - 1
     accompanied = difference(trace, record_trace(first, SEED, step_count, other=second))
     scribbled = difference(trace, record_trace(first, SEED, step_count, scribble=True))
@@ -132,6 +140,7 @@ def _check_disturbed(
 
 
 def _check_overwritten(trace: Trace) -> Findings:
+    """Report observations that changed after they were returned."""
     for step, (returned, result) in enumerate(zip(trace.returned, trace.results, strict=True)):
         if gap := distance(result[0], returned):
             origin = f"step {step}" if step else "reset"
@@ -140,32 +149,33 @@ def _check_overwritten(trace: Trace) -> Findings:
 
 
 def _scribble(observation: Any) -> None:
+    """Add 1 to all numbers of an observation, in place."""
     for _, component in flattened(observation):
         if isinstance(component, np.ndarray) and component.flags.writeable and component.dtype.kind in "fiu":
             component += np.ones((), component.dtype)
 
 
 def _check_starts(study: Study, world: CheckedWorld) -> Findings:
-    """Whether seeds matter, and whether a reset without a seed goes on from the last."""
-    if study.affordable_steps(0.2, 2 * STARTS, 1) < 1:
+    """Report seeds without effect, and resets without a seed that all start the same."""
+    if study.affordable_steps(0.2, 2 * START_COUNT, 1) < 1:
         yield finding("not-checked", "whether seeds matter: resets take too long")
         return
-    seeded = [copy.deepcopy(world.reset(seed)[0]) for seed in range(STARTS)]
+    seeded = [copy.deepcopy(world.reset(seed)[0]) for seed in range(START_COUNT)]
     world.reset(SEED)
-    unseeded = [copy.deepcopy(world.reset()[0]) for _ in range(STARTS)]
+    unseeded = [copy.deepcopy(world.reset()[0]) for _ in range(START_COUNT)]
     if any(distance(unseeded[0], observation) for observation in unseeded[1:]):
         return
     if any(distance(seeded[0], observation) for observation in seeded[1:]):
-        evidence = f"{STARTS} seeds start differently, but {STARTS} resets without a seed all start the same"
+        evidence = f"{START_COUNT} seeds start differently, but {START_COUNT} resets without a seed all start the same"
         yield finding("same-start-every-episode", evidence)
         return
-    trace = record_trace(world, SEED, FEW)
-    if not any(difference(trace, record_trace(world, seed, FEW, action_seed=SEED)) for seed in range(3)):
+    trace = record_trace(world, SEED, SHORT_STEPS)
+    if not any(difference(trace, record_trace(world, seed, SHORT_STEPS, action_seed=SEED)) for seed in range(3)):
         yield finding("nothing-random", "all seeds start the same, and the same actions have the same results")
 
 
 def _global_generators() -> dict[str, str]:
-    """States of the global random generators as text."""
+    """Return the states of the global random generators, as text, by name."""
     state = np.random.get_state(legacy=False)["state"]
     return {
         "np.random": repr((state["key"].tobytes(), state["pos"])),
@@ -175,10 +185,10 @@ def _global_generators() -> dict[str, str]:
 
 
 def _class_attributes(kind: type) -> dict[str, str]:
-    """Attributes of an environment's classes that can change, as text; Gymnasium's own classes are left out."""
+    """Return the changeable attributes of an environment's classes, as text; Gymnasium's classes are left out."""
     attributes = {}
     for base in kind.__mro__:
-        if base is object or base.__module__ in NOT_THE_USERS:
+        if base is object or base.__module__ in FOREIGN_MODULES:
             continue
         for name, value in vars(base).items():
             if not name.startswith("__") and isinstance(value, list | dict | set | np.ndarray | int | float):

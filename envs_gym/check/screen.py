@@ -1,4 +1,4 @@
-"""A check on a terminal: measurements, every finding, the worst first, and a summary. Pure functions to Text."""
+"""Shows check-env's result on a terminal: measurements, findings (the worst first) and a summary, as rich Text."""
 
 from collections.abc import Iterator
 from textwrap import wrap
@@ -10,14 +10,14 @@ from stride.utils.typography import bar, duration, number, plain, score
 
 STYLES = {FAULT: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 INDENT, LABEL, LEVEL = "  ", 10, 9  # columns
-WIDEST = 110
-BAR = 12
-MOST_CONSTANT = 4
+MAX_WIDTH = 110  # columns of a page
+BAR_WIDTH = 12  # columns of the progress bar
+MAX_CONSTANT_ACTIONS = 4  # constant actions that are listed
 
 
 def page(result: CheckResult, width: int) -> Iterator[Text]:
-    """All lines that are shown at the end."""
-    width = min(width, WIDEST)
+    """Yield all lines that are shown at the end of a check; `width`: columns of the terminal."""
+    width = min(width, MAX_WIDTH)
     made_by = result.measurements.made_by
     yield Text(result.env, "bold").append(f"   {made_by}" if made_by else "", "dim")
     for label, text in measurement_rows(result.measurements):
@@ -34,7 +34,7 @@ def page(result: CheckResult, width: int) -> Iterator[Text]:
 
 
 def measurement_rows(measured: Measurements) -> Iterator[tuple[str, str]]:
-    """(label, text) of everything that was measured."""
+    """Yield (label, text) for everything that was measured."""
     if measured.observation_space:
         yield "sees", measured.observation_space
         yield "does", measured.action_space
@@ -70,8 +70,8 @@ def _returns(measured: Measurements) -> str:
     assert mean is not None  # measured with the constant ones
     spread = " (one episode)" if deviation is None else f" ± {score(deviation)}"
     best = sorted(measured.constant_returns.items(), key=lambda item: -item[1])
-    constant = ", ".join(f"{name} {score(value)}" for name, value in best[:MOST_CONSTANT])
-    more = f" and {len(best) - MOST_CONSTANT} lower" if len(best) > MOST_CONSTANT else ""
+    constant = ", ".join(f"{name} {score(value)}" for name, value in best[:MAX_CONSTANT_ACTIONS])
+    more = f" and {len(best) - MAX_CONSTANT_ACTIONS} lower" if len(best) > MAX_CONSTANT_ACTIONS else ""
     threshold = measured.reward_threshold
     solved = "" if threshold is None else f"; solved from {plain(threshold)}"
     returns = f"random {score(mean)}{spread}; constant actions: {constant}{more}"
@@ -96,7 +96,7 @@ def _microseconds(value: float) -> str:
 
 
 def finding_lines(finding: EnvFinding, width: int) -> Iterator[Text]:
-    """Level, name and evidence; below it why it matters, and the cure."""
+    """Yield the lines of a finding: level and name, then evidence, why it matters, and the cure."""
     yield Text(INDENT).append(f"{finding.level:<{LEVEL}}", STYLES[finding.level]).append(finding.name, "bold")
     margin = " " * (len(INDENT) + LEVEL)
     for label, text, style in (
@@ -111,7 +111,7 @@ def finding_lines(finding: EnvFinding, width: int) -> Iterator[Text]:
 
 
 def summary(result: CheckResult) -> Text:
-    """The last line: how many findings of each level."""
+    """Return the last line: how many findings there are of each level."""
     counts = []
     style = "bold green"
     for level in LEVELS:
@@ -125,7 +125,7 @@ def summary(result: CheckResult) -> Text:
 
 
 def progress(env: str, part: str, index: int, parts: int, seconds: float, ascii_only: bool) -> Text:
-    """The line that shows the part under way."""
-    done, remaining = bar(index / parts, BAR, ascii_only)
+    """Return the line that shows the part of the check under way, with a progress bar."""
+    done, remaining = bar(index / parts, BAR_WIDTH, ascii_only)
     text = f"  {part or 'loading'}  {duration(seconds)}"
     return Text(f"{INDENT}{env}  ").append(done, "cyan").append(remaining, "dim").append(text)

@@ -1,4 +1,4 @@
-"""Objects shared by the parts of a check: the environment to check, the limits, and earlier measurements."""
+"""Objects that the parts of check-env share: the environment to check, the limits, and earlier measurements."""
 
 import copy
 import time
@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Dict, Discrete, Tuple
 
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, creator_of, missing
+from stride.envs_gym.blame import ARGUMENT_ERRORS, Blame, EnvError, Importing, creator_of, missing
 from stride.envs_gym.check.finding import Measurements
 from stride.envs_gym.check.world import CheckedWorld, Pulse, calling
 from stride.envs_gym.make import env_errors, find_spec, import_module
@@ -23,25 +23,25 @@ from stride.envs_gym.spaces import MASK
 from stride.utils.own_modules import import_named
 from stride.utils.user_error import UserError, nearest
 
-OVERHEAD = 50e-6  # seconds that looking at a step takes
+OVERHEAD_SECONDS = 50e-6  # time that the check itself needs for a step
 
 
 class Subject(NamedTuple):
-    """The environment to check, by its registered id, or by a class or function that is not registered."""
+    """The environment to check: a registered id, or a class or function that is not registered."""
 
     name: str  # as the user wrote it
-    spec: EnvSpec | None  # None of a class that is not registered
+    spec: EnvSpec | None  # None for a class or function that is not registered
     creator: Callable[..., Any]
     kwargs: Mapping[str, Any]
 
     def bare(self) -> Any:
-        """The object that its own code makes, without Gymnasium's wrappers; it may be anything."""
+        """Return the object that the environment's own code makes, without Gymnasium's wrappers; it may be anything."""
         registered = self.spec.kwargs if self.spec is not None else {}
         with self._errors():
             return self.creator(**{**registered, **self.kwargs})
 
     def make(self, **more: Any) -> Env:
-        """An environment as a training makes it: with its time limit, where one is declared."""
+        """Make an environment as a training does, with its declared time limit; `more`: further arguments."""
         with self._errors():
             if self.spec is None:
                 env: Env = self.creator(**self.kwargs, **more)
@@ -58,13 +58,13 @@ class Subject(NamedTuple):
             with Blame(self.name, doing="__init__"):
                 yield
         except EnvError as error:
-            if isinstance(error.__cause__, REFUSALS) and self.kwargs:
+            if isinstance(error.__cause__, ARGUMENT_ERRORS) and self.kwargs:
                 raise UserError(f"{self.name} refuses {dict(self.kwargs)}: {error.reason}") from error
             raise
 
     @property
     def made_by(self) -> str:
-        """module:name of its class or function."""
+        """`module:Name` of the environment's class or function."""
         if self.spec is not None and isinstance(self.spec.entry_point, str):
             return self.spec.entry_point
         return f"{self.creator.__module__}:{self.creator.__qualname__}"
@@ -92,7 +92,7 @@ def find_subject(name: str, kwargs: Mapping[str, Any]) -> Subject:
 
 
 def _module_attributes(name: str, module_name: str) -> dict[str, Any]:
-    """Everything in a module; importing it registers its ids."""
+    """Import a module, which registers its ids, and return everything in it by name."""
     if module_name == "ale_py":
         import_module(name)
     try:
@@ -109,38 +109,38 @@ def _is_user_env(value: object) -> bool:
 
 
 class CheckLimits(NamedTuple):
-    """Limits of a complete check: it ends at the first of them; each part has a fraction of the time."""
+    """The limits of a check."""
 
     steps: int = 5000  # of random play
-    seconds: float = 15.0
+    seconds: float = 15.0  # of the whole check; each part gets a fraction of it
 
 
 class StopError(Exception):
-    """A finding leaves nothing to check further; the text says why."""
+    """A finding makes all further checks useless; the text says why."""
 
 
 @dataclass
 class Study:
-    """One check under way."""
+    """A running check: what its parts share."""
 
     subject: Subject
     limits: CheckLimits
     pulse: Pulse
-    echo: Callable[[], float] | None  # seconds to another process and back
-    printed: Callable[[], int]  # bytes printed so far
-    repeats = False  # whether the same seed and the same actions led to the same
+    echo: Callable[[], float] | None  # returns the seconds of a call to another process and back
+    printed: Callable[[], int]  # returns the bytes printed so far
+    repeats = False  # whether the same seed and actions had the same results; repeat.py sets it
 
     def __post_init__(self) -> None:
         self.measurements = Measurements(made_by=self.subject.made_by)
 
     @property
     def nondeterministic(self) -> bool:
-        """Whether its author says that a seed does not decide everything."""
+        """Whether the environment is registered as nondeterministic: a seed does not decide everything."""
         return self.subject.spec is not None and self.subject.spec.nondeterministic
 
     @contextmanager
     def world(self, **more: Any) -> Iterator[CheckedWorld]:
-        """A new world, closed at the end; errors of closing are reported by the part that tests it."""
+        """Make a new world and close it at the end; errors of closing are ignored, as outside.py checks for them."""
         with self.calling("__init__"):
             env = self.subject.make(**more)
         world = CheckedWorld(env, self.subject.name, self.pulse)
@@ -151,22 +151,22 @@ class Study:
                 world.close()
 
     def calling(self, verb: str) -> AbstractContextManager[None]:
-        """Around user code that is called directly, not through a CheckedWorld."""
+        """Return a context manager for user code that is called directly, not through a CheckedWorld."""
         return calling(self.pulse, verb)
 
     def deadline(self, fraction: float) -> float:
-        """The time on the monotonic clock at which a part with this fraction of all time has to end."""
+        """Return the time on the monotonic clock at which a part with this fraction of all time must end."""
         return time.monotonic() + fraction * self.limits.seconds
 
     def affordable_steps(self, fraction: float, episodes: int, most: int, slowdown: float = 1.0) -> int:
-        """Steps for each of these episodes that fit into this fraction of all time.
+        """Return how many steps each of `episodes` episodes may have in this fraction of all time, at most `most`.
 
-        0 or less where resets alone take longer. `slowdown`: how much slower than random play it is.
+        0 or less where resets alone take longer. `slowdown`: time of a step here / in random play.
         """
         step_seconds = 1e-6 * (self.measurements.step_us or 0.0)
         reset_seconds = 1e-6 * (self.measurements.reset_us or 0.0)
         seconds = fraction * self.limits.seconds / episodes - slowdown * reset_seconds
-        return min(most, int(seconds / (slowdown * step_seconds + OVERHEAD)))
+        return min(most, int(seconds / (slowdown * step_seconds + OVERHEAD_SECONDS)))
 
 
 class RandomActions:
@@ -177,7 +177,7 @@ class RandomActions:
         self._space.seed(seed)
 
     def draw(self, obs: Any, info: Any) -> Any:
-        """A random action; a legal one where the world says which are."""
+        """Return a random action; a legal one where the observation or the info has a mask."""
         mask = mask_of(obs, info)
         if mask is not None and isinstance(self._space, Discrete):
             return self._space.sample(np.asarray(mask, np.int8))
@@ -185,7 +185,7 @@ class RandomActions:
 
 
 def mask_of(obs: Any, info: Any) -> Any:
-    """The mask of legal discrete actions, None where the world gives none."""
+    """Return the mask of legal discrete actions from the observation or the info; None where there is none."""
     for source in (obs, info):
         if isinstance(source, dict) and MASK in source:
             return source[MASK]
@@ -193,7 +193,7 @@ def mask_of(obs: Any, info: Any) -> Any:
 
 
 def leaves(space: Space, value: Any, name: str = "observation") -> Iterator[tuple[str, Space, Any]]:
-    """(name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks one."""
+    """Yield (name, space, value) of every part; KeyError, IndexError or TypeError where the value lacks a part."""
     if isinstance(space, Dict | Tuple):
         for key, component in space.items() if isinstance(space, Dict) else enumerate(space.spaces):
             yield from leaves(component, value[key], f"{name}.{key}")

@@ -1,6 +1,6 @@
-"""A check in a process of its own, and its parent, which reports a process that hangs or dies like any other fault.
+"""Starts check-env in a process of its own and watches it: a process that hangs or dies is reported as a fault.
 
-Nothing heavy is imported here: the environment, and torch, are only imported by that process.
+This module imports nothing heavy: only the new process imports torch and the environment.
 """
 
 import multiprocessing
@@ -18,24 +18,25 @@ from stride.envs_gym.check.world import VERBS, Pulse
 from stride.utils.child_process import nothing_from_here
 from stride.utils.user_error import UserError
 
-LOOK, GRACE = 0.1, 2.0  # seconds: between two looks; for a process to end by itself
-IMPORT = 300.0  # seconds in which everything must have been imported
-CheckRequest = tuple[str, dict[str, Any], int, float]  # the environment, its arguments, steps, seconds
-Show = Callable[[str, float], object]  # the part under way, "" before the first; seconds since the beginning
+POLL_SECONDS, GRACE_SECONDS = 0.1, 2.0  # between two looks at the process; for it to end by itself
+IMPORT_SECONDS = 300.0  # limit for all imports of the process
+CheckRequest = tuple[str, dict[str, Any], int, float]  # (environment, its arguments, steps, seconds)
+Show = Callable[[str, float], object]  # gets (part under way, "" before the first; seconds since the beginning)
 
 
 def check(name: str, kwargs: Mapping[str, Any], steps: int, seconds: float, timeout: float, show: Show) -> CheckResult:
-    """Check an environment; UserError where there is none of that name.
+    """Check an environment and return the report; UserError for an unknown name.
 
-    `timeout`: seconds after which a call of its code that has not returned counts as hanging.
+    `timeout`: seconds after which a call of the environment counts as hanging. `show`: is called about ten times a
+    second with the progress.
     """
-    # a new interpreter: this process may hold threads and locks that a plain fork would copy
+    # a new interpreter: a plain fork would copy threads and locks of this process
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     return check_in(multiprocessing.get_context(method), (name, dict(kwargs), steps, seconds), timeout, show)
 
 
 def check_in(context: Any, request: CheckRequest, timeout: float, show: Show) -> CheckResult:
-    """Check in a process of this context of multiprocessing."""
+    """Run a check in a process that this multiprocessing context starts; return the report."""
     pulse: Pulse = context.RawArray("q", 2)
     pipe, child_pipe = context.Pipe()
     dump, child_dump = context.Pipe(duplex=False)
@@ -55,7 +56,7 @@ def check_in(context: Any, request: CheckRequest, timeout: float, show: Show) ->
 
 
 def _work(variables: Mapping[str, str], request: CheckRequest, *shared: Any) -> None:
-    """Run in the new process, which may import torch."""
+    """The main function of the new process; only it imports torch."""
     os.environ.clear()
     os.environ.update(variables)
     from stride.envs_gym.check.examine import CheckLimits, work
@@ -66,7 +67,7 @@ def _work(variables: Mapping[str, str], request: CheckRequest, *shared: Any) -> 
 
 @dataclass
 class CheckWatch:
-    """Reads the messages of the checking process, and looks whether it still moves."""
+    """Reads the messages of the checking process, and finds out whether it hangs or has died."""
 
     _result: CheckResult
     _process: BaseProcess
@@ -77,6 +78,7 @@ class CheckWatch:
     _show: Show
 
     def result(self) -> CheckResult:
+        """Watch the process to its end and return the report."""
         self._part = ""
         self._start = self._moved = time.monotonic()
         self._last_pulse = [0, 0]
@@ -84,7 +86,7 @@ class CheckWatch:
         while self._running:
             self._show(self._part, time.monotonic() - self._start)
             try:
-                if self._pipe.poll(LOOK):
+                if self._pipe.poll(POLL_SECONDS):
                     self._read()
                 else:
                     self._check_hanging()
@@ -94,11 +96,11 @@ class CheckWatch:
         return self._result
 
     def _read(self) -> None:
-        """Act on one message of examine.py."""
+        """Read one message (kind, value) from examine.py and act on it."""
         kind, value = self._pipe.recv()
         self._moved = time.monotonic()
         if kind == "part":
-            if not self._part:  # importing torch and the environment is no part of the check
+            if not self._part:  # the clock starts here: imports of torch and the environment are not counted
                 self._start = self._moved
             self._part = value
         elif kind == "finding":
@@ -116,22 +118,24 @@ class CheckWatch:
             self._running = False
 
     def _check_hanging(self) -> None:
+        """Report a hang if the count of calls has not changed for the time limit."""
         now = time.monotonic()
         count, verb = pulse = list(self._pulse)
         if pulse != self._last_pulse:
             self._last_pulse = pulse
             self._moved = now
-        limit = self._timeout if self._part else IMPORT
+        limit = self._timeout if self._part else IMPORT_SECONDS
         if verb and now - self._moved >= limit:
             line = line_of_process(self._process.pid or 0, self._dump)
             evidence = f"{VERBS[verb]}, call {count:,} of this check, did not return in {limit:g} seconds{line}"
             self._stop(finding("hangs", evidence))
 
     def _report_death(self) -> None:
-        self._process.join(GRACE)
+        """Report a process that has died, with the call and the line that it was in."""
+        self._process.join(GRACE_SECONDS)
         verb = VERBS[self._pulse[1]]
         call = verb or "none of its calls"
-        name = "render-fails" if verb == "render" else "process-died"  # a training draws nothing
+        name = "render-fails" if verb == "render" else "process-died"  # less serious: a training does not draw
         evidence = f"the process {describe_exit(self._process.exitcode)} in {call}{line_of_dump(self._dump)}"
         self._stop(finding(name, evidence))
 

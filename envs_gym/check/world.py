@@ -1,4 +1,7 @@
-"""One environment under check: each call is counted for the watching process, timed, and blamed if it raises."""
+"""CheckedWorld: an environment under check-env. Each call is counted, timed, and turned into an EnvError if it raises.
+
+The parent process reads the count (Pulse) to find calls that hang.
+"""
 
 import time
 from collections.abc import Iterator, MutableSequence
@@ -12,12 +15,12 @@ from stride.envs_gym.answers import first_observation, shown
 from stride.envs_gym.blame import Blame
 
 VERBS = ("", "import", "__init__", "reset", "step", "render", "close", "Gymnasium's checker")
-Pulse = MutableSequence[int]  # shared between processes: calls begun so far, index in VERBS of the running one
+Pulse = MutableSequence[int]  # in shared memory: [calls begun so far, index in VERBS of the running call]
 
 
 @contextmanager
 def calling(pulse: Pulse, verb: str) -> Iterator[None]:
-    """Around a call of user code. After an exception the verb stays, to say which call it was."""
+    """Count a call of user code that runs inside this block. After an exception the verb stays, to name the call."""
     pulse[1] = VERBS.index(verb)
     pulse[0] += 1
     yield
@@ -25,7 +28,7 @@ def calling(pulse: Pulse, verb: str) -> Iterator[None]:
 
 
 class CheckedWorld:
-    """A Gymnasium environment, or something like it; `seconds` is the duration of its last reset or step."""
+    """An environment whose calls are counted and timed; `seconds`: the duration of its last reset or step."""
 
     def __init__(self, env: Env, name: str, pulse: Pulse) -> None:
         self.env = env
@@ -34,7 +37,7 @@ class CheckedWorld:
         self._blame = Blame(name, [env])
 
     def reset(self, seed: int | None = None) -> tuple[Any, Any]:
-        """(observation, info); EnvError for anything else."""
+        """Return (observation, info); EnvError for any other result."""
         with calling(self._pulse, "reset"), self._blame.during("reset"):
             start_time = time.perf_counter()
             result = self.env.reset() if seed is None else self.env.reset(seed=seed)
@@ -43,7 +46,7 @@ class CheckedWorld:
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """(observation, reward, terminated, truncated, info), not looked at any further."""
+        """Return (observation, reward, terminated, truncated, info), whose types are not checked here."""
         with calling(self._pulse, "step"), self._blame.during("step"):
             start_time = time.perf_counter()
             result = self.env.step(action)
@@ -62,7 +65,7 @@ class CheckedWorld:
 
 
 def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, value) of every part of nested dicts and tuples, such as (".position.0", 0.5)."""
+    """Yield (path, value) of every part of nested dicts and tuples, such as (".position.0", 0.5)."""
     if not isinstance(value, dict | tuple):
         yield path, value
         return
@@ -71,7 +74,10 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def distance(one: Any, other: Any) -> float:
-    """0 where two observations are equal to the bit; else the largest difference, relative where numbers exceed 1."""
+    """Return the largest difference of two observations; 0 where they are equal bit for bit, inf for other forms.
+
+    Differences of numbers above 1 in size are relative.
+    """
     parts = dict(flattened(one))
     other_parts = dict(flattened(other))
     if parts.keys() != other_parts.keys():
@@ -80,6 +86,7 @@ def distance(one: Any, other: Any) -> float:
 
 
 def _array_distance(one: Any, other: Any) -> float:
+    """Return the distance of two arrays, see `distance`; nan equals nan."""
     first, second = np.atleast_1d(one), np.atleast_1d(other)
     if first.shape != second.shape:
         return np.inf

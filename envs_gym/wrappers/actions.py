@@ -1,4 +1,4 @@
-"""Wrappers for actions on their way to the world: renamed, repeated by chance, or marked as impossible."""
+"""Wrappers that change actions: renumber them, repeat them at random, or mark illegal ones by a mask."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsInt
@@ -21,13 +21,14 @@ class ActionRemapper(Wrapper):
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         observation, info = self.env.reset(**kwargs)
-        return observation, self._renamed(info)
+        return observation, self._with_reordered_mask(info)
 
     def step(self, action: SupportsInt) -> StepAnswer:
         observation, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
-        return observation, reward, terminated, truncated, self._renamed(info)
+        return observation, reward, terminated, truncated, self._with_reordered_mask(info)
 
-    def _renamed(self, info: dict[str, object]) -> dict[str, Any]:
+    def _with_reordered_mask(self, info: dict[str, object]) -> dict[str, Any]:
+        """Return the info with its mask (if any) in the order of the policy's actions."""
         return {**info, MASK: np.asarray(info[MASK])[self._actions]} if MASK in info else info
 
 
@@ -57,7 +58,7 @@ class StickyActions(Wrapper):
         super().__init__(env)
         require(0 <= probability < 1, f"StickyActions: probability must be in [0, 1), not {probability}")
         self.probability = probability
-        self._last: Any = None  # an episode's first action is never replaced
+        self._last: Any = None  # the action before; None at the start of an episode
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         self._last = None
@@ -79,12 +80,12 @@ class ActionMask(Wrapper):
     def __init__(self, env: Env, valid_actions: Sequence[int] | None = None) -> None:
         super().__init__(env)
         self._count = require_discrete_actions(env, "ActionMask")
-        self._constant: np.ndarray | None = None
+        self._constant: np.ndarray | None = None  # the mask of `valid_actions`, bool [A]; None: `info` has the mask
         if valid_actions is not None:
             valid = checked_actions("ActionMask", "valid_actions", env, valid_actions, once=True)
             self._constant = np.isin(np.arange(self._count), valid)
         else:
-            _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
+            _, info = env.reset(seed=0)  # only to look at the info; worlds are seeded again before they are used
             has_mask = MASK in info and np.shape(info[MASK]) == (self._count,)
             hint = "set valid_actions, or spec.valid_actions"
             require(has_mask, f"the info of {env_name(env)} has no {MASK} of {self._count} actions; {hint}")
@@ -102,16 +103,20 @@ class ActionMask(Wrapper):
         return self._masked(observation, info, terminated), reward, terminated, truncated, info
 
     def _masked(self, observation: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
+        """Return the observation as a dict with its mask; ValueError for a mask that allows no action."""
         mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
         if not mask.any():
             if not terminated:
                 raise ValueError(f"{MASK} allows no action")
-            mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
+            mask = np.ones(self._count, bool)  # no action is chosen after the end, but networks need a legal one
         return {**observation, MASK: mask} if isinstance(observation, Mapping) else {"obs": observation, MASK: mask}
 
 
 def checked_actions(name: str, key: str, env: Env, actions: int | Sequence[int], once: bool) -> list[int]:
-    """The listed actions of the world, each there and, on wish, named once."""
+    """Return `actions` as a list; UserError where one does not exist, or (with `once`) is listed twice.
+
+    `name`, `key`: the wrapper and its argument, for the message.
+    """
     count = require_discrete_actions(env, name)
     listed: list[Any] = list(actions) if isinstance(actions, list | tuple) else [actions]
     fitting = bool(listed) and all(isinstance(a, int) and 0 <= a < count for a in listed)

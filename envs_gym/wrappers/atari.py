@@ -1,6 +1,6 @@
-"""Atari games of ale-py: their screen as ALE's own vector environment shows it, lost lives, clipped rewards.
+"""Wrappers for Atari games of ale-py: the screen as a network sees it, lost lives, and clipped rewards.
 
-`env_backend: ale` plays the same, to the bit.
+Their results equal those of the backend `ale` bit for bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observa
 from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 
-ENTRY = "ale_py.env:AtariEnv"
-WORD = 1 << 32
+ENTRY = "ale_py.env:AtariEnv"  # the entry point of ale-py's games
+RANDOM_RANGE = 1 << 32  # raw draws of the Mersenne Twister are below this number
 
 
-def hush() -> None:
-    """ale-py presents itself on the terminal, at its first game; what is wrong it still says."""
+def silence() -> None:
+    """Let ale-py print only errors; otherwise it prints its version and licence with the first game."""
     from ale_py import ALEInterface, LoggerMode
 
     ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
 def game_of(env: Env, wrapper: str) -> Any:
-    """ale-py's own environment inside; UserError where that is something else."""
+    """Return ale-py's own environment inside the wrappers; UserError for another one. `wrapper`: for the message."""
     env_spec = env.unwrapped.spec
     fitting = env_spec is not None and env_spec.entry_point == ENTRY
     require(fitting, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
@@ -57,9 +57,10 @@ class AtariScreen(FrameSkip, ChannelFirst):
         require(isinstance(game._frameskip, int), "AtariScreen needs a fixed frameskip")
         require(game._obs_type in ("rgb", "grayscale"), f"AtariScreen needs a screen, not obs_type {game._obs_type}")
         super().__init__(env, game._frameskip)
-        game._frameskip, game._obs_type = 1, "grayscale" if grayscale else "rgb"  # frame by frame
+        # `step` repeats the action itself, so the game must advance by single frames
+        game._frameskip, game._obs_type = 1, "grayscale" if grayscale else "rgb"
         for layer in layers(env):
-            if isinstance(layer, TimeLimit):  # of the policy's steps, as it was meant
+            if isinstance(layer, TimeLimit):  # its limit is in the policy's steps, but it now counts frames
                 layer._max_episode_steps *= self.skip
         self.grayscale, self.stack, self.max_pool, self.noop_max = grayscale, stack, max_pool, noop_max
         full_size = game.ale.getScreenDims()
@@ -69,15 +70,16 @@ class AtariScreen(FrameSkip, ChannelFirst):
         self.observation_space = Box(0, 255, shape, np.uint8)
         self._game = game
         self._shrink = _resizer(self.size) if self.size != full_size else None
-        self._last: list[np.ndarray] = []  # the last frame and the one before
-        self._screens = np.zeros(shape, np.uint8)  # the stack
+        self._last: list[np.ndarray] = []  # [the step's last frame, the frame before it]
+        self._screens = np.zeros(shape, np.uint8)  # the stack of screens, which is the observation
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         frame, info = self.env.reset(**kwargs)
         seed: int | None = kwargs.get("seed")
         idle = 0
         if seed is not None:
-            self._game.ale.setInt("random_seed", seed & 0x7FFFFFFF)  # AtariEnv hashes its seed, the vector one does not
+            # AtariEnv would hash the seed first, ale-py's vector environment does not
+            self._game.ale.setInt("random_seed", seed & 0x7FFFFFFF)
             self._game.load_game()
             self._game.ale.reset_game()
             idle = first_draw(seed & 0x7FFFFFFF, self.noop_max) if self.noop_max else 0
@@ -98,18 +100,18 @@ class AtariScreen(FrameSkip, ChannelFirst):
             frame, reward, terminated, truncated, info = self.env.step(action)
             total_reward += float(reward)
             if terminated or truncated:
-                break  # the frame of an end is not seen, as in ALE's vector environment
+                break  # the last frame of an episode is not observed, as in ALE's vector environment
             if remaining < 2:
                 self._last[remaining] = frame
         return self._show(), total_reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:
-        """The newest screen as an episode's first: repeated."""
+        """Return the newest screen repeated, as at the start of an episode."""
         self._screens = np.concatenate([self._screens[-len(self._screens) // self.stack :]] * self.stack)
         return self._screens
 
     def _show(self) -> np.ndarray:
-        """The stack with the newest screen."""
+        """Add the newest screen to the stack and return the stack."""
         if self.max_pool:
             self._last[0] = np.maximum(*self._last)
         picture = self._last[0] if self._shrink is None else self._shrink(self._last[0])
@@ -121,8 +123,8 @@ class AtariScreen(FrameSkip, ChannelFirst):
 class LifeLoss(Wrapper):
     """A lost life counts as an end for learning only: the game is not reset, and the return is of the full game."""
 
-    # `lost` is read by the code that steps the worlds (envs_fast/vec_env.py says how such an end is reported); a single
-    # world that is played or watched goes on
+    # gym_env.py reads `lost` after each step and reports such an end as envs_fast/vec_env.py describes; a single world
+    # that is played or watched ignores it
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -152,20 +154,22 @@ class ClipReward(RewardWrapper):
 
 
 def first_draw(seed: int, below: int) -> int:
-    """std::uniform_int_distribution of libstdc++ over [0, below) by the first draws of std::mt19937(seed).
+    """Return the number in [0, below) that ale-py's vector environment draws first from a seed.
 
-    It is how ale-py's vector environment chooses; NumPy's own draws from the same generator are others.
+    It is std::uniform_int_distribution of libstdc++ with std::mt19937(seed). NumPy has the same generator, but its own
+    functions draw other numbers from it.
     """
     generator: Any = np.random.MT19937()
     generator._legacy_seeding(seed)
     while True:
         product = int(generator.random_raw()) * below
-        if product % WORD >= WORD % below:  # else some numbers would be likelier than others
-            return product // WORD
+        # other products are rejected, or some numbers would be more likely than others
+        if product % RANDOM_RANGE >= RANDOM_RANGE % below:
+            return product // RANDOM_RANGE
 
 
 def _resizer(size: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """OpenCV's area averages, with which ALE shrinks its screens, too."""
+    """Return a function that shrinks an image by OpenCV's area averages, as ALE does."""
     import cv2
 
     def shrink(image: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Where things are in Pong and Breakout, read from the 128 bytes of the console, as a few numbers.
+"""Wrappers for Pong and Breakout that observe the positions of ball and paddles, read from the console's memory.
 
-Positions are those of the screen, 160 wide and 210 high, observed in [-1, 1]. Where other games store theirs is not
-known here.
+The memory has 128 bytes; GAMES says which of them are positions (only these two games are known). Positions are pixels
+of the screen, 160 wide and 210 high, and are observed in [-1, 1].
 """
 
 from collections.abc import Sequence
@@ -15,30 +15,30 @@ from stride.envs_gym.wrappers.atari import game_of
 from stride.envs_gym.wrappers.base import ResetAnswer, require
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
-WIDTH, HEIGHT = 160, 210
-FASTEST = 16.0  # pixels that a ball moves in a step of four frames, or more: observed as 1
-ROWS, PER_ROW = 6, 6  # of Breakout's bricks, and bytes of each row
-WIDE, WALL = 40, 4  # bits of a row where no brick is gone, and where all are
+WIDTH, HEIGHT = 160, 210  # pixels of the screen
+MAX_BALL_SPEED = 16.0  # pixels in a step of four frames; this speed, or a higher one, is observed as 1
+BRICK_ROWS, BYTES_PER_ROW = 6, 6  # Breakout's rows of bricks, and the bytes of memory for each
+FULL_ROW_BITS, EMPTY_ROW_BITS = 40, 4  # bits that are set for a row with all bricks, and with none (the walls)
 
 
 class Coordinate(NamedTuple):
-    """Where one coordinate of the middle of a thing is stored."""
+    """Where the memory has one coordinate (x or y) of an object's centre."""
 
-    byte: int  # of the console's memory
-    offset: int  # pixels from that byte's value
+    byte: int  # index in the console's memory
+    offset: int  # pixels to add to that byte's value
     extent: int  # pixels of the screen in this direction
 
 
 class GameObjects(NamedTuple):
-    """A game's ball and paddles; a ball whose y is 0 in memory is not on the screen."""
+    """Where the memory has a game's ball and paddles. If the byte of the ball's y is 0, no ball is on the screen."""
 
     ball_x: Coordinate
     ball_y: Coordinate
-    paddles: Sequence[Coordinate]  # the player's first
+    paddles: Sequence[Coordinate]  # the player's paddle is the first
 
 
 GAMES = {
-    "pong": GameObjects(  # paddles move up and down
+    "pong": GameObjects(  # paddles move up and down, so only their y is known
         Coordinate(49, -47, WIDTH),
         Coordinate(54, -13, HEIGHT),
         (Coordinate(51, -6, HEIGHT), Coordinate(50, -7, HEIGHT)),
@@ -48,7 +48,7 @@ GAMES = {
 
 
 class ConsoleMemory:
-    """Reads the positions in one world's game, as they are now."""
+    """Reads the present positions in one world's game. `only`: the one game that the wrapper supports, "" for all."""
 
     def __init__(self, env: Env, wrapper: str, only: str = "") -> None:
         self.game: Any = game_of(env, wrapper)
@@ -58,22 +58,27 @@ class ConsoleMemory:
         self.objects = GAMES[name]
 
     def pixels(self, coordinate: Coordinate) -> float:
+        """Return a coordinate in pixels of the screen."""
         return float(self.game.ale.getRAM()[coordinate.byte]) + coordinate.offset
 
     def ball(self) -> tuple[float, float] | None:
-        """Across and down, in pixels; None where there is none."""
+        """Return the ball's (x, y) in pixels, y downwards; None while there is no ball."""
         if not self.game.ale.getRAM()[self.objects.ball_y.byte]:
             return None
         return self.pixels(self.objects.ball_x), self.pixels(self.objects.ball_y)
 
     def paddles(self) -> list[float]:
-        """In pixels, the player's first."""
+        """Return each paddle's coordinate in pixels, the player's first."""
         return list(map(self.pixels, self.objects.paddles))
 
     def bricks(self) -> list[float]:
-        """The fraction of Breakout's bricks left in each row, the lowest first: each brick is two bits."""
-        bit_counts = np.unpackbits(self.game.ale.getRAM()[: ROWS * PER_ROW].reshape(PER_ROW, ROWS), axis=0).sum(0)
-        return [(int(count) - WALL) / (WIDE - WALL) for count in bit_counts]
+        """Return the fraction of Breakout's bricks left in each row, the lowest row first.
+
+        Each brick is two bits of the memory.
+        """
+        memory = self.game.ale.getRAM()[: BRICK_ROWS * BYTES_PER_ROW].reshape(BYTES_PER_ROW, BRICK_ROWS)
+        bit_counts = np.unpackbits(memory, axis=0).sum(0)
+        return [(int(count) - EMPTY_ROW_BITS) / (FULL_ROW_BITS - EMPTY_ROW_BITS) for count in bit_counts]
 
 
 class AtariObjects(ObservationWrapper):
@@ -84,8 +89,8 @@ class AtariObjects(ObservationWrapper):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._memory = ConsoleMemory(env, type(self).__name__, self.only)
-        self._memory.game._obs_type = "ram"  # nobody sees the screen, so none is made
-        self._previous_ball: tuple[float, float] | None = None  # where it was a step ago
+        self._memory.game._obs_type = "ram"  # the game then renders no screen, which saves time
+        self._previous_ball: tuple[float, float] | None = None  # (x, y) in pixels, one step ago
         self.observation_space = Box(-1, 1, (len(self.features()),), np.float32)
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
@@ -98,7 +103,7 @@ class AtariObjects(ObservationWrapper):
         return features
 
     def features(self) -> list[float]:
-        """The numbers of this instant, before they are clipped."""
+        """Return the numbers of the present observation, before they are clipped to [-1, 1]."""
         ball = self._memory.ball()
         features = [0.0, 0.0, 0.0]
         if ball is not None:
@@ -108,14 +113,17 @@ class AtariObjects(ObservationWrapper):
         return features
 
     def ball_features(self, axis: int, extent: int) -> list[float]:
-        """The ball's velocity across and down, 0 where it is new; how far it is from the paddle along an axis."""
+        """Return the ball's velocity in x and y (0 for a new ball), and its distance from the paddle along an axis.
+
+        `axis`: 0 = x, 1 = y; `extent`: pixels of the screen along it.
+        """
         ball = self._memory.ball()
         previous = self._previous_ball
         if ball is None:
             return [0.0, 0.0, 0.0]
         velocity = [0.0, 0.0]
         if previous is not None:
-            velocity = [(ball[0] - previous[0]) / FASTEST, (ball[1] - previous[1]) / FASTEST]
+            velocity = [(ball[0] - previous[0]) / MAX_BALL_SPEED, (ball[1] - previous[1]) / MAX_BALL_SPEED]
         return [*velocity, (ball[axis] - self._memory.paddles()[0]) / (extent / 2)]
 
 
@@ -138,6 +146,7 @@ class BreakoutFeatures(AtariObjects):
 
 
 def _scaled(pixels: float, extent: int) -> float:
+    """Scale a coordinate from [0, extent] pixels to [-1, 1]."""
     return 2 * pixels / extent - 1
 
 

@@ -1,7 +1,7 @@
-"""The base of this folder's wrappers: the raw reward below them, memory across episodes, checks of arguments.
+"""Base classes of Stride's wrappers, and checks of their arguments.
 
-A wrapper is around one world, and everything it draws comes from that world's own `np_random`, so that replaying
-an episode's actions after a restart repeats what it did.
+A wrapper is around one world. It must take all its random numbers from that world's `np_random`: only then does a
+replay of an episode's actions, after a resume, repeat the episode exactly.
 """
 
 import math
@@ -18,13 +18,13 @@ from stride.envs_gym.answers import State as State
 from stride.envs_gym.answers import real
 from stride.utils.user_error import UserError
 
-LARGEST = 1 << 28  # bytes of one observation: a picture of 9,000 x 9,000 in colour
-ResetAnswer = tuple[Any, Info]
-StepAnswer = tuple[Any, Any, bool, bool, Info]
+MAX_OBSERVATION_BYTES = 1 << 28  # a colour picture of about 9,000 x 9,000 pixels
+ResetAnswer = tuple[Any, Info]  # (observation, info)
+StepAnswer = tuple[Any, Any, bool, bool, Info]  # (observation, reward, terminated, truncated, info)
 
 
 class RawReward(Wrapper):
-    """Directly around the environment: adds up its rewards, before other wrappers change them."""
+    """The innermost wrapper: it adds up the environment's own rewards, before other wrappers change them."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -40,30 +40,30 @@ class RawReward(Wrapper):
         return observation, reward, terminated, truncated, info
 
     def collect(self) -> float:
-        """Everything paid since the last call: one frame's reward, or that of all skipped ones."""
+        """Return the sum of rewards since the last call: of one frame, or of all frames of a FrameSkip."""
         total_reward = self._uncollected
         self._uncollected = 0.0
         return total_reward
 
 
 class MemoryWrapper(Wrapper, ABC):
-    """A wrapper that remembers something across episodes. A seeded reset must forget it, a plain one must not.
+    """Base class of wrappers that remember something across episodes.
 
-    A checkpoint keeps what it remembered before the running episode; replaying that episode brings back the rest.
-    Wrappers that a plain reset clears need none of this.
+    A reset with a seed must clear the memory, a reset without one must keep it. A checkpoint has the memory from before
+    the running episode; a replay of that episode restores the rest. Wrappers that every reset clears need no memory.
     """
 
     @abstractmethod
     def state_dict(self) -> State:
-        """A copy of the memory as plain data and tensors."""
+        """Return a copy of the memory as plain data and tensors."""
 
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
-        """Take such a copy back."""
+        """Restore a copy that `state_dict` returned."""
 
 
 def layers(env: Env) -> Iterator[Env]:
-    """The environment and all it wraps, outermost first."""
+    """Yield all wrappers of an environment, outermost first, then the environment inside."""
     while isinstance(env, Wrapper):
         yield env
         env = env.env
@@ -71,13 +71,13 @@ def layers(env: Env) -> Iterator[Env]:
 
 
 def require(holds: bool, problem: str) -> None:
-    """UserError with the problem unless it holds."""
+    """UserError with the text `problem` unless `holds`."""
     if not holds:
         raise UserError(problem)
 
 
 def require_discrete_actions(env: Env, name: str) -> int:
-    """How many discrete actions there are; they have to count from 0."""
+    """Return the number of discrete actions; UserError for other actions, or numbers that do not start at 0."""
     space = env.action_space
     if not isinstance(space, Discrete) or int(space.start) != 0:
         raise UserError(f"{name} needs discrete actions that start at 0, not {space}")
@@ -85,23 +85,25 @@ def require_discrete_actions(env: Env, name: str) -> int:
 
 
 def require_positive(label: str, value: object) -> None:
-    """UserError for anything but a whole number from 1 on."""
+    """UserError for anything but a whole number of at least 1."""
     require(isinstance(value, int) and value >= 1, f"{label} must be at least 1, not {value}")
 
 
 def env_name(env: Env) -> str:
-    """The id of the environment inside, for a message."""
+    """Return the id of the environment inside (its class if it has none), for a message."""
     env_spec = env.unwrapped.spec
     return env_spec.id if env_spec is not None else type(env.unwrapped).__name__
 
 
 def check_world(name: str, env: Env, world_class: Any, world_name: str) -> None:
-    """UserError where the environment inside is of another class than the wrapper needs."""
+    """UserError unless the environment inside is a `world_class`; `name`, `world_name`: for the message."""
     require(isinstance(env.unwrapped, world_class), f"{name} needs {world_name}, not {env_name(env)}")
 
 
 def check_observation(name: str, shape: Sequence[int], dtype: np.dtype) -> None:
-    """UserError where an observation of a wrapper would be too large; called before an array of that size is made."""
+    """UserError where a wrapper's observation would be too large; call it before an array of that size is made."""
     size = math.prod(int(side) for side in shape) * dtype.itemsize
-    if size > LARGEST:
-        raise UserError(f"{name}: an observation of {size:,} bytes is above the limit of {LARGEST:,} bytes")
+    if size > MAX_OBSERVATION_BYTES:
+        raise UserError(
+            f"{name}: an observation of {size:,} bytes is above the limit of {MAX_OBSERVATION_BYTES:,} bytes"
+        )

@@ -1,13 +1,13 @@
-"""Rewards that guide in VizDoom: potentials of the game's own numbers, which leave the best policy as it is."""
+"""Wrappers that shape rewards in VizDoom by potentials of the game's own numbers (see shaping.py)."""
 
 from stride.envs_gym.doom import DoomWorld
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
-HEALTHY = 100.0
+FULL_HEALTH = 100.0
 
 
 class DoomShaper(PotentialShaper):
-    """A potential of a number that VizDoom gives."""
+    """Base class: a potential that is computed from a number of the game."""
 
     world_class = DoomWorld
     world_name = "one of VizDoom/..."
@@ -17,7 +17,7 @@ class DoomHealthShaper(DoomShaper):
     """Phi is the player's health as a fraction of 100, so that damage costs and a medikit pays immediately."""
 
     def potential(self) -> float:
-        return max(float(self._world.variable("HEALTH")), 0.0) / HEALTHY
+        return max(float(self._world.variable("HEALTH")), 0.0) / FULL_HEALTH
 
 
 class DoomKillShaper(DoomShaper):

@@ -1,4 +1,4 @@
-"""Wrappers for steps and frames: skipped, stacked, limited."""
+"""Wrappers that repeat actions for several frames, or stack several observations."""
 
 from collections import deque
 from math import ceil
@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require, require_positive
 from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
 
-TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
+TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps; inside a FrameSkip it counts frames
 
 
 class FrameSkip(Wrapper):
@@ -71,15 +71,15 @@ class FrameStack(ChannelFirst):
         return np.concatenate(self._frames), reward, terminated, truncated, info
 
     def again(self) -> np.ndarray:
-        """The newest observation as an episode's first: repeated."""
+        """Return the newest observation repeated, as at the start of an episode."""
         self._frames.extend([self._frames[-1]] * self._stacked)
         return np.concatenate(self._frames)
 
 
 def step_limit(env: Env) -> int | None:
-    """After how many of the policy's own steps an episode is truncated, where something says so."""
+    """Return the time limit in steps of the policy; None where no wrapper has a limit."""
     limit: int | None = None
-    for layer in reversed(list(layers(env))):  # from the world outwards
+    for layer in reversed(list(layers(env))):  # innermost first
         if isinstance(layer, TimeLimit):
             layer_limit = layer._max_episode_steps
             limit = layer_limit if limit is None else min(limit, layer_limit)

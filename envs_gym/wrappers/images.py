@@ -1,6 +1,6 @@
-"""Images on their way to a network: channels first, grey, smaller; uint8 all the way, NumPy alone.
+"""Wrappers that prepare images for a network: channels first, grey, or smaller. They stay uint8; only NumPy is used.
 
-Each class does its work on every image of the observation, whether that is one image or a Dict with some.
+A wrapper converts every image of the observation, whether it is one image or a Dict with images.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ from stride.envs_gym.wrappers.base import check_observation, layers, require
 
 ImageFunction = Callable[[np.ndarray], np.ndarray]
 Shape = tuple[int, ...]
-LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits
-SQUARE = (84, 84)
+LUMA = (77, 150, 29)  # weights of red, green and blue (BT.601) in 256ths; weighted sums fit into 16 bits
+SQUARE = (84, 84)  # the default height and width in pixels
 
 
 class ChannelFirst(Wrapper):
-    """Marks a wrapper above which images are [channels, height, width]."""
+    """Base class of wrappers whose images are [channels, height, width]."""
 
 
 class ImageObservation(ChannelFirst, ObservationWrapper):
-    """Applies `conversion` to every image of the observation."""
+    """Base class of wrappers that convert every image of the observation; a subclass defines `conversion`."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -40,7 +40,7 @@ class ImageObservation(ChannelFirst, ObservationWrapper):
         self.observation_space = Dict(image_spaces) if isinstance(space, Dict) else image_spaces[""]
 
     def conversion(self, shape: Shape) -> tuple[Shape, ImageFunction]:
-        """For images of this shape: the shape they are converted to, and the function that converts one."""
+        """Return, for images of this shape, the converted shape and the function that converts one image."""
         raise NotImplementedError
 
     def observation(self, observation: Any) -> Any:
@@ -93,20 +93,20 @@ class ResizeObservation(ImageObservation):
 
 
 def images(space: Space) -> dict[str, Box]:
-    """The images of an observation by name, "" where it is nothing but an image."""
+    """Return the spaces of an observation's images by name; the name is "" where the observation is one image."""
     components = space.spaces if isinstance(space, Dict) else {"": space}
     return {name: box for name, box in components.items() if isinstance(box, Box) and is_image(box)}
 
 
 def channel_first(env: Env) -> Env:
-    """The environment with all images channels first; itself where there is no image or nothing to turn."""
+    """Return the environment with all images channels first: wrapped, unless it is so already or has no image."""
     if any(isinstance(layer, ChannelFirst) for layer in layers(env)) or not images(env.observation_space):
         return env
     return Transpose(env)
 
 
 def checked_size(name: str, size: int | Sequence[int]) -> tuple[int, int]:
-    """One number for a square, or height and width."""
+    """Return (height, width) for one number (a square) or a pair; UserError for other values."""
     sides: list[Any] = list(size) if isinstance(size, list | tuple) else [size]
     positive = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in sides)
     require(positive and len(sides) in (1, 2), f"{name}: size takes a number of pixels or [height, width], not {size}")
@@ -114,13 +114,16 @@ def checked_size(name: str, size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def gray(image: np.ndarray) -> np.ndarray:
-    """[3, H, W] -> [1, H, W] uint8, rounded."""
+    """Convert an image [3, H, W] to grey [1, H, W], uint8, rounded."""
     red, green, blue = (image[i].astype(np.uint16) * np.uint16(weight) for i, weight in enumerate(LUMA))
     return ((red + green + blue + np.uint16(128)) >> np.uint16(8)).astype(np.uint8)[None]
 
 
 def area_weights(old: int, new: int) -> np.ndarray:
-    """[new, old] float32: the fraction of each old cell in each new one, when both lines are equally long."""
+    """Return weights [new, old], float32, that average `old` pixels of a line to `new` pixels; each row adds up to 1.
+
+    A weight is the length of the overlap of an old and a new pixel, in units of new pixels.
+    """
     edges = np.linspace(0, old, new + 1)
     cells = np.arange(old)
     overlap = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)

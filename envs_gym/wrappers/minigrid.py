@@ -1,6 +1,7 @@
-"""MiniGrid's view as numbers that networks read, its sentence included, and which actions would change anything.
+"""Wrappers that encode MiniGrid's view and mission for networks, and mask actions that would change nothing.
 
-What a cell shows is three codes (kind, colour, state), of which a larger one is not more: each becomes one-hot.
+MiniGrid describes a cell by three codes: kind, colour and state. Their order has no meaning, so each code becomes
+one-hot.
 """
 
 import itertools
@@ -18,9 +19,9 @@ from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, env_name, req
 from stride.envs_gym.wrappers.images import ChannelFirst
 from stride.utils.user_error import UserError
 
-CODES = (11, 6, 4)  # kinds of things, colours, and states of a door, or the four ways that an agent can look
+CODES = (11, 6, 4)  # numbers of kinds, of colours, and of states (of a door; or the direction of an agent)
 DIRECTIONS = 4
-MOST_SENTENCES = 100_000
+MAX_SENTENCES = 100_000
 
 
 class MiniGridPlanes(ChannelFirst, ObservationWrapper):
@@ -93,11 +94,11 @@ class MiniGridMask(Wrapper):
         return observation, reward, terminated, truncated, {**info, MASK: self._useful()}
 
     def _useful(self) -> np.ndarray:
-        """Whether each of left, right, forward, pick up, drop, toggle, done would change anything."""
+        """Return the mask: whether each of left, right, forward, pick up, drop, toggle, done would change something."""
         world: Any = self.unwrapped
         front = world.grid.get(*world.front_pos)  # the object in front, or None
         carried = world.carrying
-        own_rules = self._own_rules
+        own_rules = self._own_rules  # the task overrides `step`, so these actions may have other effects
         forward = own_rules or front is None or front.can_overlap()
         pick_up = front is not None and carried is None and front.can_pickup()
         drop = front is None and carried is not None
@@ -113,7 +114,10 @@ class MiniGridMask(Wrapper):
 
 
 class MissionWords:
-    """The sentences of a list as one-hot words by position; positions where all have the same word are left out."""
+    """Encodes sentences of a list as one-hot words, position by position.
+
+    Positions at which all sentences have the same word are left out. `size`: numbers in an encoded sentence.
+    """
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._codes: dict[int, dict[str, int]] = {}  # position -> word -> index, such as {2: {"blue": 0, "red": 1}}
@@ -126,7 +130,7 @@ class MissionWords:
                 self.size += len(options)
 
     def encode(self, sentence: str) -> np.ndarray:
-        """int8 [size]; ValueError for a sentence that is not of the list."""
+        """Return a sentence as int8 [size] of 0 and 1; ValueError for a sentence that is not in the list."""
         sentence_words = sentence.split()
         encoded = np.zeros(self.size, np.int8)
         for position, codes in self._codes.items():
@@ -138,19 +142,19 @@ class MissionWords:
 
 
 def one_hot(image: np.ndarray) -> np.ndarray:
-    """[height, width, 3] codes -> uint8 [height, width, 21]."""
+    """Convert codes [height, width, 3] to one-hot uint8 [height, width, 21]."""
     return np.concatenate([np.eye(n, dtype=np.uint8)[image[..., i]] for i, n in enumerate(CODES)], -1)
 
 
 def checked_view(env: Env, name: str) -> tuple[int, int, int]:
-    """The shape of a MiniGrid's view; UserError for whatever is none."""
+    """Return the shape of MiniGrid's view, [height, width, 3]; UserError for other environments."""
     space = env.observation_space
     components: dict[str, Any] = dict(space.spaces) if isinstance(space, Dict) else {}
     image = components.get("image")
     fitting = isinstance(image, Box) and len(image.shape) == 3 and image.shape[2] == len(CODES)
     complete = fitting and {"direction", "mission"} <= components.keys()
     extra = extra_of(env_name(env))
-    if not complete and extra and COMPILED.match(env_name(env)):  # ours goes by the plain id
+    if not complete and extra and COMPILED.match(env_name(env)):  # Stride's compiled task has the same id
         raise UserError(f"{name} needs MiniGrid's own view, not that of the compiled task: {extra.cure}")
     require(complete, f"{name} needs MiniGrid's own view, not {env_name(env)}'s")
     shape: tuple[int, int, int] = components["image"].shape
@@ -158,12 +162,12 @@ def checked_view(env: Env, name: str) -> tuple[int, int, int]:
 
 
 def missions(env: Env, name: str) -> list[str]:
-    """Every sentence that a world may say; UserError where they are those of a grammar."""
+    """Return every mission that the environment may give; UserError where a grammar makes them, or for too many."""
     components: Any = env.observation_space
     space = components["mission"]
     cure = f"give {{id: {name}, mission: false}}, and the policy does not see the mission"
     require("BabyAI" not in type(space).__name__, f"the missions of {env_name(env)} come from a grammar; {cure}")
     options = space.ordered_placeholders or []
     count = math.prod(map(len, options))
-    require(count <= MOST_SENTENCES, f"{env_name(env)} has {count:,} sentences; {cure}")
+    require(count <= MAX_SENTENCES, f"{env_name(env)} has {count:,} sentences; {cure}")
     return [space.mission_func(*placeholders) for placeholders in itertools.product(*options)]

@@ -1,4 +1,4 @@
-"""Wrappers for observed vectors and numbers: discrete observations encoded, entries left out; images: images.py."""
+"""Wrappers that encode discrete observations or select entries of vectors; images.py has those for images."""
 
 from collections.abc import Sequence
 from typing import Any, SupportsInt
@@ -33,7 +33,7 @@ class DiscreteEncoder(ObservationWrapper):
         }[encoding].astype(np.float32)
         lower, upper = self._codes.min(0), self._codes.max(0)
         if encoding == "onehot":
-            lower = np.zeros_like(upper)  # a single state has no other row
+            lower = np.zeros_like(upper)  # with a single state, the minimum over the rows would be 1
         self.observation_space = Box(lower, upper, dtype=np.float32)
 
     def observation(self, observation: SupportsInt) -> np.ndarray:

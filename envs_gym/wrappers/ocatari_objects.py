@@ -1,6 +1,7 @@
-"""Where things are in an Atari game, read from the console's memory by OCAtari (Delfosse et al. 2024), its RAM mode.
+"""Wrapper that observes the positions of an Atari game's objects, read by OCAtari (Delfosse et al. 2024).
 
-Only OCAtari's reading of the 128 bytes is used, not its environments; it is a package that one installs oneself.
+Only OCAtari's functions that read the console's 128 bytes of memory are used, not its environments. The user installs
+this package; it is in no extra of Stride.
 """
 
 import ast
@@ -19,8 +20,8 @@ from stride.envs_gym.wrappers.atari import game_of
 from stride.envs_gym.wrappers.base import ResetAnswer, require
 from stride.utils.user_error import UserError, describe_error, nearest
 
-WIDTH, HEIGHT = 160, 210  # of the screen
-NUMBERS = 5  # of each thing: whether it is there, the middle across and down, width and height
+WIDTH, HEIGHT = 160, 210  # pixels of the screen
+OBJECT_SIZE = 5  # numbers of each object: whether it exists, centre x and y, width and height
 READER = "ocatari.ram.extract_ram_info"
 
 
@@ -34,21 +35,21 @@ class OCAtariObjects(ObservationWrapper):
         self._game = game_of(env, "OCAtariObjects")
         self._name = str(env.unwrapped.spec.id if env.unwrapped.spec else "").removeprefix("ALE/").partition("-")[0]
         self._reader: Any = reader_of(self._name)
-        self._game._obs_type = "ram"  # nobody sees the screen, so none is made
+        self._game._obs_type = "ram"  # the game then renders no screen, which saves time
         self._objects: list[Any] = self._reader.init_objects(self._name, False)
-        self.observation_space = Box(-1, 1, (NUMBERS * len(self._objects),), np.float32)
+        self.observation_space = Box(-1, 1, (OBJECT_SIZE * len(self._objects),), np.float32)
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
-        self._objects = self._reader.init_objects(self._name, False)  # what it saw of the episode before is forgotten
+        self._objects = self._reader.init_objects(self._name, False)  # new ones, without memory of the last episode
         return super().reset(**kwargs)
 
     def observation(self, observation: object) -> np.ndarray:
-        memory = self._game.ale.getRAM().astype(np.int64)  # OCAtari adds to bytes, which would overflow
+        memory = self._game.ale.getRAM().astype(np.int64)  # OCAtari computes with them, and bytes would overflow
         self._reader.detect_objects_ram(self._objects, memory, self._name, False)
-        numbers = np.zeros((len(self._objects), NUMBERS), np.float32)
-        for row, thing in zip(numbers, self._objects, strict=True):
-            if thing:  # its own word for what is not on the screen is false
-                x, y, width, height = thing.xywh
+        numbers = np.zeros((len(self._objects), OBJECT_SIZE), np.float32)
+        for row, game_object in zip(numbers, self._objects, strict=True):
+            if game_object:  # an OCAtari object that is not on the screen is false
+                x, y, width, height = game_object.xywh
                 row[:] = (
                     1,
                     2 * (x + width / 2) / WIDTH - 1,
@@ -60,7 +61,11 @@ class OCAtariObjects(ObservationWrapper):
 
 
 def reader_of(game: str) -> ModuleType:
-    """OCAtari's module; UserError where it is not installed, does not know the game, or mixes worlds."""
+    """Return OCAtari's module that reads the memory.
+
+    UserError where OCAtari is not installed, does not know the game, or keeps the game's state in global variables,
+    which all environments of a process would share.
+    """
     if importlib.util.find_spec("ocatari") is None:
         raise UserError(
             f"obs_type objects of {game} needs OCAtari: pip install ocatari; Pong and Breakout need no package, and "

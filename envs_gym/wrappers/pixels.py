@@ -1,6 +1,6 @@
-"""Worlds seen as pictures: CartPole drawn from its state with NumPy, dm_control by MuJoCo; no window is needed.
+"""PixelObservation (`obs: pixels` in a config): a wrapper that observes pictures, drawn without a window.
 
-`obs: pixels` in a config puts PixelObservation around the world; RENDERERS says which worlds can be drawn.
+RENDERERS lists the environments that it can draw: CartPole with NumPy (here), dm_control with MuJoCo (dmc.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ from gymnasium.spaces import Box
 from stride.envs_gym.wrappers.base import check_observation, env_name, require
 from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 
-Draw = Callable[[Any], np.ndarray]
-CART, POLE = 150.0, 255.0  # brightness on a black ground
-CART_SIZE = (0.8, 0.16)  # in units of the track; the cart's top is the pole's foot
-POLE_RADIUS = 0.06
-MARGIN = 0.2  # on each side of the longest track
-TALL = 1.5  # units from the cart's underside to the upper edge; height and width are scaled apart
+Draw = Callable[[Any], np.ndarray]  # world -> image, uint8 [channels, height, width]
+CART_BRIGHTNESS, POLE_BRIGHTNESS = 150.0, 255.0  # on a black background
+CART_SIZE = (0.8, 0.16)  # width and height in CartPole's units; the pole stands on the cart's top
+POLE_RADIUS = 0.06  # half the pole's thickness, in CartPole's units
+MARGIN = 0.2  # units on each side beyond the largest position
+PICTURE_HEIGHT = 1.5  # units from the cart's bottom to the upper edge; width and height have different scales
 
 
 class PixelObservation(ChannelFirst, ObservationWrapper):
@@ -41,28 +41,34 @@ class PixelObservation(ChannelFirst, ObservationWrapper):
 
 
 def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
-    """The whole track from the side. Edges are soft: a movement of a fraction of a pixel is seen."""
+    """Return a function that draws CartPole's whole track from the side, as [1, height, width].
+
+    Edges are soft, so that a movement of a fraction of a pixel changes the image. Everything that does not depend on
+    the state is computed once, here.
+    """
     reach = world.x_threshold + MARGIN
-    across, up = 2 * reach / width, TALL / height  # units per pixel
+    across, up = 2 * reach / width, PICTURE_HEIGHT / height  # units per pixel, horizontally and vertically
     x = ((np.arange(width) + 0.5) * across - reach).astype(np.float32)
-    y = (TALL - (np.arange(height) + 0.5) * up).astype(np.float32)[:, None]
+    y = (PICTURE_HEIGHT - (np.arange(height) + 0.5) * up).astype(np.float32)[:, None]
     half, top = CART_SIZE[0] / 2, CART_SIZE[1]
     long, soft = np.float32(2 * world.length), np.float32(max(across, up))
-    band = np.clip((top - y) / np.float32(up) + np.float32(0.5), 0, 1) * np.float32(CART)
-    above = y - np.float32(top)  # from the pole's foot
+    band = np.clip((top - y) / np.float32(up) + np.float32(0.5), 0, 1) * np.float32(CART_BRIGHTNESS)
+    above = y - np.float32(top)  # of each row of pixels: height above the pole's foot
 
     def draw(world: CartPoleEnv) -> np.ndarray:
         position, _, angle, _ = np.asarray(world.state, np.float32)
         beside = x - position
         cart = band * np.clip((half - np.abs(beside)) / np.float32(across) + np.float32(0.5), 0, 1)
         sine, cosine = np.sin(angle), np.cos(angle)
+        # of each pixel: the nearest point of the pole, as a length from its foot, and the distance to that point
         along = np.clip(beside * sine + above * cosine, 0, long)
         distance = np.hypot(beside - along * sine, above - along * cosine)
-        pole = np.clip((np.float32(POLE_RADIUS) - distance) / soft + np.float32(0.5), 0, 1) * np.float32(POLE)
+        inside = np.clip((np.float32(POLE_RADIUS) - distance) / soft + np.float32(0.5), 0, 1)
+        pole = inside * np.float32(POLE_BRIGHTNESS)
         return np.maximum(cart, pole).astype(np.uint8)[None]
 
     return draw
 
 
-# class -> (channels, function of a world, height and width that makes its `Draw`); envs_gym/dmc.py adds its own
+# class -> (channels, function of (world, height, width) that returns its Draw); envs_gym/dmc.py adds its class
 RENDERERS: dict[type[Env], tuple[int, Callable[[Any, int, int], Draw]]] = {CartPoleEnv: (1, cartpole)}

@@ -14,7 +14,7 @@ from gymnasium import Env
 from stride.config.plugins import find, import_named, is_dotted, registered
 from stride.config.schedule import Schedule
 from stride.config.schema import Config
-from stride.envs_gym.blame import REFUSALS
+from stride.envs_gym.blame import ARGUMENT_ERRORS
 from stride.envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from stride.envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss
 from stride.envs_gym.wrappers.base import MemoryWrapper, RawReward, layers, require
@@ -32,16 +32,16 @@ from stride.envs_gym.wrappers.shaping import (
 from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import load_wing
 
-BESIDE_SCREEN = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
-OWN_OBJECTS = ("ALE/Pong-v5", "ALE/Breakout-v5")  # games whose memory we read ourselves
-OBSERVED = ("rgb", "grayscale", "ram", "objects")  # values of an Atari game's obs_type
-REWARDING = {  # wrappers that change rewards; one of the user's own may
+SCREEN_KEEPERS = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that do not change the screen
+OWN_OBJECTS = ("ALE/Pong-v5", "ALE/Breakout-v5")  # games whose memory atari_objects.py reads; others need OCAtari
+ATARI_OBS_TYPES = ("rgb", "grayscale", "ram", "objects")  # values of an Atari game's obs_type
+REWARD_WRAPPERS = {  # Stride's wrappers that change rewards; the user's own wrappers may, too
     "CartPoleShaper", "ClipReward", "DoomHealthShaper", "DoomKillShaper", "MountainCarCountBonus", "MountainCarShaper",
     "PongShaper",
 }  # fmt: skip
-WrapperConfig = dict[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
+WrapperConfig = dict[str, Any]  # {"id": name, ...arguments}, such as {"id": "FrameSkip", "skip": 4}
 
-WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/wings.py
+WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: imported when it is used, by utils/wings.py
     "ActionMask": ActionMask,
     "ActionRemapper": ActionRemapper,
     "AtariObjects": None,
@@ -75,32 +75,33 @@ WRAPPERS: dict[str, Callable[..., Env] | None] = {  # None: of a wing, by utils/
 
 
 class LifeLayers(NamedTuple):
-    """The wrappers of a world whose episodes end, for learning, where a life is lost."""
+    """The wrappers of a world in which a lost life ends the episode for learning."""
 
     loss: LifeLoss
-    stack: AtariScreen | FrameStack | None  # which begins anew with the next life
+    stack: AtariScreen | FrameStack | None  # the stack of frames, which restarts with each life
 
 
 class WrappedWorld(NamedTuple):
-    """One world in its wrappers."""
+    """One world with its wrappers."""
 
-    env: Env
-    raw: RawReward | None  # None where nothing can change the reward
-    remembering: tuple[MemoryWrapper, ...]  # those whose memory a checkpoint has to keep
+    env: Env  # the outermost wrapper
+    raw: RawReward | None  # None where no wrapper can change the reward
+    memory_wrappers: tuple[MemoryWrapper, ...]  # wrappers whose memory a checkpoint must have
     time_limit: int | None  # in steps of the policy
     lives: LifeLayers | None = None
 
 
 def wrappers_of(config: Config) -> tuple[WrapperConfig, ...]:
-    """Everything a config asks for, innermost first and checked: skipped frames, `env_wrappers`, images, mask.
+    """Return all wrappers of a config, innermost first: FrameSkip, `env_wrappers`, those for images, the mask.
 
-    A wrapper that takes `gamma` is given the run's own unless the config says otherwise.
+    Names and arguments are checked (UserError). A wrapper with an argument `gamma` gets the run's gamma unless the
+    config sets it.
     """
     screen = atari_screen(config)
     if screen is not None:
         config = replace(config, grayscale_obs=False, resize_obs=False, frame_stack=1)
     size = SQUARE if config.resize_obs is True else config.resize_obs
-    drawn = config.obs == "pixels"  # in the size asked for: drawing more only to shrink it takes twice as long
+    drawn = config.obs == "pixels"  # drawn in the final size: drawing more and shrinking it takes twice as long
     wrappers = []
     if screen is not None:
         wrappers.append(screen)
@@ -123,40 +124,40 @@ def wrappers_of(config: Config) -> tuple[WrapperConfig, ...]:
 
 
 def may_change_rewards(config: Config) -> bool:
-    """Whether a wrapper of `env_wrappers` may hand the agent other rewards than the environment pays."""
-    return any(wrapper["id"] in REWARDING or wrapper["id"] not in WRAPPERS for wrapper in config.env_wrappers)
+    """Whether a wrapper of `env_wrappers` may change the environment's rewards for the agent."""
+    return any(wrapper["id"] in REWARD_WRAPPERS or wrapper["id"] not in WRAPPERS for wrapper in config.env_wrappers)
 
 
 def world_kwargs(config: Config) -> dict[str, Any]:
-    """`env_kwargs` as the environment's constructor takes them."""
+    """Return `env_kwargs` for the environment's constructor: Stride's `obs_type: objects` becomes ale-py's `ram`."""
     return {**config.env_kwargs, "obs_type": "ram"} if shows_objects(config) else dict(config.env_kwargs)
 
 
 def shows_objects(config: Config) -> bool:
-    """Whether a game is to be seen as `obs_type: objects`, which is ours and not ale-py's.
+    """Whether an Atari game is observed by `obs_type: objects`, which Stride adds to ale-py's types.
 
-    UserError for another obs_type than there is.
+    UserError for an unknown obs_type.
     """
     if not is_atari(config.env_id):
         return False
     obs_type = config.env_kwargs.get("obs_type", "rgb")
-    hint = f"{nearest(str(obs_type), OBSERVED)} (it takes {', '.join(OBSERVED)})"
-    require(obs_type in OBSERVED, f"{config.env_id} has no env_kwargs.obs_type {obs_type!r}{hint}")
+    hint = f"{nearest(str(obs_type), ATARI_OBS_TYPES)} (it takes {', '.join(ATARI_OBS_TYPES)})"
+    require(obs_type in ATARI_OBS_TYPES, f"{config.env_id} has no env_kwargs.obs_type {obs_type!r}{hint}")
     return obs_type == "objects"
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id is one of ale-py's `ALE/Name-v5`, with or without a module before it."""
+    """Whether an id is one of ale-py's (`ALE/Name-v5`), with or without `module:` before it."""
     return env_id.rpartition(":")[2].startswith("ALE/")
 
 
 def atari_screen(config: Config) -> WrapperConfig | None:
-    """The AtariScreen that `grayscale_obs`, `resize_obs` and `frame_stack` ask for; None where another one is needed.
+    """Return the AtariScreen for `grayscale_obs`, `resize_obs` and `frame_stack`; None where it cannot be used.
 
-    It is in the place of the wrappers that make any image grey and small: ALE has its own greys and pools two frames.
+    It replaces the general wrappers for images: ALE has its own grey values, and takes the brighter of two frames.
     """
     kwargs = config.env_kwargs
-    wrapped = any(wrapper["id"] not in BESIDE_SCREEN for wrapper in config.env_wrappers)
+    wrapped = any(wrapper["id"] not in SCREEN_KEEPERS for wrapper in config.env_wrappers)
     visible = kwargs.get("obs_type", "rgb") in ("rgb", "grayscale") and not kwargs.get("sound_obs")
     changed = config.frame_skip > 1 or config.obs != "native" or not isinstance(kwargs.get("frameskip", 4), int)
     small = config.grayscale_obs or config.resize_obs is not False
@@ -168,7 +169,10 @@ def atari_screen(config: Config) -> WrapperConfig | None:
 
 
 def wrap(env: Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
-    """The stack around one world, images channels first at last; UserError where a wrapper refuses its arguments."""
+    """Wrap one world, innermost wrapper first, and put channels of images first.
+
+    UserError where a wrapper cannot be made with its arguments.
+    """
     if not wrappers and channel_first(env) is env:
         return WrappedWorld(env, None, (), step_limit(env))
     raw = RawReward(env)
@@ -179,17 +183,18 @@ def wrap(env: Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             stack = find_wrapper(wrapper["id"])(stack, **arguments)
         except UserError:
             raise
-        except REFUSALS as error:
+        except ARGUMENT_ERRORS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
                 f"env_wrappers: {wrapper['id']} refuses {arguments or 'the environment'}: {reason}"
             ) from error
     stack = channel_first(stack)
-    remembering = tuple(layer for layer in layers(stack) if isinstance(layer, MemoryWrapper))
-    return WrappedWorld(stack, raw, remembering, step_limit(stack), _lives_of(stack))
+    memory_wrappers = tuple(layer for layer in layers(stack) if isinstance(layer, MemoryWrapper))
+    return WrappedWorld(stack, raw, memory_wrappers, step_limit(stack), _lives_of(stack))
 
 
 def _lives_of(env: Env) -> LifeLayers | None:
+    """Return the LifeLoss of a world and its stack of frames; None without LifeLoss."""
     losses = [layer for layer in layers(env) if isinstance(layer, LifeLoss)]
     if not losses:
         return None
@@ -201,10 +206,10 @@ def _lives_of(env: Env) -> LifeLayers | None:
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
-    """The wrapper of that name (`module:Name` imports the module first); UserError with the nearest names."""
+    """Return the wrapper of that name (`module:Name` imports the module first); UserError, with the nearest names."""
     module, _, name = wrapper_id.rpartition(":")
     if is_dotted(wrapper_id):
-        import_named(module, "env_wrappers")  # which may put it under its name into the table
+        import_named(module, "env_wrappers")  # the module may add its wrapper to WRAPPERS
     wrapper = WRAPPERS.get(name)
     if wrapper is None and name in WRAPPERS:
         wrapper = vars(load_wing(name))[name]
@@ -219,9 +224,10 @@ def find_wrapper(wrapper_id: str) -> Callable[..., Env]:
 
 
 def _with_gamma(wrapper: WrapperConfig, gamma: float | Schedule) -> WrapperConfig:
-    """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
+    """Add the run's gamma where the wrapper has that argument; UserError for unknown and for missing arguments."""
     name = str(wrapper["id"])
-    _, *parameters = inspect.signature(find_wrapper(name)).parameters.values()  # the first is the world
+    _, *parameters = inspect.signature(find_wrapper(name)).parameters.values()  # the first parameter is the world
+    # name -> whether it is required
     accepted = {p.name: p.default is p.empty for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     hint = f"accepted: {', '.join(accepted) or 'none'}"
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)

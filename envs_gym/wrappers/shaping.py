@@ -1,6 +1,7 @@
-"""Rewards that guide without being reported: potentials, which leave the best policy as it is, and a novelty bonus.
+"""Wrappers that add rewards for learning only: potentials, and a bonus for new states.
 
-Potential-based shaping (Ng, Harada and Russell 1999): F = gamma * Phi(s') - Phi(s), with Phi(terminal) = 0.
+Reported returns do not include these rewards. Potential-based shaping (Ng, Harada and Russell 1999) adds F = gamma *
+Phi(s') - Phi(s), with Phi(terminal) = 0. It does not change which policy is the best.
 """
 
 import math
@@ -18,15 +19,15 @@ from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete, Tuple
 from stride.envs_gym.answers import State
 from stride.envs_gym.wrappers.base import MemoryWrapper, ResetAnswer, StepAnswer, check_world, require, require_positive
 
-MOST_STATES = 1 << 24  # 128 MiB of counts in each world
+MAX_STATES = 1 << 24  # their counts need 128 MiB in each world
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 
 
 class PotentialShaper(Wrapper, ABC):
     """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` must be the discount that the agent learns with."""
 
-    world_class: Any = Env  # the environments whose state `potential` reads
-    world_name = ""
+    world_class: Any = Env  # the class of environments that `potential` can read
+    world_name = ""  # its name in messages
 
     def __init__(self, env: Env, gamma: float, scale: float = 1.0) -> None:
         super().__init__(env)
@@ -39,7 +40,7 @@ class PotentialShaper(Wrapper, ABC):
 
     @abstractmethod
     def potential(self) -> float:
-        """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
+        """Return Phi of the world's present state. Near states that terminate it should be near 0."""
 
     def reset(self, **kwargs: Any) -> ResetAnswer:
         reset_result = self.env.reset(**kwargs)
@@ -93,18 +94,18 @@ class CountBonus(MemoryWrapper):
         self.scale = scale
         starts, sizes = zip(*self.axes(env), strict=True)
         number = math.prod(sizes)
-        require(number <= MOST_STATES, f"{type(self).__name__} counts at most {MOST_STATES:,} states, not {number:,}")
+        require(number <= MAX_STATES, f"{type(self).__name__} counts at most {MAX_STATES:,} states, not {number:,}")
         self._starts = starts
         self.visits = np.zeros(sizes, np.int64)
 
     def axes(self, env: Env) -> list[tuple[int, int]]:
-        """Of each number of a state its least value, and how many values it has."""
+        """Return (least value, number of values) of each number of a state."""
         axes = axes_of(env.observation_space)
         require(bool(axes), f"{type(self).__name__} needs a discrete observation, not {env.observation_space}")
         return axes
 
     def state(self, observation: Any) -> tuple[int, ...]:
-        """The indices into `visits` of what was observed."""
+        """Return the indices into `visits` of an observed state."""
         numbers = np.hstack(observation).tolist() if isinstance(observation, tuple) else np.ravel(observation).tolist()
         return tuple(int(number) - start for number, start in zip(numbers, self._starts, strict=True))
 
@@ -149,7 +150,7 @@ class MountainCarCountBonus(CountBonus):
 
 
 def axes_of(space: Space) -> list[tuple[int, int]]:
-    """(least value, number of values) of each number of a discrete observation; empty where it is none."""
+    """Return (least value, number of values) of each number of a discrete observation; [] for other spaces."""
     if isinstance(space, Discrete):
         return [(int(space.start), int(space.n))]
     if isinstance(space, MultiDiscrete):

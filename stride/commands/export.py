@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     say(f"exporting  {loaded.run.id}, {loaded.checkpoint}, as {path}")
     likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
     description = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
-    remark = "; all actions equal" if likeness.chosen else ""
+    remark = "; all actions equal" if likeness.are_choices else ""
     say(f"verified   at most {likeness.worst:.1e} from the policy on {description}; allowed {TOLERANCE:g}{remark}")
     say(f"written    {path}, {path.stat().st_size:,} bytes")
     return 0

@@ -51,7 +51,7 @@ def test_threads_that_do_not_pay_are_left_idle():
         blocks.append([])
         for _ in range(TRY_EVERY):
             blocks[-1].append(threads := pace.choose())
-            pace.took(threads, 1.0 if threads == 1 else 3.0 if block == 0 else 0.1)
+            pace.record(threads, 1.0 if threads == 1 else 3.0 if block == 0 else 0.1)
     assert all(block[: TRIALS + 1] == [2] * TRIALS + [1] for block in blocks)
     rest = TRY_EVERY - TRIALS - 1
     assert blocks[0][-rest:] == [1] * rest and blocks[3][-rest:] == [2] * rest

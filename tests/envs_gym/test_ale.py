@@ -79,7 +79,7 @@ def test_both_backends_play_the_same_to_the_bit(case):
 @pytest.mark.slow
 def test_a_fresh_environment_continues_to_the_bit(caplog, monkeypatch):
     """Sticky actions, lost lives, several seeds, episodes without one between; then once more from what came back."""
-    monkeypatch.setattr(ale_env, "RESEED", 200)
+    monkeypatch.setattr(ale_env, "RESEED_STEPS", 200)
     envs, fresh, third = (made("ale", threads=threads, env_wrappers=LIVES) for threads in (1, 2, 1))
     envs.reset(7)
     actions = random_actions(envs, 520)

@@ -22,7 +22,7 @@ from stride.commands.train_opening import for_debugger
 from stride.config.loader import load_config
 from stride.config.schema import Config
 from stride.envs_gym import workers
-from stride.envs_gym.async_env import MOST, AsyncEnv
+from stride.envs_gym.async_env import MAX_REPLACEMENTS, AsyncEnv
 from stride.envs_gym.doom import DoomWorld
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.workers import choose_workers, step_cost, workers_of
@@ -215,9 +215,9 @@ def test_what_a_step_costs_is_asked_of_the_world_once(monkeypatch):
         Slow, "step", lambda self, action: workers.time.sleep(SECONDS) or (self.reset()[0], 0, False, False, {})
     )
     monkeypatch.setattr(workers, "_step_costs", {})
-    monkeypatch.setattr(workers, "LONG", float("inf"))  # a busy machine may hold a step up for as long
+    monkeypatch.setattr(workers, "LONG_SECONDS", float("inf"))  # a busy machine may hold a step up for as long
     config = Config(env_id=WALK, env_kwargs={"seconds": 0.5})
-    assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.STEPS
+    assert SECONDS <= step_cost(config) == step_cost(config) and len(made) == 1 + workers.TIMED_STEPS
 
 
 def test_worlds_that_only_this_program_has_stay_in_it(machine):
@@ -264,9 +264,9 @@ def test_a_lost_worker_is_started_again_and_what_its_worlds_played_is_cut(troubl
 @pytest.mark.slow
 def test_a_worker_that_is_lost_again_and_again_is_given_up(trouble):
     envs = trouble(2, workers=1, timeout=20.0, on_death="restart")
-    for _ in range(MOST):
+    for _ in range(MAX_REPLACEMENTS):
         assert envs.step(torch.tensor([EXIT, FINE])).truncated.all()
-    line = f"exit code 3 in environment 0; the previous {MOST} workers also failed within 1,000 steps"
+    line = f"exit code 3 in environment 0; the previous {MAX_REPLACEMENTS} workers also failed within 1,000 steps"
     with pytest.raises(EnvError, match=line):
         envs.step(torch.tensor([EXIT, FINE]))
 

@@ -168,7 +168,7 @@ def test_taking_a_state_changes_nothing_and_is_not_changed_by_steps():
 
 
 def test_a_seam_environment_says_so_and_starts_unused_worlds(monkeypatch):
-    monkeypatch.setattr("stride.envs_gym.snapshot.SEAM", ("stride-test/Counting",))
+    monkeypatch.setattr("stride.envs_gym.snapshot.SEAM_IDS", ("stride-test/Counting",))
     envs, fresh, again = (GymEnv("stride-test/Counting-v0", 2) for _ in range(3))
     assert envs.resume == fresh.resume == "seam"
     starts = {*envs.reset(1)[:, 1].tolist()}

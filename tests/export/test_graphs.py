@@ -145,12 +145,12 @@ def test_five_worlds_at_once_get_the_answers_of_each_alone(module):
     face, states = policy.face, [policy.face.empty()] * 5
     run = module.runner(module.content(policy, files.facts_of(loaded, policy)), face)
     for is_first in (True, False):
-        fed = [face.fed([world / 4, -world / 4], states[world], is_first) for world in range(5)]
-        alone = [run(inputs) for inputs in fed]
-        together = run({name: np.concatenate([inputs[name] for inputs in fed]) for name in fed[0]})
+        inputs_list = [face.inputs_for([world / 4, -world / 4], states[world], is_first) for world in range(5)]
+        alone = [run(inputs) for inputs in inputs_list]
+        together = run({name: np.concatenate([inputs[name] for inputs in inputs_list]) for name in inputs_list[0]})
         for name, answer in together.items():
             np.testing.assert_allclose(answer, np.concatenate([each[name] for each in alone]), atol=1e-5)
-        states = [face.handed_on(answer) for answer in alone]
+        states = [face.next_state(answer) for answer in alone]
 
 
 # ---- the page, typed by a machine where there is no Stride

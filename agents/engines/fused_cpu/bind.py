@@ -1,6 +1,7 @@
-"""Fills the frame for one agent: sizes, the agent's memory, the engine's own memory, and which kernels it runs.
+"""Fills the frame for one agent: sizes, memory of the agent and of the engine, and its kernels.
 
-Whatever rollouts or a replay memory need beside the rest is in two subclasses.
+`Bound` has what all agents need; RolloutBound and ReplayBound add what rollouts or a replay memory need. play.py,
+learn.py and episodes.py use them, and get them from a `Binding`, one for each agent.
 """
 
 import math
@@ -30,16 +31,17 @@ from stride.agents.sockets import Learner
 from stride.config.schema import PQNConfig, RolloutConfig
 from stride.envs_gym.spaces import MASK
 
-FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is handled between two calls
-MOST_PARTS, ROWS_PER_PART = 8, 128  # partial gradients of a minibatch, and so the threads that can work on it
-TRY_REPLAY_EVERY = 1024  # iterations: they may be of a single update
-Count = Callable[[int], None]
+FLOPS_PER_CALL = 1.5e10  # about 0.1 s; Python handles signals, such as Ctrl-C, only between two calls
+MOST_PARTS = 8  # parts of a minibatch, each with a partial gradient, and so threads that can work on it
+ROWS_PER_PART = 128  # at least
+TRY_REPLAY_EVERY = 1024  # iterations from one trial of thread counts to the next; one may be of a single update
+Count = Callable[[int], None]  # receives how many updates are done
 
 
 def most_parts_of(config: RolloutConfig) -> int:
-    """How many parts a minibatch is cut into: of a tile each where minibatches are as small as PQN's.
+    """Return how many parts a minibatch of this config is cut into.
 
-    Of sequences each has at least one.
+    A part has at least ROWS_PER_PART rows; with PQN, whose minibatches are small, one tile; with sequences one of them.
     """
     rows = TILE if isinstance(config, PQNConfig) else ROWS_PER_PART
     if config.policy == "mingru":
@@ -48,17 +50,17 @@ def most_parts_of(config: RolloutConfig) -> int:
 
 
 class Bound:
-    """A frame filled for one agent, and the threads that work on it."""
+    """A frame filled for one agent, and the threads that run its kernels."""
 
     recipe: Recipe
     parameters: CopiedParameters | ViewedParameters
-    carry: Carry | None = None  # of nets with a memory
-    unread: tuple[str, ...] = ()  # addresses that kernels read under a switch that is off
+    carry: Carry | None = None  # recurrent states; None where nets have no memory
+    unread: tuple[str, ...] = ()  # fields that kernels read only under a switch that is off; their address may be 0
 
     def __init__(self, recipe: Recipe, threads: int, parts: int, try_every: int) -> None:
         shape, config = recipe.shape, recipe.agent.config
         self.frame = frame = Frame()
-        self.live = Live(*[math.inf] * len(Live._fields_))
+        self.live = Live(*[math.inf] * len(Live._fields_))  # a limit that nobody sets is infinite, which means off
         self.clear_stats()
         self.workers, self.pace = Workers(threads), Pace(threads, try_every)
         self.updates_per_call = max(1, int(FLOPS_PER_CALL / (shape.passes * shape.flops * shape.batch)))
@@ -72,6 +74,7 @@ class Bound:
         self.point_finals()
 
     def _fill_sizes(self, recipe: Recipe, threads: int, parts: int) -> None:
+        """Set counts, offsets and switches."""
         shape, memory = recipe.shape, recipe.agent.memory
         layout, encoder = shape.layout, shape.encoder
         self.frame.fill(
@@ -98,7 +101,7 @@ class Bound:
         )
 
     def _fill_memory(self, recipe: Recipe, threads: int, parts: int) -> None:
-        """The agent's memory and the engine's own."""
+        """Set the addresses of the agent's memory, and allocate the engine's own."""
         frame, shape, table = self.frame, recipe.shape, recipe.agent.memory.table
         layout, image = shape.layout, picture_of(shape.encoder)
         frame.fill(
@@ -109,12 +112,12 @@ class Bound:
             slot=table.slot,
         )
         activations = layout.hidden
-        if layout.nets["normed"].any():  # each is there twice, as its layer norm reads it and as it leaves its relu
+        if layout.nets["normed"].any():  # activations are stored twice: before their layer norm and after their relu
             frame.fill(raw=activations)
             activations += layout.hidden
         hidden = activations if image is None else describe(frame, layout, image, activations)
-        # the engine's memory is zero at first, which is relied upon: padding stays zero for ever, and `partial` and
-        # `sums` are cleared by those who have read them
+        # the kernels rely on memory that begins as zeros: padding is always zero, and a kernel that has read
+        # `partial` or `sums` sets it back to zero
         scratch, self._scratch_memory = make_scratch(
             threads, shape.inputs, hidden, shape.outputs, layout.widest, shape.actions, shape.values
         )
@@ -135,31 +138,34 @@ class Bound:
         )
 
     def follow_finals(self) -> None:
-        """Final observations are in other memory once there is room for more of them."""
+        """Set the address of final observations again where the memory has moved them, to make room for more."""
         if self._final is not self._memory.final:
             self.point_finals()
 
     def point_finals(self) -> None:
+        """Set the address of final observations."""
         self._final = self._memory.final
         self.frame.fill(final_obs=main_observation(self._final.obs))
 
     def attach(self, optimizer: Optimizer) -> None:
-        """Find the parameters and their moments; again where their memory is another, as after loading."""
+        """Find the parameters and the optimizer's moments; find them again where they have moved, as after loading."""
         self.parameters.attach(optimizer)
 
     def begin(self) -> None:
-        """Before an iteration's steps: the number of threads is chosen, parameters and statistics are fetched."""
+        """Prepare an iteration: fetch parameters and the encoder's statistics. Subclasses also choose the threads."""
         self.scaling.refresh()
         self.parameters.fetch()
 
     def clear_stats(self) -> None:
+        """Begin new statistics of updates, all 0."""
         self.stats = Stat()
         self.frame.fill(stats=self.stats)
 
     def run(self, work: int, arguments: int, count: int, most: int, before: Count | None = None) -> None:
-        """The kernel at `work` on this iteration's threads, for `count` updates, `most` in a call.
+        """Run the kernel at address `work` for `count` updates, at most `most` in a call, on this iteration's threads.
 
-        `before` each call is given how many are done.
+        `arguments` is the address that each thread receives. `before` is called before each call of the kernel, with
+        the number of updates that are done.
         """
         for begin in range(0, count, most):
             if before:
@@ -167,38 +173,39 @@ class Bound:
             self.call(work, arguments, begin, min(begin + most, count))
 
     def play(self, work: int, arguments: int, steps: int) -> None:
-        """So many steps by the kernel at `work`, in calls of a tenth of a second."""
+        """Play `steps` steps by the kernel at address `work`, in calls of about 0.1 s."""
         done = 0
         while done < steps:
             start_time, end = perf_counter(), min(done + self.call_length.steps, steps)
             self.call(work, arguments, done, end)
-            self.call_length.took(end - done, perf_counter() - start_time)
+            self.call_length.record(end - done, perf_counter() - start_time)
             done = end
 
     def call(self, work: int, arguments: int, begin: int, end: int) -> None:
-        """One call of the kernel at `work`, for the steps or updates [begin, end)."""
+        """Call the kernel at address `work` once, for the steps or updates [begin, end)."""
         fields = self.frame.fields
         fields.begin, fields.end = begin, end
-        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
+        self._arrivals[0] = 0  # the count of the barrier, which must begin at 0 for this number of threads
         self.workers.run(work, arguments, fields.threads)
 
     def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
-        """Make so many updates; of a rollout also what precedes the first of them, but by the kernel `update`.
+        """Make `updates` updates by the kernel in the field `kernel` of the frame.
 
-        `before` is given how many are done, about ten times a second; not called where all of it takes less than that.
+        For a rollout the kernel "learn" first computes values, targets and orders; the kernel "update" does not.
+        `before` receives how many updates are done, about ten times a second, and is not called in a shorter learn.
         """
         most, work = self.updates_per_call, self.checked(kernel)
         self.run(work, self.frame.address, updates, most, before if updates > most else None)
 
     def checked(self, kernel: str) -> int:
-        """The address of the kernel in that field of the frame, which has all that it reads."""
+        """Return the address of the kernel in this field; RuntimeError where the frame lacks an address it reads."""
         self.frame.check(self.frame.held[kernel], self.unread)
         address: int = getattr(self.frame.fields, kernel)
         return address
 
 
 class RolloutBound(Bound):
-    """For an agent that learns from rollouts."""
+    """The frame of an agent that learns from rollouts."""
 
     recipe: RolloutRecipe
     parameters: CopiedParameters
@@ -211,7 +218,7 @@ class RolloutBound(Bound):
         super().__init__(recipe, threads, parts, TRY_EVERY)
         self.recipe = recipe
         self.parameters = CopiedParameters(self.frame, self.live, layout)
-        self.begun = False  # whether the current iteration has begun
+        self.begun = False  # whether the current iteration has begun, so that its parameters are fetched
         self._start_time = 0.0
         self._key = np.zeros(5, np.int64)
         self._units = np.zeros(2, np.float32)
@@ -221,7 +228,7 @@ class RolloutBound(Bound):
             next_obs=main_observation(agent.collector.obs),
             is_first=table.is_first,
             log_prob=aligned(rows),
-            value=aligned(rows + memory.num_envs),  # behind the rows V of the observation that follows the last of them
+            value=aligned(rows + memory.num_envs),  # of all rows, then of the observations after the last row
             weight=aligned(rows),
             target=self._target,
             units=self._units,
@@ -250,12 +257,16 @@ class RolloutBound(Bound):
         super().begin()
 
     def end(self) -> None:
-        """Parameters, moments and the count of steps back to torch."""
-        self.pace.took(self.frame.fields.threads, perf_counter() - self._start_time)
+        """Copy parameters, moments and the count of steps back to torch."""
+        self.pace.record(self.frame.fields.threads, perf_counter() - self._start_time)
         self.parameters.give()
 
     def prepare(self, reward: Tensor, key: tuple[int, ...], start: Tree) -> None:
-        """Before learning from a rollout: its scaled reward, the counters of the key of its orders, its first carry."""
+        """Prepare learning from a rollout.
+
+        `reward`: scaled rewards [T, N]; `key`: counters of the random key that orders rows; `start`: the recurrent
+        states before the first row.
+        """
         self.follow_finals()
         if self.carry:
             self.carry.fetch(start)
@@ -266,7 +277,10 @@ class RolloutBound(Bound):
         self.clear_stats()
 
     def learn(self, updates: int, before: Count | None = None, kernel: str = "learn") -> None:
-        """As ever; a value scale learns, as it does in eager, between the judgement and the updates."""
+        """Make the updates as Bound.learn does.
+
+        Where the critic has a value scale, that scale learns from the targets before the first update, as in eager.
+        """
         if self.recipe.agent.value_scale.layers:
             self.run(self.checked("judge"), self.frame.address, 1, 1)
             self.scale_targets()
@@ -274,31 +288,31 @@ class RolloutBound(Bound):
         super().learn(updates, before, kernel)
 
     def scale_targets(self) -> None:
-        """A value scale learns from the targets, which are then in its units."""
+        """Let a value scale, where there is one, learn from the targets; then convert the targets to its units."""
         agent = self.recipe.agent
         if not agent.value_scale.layers:
             return
         with one_thread():
             agent.metrics.add(agent.value_scale.learn(torch.from_numpy(self._target), agent.shard))
-        self.parameters.fetch()  # whose last layer has moved against the scale
+        self.parameters.fetch()  # the scale has changed the last layer, so that values stay what they were
         self._units[:] = agent.value_scale.units()
         self._target -= self._units[0]
         self._target /= self._units[1]
 
 
 class ReplayBound(Bound):
-    """For an agent that learns from a replay memory."""
+    """The frame of an agent that learns from a replay memory."""
 
     recipe: ReplayRecipe
-    unread: tuple[str, ...] = ("log_prob",)  # players pass its address on
+    unread: tuple[str, ...] = ("log_prob",)  # the playing kernel passes this address on, and nobody uses it
 
     def __init__(self, recipe: ReplayRecipe, threads: int) -> None:
-        parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # so that two threads can share 64 rows
+        parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # at least 2: two threads share 64 rows
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
         self.recipe, self._drawn = recipe, 0
-        self._gamma: float | None = None  # of the powers that kernels read
+        self._gamma: float | None = None  # the gamma of `powers`; None before the first draw
         layout, memory = recipe.shape.layout, self._memory
-        if layout.convs.size:  # no view has both torch's order of pixels and channels and that of kernels
+        if layout.convs.size:  # torch and kernels order a filter's pixels and channels differently: no view has both
             self.parameters = CopiedParameters(self.frame, self.live, layout)
         else:
             self.parameters = ViewedParameters(self.frame, self.live, layout)
@@ -313,15 +327,18 @@ class ReplayBound(Bound):
         super().begin()
 
     def prepare(self) -> None:
-        """Before learning: statistics, the rate, and where final observations are stored."""
+        """Prepare learning: fetch statistics, the optimizer's settings and the address of final observations."""
         self.follow_finals()
         self.scaling.refresh()
         self.parameters.follow()
-        if isinstance(self.parameters, CopiedParameters):  # targets may have moved since the worlds were played
+        if isinstance(self.parameters, CopiedParameters):  # torch may have changed target nets since the last fetch
             self.parameters.fetch()
 
     def draws(self, updates: int, gamma: float) -> Iterator[int]:
-        """Draw the transitions of so many updates, in the pieces that the memory draws; yields the updates of each."""
+        """Draw the transitions of `updates` updates, in the same pieces as the memory does; yield the updates of each.
+
+        The caller learns from a piece before it asks for the next, which takes the same memory.
+        """
         memory, fields = self._memory, self.frame.fields
         if gamma != self._gamma:  # a schedule may change it
             self.frame.fill(powers=gamma ** torch.arange(fields.span + 1))
@@ -329,13 +346,14 @@ class ReplayBound(Bound):
         memory.check_slots()
         for count in memory.pieces(updates, fields.minibatch):
             transitions = count * fields.minibatch
-            self._make_room(transitions)
+            self._reserve(transitions)
             self.frame.fill(uniforms=memory.next_uniforms(transitions))
             self.frame.check(replay.draw, self.unread)
             replay.draw(self.frame.address, memory.written, memory.rows)
             yield count
 
-    def _make_room(self, transitions: int) -> None:
+    def _reserve(self, transitions: int) -> None:
+        """Set D, and allocate the memory of drawn transitions anew where it is too small."""
         self.frame.fill(drawn=transitions)
         if transitions > self._drawn:
             self._drawn = transitions
@@ -351,7 +369,7 @@ B = TypeVar("B", RolloutBound, ReplayBound)
 
 
 class Binding(Generic[B]):
-    """The Bound that play and learn of one agent share; made at the first call, as only then the optimizer exists."""
+    """Holds the Bound that the sockets of one agent share. It is made at the first call: the optimizer exists then."""
 
     def __init__(self, make: Callable[[Learner], B]) -> None:
         self._make: Callable[[Learner], B] = make
@@ -359,6 +377,7 @@ class Binding(Generic[B]):
         self.bound: B
 
     def get(self, learner: Learner) -> B:
+        """Return the Bound of this learner, and make it where the last call was for another learner."""
         if learner is not self._learner:
             self._learner, self.bound = learner, self._make(learner)
         return self.bound

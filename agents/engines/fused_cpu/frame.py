@@ -1,7 +1,7 @@
-"""The frame: one struct of numbers and addresses that every kernel is handed. bind.py fills it, once for each agent.
+"""The frame: the one struct of numbers and addresses that every compiled kernel receives.
 
-A field holds a number (`worlds`), the address of memory (`obs`) or the address of a compiled kernel (`forward`). Python
-writes it by name, and a kernel reads it by the same name:
+bind.py fills one frame for each agent. A field holds a number (`worlds`), the address of memory (`obs`) or the address
+of a compiled kernel (`forward`). Python writes a field by name, and a kernel reads it by the same name:
 
     frame.fill(worlds=8, reward=table.reward, forward=nets.forward)   # a number, a tensor's address, a kernel's address
     nets_kernel(frame.address)                                       # every kernel takes that address, an int64
@@ -14,8 +14,17 @@ writes it by name, and a kernel reads it by the same name:
 
 The struct is called `f` in every kernel: `Frame.check` looks for that name to know which fields a kernel reads.
 
-Letters: T steps, N worlds, R = T * N rows, S slots, K features, A actions, P floats of the flat parameters that are
-learnt, B samples of a minibatch, D transitions drawn. Memory is float32 where nothing else is said.
+Letters for sizes: T steps, N worlds, R = T * N rows (row t * N + i is step t of world i), S slots for final
+observations, K features, A actions, P floats of the flat parameters that the optimizer changes, B samples of a
+minibatch, D transitions drawn from a replay memory. Memory is float32 where nothing else is said.
+
+Words that all kernels use:
+- slope: the derivative of the loss with respect to a value, such as an activation or an output of a head.
+- tile: up to TILE samples that pass through a net together; lane: the place of one sample in a vector of 16 float32.
+- filling, padding: lanes that complete a vector, or floats that complete a row; they add nothing to any result.
+- part: a fixed share of a minibatch with a gradient of its own. The parts' gradients are added in a fixed order, so
+  results do not depend on the number of threads.
+- turned: a transposed copy of weights. judge: compute values, advantages and targets of a rollout.
 """
 
 import ctypes
@@ -35,129 +44,129 @@ from stride.agents.engines.plan.layout import LANES, ConvRow, LayerRow, Segment,
 from stride.agents.engines.plan.numbers import Live, MomentSums, Stat, names_of, struct
 from stride.utils.kernel_cache import njit
 
-TILE = 64  # samples that pass through the nets together: their activations stay in the innermost cache
+TILE = 64  # samples that pass through the nets together: so few that their activations stay in the level 1 cache
 
 
 @struct
 class FrameFields(ctypes.Structure):
-    """Numbers, then addresses of memory with its shape `[..]`, then addresses of kernels."""
+    """All fields are int64: first numbers, then addresses of memory with its shape, then addresses of kernels."""
 
-    # counts and switches
-    threads: int  # of the current iteration
+    # counts and switches (1 on, 0 off); a count has its letter behind it
+    threads: int  # that work in the current iteration
     steps: int  # T
     worlds: int  # N
     slots: int  # S
     features: int  # K
-    row: int  # floats of a sample's row of inputs: K, or K + A where a net reads actions too
-    obs_width: int  # floats of one observation; 0 where it is an index
+    row: int  # floats of a sample's input row: K, or K + A where a net also reads actions
+    obs_width: int  # floats of one observation; 0 where an observation is an index, which becomes one-hot
     actions: int  # A
-    nets: int  # 2 apart, 1 with a shared trunk or without a critic; with a replay memory: targets among them
+    nets: int  # on policy 2 (actor, critic), or 1 with a shared trunk or no critic; off policy also the target nets
     layers: int  # hidden layers of every net
-    cells: int  # of these, the last ones, layers of minGRU
-    together: int  # rows of a minibatch that no thread shares with another: a tile, or a sequence
-    convs: int  # convolutions before the first of them in each net, where pictures are read
+    cells: int  # how many of these, the last ones, are minGRU layers
+    together: int  # rows of a minibatch that stay in one part: TILE, or the steps of a sequence
+    convs: int  # convolutions before the first hidden layer of each net; 0 where no pictures are read
     patches: int  # offset in a tile's activations, in floats per sample: what filters see of one sample
-    bordered: int  # likewise: slopes of one sample with zeros around them
-    raw: int  # likewise, from an activation on: what its layer norm reads
-    highest: int  # of the bytes of a picture, what becomes 1; 0 where pictures are float32
-    planar: int  # pictures are stored channel after channel
-    value_net: int  # which net estimates values, -1 for none
-    value_row: int  # and which of its outputs is the value
-    gaussian: int
-    reinforce: int
-    whole_episode: int  # mc:episode
-    normalize: int  # weights of an action: 0 off, 1 per minibatch, 2 per rollout
-    masked: int
+    bordered: int  # likewise an offset: slopes of one sample with zeros around them
+    raw: int  # likewise, from an activation to the number before its layer norm, which the norm reads
+    highest: int  # the byte of a picture that becomes 1.0; 0 where pictures are float32
+    planar: int  # 1 where pictures are stored channel after channel
+    value_net: int  # number of the net that estimates values, -1 for none
+    value_row: int  # the output of that net which is the value
+    gaussian: int  # 1: actions are numbers from a normal distribution; 0: a choice
+    reinforce: int  # 1: REINFORCE's loss; 0: PPO's
+    whole_episode: int  # 1: every action is weighted by the return of its complete episode (mc:episode)
+    normalize: int  # `weight` is normalized: 0 not, 1 in each minibatch, 2 over the rollout
+    masked: int  # 1: `mask` says which actions are allowed
     epochs: int
     minibatch: int  # B
-    parts: int  # partial gradients, summed in a fixed order whatever the number of threads
+    parts: int  # partial gradients of a minibatch, added in a fixed order for any number of threads
     size: int  # P
-    segments: int
+    segments: int  # pieces of the flat parameters; one thread sums and steps one piece at a time
     tensors: int  # rows of the tensor table
-    decoupled: int  # AdamW
-    rectified: int  # RAdam
-    has_log_prob: int  # the rollout already wrote it
-    begin: int  # of the steps or updates of one call
+    decoupled: int  # 1: AdamW's weight decay
+    rectified: int  # 1: RAdam
+    has_log_prob: int  # 1: the rollout already wrote log_prob
+    begin: int  # this call makes the steps or updates [begin, end)
     end: int
-    draw: int  # floats of a draw
-    double: int  # double_q
-    dueling: int
-    learnt_alpha: int
-    log_alpha: int  # offset in the parameters
+    draw: int  # floats of the random draw of one action
+    double: int  # 1: the online net chooses the action of the target (double_q)
+    dueling: int  # 1: the head has advantages [A], then the value of the state
+    learnt_alpha: int  # 1: the temperature (entropy coefficient) is learnt
+    log_alpha: int  # offset of its logarithm in the parameters
     log_std: int  # offset in the parameters
-    follows: int  # floats from a parameter of part 1 to that of its target
-    moving: int  # nets that change with each update, the first ones
-    critics: int  # nets of them beside each other, behind the actor
-    quantiles: int  # of each of them, where they learn quantiles
-    kept: int  # of all critics' quantiles together, those that are targets
+    follows: int  # floats from a parameter to the same parameter of its target net
+    moving: int  # how many nets, the first ones, change with every update
+    critics: int  # how many critics there are; their nets are behind the actor's
+    quantiles: int  # outputs of each critic that learns quantiles
+    kept: int  # how many quantiles, the lowest of all critics together, are used as targets (TQC)
     actor_every: int  # updates per update of a delayed actor and of all targets; 0 where nothing is delayed
-    span: int  # rows of an n-step transition
+    span: int  # most steps of an n-step transition
     drawn: int  # D
-    own_gamma: int  # whether each row of the replay memory has a gamma of its own
-    report_every: int  # updates between two that are reported
-    norm: int  # kernels of layer norms; 0 where a net has none
+    own_gamma: int  # 1: each row of the replay memory has a gamma of its own
+    report_every: int  # every so many updates one is reported
+    norm: int  # kernels of layer norms, forward and backward; 0 where a net has none
     norm_back: int
-    remember: int  # kernel of nets with a memory, likewise
+    remember: int  # kernel that plays a step of nets with a memory; 0 where nets have none
 
     # memory of the agent, its collector and its replay memory
     obs: int  # [R, ...] float32 or int64
-    next_obs: int  # [N, ...]
-    final_obs: int  # [S * N, ...]
+    next_obs: int  # [N, ...] the observations after the last row
+    final_obs: int  # [S * N, ...] the last observations of episodes that a time limit cut
     mask: int  # [R, A] uint8
     action: int  # [R] int64 or [R, A] float32
-    reward: int  # [R], scaled; or [D], of n steps
+    reward: int  # [R] scaled rewards of the rollout; or [D] discounted n-step rewards of drawn transitions
     terminated: int  # [R] uint8
     truncated: int  # [R] uint8
     is_first: int  # [R] uint8
-    slot: int  # [R] int64
-    ring_reward: int  # [R], the replay memory's
-    poisoned: int  # [] uint8: what was collected is not finite
-    uniforms: int  # [3, D]
+    slot: int  # [R] int64: row slot * N + i of final_obs has world i's final observation of this episode
+    ring_reward: int  # [R] rewards of one step in the replay memory, which is a ring of rows
+    poisoned: int  # [] uint8: 1 where a collected number is not finite
+    uniforms: int  # [3, D] that choose the drawn transitions: two for the row, one for the world
     noise: int  # [updates, 2, B, A] standard normal; TD3's [updates, B, A]
-    powers: int  # [span + 1] of gamma
-    gammas: int  # [rows of the ring], of the iteration that collected each
-    draws: int  # [T, N, draw] of the steps that are played
+    powers: int  # [span + 1] gamma^0, gamma^1, ...
+    gammas: int  # [rows of the ring] gamma of the iteration that collected each row
+    draws: int  # [T, N, draw] random numbers for the actions of the steps that are played
     tensor_table: int  # [tensors] TensorRow
 
-    # memory of the engine: what the actor and critic make of the rollout
-    log_prob: int  # [R]
-    value: int  # [R + N]
-    final_value: int  # [S * N]
-    weight: int  # [R] advantage, or return
-    target: int  # [R]; for updates in units of the critic
-    counted: int  # [R]: 1 where the return is complete
-    units: int  # [2]: a critic says (value - first) / second
-    order: int  # [epochs, R] int32
-    spare: int  # [threads, 3 * R] int32
+    # memory of the engine: what it computes from a rollout
+    log_prob: int  # [R] log-probability of the action under the policy that played it
+    value: int  # [R + N] values of obs, then of next_obs
+    final_value: int  # [S * N] values of final_obs
+    weight: int  # [R] factor of the action's log-probability in the loss: advantage, or return
+    target: int  # [R] of the value; during updates in units of the critic
+    counted: int  # [R] 1.0 where the return is complete, else 0.0: such a row does not change the actor
+    units: int  # [2] offset and scale: value = critic's output * units[1] + units[0]
+    order: int  # [epochs, R] int32: the order of the rows in every epoch
+    spare: int  # [threads, 3 * R] int32: working memory of the shuffle
     moments: int  # [parts] MomentSums
     weighings: int  # [updates, 3] float64, of a shard: mean, 1 / deviation, 1 / rows of `weight` in each minibatch
     totals: int  # [SUMS] float64, of a shard: sums of the present minibatch
-    key: int  # [5] int64: the counters of the key that orders rows
-    carry: int  # [nets, cells, 2 * N, width]: states before a rollout, or as it is played; then N to work with
-    sequences: int  # [R] int32: the rows, world after world
+    key: int  # [5] int64: the counters of the random key that orders rows
+    carry: int  # [nets, cells, 2 * N, width]: N recurrent states, then N of working memory
+    sequences: int  # [R] int32: the rows in the order of worlds: all steps of world 0, then of world 1
     past: int  # [threads, tiles, TILE, hidden]: activations of complete sequences
 
     # memory of the engine: transitions drawn from a replay memory
     place: int  # [D] int32 row of the observation
-    following: int  # [D] int32 row of the one that followed; below 0 the complement of a final one's
-    discount: int  # [D]
+    following: int  # [D] int32 row of the next observation in obs; below 0: ~row of final_obs
+    discount: int  # [D] gamma^n of the next value, 0 after a terminal state
 
     # memory of the engine: parameters and what belongs to them
-    centre: int  # [K] of the normalisation
+    centre: int  # [K] a feature is (observation - centre) * scale
     scale: int  # [K]
-    net_table: int  # [nets, layers + 1] LayerRow
+    net_table: int  # [nets, layers + 1] LayerRow; the last one of a net is its head
     conv_table: int  # [nets, convs] ConvRow
     segment_table: int  # [segments] Segment
     parameters: int  # [P], then those of targets
-    turned: int  # transposes of the hidden layers
+    turned: int  # transposed copies of the hidden layers
     first_moment: int  # [P]
     second_moment: int  # [P]
     gradient: int  # [P]
-    partial: int  # [parts, P]
-    squares: int  # [segments] float64
-    sums: int  # [parts, SUMS, TILE]
+    partial: int  # [parts, P] the gradient of each part
+    squares: int  # [segments] float64: sums of squares of the gradient
+    sums: int  # [parts, SUMS, TILE] losses and other statistics of the present minibatch
     scratch: int  # [threads] Scratch
-    barrier: int  # [] int64: arrivals of threads
+    barrier: int  # [] int64: how many threads have arrived at barriers
     live: int  # [] Live
     stats: int  # [] Stat
 
@@ -193,48 +202,50 @@ class FrameFields(ctypes.Structure):
 
 @struct
 class Scratch(ctypes.Structure):
-    """Addresses of a thread's scratch: the intermediate results of a tile of samples on its way through the nets.
+    """Addresses of one thread's working memory: intermediate results of the tile that it takes through the nets.
 
-    [TILE, floats] where a net reads them, [floats, TILE] where neighbouring samples are wanted in neighbouring lanes.
+    Arrays are [TILE, floats] where a net reads them, and [floats, TILE] where losses want neighbouring samples in
+    neighbouring lanes.
     """
 
-    one: int  # [LANES] a 1.0, behind it zeros
+    one: int  # [LANES] a 1.0, then zeros
     x: int  # [TILE, row] inputs
-    hidden: int  # [TILE, hidden] a net's activations, layer behind layer
-    outputs: int  # [outputs, TILE] of a head, then the slope of the loss there
+    hidden: int  # [TILE, hidden] activations of a net: all samples of its first layer, then of its second
+    outputs: int  # [outputs, TILE] of a head; the loss replaces them with its slopes
     odds: int  # [A, TILE] probabilities
     taken: int  # [A, TILE] actions: int32 in the first row, or numbers
-    allowed: int  # [A, TILE] 1 where an action is allowed
-    actor: int  # [3, TILE] old log-probability, weight of the action, its fraction of the mean
-    critic: int  # [3, TILE] old value, target, fraction of the mean
+    allowed: int  # [A, TILE] 1.0 where an action is allowed, else 0.0
+    actor: int  # [3, TILE] old log-probability, weight of the action, the sample's fraction of the mean
+    critic: int  # [3, TILE] old value, target, the sample's fraction of the mean
     above: int  # [TILE, widest] slopes at a layer
-    below: int  # [TILE, widest] and at the one below it
+    below: int  # [TILE, widest] slopes at the layer before it
     other_x: int  # [TILE, row] inputs at the next observation
-    second_hidden: int  # [TILE, hidden] activations of another net
-    actor_hidden: int  # [TILE, hidden] and of the actor
+    second_hidden: int  # [TILE, hidden] activations of a second critic
+    actor_hidden: int  # [TILE, hidden] activations of the actor
     target: int  # [TILE] of a value; of quantiles [critics * quantiles, TILE], likewise in q
     choice: int  # [TILE] int32 the best action
     log_prob: int  # [TILE]
-    q: int  # [TILE] values of one critic, then the slope of the loss there
-    other_q: int  # [TILE] and of the other
-    slopes: int  # [A, TILE] of the first critic's value at the actions
-    other_slopes: int  # [A, TILE] and of the other's
+    q: int  # [TILE] values of one critic; the loss replaces them with its slopes
+    other_q: int  # [TILE] values of the second critic, likewise
+    slopes: int  # [A, TILE] slopes at the actions through the first critic
+    other_slopes: int  # [A, TILE] slopes at the actions through the second critic
 
 
 def make_scratch(
     threads: int, row: int, hidden: int, outputs: int, widest: int, actions: int, values: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scratch [threads] of every thread, and the memory it points to; the sizes are floats of a sample.
+    """Return the Scratch rows [threads] and the memory that they point to, which the caller must keep alive.
 
-    All is zero but for the 1.0 at `one`. Every algorithm gets every buffer, whichever runs.
+    The arguments after `threads` are floats per sample. All memory is zero but for the 1.0 at `one`. Every algorithm
+    gets all arrays, also those that it does not use.
     """
-    of_sample = {
+    floats_per_sample = {
         "x": row, "hidden": hidden, "outputs": outputs, "odds": actions, "taken": actions, "allowed": actions,
         "actor": 3, "critic": 3, "above": widest, "below": widest, "other_x": row, "second_hidden": hidden,
         "actor_hidden": hidden, "target": values, "choice": 1, "log_prob": 1, "q": values, "other_q": 1,
         "slopes": actions, "other_slopes": actions,
     }  # fmt: skip
-    sizes = {"one": LANES} | {name: TILE * count for name, count in of_sample.items()}
+    sizes = {"one": LANES} | {name: TILE * count for name, count in floats_per_sample.items()}
     memory = aligned(threads * sum(sizes.values())).reshape(threads, -1)
     memory[:, 0] = 1.0
     table = np.zeros(threads, np.dtype(Scratch))
@@ -247,13 +258,13 @@ def make_scratch(
 
 
 def aligned(count: int) -> np.ndarray:
-    """float32 zeros that begin on a cache line."""
+    """Return `count` float32 zeros whose address is a multiple of 64 bytes, a cache line."""
     raw = np.zeros(count + LANES, np.float32)
     skip = -raw.ctypes.data % (4 * LANES) // 4
     return raw[skip : skip + count]
 
 
-# intrinsics of kernels: the struct at an address, whose fields are read and written in place
+# functions for kernels, address -> struct; fields of the struct are read and written in place
 fields_at = struct_at(FrameFields)
 live_at = struct_at(Live)
 stats_at = struct_at(Stat)
@@ -273,66 +284,66 @@ _SCRATCH_BYTES = ctypes.sizeof(Scratch)
 
 @njit(inline="always")
 def layer_of(f: FrameFields, net: int, number: int) -> LayerRow:
-    """Layer `number` of net `net`; the head is number `f.layers`."""
+    """Return layer `number` of net `net`; the head is number `f.layers`."""
     return _layer_at(f.net_table + _LAYER_BYTES * (net * (f.layers + 1) + number))
 
 
 @njit(inline="always")
 def conv_of(f: FrameFields, net: int, number: int) -> ConvRow:
-    """Convolution `number` of those before the first layer of net `net`."""
+    """Return convolution `number` of those before the first layer of net `net`."""
     return _conv_at(f.conv_table + _CONV_BYTES * (net * f.convs + number))
 
 
 @njit(inline="always")
 def segment_of(f: FrameFields, number: int) -> Segment:
-    """The segment of that number."""
+    """Return segment `number` of the flat parameters."""
     return _segment_at(f.segment_table + _SEGMENT_BYTES * number)
 
 
 @njit(inline="always")
 def scratch_of(f: FrameFields, thread: int) -> Scratch:
-    """The scratch of a thread."""
+    """Return the addresses of a thread's working memory."""
     return _scratch_at(f.scratch + _SCRATCH_BYTES * thread)
 
 
 FIELDS = names_of(FrameFields)
-COUNTS = frozenset(FIELDS[: FIELDS.index("obs")])  # fields that may be 0
+COUNTS = frozenset(FIELDS[: FIELDS.index("obs")])  # the fields before the first address; these may be 0
 
 
 @cache
 def fields_read(function: FunctionType) -> frozenset[str]:
-    """The fields of the frame that a function reads itself: whatever it takes from the local variable `f`."""
-    words = pairwise(dis.get_instructions(function))
-    return frozenset(name.argval for f, name in words if f.argval == "f" and name.opname == "LOAD_ATTR")
+    """Return the fields of the frame that a function itself reads: all attributes of its local variable `f`."""
+    pairs = pairwise(dis.get_instructions(function))
+    return frozenset(name.argval for f, name in pairs if f.argval == "f" and name.opname == "LOAD_ATTR")
 
 
 class Frame:
-    """The struct, whatever it points to, and which kernels were checked."""
+    """The struct, the objects that it points to, and which kernels were checked."""
 
     def __init__(self) -> None:
         self.fields = FrameFields()
         self.address = ctypes.addressof(self.fields)
         self.held: dict[str, Any] = {}
-        """what every field was set to; kernels know addresses only, so this keeps the memory alive"""
-        self._complete: set[CompiledKernel] = set()
+        """the object that each field was set to; kernels know addresses only, so this keeps the memory alive"""
+        self._complete: set[CompiledKernel] = set()  # kernels that were checked and have all their addresses
 
     def copy(self) -> "Frame":
-        """A frame of its own with the same fields, for whoever changes some of them; the memory is shared."""
+        """Return a new frame with the same fields; changing its fields leaves this one as it is. They share memory."""
         other = Frame()
         other.fill(**self.held)
         return other
 
     def fill(self, **entries: int | Tensor | np.ndarray | ctypes.Structure | CompiledKernel) -> None:
-        """Set fields: a number as it is; of memory and of a kernel the address."""
+        """Set fields by name: to the number itself, or to the address of the tensor, array, struct or kernel."""
         for name, entry in entries.items():
             assert name in FIELDS, name
             setattr(self.fields, name, _number_of(entry))
         self.held.update(entries)
 
     def check(self, kernel: CompiledKernel, ignored: Iterable[str] = ()) -> None:
-        """RuntimeError where an address is missing that this kernel, or one it calls, reads; checked once.
+        """Raise RuntimeError where an address is missing that this kernel, or a kernel that it calls, reads.
 
-        `ignored`: what they read under a switch that is off.
+        A kernel that passed is not checked again. `ignored`: fields that are read only under a switch that is off.
         """
         if kernel in self._complete:
             return
@@ -343,7 +354,7 @@ class Frame:
         self._complete.add(kernel)
 
     def read_by(self, kernel: CompiledKernel) -> set[str]:
-        """The addresses a kernel reads: itself, in functions it calls and in those it calls by address."""
+        """Return the addresses that a kernel reads, also in functions that it calls by name or by address."""
         fields: set[str] = set()
         checked: set[FunctionType] = set()
         waiting = [kernel.py_func]
@@ -355,12 +366,13 @@ class Frame:
             own_fields = fields_read(function)
             fields |= own_fields
             called = [function.__globals__.get(name) for name in function.__code__.co_names]
-            called += [self.held.get(name) for name in own_fields]
+            called += [self.held.get(name) for name in own_fields]  # kernels that it may call by address
             waiting += [item.py_func for item in called if isinstance(item, Dispatcher)]
         return fields - COUNTS
 
 
 def _number_of(entry: int | Tensor | np.ndarray | ctypes.Structure | CompiledKernel) -> int:
+    """Return a number as it is, and the address of anything else."""
     if isinstance(entry, Tensor):
         return entry.data_ptr()
     if isinstance(entry, np.ndarray):

@@ -1,4 +1,8 @@
-"""Which kernels an algorithm and its network run: those that others call, by their field in the frame."""
+"""Which kernels an algorithm and its kind of network run.
+
+KERNELS[algorithm] and NETS[kind] map fields of the frame to kernels. bind.py writes them into the frame, through which
+kernels call one another by address; warm.py compiles them ahead.
+"""
 
 from stride.agents.engines.fused_cpu.kernels import (
     heads,
@@ -58,7 +62,7 @@ MINGRU: KernelTable = {
     "shuffle": shuffle.shuffle_sequences,
 }
 SHARDED: KernelTable = {"shard_gradient": minibatches.shard_gradient, "shard_step": minibatches.shard_step}
-NETS: dict[str, KernelTable] = {  # the kernels of a network, by `nets_of`; they count before those of an algorithm
+NETS: dict[str, KernelTable] = {  # kernels of a kind of network, by `nets_of`; they replace those of the algorithm
     "tanh": {**FLAT, **TANH},
     "relu": {**FLAT, **RELU},
     "mingru_tanh": {**MINGRU, **TANH},
@@ -83,7 +87,7 @@ ROLLOUT: KernelTable = {
     "learn": minibatches.learn,
 }
 REPLAY: KernelTable = {"to_inputs": nets.to_inputs, "learn": replay.learn}
-KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others call, by their field in the frame
+KERNELS: dict[str, KernelTable] = {  # kernels of an algorithm, by `algo_id`
     "ppo": {**ROLLOUT, "weigh": returns.advantages},
     "reinforce": {**ROLLOUT, "weigh": returns.monte_carlo},
     "pqn": {
@@ -102,12 +106,13 @@ KERNELS: dict[str, KernelTable] = {  # the kernels of an algorithm that others c
     "tqc": {**REPLAY, "gradient_part": quantiles.tqc_gradient, "sample": squashed.act_squashed},
     "td3": {**REPLAY, "gradient_part": smoothed.td3_gradient, "sample": smoothed.act_smoothed},
 }
-COPYING = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)  # the last: greedy
-CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python calls
-    "ppo": COPYING,
-    "reinforce": COPYING,
-    "pqn": COPYING,
-    "dqn": (*COPYING, replay.draw),
+# called from Python: two that copy parameters; the last, in no field, plays greedy episodes
+COPY_KERNELS = (nets.fetch_parameters, nets.give_parameters, q.act_by_value)
+CALLED_FROM_PYTHON: dict[str, tuple[CompiledKernel, ...]] = {  # kernels of an algorithm that are in no table above
+    "ppo": COPY_KERNELS,
+    "reinforce": COPY_KERNELS,
+    "pqn": COPY_KERNELS,
+    "dqn": (*COPY_KERNELS, replay.draw),
     "sac": (replay.draw,),
     "tqc": (replay.draw,),
     "td3": (replay.draw,),
@@ -115,7 +120,7 @@ CALLED: dict[str, tuple[CompiledKernel, ...]] = {  # kernels that only Python ca
 
 
 def nets_of(config: Config) -> str:
-    """Which kernels of NETS a network takes: those that read pictures, have layer norms, a memory, or an activation."""
+    """Return the key of NETS for a config: by its pictures, layer norms, memory or activation, such as "tanh"."""
     if isinstance(config, PQNConfig):
         return "normed_pictures" if config.policy == "cnn" else "normed"
     if config.policy == "mingru":

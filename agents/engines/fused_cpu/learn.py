@@ -1,4 +1,7 @@
-"""Learning in compiled kernels: the socket of agents that learn from rollouts, and of those with a replay memory."""
+"""The Learn sockets of the fused CPU engine: one for agents with rollouts, one for agents with a replay memory.
+
+Both fetch what the kernels need, run the updates in compiled code, and hand results and metrics back to the agent.
+"""
 
 from time import perf_counter
 
@@ -10,7 +13,7 @@ from stride.agents.sockets import Learner
 
 
 class RolloutLearn:
-    """All epochs of a rollout in one call, or in a few of a tenth of a second."""
+    """Makes all updates of a rollout by kernels: in one call, or in several of about 0.1 s where it takes longer."""
 
     name = "fused_cpu"
 
@@ -19,24 +22,24 @@ class RolloutLearn:
 
     @property
     def bound(self) -> RolloutBound:
-        """After the first call."""
+        """The filled frame; it exists after the first call of play or learn."""
         return self._binding.bound
 
     def learn(self, learner: Learner, work: Rollout) -> None:
         bound = self._binding.get(learner)
-        if not bound.begun:
+        if not bound.begun:  # the collector played this rollout, so nobody has fetched the parameters yet
             bound.attach(learner.optimizer)
             bound.begin()
         bound.begun = False
-        if learner.poisoned:  # nothing is learnt from such rows, and the agent will say which
+        if learner.poisoned:  # a collected number is not finite: learn nothing; the agent reports which number
             return
         recipe, agent = bound.recipe, bound.recipe.agent
         bound.prepare(recipe.reward(work), recipe.order(), work.start)
         recipe.before_learning(bound.live)
-        begun, epochs = perf_counter(), agent.config.n_epochs
+        start_time, epochs = perf_counter(), agent.config.n_epochs
 
         def show(done: int) -> None:
-            agent.passes = Passes(done * epochs // recipe.updates, epochs, begun)
+            agent.passes = Passes(done * epochs // recipe.updates, epochs, start_time)
 
         if agent.shard.count > 1:
             shard_learn.learn(bound, agent.shard, recipe.updates)
@@ -50,7 +53,7 @@ class RolloutLearn:
 
 
 class ReplayLearn:
-    """All updates that are due, in the pieces in which the memory draws."""
+    """Makes the updates that are due, in the same pieces as the replay memory draws transitions."""
 
     name = "fused_cpu"
 
@@ -59,14 +62,14 @@ class ReplayLearn:
 
     @property
     def bound(self) -> ReplayBound:
-        """After the first call."""
+        """The filled frame; it exists after the first call of play or learn."""
         return self._binding.bound
 
     def learn(self, learner: Learner, work: int) -> None:
         bound = self._binding.get(learner)
         bound.attach(learner.optimizer)
         recipe, fields, progress = bound.recipe, bound.frame.fields, learner.progress
-        recipe.renew_statistics()  # of what was collected, also where no update is due
+        recipe.renew_statistics()  # from the collected observations, also where no update is due
         if not work:
             return
         bound.prepare()
@@ -79,12 +82,12 @@ class ReplayLearn:
             if noise is not None:
                 bound.frame.fill(noise=noise[first:])
             bound.clear_stats()
-            # which updates are reported is counted over the complete run, not anew in each piece
+            # kernels choose the updates to report by their number in the complete run, not in this piece
             made = progress["updates"]
             bound.live.made = made
             bound.learn(count, lambda done, made=made: progress.update(updates=made + done))  # type: ignore[misc]
             progress["updates"] = made + count
             recipe.report(bound.stats, count)
             first += count
-        bound.pace.took(fields.threads, (perf_counter() - start_time) / work)
+        bound.pace.record(fields.threads, (perf_counter() - start_time) / work)
         bound.parameters.give()

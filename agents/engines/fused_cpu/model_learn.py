@@ -1,7 +1,7 @@
-"""Learning a world model by compiled kernels. What becomes of their answers, and how it is learnt, stays the agent's.
+"""The Learn socket for world models (Dreamer, PlaNet): the agent's own `learn`, with losses and optimizer by kernels.
 
-The agent's own `learn` runs, with its losses answered and its optimizer stepped by kernels. Weights are read where
-torch stores them.
+Kernels read the weights where torch stores them. Everything else in `learn`, such as drawing batches and reporting
+metrics, stays the agent's.
 """
 
 import math
@@ -29,10 +29,10 @@ KERNELS: tuple[CompiledKernel, ...] = (*model_scan.KERNELS, *model_losses.KERNEL
 
 
 class KernelLaProp(LaProp):
-    """An agent's LaProp whose step is one call of a kernel, instead of 15 of torch for each tensor."""
+    """An agent's LaProp optimizer, whose step is one kernel call instead of 15 calls of torch for each tensor."""
 
     def __init__(self, optimizer: LaProp) -> None:
-        self.__dict__ = optimizer.__dict__  # moments, groups and flags are one: a checkpoint of it holds them
+        self.__dict__ = optimizer.__dict__  # shared: state and settings stay those of the agent's optimizer
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         states = [self.state_of(p) for p in weights]
@@ -55,7 +55,7 @@ class KernelLaProp(LaProp):
 
 
 class KernelLosses:
-    """An agent's losses by kernels, and an optimizer that steps by one: the argument `losses` of its `learn`."""
+    """An agent's losses and optimizer by kernels: the argument `losses` of its `learn`."""
 
     def __init__(self, agent: Dreamer | PlaNet, pool: KernelPool) -> None:
         self._agent = agent
@@ -70,7 +70,7 @@ class KernelLosses:
 
 
 class ModelLearn:
-    """The agent's own `learn`, its losses answered by kernels."""
+    """Runs the agent's own `learn` with KernelLosses."""
 
     name = "fused_cpu"
 
@@ -82,15 +82,16 @@ class ModelLearn:
     def learn(self, learner: Learner, work: int) -> None:
         """Make `work` updates.
 
-        Threads of torch, which watch for work while there is none, would keep the kernels' own from the cores: on two
-        cores an update took 96 ms with both, 52 with the kernels' alone, 63 with one thread. Pictures are torch's.
+        Torch's threads wait for work in a busy loop and would take the cores from the kernels' threads, so torch gets
+        one thread: on two cores an update took 96 ms with threads of both, 52 ms with only the kernels', 63 ms with
+        one thread in all. With pictures torch keeps its threads, because it computes the convolutions.
         """
         if not work:
             return
         assert isinstance(learner, Dreamer | PlaNet)
         self._losses = self._losses or KernelLosses(learner, self._pool)
-        start = perf_counter()
+        start_time = perf_counter()
         self._pool.threads = self._pace.choose()
         with nullcontext() if learner.policy.model.senses.pictures else one_thread():
             learner.learn(work, self._losses)
-        self._pace.took(self._pool.threads, (perf_counter() - start) / work)
+        self._pace.record(self._pool.threads, (perf_counter() - start_time) / work)

@@ -1,7 +1,8 @@
-"""A world model's losses by kernels, as nodes of torch's graph whose gradients are made on the way forward.
+"""A world model's losses by kernels, as nodes of torch's graph with gradients from their forward pass.
 
-`ReplayLosses` answers `recall_loss`: what is learnt from remembered sequences. `DreamLosses` answers Dreamer's
-`behaviour_loss`: imagination, and the losses of actor and critic. Both are for one agent and any number of threads.
+`ReplayLosses.losses` replaces an agent's `recall_loss`, which learns from remembered sequences. `DreamLosses.losses`
+replaces Dreamer's `behaviour_loss`: imagination, and the losses of actor and critic. Each object belongs to one agent;
+results do not depend on the number of threads. Letters for shapes are those of kernels/model_tables.py.
 """
 
 import math
@@ -37,27 +38,28 @@ from stride.agents.planet import PlaNet
 from stride.utils.counter_rng import normal
 
 KERNELS: tuple[CompiledKernel, ...] = (
-    model_dream.imagine, model_dream.learn, model_recall.value, model_recall.look_back, model_recall.tell,
+    model_dream.imagine, model_dream.learn, model_recall.critic_values, model_recall.replay_returns,
+    model_recall.state_losses,
 )  # fmt: skip
 
 
 class Observed(NamedTuple):
-    """A batch as the losses see it, beside states and weights: [T, B, ..]."""
+    """The observed part of a batch that the losses read, besides states and weights."""
 
-    vector: Tensor
-    reward: Tensor
-    ended: Tensor
-    first: Tensor
+    vector: Tensor  # [T, B, numbers] observed vectors
+    reward: Tensor  # [T, B]
+    ended: Tensor  # [T, B] 1.0 where the episode terminated
+    first: Tensor  # [T, B] 1.0 where an episode begins
 
 
 class ReplayLosses:
-    """Losses of a model, and of Dreamer's critic, on remembered sequences."""
+    """The losses of a model, and of Dreamer's critic, on remembered sequences."""
 
     def __init__(self, agent: Dreamer | PlaNet, pool: KernelPool) -> None:
         model = agent.policy.model
         self.agent = agent
         self._pool = pool
-        # the nets that learn, by their entry of the table
+        # the nets that learn, by their entry in RecallTable
         self.learning = {
             "prior": KernelNet(model.rssm.prior),
             "goes_on": KernelNet(model.goes_on),
@@ -77,7 +79,7 @@ class ReplayLosses:
         self._vectors = model_recall.scratch_size.py_func(model.features, stoch, self._most_outputs, widest)
 
     def losses(self, batch: Sequences, u: Tensor) -> ModelLoss:
-        """`recall_loss`."""
+        """Return what the agent's `recall_loss` returns; u [T, B, S] are uniform numbers that sample the states."""
         agent = self.agent
         model = self.agent.policy.model
         live = agent.live
@@ -90,7 +92,7 @@ class ReplayLosses:
         weights = [weight for net in self.learning.values() for weight in net.weights]
         loss, sums, ends = apply_replay(self, observed, *states, log_probs, *weights)
         totals = dict(zip(LOSSES, sums, strict=True))
-        parts = {
+        summands = {
             "observation": totals["observation_loss"],
             "reward": totals["reward_loss"],
             "going_on": totals["going_on_loss"],
@@ -103,14 +105,17 @@ class ReplayLosses:
                 live.observation_coef * distance(model.senses.decoded(states.features, sensed.vector), sensed).mean()
             )
             loss = loss + pictures
-            parts["observation"] = parts["observation"] + pictures
+            summands["observation"] = summands["observation"] + pictures
         if "critic" in self.learning:
-            parts["replay_value"] = totals["replay_loss"]
+            summands["replay_value"] = totals["replay_loss"]
             metrics["train/return/reached"] = totals["reached"] / totals["critic_weight"].clamp(min=1)
-        return ModelLoss(states, loss, parts, metrics, ends)
+        return ModelLoss(states, loss, summands, metrics, ends)
 
     def run(self, observed: Observed, state: State, log_probs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Losses and metrics of states [LOSSES, N], and gradients of states, log-probabilities and weights."""
+        """Run the kernels; return losses and metrics [LOSSES, N] and a list of gradients.
+
+        The gradients are those of deter, stoch, log-probabilities, then of the nets' weights.
+        """
         agent = self.agent
         pool = self._pool
         live = agent.live
@@ -143,21 +148,21 @@ class ReplayLosses:
                 slow=self._following["slow"].table(rows), gamma=live.gamma, slow_coef=live.slow_coef,
                 return_lambda=live.return_lambda, replay_weight=live.replay_value_coef / (rows - sequences),
             )  # fmt: skip
-            pool.run(model_recall.value, table)
-            table.check("look_back")
-            model_recall.look_back(table.address)
-        pool.run(model_recall.tell, table)
+            pool.run(model_recall.critic_values, table)
+            table.check("replay_returns")
+            model_recall.replay_returns(table.address)
+        pool.run(model_recall.state_losses, table)
         slopes = [table[name] for name in ("deter_slopes", "stoch_slopes", "log_prob_slopes")]
         return losses, [*slopes, *weight_gradients(pool, passes.values())]
 
 
 class _Context(Context, Protocol):
     gradients: list[Tensor]
-    actor_count: int
+    actor_count: int  # how many of the gradients belong to the actor
 
 
 class Replay(torch.autograd.Function):
-    """The loss, the sums of LOSSES over all states, the chances of ends [T, B]."""
+    """A node of torch's graph: the loss, the sums of LOSSES over all states, the probabilities of ends [T, B]."""
 
     @staticmethod
     def forward(
@@ -176,7 +181,8 @@ class Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: _Context, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        gradients, ctx.gradients = ctx.gradients, []  # held by no one else: they become the weights' own
+        # the node drops its gradients, so that torch can use these tensors as the weights' .grad without copies
+        gradients, ctx.gradients = ctx.gradients, []
         return None, None, *scaled(gradients, slopes[0])
 
 
@@ -184,23 +190,23 @@ apply_replay: Callable[..., tuple[Tensor, ...]] = Replay.apply
 
 
 class DreamStart(NamedTuple):
-    """The states imagined from, and all that is random in it; as in Dreamer.behaviour_loss."""
+    """The states that imagination starts from, and its random numbers, as in Dreamer.behaviour_loss."""
 
     state: State
-    alive: Tensor
-    prior_uniforms: Tensor
-    action_draws: Tensor
+    alive: Tensor  # [K] 1.0, or 0.0 where the episode is over
+    prior_uniforms: Tensor  # [H, K, S]
+    action_draws: Tensor  # [H, K, numbers]
 
 
 class Imagined(NamedTuple):
-    """An imagination of K starts, filled up to a multiple of 16, up to its returns."""
+    """Imagined steps from K starts (padded to a multiple of 16), their returns, and the passes of actor and critic."""
 
     table: DreamTable
     passes: list[NetPass]
 
 
 class DreamLosses:
-    """Dreamer's losses of what it imagines. Surplus lanes repeat the first start, and count nothing."""
+    """Dreamer's losses on imagined steps. Lanes that pad K to a multiple of 16 repeat the first start; weight 0."""
 
     def __init__(self, agent: Dreamer, pool: KernelPool) -> None:
         policy = agent.policy
@@ -225,7 +231,7 @@ class DreamLosses:
         encoded = policy.actions.size
         stoch = sizes.stoch * sizes.classes
         scratch = dream_scratch.py_func(0, sizes.deter, sizes.width, stoch, encoded, widest, most_outputs)
-        self._vectors = max(scratch.end // BYTES, model_dream.work_size.py_func(most_outputs, widest))
+        self._vectors = max(scratch.end // BYTES, model_dream.learn_scratch_size.py_func(most_outputs, widest))
         self._options = np.array(policy.actions.options, np.int64)
         self._settings: dict[str, Value] = {
             "from_action": cell.from_action.weight, "options": self._options.ctypes.data, "encoded": encoded,
@@ -235,19 +241,19 @@ class DreamLosses:
     def losses(
         self, start: State, alive: Tensor, prior_uniforms: Tensor, action_draws: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Dreamer.behaviour_loss."""
+        """Return what Dreamer.behaviour_loss returns: losses, and metrics."""
         dream = DreamStart(start, alive, prior_uniforms, action_draws)
         policy, critic, mean, entropy = apply_dream(self, dream, *self.actor.weights, *self.critic.weights)
         return {"policy": policy, "critic": critic}, {"train/return/imagined": mean, "train/policy/entropy": entropy}
 
     def imagine(self, start: DreamStart) -> Imagined:
-        """Everything up to the returns."""
+        """Imagine all steps, and compute their returns."""
         agent = self.agent
         pool = self._pool
         live = agent.live
         model = agent.policy.model
         steps, starts = start.prior_uniforms.shape[:2]
-        count = -(-starts // LANES) * LANES
+        count = -(-starts // LANES) * LANES  # starts, rounded up to a multiple of 16
         choices = len(self._options)
         action_draws = filled(start.action_draws if choices else normal(start.action_draws), count, 1)
         alive = filled(start.alive, count, 0)
@@ -277,14 +283,17 @@ class DreamLosses:
         return Imagined(table, [actor, critic])
 
     def learn(self, imagined: Imagined, span: float) -> list[Tensor]:
-        """Gradients of actor and critic, whose losses are written to the table; advantages are divided by `span`."""
+        """Return the gradients of actor and critic; write their losses to the table.
+
+        `span`: the range of the returns, by which advantages are divided.
+        """
         imagined.table.fill(span=span)
         self._pool.run(model_dream.learn, imagined.table)
         return weight_gradients(self._pool, imagined.passes)
 
 
 def filled(rows: Tensor, count: int, dim: int) -> Tensor:
-    """A copy with `count` rows along a dimension: where some are missing, the first one again."""
+    """Return a copy with `count` rows along a dimension; missing rows repeat the first one."""
     missing = count - rows.shape[dim]
     shape = list(rows.shape)
     shape[dim] = missing
@@ -292,7 +301,7 @@ def filled(rows: Tensor, count: int, dim: int) -> Tensor:
 
 
 class Dream(torch.autograd.Function):
-    """Losses of actor and critic, the mean return and entropy."""
+    """A node of torch's graph: losses of actor and critic, and two metrics: mean return and entropy."""
 
     @staticmethod
     def forward(ctx: _Context, dream: DreamLosses, start: DreamStart, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -310,7 +319,8 @@ class Dream(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: _Context, policy: Tensor, critic: Tensor, *metrics: Tensor) -> tuple[Tensor | None, ...]:
-        gradients, ctx.gradients = ctx.gradients, []  # held by no one else: they become the weights' own
+        # the node drops its gradients, so that torch can use these tensors as the weights' .grad without copies
+        gradients, ctx.gradients = ctx.gradients, []
         actor = ctx.actor_count
         return None, None, *scaled(gradients[:actor], policy), *scaled(gradients[actor:], critic)
 

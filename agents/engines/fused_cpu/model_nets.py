@@ -1,6 +1,6 @@
-"""A world model's nets for kernels: tables of their weights, which are read where torch stores them, and gradients.
+"""A world model's nets as kernels read them: tables with the addresses of torch's weights, and their gradients.
 
-Results do not depend on the number of threads.
+model_losses.py and model_scan.py use this. Results do not depend on the number of threads.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ KERNELS: tuple[CompiledKernel, ...] = (model_nets.products,)
 
 
 class KernelPool:
-    """Threads, and scratch for each of them; `threads` of the workers take part."""
+    """Threads that run the kernels of world models, and working memory for each; `threads` of the workers take part."""
 
     def __init__(self, workers: Workers, threads: int) -> None:
         self.workers = workers
@@ -36,7 +36,7 @@ class KernelPool:
         self._scratch = torch.empty(0)
 
     def scratch(self, vectors: int) -> Tensor:
-        """Space for so many vectors of each thread: [threads, floats]."""
+        """Return working memory [threads, floats] with so many vectors for each thread; calls share it."""
         floats = LANES * vectors
         if self._scratch.numel() < self.threads * floats:
             self._scratch = torch.empty(self.threads * floats)
@@ -48,11 +48,11 @@ class KernelPool:
         self.workers.run(address_of(kernel), table.address, table.values.threads)
 
     def products(self, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
-        """slope.T @ input of each pair of rows [N, O], [N, I]."""
+        """Return slope.T @ input [O, I] for each pair (slope [N, O], input [N, I])."""
         results = [slope.new_zeros(slope.shape[1], source.shape[1]) for slope, source in pairs]
         rows = []
         for (slope, source), out in zip(pairs, results, strict=True):
-            if source.shape[1] % LANES:
+            if source.shape[1] % LANES:  # the kernel needs multiples of 16
                 torch.mm(slope.t(), source, out=out)
             else:
                 rows.append((slope.data_ptr(), source.data_ptr(), out.data_ptr(), *slope.shape, source.shape[1]))
@@ -64,7 +64,7 @@ class KernelPool:
 
 
 class KernelNet:
-    """Hidden layers, all of one width, and a head."""
+    """A net of hidden layers, all of one width, and a head, from torch's modules in the order of the forward pass."""
 
     def __init__(self, *modules: nn.Module) -> None:
         layers = [layer for module in modules for layer in module.modules()]
@@ -72,7 +72,7 @@ class KernelNet:
         matrices = [layer.weight for layer in linear]
         scales = [layer.scale for layer in layers if isinstance(layer, RMSNorm)]
         self.hidden = len(scales)
-        scales.append(linear[-1].bias)
+        scales.append(linear[-1].bias)  # in a NetLayer the head's bias takes the place of a scale
         self.weights = [*matrices, *scales]
         self.width = linear[0].out_features
         self.outputs = linear[-1].out_features
@@ -81,7 +81,10 @@ class KernelNet:
         self._layers["width"] = [layer.out_features for layer in linear]
 
     def table(self, rows: int, gradients: NetGradients | None = None) -> NetTable:
-        """A pass of rows through it. Addresses are looked up anew: an optimizer or a checkpoint may move weights."""
+        """Return the table for a pass of `rows` rows; `gradients`: memory for a backward pass, None without one.
+
+        Addresses are looked up each time, because an optimizer or a checkpoint may move weights.
+        """
         addresses = [weight.data_ptr() for weight in self.weights]
         self._layers["weight"] = addresses[: self.hidden + 1]
         self._layers["scale"] = addresses[self.hidden + 1 :]
@@ -92,7 +95,7 @@ class KernelNet:
 
 
 class NetPass(NamedTuple):
-    """A pass of rows x [N, I] through a net of which gradients are made."""
+    """A forward and backward pass of rows x [N, I] through a net."""
 
     net: KernelNet
     x: Tensor
@@ -103,7 +106,7 @@ class NetPass(NamedTuple):
 
 
 def net_pass(net: KernelNet, x: Tensor) -> NetPass:
-    """A pass with memory for what it leaves forward and backward."""
+    """Return a pass of rows x [N, I], with memory for its activations and slopes; N is a multiple of 16."""
     rows = len(x)
     width = net.width
     sizes = {"L": net.hidden, "N": rows, "N/16": rows // LANES, "W": width, "W+1": width + 1, "O": net.outputs}
@@ -111,7 +114,10 @@ def net_pass(net: KernelNet, x: Tensor) -> NetPass:
 
 
 def weight_gradients(pool: KernelPool, passes: Iterable[NetPass]) -> list[Tensor]:
-    """The gradients of all weights, net by net in the order of `weights`."""
+    """Return the gradients of all weights, net by net, each in the order of KernelNet.weights.
+
+    Call it after the backward pass of the kernels.
+    """
     passes = list(passes)
     pairs: list[tuple[Tensor, Tensor]] = []
     for net_pass in passes:
@@ -130,5 +136,5 @@ def weight_gradients(pool: KernelPool, passes: Iterable[NetPass]) -> list[Tensor
 
 
 def scaled(gradients: list[Tensor], slope: Tensor) -> list[Tensor]:
-    """Gradients times the slope of their loss, which is 1 but for losses added up over minibatches."""
+    """Return gradients times the slope at their loss: 1, except for losses that are added up over minibatches."""
     return gradients if slope == 1 else [*torch._foreach_mul(gradients, slope)]

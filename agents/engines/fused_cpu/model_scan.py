@@ -1,4 +1,7 @@
-"""A world model's pass through sequences as a node of torch's graph, computed by kernels forward and backward."""
+"""A world model's pass through observed sequences, as a node of torch's graph: kernels compute it and its gradients.
+
+model_losses.py calls `scan`. Letters for shapes are those of kernels/model_tables.py.
+"""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -18,7 +21,7 @@ KERNELS: tuple[CompiledKernel, ...] = (model_scan.forward, model_scan.backward)
 
 
 def scan_weights(rssm: RSSM) -> dict[str, Tensor]:
-    """The weights that a scan reads, by their entry of the table and in the order of its gradients."""
+    """Return the weights that a scan reads, by their entry in ModelTable, in the order of the gradients."""
     cell = rssm.cell
     assert isinstance(cell, DenseCell)
     return {
@@ -34,7 +37,7 @@ def scan_weights(rssm: RSSM) -> dict[str, Tensor]:
 
 
 def model_table(rssm: RSSM) -> ModelTable:
-    """ModelSizes, and addresses now, which hold until a weight is given other memory."""
+    """Return a table of sizes and of the weights' present addresses; make a new one after weights have moved."""
     sizes = rssm.sizes
     return ModelTable(
         deter=sizes.deter, width=sizes.width, choices=sizes.stoch, classes=sizes.classes,
@@ -43,7 +46,7 @@ def model_table(rssm: RSSM) -> ModelTable:
 
 
 def letter_sizes(sizes: ModelSizes, steps: int, sequences: int) -> dict[str, int]:
-    """The sizes of a scan's arrays by their letters in its tables."""
+    """Return the sizes of a scan's arrays by the letters that ScanTable and ScanSlopes use, such as "W+D"."""
     deter = sizes.deter
     width = sizes.width
     stoch = sizes.stoch * sizes.classes
@@ -62,7 +65,11 @@ class _ScanContext(Context, Protocol):
 
 
 class Scan(torch.autograd.Function):
-    """Deter, stoch and log-probabilities [T, B, ..] of prepared actions and projected tokens [T, B, W]."""
+    """A node of torch's graph: deter, stoch and log-probabilities [T, B, ..] from projected actions and observations.
+
+    `prepared` [T, B, W]: projected actions; `tokens` [T, B, W]: projected observations; `keep` [T, B]: 0 where an
+    episode begins; `u` [T, B, S]: uniform numbers that sample the states.
+    """
 
     @staticmethod
     def forward(
@@ -77,7 +84,7 @@ class Scan(torch.autograd.Function):
             uniforms=u.contiguous(),
         )  # fmt: skip
         pool.run(model_scan.forward, table)
-        # a node that held on to its own results would never be freed
+        # results leave the table: a node that holds its own results is never freed
         deter, stoch, log_probs = (table.tensors.pop(name) for name in ("deter", "stoch", "log_probs"))
         ctx.save_for_backward(deter, *weights)
         ctx.pool = pool
@@ -113,7 +120,7 @@ apply_scan: Callable[..., tuple[Tensor, Tensor, Tensor]] = Scan.apply
 def scan(
     pool: KernelPool, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor
 ) -> tuple[State, Tensor]:
-    """The states that RSSM.observe answers, and the log-probabilities [T, B, F] of its posteriors."""
+    """Return the states that RSSM.observe returns, and the log-probabilities [T, B, F] of its posteriors."""
     prepared, tokens = rssm.ahead(tokens, action, is_first)
     keep = (~is_first).to(tokens.dtype)
     deter, stoch, log_probs = apply_scan(pool, rssm, keep, u, prepared, tokens, *scan_weights(rssm).values())

@@ -1,4 +1,4 @@
-"""What kernels are told of pictures, and the memory that convolutions need beside the activations of a tile."""
+"""Fills the frame's fields about pictures, and counts the memory that convolutions need beside activations."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from stride.agents.networks.cnn import Image
 
 
 def describe(frame: Frame, layout: FlatLayout, image: Image, patches: int) -> int:
-    """Fill the frame's fields of pictures; how many floats per sample activations and scratch take together.
+    """Fill the frame's fields about pictures; return the floats per sample of activations and scratch memory together.
 
-    `patches`: the activations alone. A tile has scratch memory for one of its samples: each has its share of it, as the
-    activations are counted.
+    `patches`: floats per sample of the activations alone; scratch memory begins there. A tile has scratch memory for
+    one sample at a time. As memory is counted per sample, each of the TILE samples has 1 / TILE of it.
     """
-    convs = layout.convs[0]  # every net's are of these sizes
-    bordered = patches + share_of_tile(max(map(seen_floats, convs)))
+    convs = layout.convs[0]  # of the first net; all nets have convolutions of the same sizes
+    bordered = patches + share_of_tile(max(map(patch_floats, convs)))
     frame.fill(
         convs=len(convs),
         conv_table=layout.convs,
@@ -26,8 +26,11 @@ def describe(frame: Frame, layout: FlatLayout, image: Image, patches: int) -> in
     return bordered + share_of_tile(max(map(bordered_floats, convs)))
 
 
-def seen_floats(conv: np.void) -> int:
-    """Floats that the filters of a ConvRow see of a sample, forward and backward; copies overrun them by a vector."""
+def patch_floats(conv: np.void) -> int:
+    """Return the floats of all patches of one sample that the filters of a ConvRow see, forward or backward.
+
+    A patch is what a filter sees at one pixel. One vector more is added, as copies write full vectors.
+    """
     rows, columns = conv["height"] - conv["side"] + 1, conv["across"] - conv["side"] + 1
     forward = rows * columns * conv["side"] ** 2 * conv["channels"]
     backward = conv["height"] * conv["across"] * conv["side"] ** 2 * conv["filters"]
@@ -35,11 +38,11 @@ def seen_floats(conv: np.void) -> int:
 
 
 def bordered_floats(conv: np.void) -> int:
-    """Floats of a sample's slopes at a convolution with side - 1 pixels of zeros around them."""
+    """Return the floats of one sample's slopes at a convolution, with side - 1 pixels of zeros around them."""
     border = conv["side"] - 1
     return int((conv["height"] + border) * (conv["across"] + border) * conv["filters"])
 
 
 def share_of_tile(floats: int) -> int:
-    """Floats for each sample of a tile that are so many together, in full vectors."""
+    """Return the floats per sample that make `floats` in a tile, rounded up to full vectors."""
     return padded(-(-floats // TILE))

@@ -1,4 +1,8 @@
-"""Learning of one shard of several in compiled kernels: gradients and sums of all are exchanged before every step."""
+"""Learning from a rollout by kernels when several processes (shards) each play and learn from a part of the worlds.
+
+Before each step of the optimizer the shards exchange gradients and statistics and take their means, so that all shards
+make the same step.
+"""
 
 import math
 
@@ -13,7 +17,7 @@ from stride.agents.returns import explained_variance
 
 
 def learn(bound: RolloutBound, shard: SingleShard, updates: int) -> None:
-    """All updates of a rollout; none more once the KL divergence has exceeded its limit."""
+    """Make all updates of a rollout; stop once the KL divergence exceeds its limit."""
     held, address = bound.frame.held, bound.frame.address
     if "totals" not in held:
         bound.frame.fill(weighings=np.zeros((updates, 3)), totals=np.zeros(SUMS), **SHARDED)
@@ -33,7 +37,10 @@ def learn(bound: RolloutBound, shard: SingleShard, updates: int) -> None:
 
 
 def _weigh_rows(bound: RolloutBound, shard: SingleShard) -> None:
-    """Statistics of the rollout, and how each minibatch weighs its rows, over all shards: else `judge` says that."""
+    """Compute statistics of the rollout over all shards, and mean, deviation and count of each minibatch's weights.
+
+    Without shards the kernels `judge` and `update` do this, on their own rows.
+    """
     held, stats, fields = bound.frame.held, bound.stats, bound.frame.fields
     names = ("weight", "target", "value", "counted")
     weight, target, value, counted = (torch.from_numpy(held[name][: bound.recipe.rows]).double() for name in names)
@@ -50,7 +57,7 @@ def _weigh_rows(bound: RolloutBound, shard: SingleShard) -> None:
     counts, means, squared = shard.sum(torch.stack(sums))
     counts = counts.clamp(min=1)
     means, squared = means / counts, squared / counts
-    deviations = (squared - means.square()).clamp(min=0).sqrt()
+    deviations = (squared - means.square()).clamp(min=0).sqrt()  # [updates], of `weight` in each minibatch
     if fields.normalize != 1:  # not by minibatch
         means = torch.full_like(means, stats.weight_mean if fields.normalize else 0.0)
         deviations = torch.full_like(means, stats.weight_std if fields.normalize else 1.0)

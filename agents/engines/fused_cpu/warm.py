@@ -1,7 +1,8 @@
-"""Kernels are compiled in a process of their own before the first iteration; the one that trains only ever loads them.
+"""Compiles the kernels of a training before its first iteration, in other processes; the training only loads them.
 
-Machine code made in a process and the same code loaded from the cache can differ in the last bit of a result, and a run
-must not depend on whether the cache was warm.
+Machine code that a process has compiled itself and the same code loaded from the cache can differ in the last bit of a
+result, and a run must not depend on whether the cache was full. Once all kernels of a kind of training are in the
+cache, a file NAME.ready lists their files; while it is valid, nothing is compiled.
 """
 
 import fcntl
@@ -22,7 +23,7 @@ from numba.core.registry import cpu_target
 
 from stride.agents.engines.fused_cpu import model_learn, workers
 from stride.agents.engines.fused_cpu.episodes import make_match
-from stride.agents.engines.fused_cpu.kernel_tables import CALLED, KERNELS, NETS, SHARDED
+from stride.agents.engines.fused_cpu.kernel_tables import CALLED_FROM_PYTHON, KERNELS, NETS, SHARDED
 from stride.agents.engines.fused_cpu.kernels import episodes, rollout
 from stride.agents.engines.fused_cpu.kernels.calls import CompiledKernel, address_of
 from stride.agents.experience.cuts import most_of
@@ -35,32 +36,34 @@ from stride.utils.durable_file import replacing, sweep
 from stride.utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
 from stride.utils.user_error import UserError
 
-NONE = "-"  # no compiled worlds, or no engine
+ABSENT = "-"  # in a name: no compiled environment, no algorithm, or no network
 CompileJob = Callable[[], object]
 HOW_OFTEN = "once on this machine"
 if ROOT.name.startswith(PASSING):
     HOW_OFTEN = "for this run only, because no safe folder for them was found; set NUMBA_CACHE_DIR"
-HOUR = 3600.0  # seconds in which any process that began to write a file has written it
-SECONDS = 10  # roughly, for the line that explains the wait
+ABANDONED_SECONDS = 3600.0  # a temporary file that is older belongs to a process that was killed
+EXPECTED_SECONDS = 10  # roughly how long compiling takes, for the message that explains the wait
 
 
 def load_numba() -> None:
-    """Load what Numba itself loads with the first kernel: half a second, SciPy's linear algebra among it."""
+    """Load what Numba would load with the first kernel, such as SciPy's linear algebra; it takes half a second."""
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
 
 
 def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False, shards: int = 1) -> None:
-    """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named.
+    """Compile the kernels of these environments, and those of the engine where an algorithm is given.
 
-    `nets`: which of its networks, as `nets_of` says it.
+    `algo_id`: such as "ppo", None without the engine. `nets`: its kind of network, from `nets_of`. `shards`: above 1
+    the kernels that exchange gradients are compiled too. `quiet` prints nothing. UserError where the cache folder
+    cannot be written.
     """
-    env_id = envs.env_id if isinstance(envs, NumbaEnv) and COMPILED.get(envs.env_id) is envs.world else NONE
-    if env_id == NONE and algo_id is None:
+    env_id = envs.env_id if isinstance(envs, NumbaEnv) and COMPILED.get(envs.env_id) is envs.world else ABSENT
+    if env_id == ABSENT and algo_id is None:
         return
-    names = (env_id, algo_id or NONE, nets if algo_id else NONE)
-    also = [*SHARDED.values()] if algo_id and shards > 1 else []
-    stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}{'-shards' * bool(also)}.ready"
+    names = (env_id, algo_id or ABSENT, nets if algo_id else ABSENT)
+    shard_kernels = [*SHARDED.values()] if algo_id and shards > 1 else []
+    stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}{'-shards' * bool(shard_kernels)}.ready"
     if _ready(stamp):
         return
     with _alone(quiet):
@@ -68,10 +71,10 @@ def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False, shar
             return
         start_time = time.monotonic()
         if not quiet:
-            title = "the engine" if env_id == NONE else env_id
-            print(f"compiling kernels for {title}, {HOW_OFTEN} (about {SECONDS} s) ...", flush=True)
+            title = "the engine" if env_id == ABSENT else env_id
+            print(f"compiling kernels for {title}, {HOW_OFTEN} (about {EXPECTED_SECONDS} s) ...", flush=True)
         _sweep()
-        _run_in_processes([*compile_jobs(*names), *(partial(address_of, piece) for piece in also)])
+        _run_in_processes([*compile_jobs(*names), *(partial(address_of, kernel) for kernel in shard_kernels)])
         _note(stamp)
         if not quiet:
             print(f"compiled in {time.monotonic() - start_time:.0f} s", flush=True)
@@ -80,19 +83,19 @@ def warm(envs: VecEnv, algo_id: str | None, nets: str, quiet: bool = False, shar
 
 
 def _ready(stamp: Path) -> bool:
-    """Whether each file that the stamp names exists and is not empty: cleaners take single files of a cache."""
+    """Return whether each file that the stamp lists exists and is not empty; programs that clean up delete some."""
     try:
         files = [stamp.parent / line for line in stamp.read_text(encoding="utf-8").splitlines()]
         ready = bool(files) and all(os.stat(file).st_size for file in files)
     except OSError:
         return False
-    with suppress(OSError):  # a read-only folder; else: it was used today
-        os.utime(stamp.parent)
+    with suppress(OSError):  # OSError: the folder is read-only
+        os.utime(stamp.parent)  # its time says when the folder was last used
     return ready
 
 
 def _note(stamp: Path) -> None:
-    """Record that these kernels are in the cache: once they are on the disk, the stamp is."""
+    """Write the stamp, the list of all files in the cache, after these files are safely on the disk."""
     files = [path for path in sorted(stamp.parent.glob("*/*")) if path.suffix in (".nbi", ".nbc")]
     for path in files:
         with open(path, "rb") as file:
@@ -102,13 +105,13 @@ def _note(stamp: Path) -> None:
 
 
 def _sweep() -> None:
-    """Remove the remains of a killed process or a power cut: unfinished files, empty ones that Numba trusts."""
+    """Delete what a killed process or a power cut left: old temporary files, and empty ones, which Numba would load."""
     sweep(FOLDER)
     for path in FOLDER.glob("*/*"):
-        with suppress(FileNotFoundError):  # another process, adding a kernel of its own, has just renamed it
+        with suppress(FileNotFoundError):  # another process, which adds a kernel, has just renamed this file
             status = path.stat()
             if ".tmp." in path.name:
-                unusable = time.time() - status.st_mtime > HOUR
+                unusable = time.time() - status.st_mtime > ABANDONED_SECONDS
             else:
                 unusable = status.st_size == 0
             if unusable:
@@ -117,7 +120,7 @@ def _sweep() -> None:
 
 @contextmanager
 def _alone(quiet: bool) -> Iterator[None]:
-    """One process at a time compiles into a folder: the others would do the same work again."""
+    """Hold the folder's lock: one process compiles at a time, as others would repeat its work."""
     while True:
         try:
             FOLDER.mkdir(PRIVATE, parents=True, exist_ok=True)
@@ -134,13 +137,16 @@ def _alone(quiet: bool) -> Iterator[None]:
                 if not quiet:
                     print("waiting for another process that compiles kernels ...", flush=True)
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if (FOLDER / LOCK).exists():  # else another process has just removed the folder, as an old one
+            if (FOLDER / LOCK).exists():  # else another process has just deleted the folder as too old: try again
                 yield
                 return
 
 
 def _run_in_processes(jobs: list[CompileJob]) -> None:
-    """A process for each core, forked so that nothing is imported again; each takes the next job when it is free."""
+    """Run the jobs in one process for each core; a process that is free takes the next job.
+
+    Processes are forked, so they import nothing again. RuntimeError where one fails.
+    """
     context = multiprocessing.get_context("fork")
     taken = context.Value("i", 0)
     processes = [context.Process(target=_work, args=(jobs, taken), daemon=True) for _ in os.sched_getaffinity(0)]
@@ -149,7 +155,7 @@ def _run_in_processes(jobs: list[CompileJob]) -> None:
             process.start()
         for process in processes:
             process.join()
-    finally:  # also when nobody waits for them any more
+    finally:  # also after Ctrl-C
         for process in processes:
             if process.pid is not None:
                 process.kill()
@@ -158,8 +164,9 @@ def _run_in_processes(jobs: list[CompileJob]) -> None:
 
 
 def _work(jobs: list[CompileJob], taken: "Synchronized[int]") -> None:
-    os.setsid()  # a Ctrl-C is for the one that waits
-    gc.disable()  # compiling makes millions of objects that stay
+    """Run jobs until none is left; `taken` counts the jobs that a process has begun."""
+    os.setsid()  # so that a Ctrl-C reaches only the process that waits
+    gc.disable()  # compiling makes millions of objects that stay, and looking for garbage in them takes long
     while True:
         with taken.get_lock():
             index = taken.value
@@ -170,34 +177,34 @@ def _work(jobs: list[CompileJob], taken: "Synchronized[int]") -> None:
 
 
 def compile_jobs(env_id: str, algo_id: str, nets: str) -> list[CompileJob]:
-    """All that is to be compiled, the longest first, so that processes end together; the cache keeps it."""
-    played = algo_id in KERNELS
+    """Return the jobs that compile everything for these names, the longest first so that processes end together."""
+    played = algo_id in KERNELS  # not the world models, whose kernels only learn
     jobs: list[CompileJob] = []
-    if env_id != NONE:
+    if env_id != ABSENT:
         jobs.append(partial(compile_worlds, env_id, played))
         if played:
             jobs.append(partial(compile_episodes, env_id))
     jobs.append(compile_common)
-    pieces: list[CompiledKernel] = []
+    kernels: list[CompiledKernel] = []
     if played:
-        pieces += [*{**KERNELS[algo_id], **NETS[nets]}.values(), *CALLED[algo_id]]
-    elif algo_id != NONE:
-        pieces += model_learn.KERNELS
-    if pieces:
-        pieces += [workers.serve, workers.hand_out, workers.take_part]
-    pieces.sort(key=lambda piece: len(piece.py_func.__code__.co_code), reverse=True)
-    return jobs + [partial(address_of, piece) for piece in pieces]
+        kernels += [*{**KERNELS[algo_id], **NETS[nets]}.values(), *CALLED_FROM_PYTHON[algo_id]]
+    elif algo_id != ABSENT:
+        kernels += model_learn.KERNELS
+    if kernels:
+        kernels += [workers.serve, workers.hand_out, workers.take_part]
+    kernels.sort(key=lambda kernel: len(kernel.py_func.__code__.co_code), reverse=True)
+    return jobs + [partial(address_of, kernel) for kernel in kernels]
 
 
 def compile_common() -> None:
-    """Compile what every training calls: tables of random numbers, the checks of what was collected."""
+    """Compile what every training calls: random numbers, and checks of collected rows."""
     uniforms(Key(0, ACT), (1,))
     all_finite(np.zeros(1, np.float32))
     most_of(np.zeros((1, 1), np.uint8))
 
 
 def compile_worlds(env_id: str, played: bool) -> None:
-    """Compile a world's own kernels, and where the engine plays it the engine's for arrays of these types."""
+    """Compile an environment's own kernels; where the engine plays it, also the playing kernel for its array types."""
     envs = NumbaEnv(COMPILED[env_id], 1)
     envs.reset(0)
     action = torch.zeros(1, *(envs.action_space.shape or ()))
@@ -211,7 +218,7 @@ def compile_worlds(env_id: str, played: bool) -> None:
 
 
 def compile_episodes(env_id: str) -> None:
-    """Compile the engine's evaluation of a world; beside `compile_worlds`, so it needs none of the world's kernels."""
+    """Compile the kernel that evaluates in an environment. It runs beside `compile_worlds`, so it may not step it."""
     envs = NumbaEnv(COMPILED[env_id], 1)
     if isinstance(envs.obs, torch.Tensor):
         match = numba.typeof(make_match(envs, np.ones(1, np.int64), 1, 1))
@@ -220,7 +227,7 @@ def compile_episodes(env_id: str) -> None:
 
 
 def game_type(envs: NumbaEnv) -> numba.types.Type:
-    """The type of the game that play.py leaves for `rollout.play`, for these worlds."""
+    """Return Numba's type of the Game that play.py stores for `rollout.play`, for these environments."""
     assert isinstance(envs.obs, torch.Tensor)
     obs = envs.obs.numpy()[None]
     shape = envs.action_space.shape or ()

@@ -1,4 +1,6 @@
-"""Tables that the host fills and kernels read by name: counts, numbers, and addresses of arrays. An example:
+"""Tables that Python ("the host") fills and kernels read by name: counts, numbers, and addresses of arrays.
+
+The kernels of world models use them in place of the frame. An example:
 
 class Sums(AddressTable):
     rows = count()
@@ -28,18 +30,18 @@ Table = TypeVar("Table", bound="AddressTable")
 
 
 class Entry(NamedTuple):
-    """A declared entry of a table."""
+    """A declared entry of a table; `shape`, `users` and `zero` are those of an array."""
 
-    kind: Any  # of ctypes
-    shape: tuple[str, ...] = ()  # of an array, each size by its letter
-    users: tuple[str, ...] = ()  # of an array: the kernel that writes it, or the host, then those that read it
-    zero: bool = False  # the array begins as zeros, to which kernels add
+    kind: Any  # its type of ctypes
+    shape: tuple[str, ...] = ()  # such as ("T", "B", "16"): sizes by their letters, or numbers
+    users: tuple[str, ...] = ()  # first the writer, a kernel's name or HOST, then the readers
+    zero: bool = False  # whether the array begins as zeros, to which kernels add
 
 
 def count() -> int:
     """Declare an int64."""
     entry: Any = Entry(ctypes.c_int64)
-    return entry  # to a kernel it is an int
+    return entry  # typed as int, because a kernel reads an int from it
 
 
 def number() -> float:
@@ -55,21 +57,21 @@ def double() -> float:
 
 
 def address(shape: str, writer: str, *readers: str, zero: bool = False) -> int:
-    """Declare the address of an array: its shape, such as "T B 16", and which kernel, or the host, writes and reads it.
+    """Declare the address of an array: its shape, such as "T B 16", and the kernels (or HOST) that write and read it.
 
-    The address of another table has the name of its class as shape.
+    For the address of another table the shape is the name of that table's class.
     """
     entry: Any = Entry(ctypes.c_int64, tuple(shape.split()), (writer, *readers), zero)
     return entry
 
 
 class AddressTable:
-    """A subclass declares entries; an instance is such a table in memory, and keeps alive whatever it points to."""
+    """A subclass declares entries; an instance is one such table in memory, and keeps alive what it points to."""
 
     entries: ClassVar[dict[str, Entry]]
-    layout: ClassVar[type[Any]]  # a structure of ctypes, whose fields are the entries
-    dtype: ClassVar[np.dtype[Any]]
-    from_kernels: ClassVar[dict[str, Entry]]  # the arrays that kernels write
+    layout: ClassVar[type[Any]]  # a ctypes structure whose fields are the entries
+    dtype: ClassVar[np.dtype[Any]]  # the same layout for NumPy and Numba
+    from_kernels: ClassVar[dict[str, Entry]]  # the arrays that kernels write, which `__init__` makes
 
     def __init_subclass__(cls) -> None:
         cls.entries = {name: entry for name, entry in vars(cls).items() if isinstance(entry, Entry)}
@@ -79,8 +81,11 @@ class AddressTable:
         cls.dtype = np.dtype(cls.layout)
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: "Value") -> None:
-        """`sizes` by letter; an array that a kernel writes is made here unless it is given."""
-        # an update makes thirty tables: a record of NumPy would take ten times as long
+        """Make a table with these entries. Given `sizes`, by letter, also make the arrays that kernels write.
+
+        An array in `values` is used as it is.
+        """
+        # a ctypes structure, because an update makes thirty tables and a NumPy record takes ten times as long
         self.values = self.layout()
         self.address = ctypes.addressof(self.values)
         self.tensors: dict[str, Tensor] = {}
@@ -93,7 +98,7 @@ class AddressTable:
                     self.fill(**{name: torch.zeros(shape) if entry.zero else torch.empty(shape)})
 
     def fill(self, **values: "Value") -> None:
-        """Set entries: numbers, and the present addresses of tensors and tables."""
+        """Set entries by name: to the number itself, or to the present address of the tensor or table."""
         for name, value in values.items():
             if isinstance(value, Tensor):
                 self.tensors[name] = value
@@ -104,10 +109,11 @@ class AddressTable:
             setattr(self.values, name, value)
 
     def __getitem__(self, name: str) -> Tensor:
+        """Return the tensor of an entry."""
         return self.tensors[name]
 
     def check(self, kernel: str) -> None:
-        """RuntimeError where the address of an array is missing that this kernel uses by its declaration."""
+        """Raise RuntimeError where the address of an array is missing that declares `kernel` as a user."""
         for name, entry in self.entries.items():
             if kernel in entry.users and not getattr(self.values, name):
                 raise RuntimeError(f"the table {type(self).__name__} has no {name}, which the kernel {kernel} uses")
@@ -117,7 +123,7 @@ Value = float | Tensor | AddressTable
 
 
 def view(table: type[Table]) -> Callable[[int], Table]:
-    """A function for kernels: from an address to the table stored there, whose entries are its attributes."""
+    """Return a function for kernels: address -> the table at it, whose entries are attributes."""
     kind = numba.from_dtype(table.dtype)
 
     @compiled(kind, ADDRESS)

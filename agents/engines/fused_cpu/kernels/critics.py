@@ -1,4 +1,4 @@
-"""What critics of state and action share, whichever actor they judge: their inputs, and the slopes of their errors."""
+"""What the critics of SAC, TD3 and TQC share: their inputs (features and an action), and slopes of squared errors."""
 
 import numpy as np
 
@@ -12,7 +12,10 @@ F = np.float32
 
 @njit(inline="always")
 def put_actions(f: FrameFields, first: int, count: int, x: int) -> None:
-    """Behind the features of each sample the action that was taken."""
+    """Copy the action that was taken behind the features of each sample in x [count, row].
+
+    The samples are the drawn transitions [first, first + count).
+    """
     actions = f.actions
     for s in range(count):
         place = np.int64(ints(f.place + 4 * (first + s), 1)[0])
@@ -24,7 +27,10 @@ def put_actions(f: FrameFields, first: int, count: int, x: int) -> None:
 
 @njit(inline="always")
 def critic_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
-    """Values become the slope of their squared error."""
+    """Replace one critic's values in scratch.q by the slopes of (value - target)^2 / 2; add the losses to `sums`.
+
+    Lanes from `count` to n are filling and get slope 0.
+    """
     v, target = floats(scratch.q, TILE), floats(scratch.target, TILE)
     sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
     fraction, share = F(1.0) / F(f.minibatch), F(1.0) / F(f.critics)

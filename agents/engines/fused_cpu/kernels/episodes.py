@@ -1,7 +1,7 @@
-"""Complete episodes: the actor and compiled worlds, step after step in one call; nothing is learnt from them.
+"""The kernel that plays complete episodes for evaluation: the actor and compiled environments, many steps in one call.
 
-A world that has had its episodes is neither checked nor stepped again. Every thread plays its own worlds. A number
-that is not finite ends a thread's playing where it stands, so that whoever asked finds it there.
+Each thread plays its own worlds. A world that has finished its episodes is neither checked nor stepped again. Where a
+number is not finite, the thread notes it and stops at once, so that ../episodes.py can report it.
 """
 
 from collections.abc import Sequence
@@ -15,50 +15,57 @@ from stride.envs_fast.world import Simulation, Told
 from stride.utils.kernel_cache import njit
 
 F = np.float32
-LARGEST = F(np.finfo(np.float32).max)
-OBSERVATION, ACTION, REWARD, LAST, RETURN = range(1, 6)  # kinds of non-finite numbers, in the order of the checks
-STEP, KIND, WORLD, NOTE = range(4)  # columns of non_finite, and how many there are
+LARGEST_FLOAT = F(np.finfo(np.float32).max)
+# kinds of non-finite numbers, in the order in which they are checked; 0 is none
+OBSERVATION, ACTION, REWARD, FINAL_OBSERVATION, RETURN = range(1, 6)
+STEP, KIND, WORLD, NOTE_COLUMNS = range(4)  # columns of EpisodeTally.non_finite, and how many there are
 
 
 class EpisodeTally(NamedTuple):
-    """How many episodes every world is to play and has played; they are stored from `first` on, in their order."""
+    """Counts of the episodes that each world must play and has played, and the results of all E episodes.
+
+    World i's episodes are entries first[i] to first[i] + wanted[i] - 1 of the results, in the order of playing.
+    """
 
     wanted: np.ndarray  # [N] int64
     done: np.ndarray  # [N] int64
     first: np.ndarray  # [N] int64
     start_step: np.ndarray  # [N] int64: the step at which the running episode started
     returns: np.ndarray  # [E] float32
-    lengths: np.ndarray  # [E] float32
-    non_finite: np.ndarray  # [threads, NOTE] int64; KIND is 0 where all is finite
+    lengths: np.ndarray  # [E] float32, in steps
+    non_finite: np.ndarray  # [threads, NOTE_COLUMNS] int64: a thread's note; its KIND is 0 where all is finite
 
 
 class Match(NamedTuple):
-    """Everything that `play_episodes` reads and writes."""
+    """All arguments of `play_episodes`.
 
-    frame: int
-    advance: int  # address of the worlds' kernel
-    sampled: int  # 1: `draws` holds a table for each step of a call; 0: none is read
+    A thread's worlds are [low, high); of `playing` and the packed arrays it uses the entries from `low` on.
+    """
+
+    frame: int  # address of the frame
+    advance: int  # address of the environment's kernel, which makes one step of some worlds
+    sampled: int  # 1: actions are sampled, with the draws of each step; 0: greedy, no draws are read
     simulation: Simulation
-    obs: np.ndarray  # [1, N, ...] float32 or int64: what is acted upon next
+    obs: np.ndarray  # [1, N, ...] float32 or int64: the present observations
     action: np.ndarray  # [1, N] int64 or [1, N, A] float32
-    step: Told  # results of one step; its obs is the one above
-    playing: np.ndarray  # [N] int32 from a thread's first world on: those of its worlds that still play
-    packed_action: np.ndarray  # [1, N, ...] like action: theirs side by side
-    packed_draws: np.ndarray  # [N * draw] float32 likewise; zeros where nothing is sampled
+    step: Told  # results of one step; its obs is the array above
+    playing: np.ndarray  # [N] int32: numbers of a thread's worlds that still play
+    packed_action: np.ndarray  # [1, N, ...] like action: actions of the worlds in `playing`, side by side
+    packed_draws: np.ndarray  # [N * draw] float32: their draws; zeros where nothing is sampled
     tally: EpisodeTally
 
 
 @njit(**PIECE)
 def leave_match(address: int, match: Match) -> None:
-    """Put the match at an address, where every thread finds it; the arrays must outlive the playing."""
+    """Store the arguments of `play_episodes` where all threads read them; the caller must keep their arrays alive."""
     put(address, match)
 
 
 @njit(**PIECE)
 def play_episodes(matches: Sequence[Match], thread: int) -> None:
-    """Steps [begin, end) of a thread's worlds, or fewer where all have had their episodes.
+    """Play the steps [f.begin, f.end) of a thread's worlds, or fewer where all have finished their episodes.
 
-    Reads draws [end - begin, N, draw], parameters and turned.
+    `matches` is the address of one Match. Reads draws [end - begin, N, draw], parameters and turned.
     """
     match = matches[0]
     frame, obs, action, step, tally = match.frame, match.obs, match.action, match.step, match.tally
@@ -107,7 +114,7 @@ def play_episodes(matches: Sequence[Match], thread: int) -> None:
         for s in range(low, low + n):
             i = playing[s]
             if step.terminated[0, i] | step.truncated[0, i]:
-                if _non_finite(tally, thread, t, LAST, final_obs, width, playing, s, 1):
+                if _non_finite(tally, thread, t, FINAL_OBSERVATION, final_obs, width, playing, s, 1):
                     return
                 if _non_finite(tally, thread, t, RETURN, episode_return, 1, playing, s, 1):
                     return
@@ -119,7 +126,10 @@ def play_episodes(matches: Sequence[Match], thread: int) -> None:
 
 @njit(inline="always")
 def _end_of_stretch(playing: np.ndarray, start: int, last: int) -> int:
-    """Where the neighbours that begin at playing[start] end: [3, 4, 5, 9] from 0 -> 3; they are stepped in one call."""
+    """Return the end of the run of neighbouring worlds from playing[start] on; one call steps them all.
+
+    In [3, 4, 5, 9] the run from index 0 on ends at index 3.
+    """
     stop = start + 1
     while stop < last and playing[stop] == playing[stop - 1] + 1:
         stop += 1
@@ -131,10 +141,13 @@ def _non_finite(
     tally: EpisodeTally, thread: int, t: int, kind: int, numbers: np.ndarray, width: int, playing: np.ndarray,
     start: int, count: int,
 ) -> bool:  # fmt: skip
-    """Whether a number of playing[start : start + count] is not finite; the first such world is noted."""
+    """Return whether a number of the worlds playing[start : start + count] is not finite; note the first such world.
+
+    `numbers` [N * width]: `width` numbers of each world.
+    """
     for s in range(start, start + count):
         for k in range(width):
-            if not abs(numbers[playing[s] * width + k]) <= LARGEST:
+            if not abs(numbers[playing[s] * width + k]) <= LARGEST_FLOAT:  # also true for NaN
                 note = tally.non_finite
                 note[thread, STEP], note[thread, KIND], note[thread, WORLD] = t, kind, playing[s]
                 return True

@@ -1,6 +1,6 @@
-"""The outputs of an on-policy head, a tile at a time: action probabilities, draws of actions, log-probabilities.
+"""The actor's head of on-policy algorithms, a tile at a time: probabilities, sampled actions, log-probabilities.
 
-Outputs are [A, TILE], lanes are samples. The formulas are those of agents/networks/heads.py.
+Outputs are [A, TILE]: the samples of one output are next to one another. Formulas: agents/networks/heads.py.
 """
 
 import math
@@ -20,7 +20,10 @@ HALF_LOG_2PI = F(0.5 * math.log(2 * math.pi))
 
 @njit(inline="always")
 def gather_actions(f: FrameFields, scratch: Scratch, order: int, first: int, count: int) -> None:
-    """Actions and masks of rows order[first:] (0: in their own order) to scratch; lanes beyond `count` get action 0."""
+    """Copy actions and masks of the rows order[first : first + count] to scratch.taken and scratch.allowed.
+
+    Where `order` is 0 they are the rows [first, first + count). Lanes behind `count` get action 0, allowed.
+    """
     actions = f.actions
     chosen, numbers = ints(scratch.taken, TILE), floats(scratch.taken, actions * TILE)
     allowed = floats(scratch.allowed, actions * TILE)
@@ -41,10 +44,11 @@ def gather_actions(f: FrameFields, scratch: Scratch, order: int, first: int, cou
 
 @njit(**PIECE)
 def log_softmax(frame: int, thread: int, masked: int, n: int) -> None:
-    """Outputs [A, TILE] to log-probabilities, odds to probabilities; where nothing is allowed all are alike.
+    """Replace outputs [A, TILE] by log-probabilities, and write the probabilities to `odds`.
 
-    log p = z - max z - log sum exp(z - max z): no exp overflows. An output that is not allowed is -1e9 before it, as in
-    networks/heads.py. Actions are the outer loop, so that neighbouring samples share a vector.
+    log p = z - max z - log sum exp(z - max z), in which no exp overflows. With masks an output that is not allowed
+    becomes -1e9 first, as in networks/heads.py; where no action is allowed all are equally likely. The outer loop is
+    over actions, so that the inner one becomes vector instructions over samples.
     """
     f = fields_at(frame)
     scratch, actions = scratch_of(f, thread), f.actions
@@ -85,7 +89,7 @@ def log_softmax(frame: int, thread: int, masked: int, n: int) -> None:
 
 @njit(inline="always")
 def of_action(outputs: np.ndarray, action: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
-    """out[s] = outputs[action[s], s], without a gather."""
+    """out[s] = outputs[action[s], s], by comparisons, which are faster than reading from scattered addresses."""
     for s in range(n):
         out[s] = outputs[s]
     for k in range(1, actions):
@@ -97,7 +101,7 @@ def of_action(outputs: np.ndarray, action: np.ndarray, actions: int, n: int, out
 def gaussian_log_prob(
     mean: np.ndarray, action: np.ndarray, log_std: np.ndarray, actions: int, n: int, out: np.ndarray
 ) -> None:
-    """out[s] = log N(action[:, s]; mean[:, s], exp(log_std)); both [A * TILE]."""
+    """out[s] = log N(action[:, s]; mean[:, s], exp(log_std)); mean and action are [A, TILE], log_std [A]."""
     for s in range(n):
         out[s] = F(0.0)
     for k in range(actions):
@@ -110,14 +114,14 @@ def gaussian_log_prob(
 
 @njit(inline="always")
 def clamped(log_std: np.float32) -> np.float32:
-    """Within the bounds of the policy's deviation."""
+    """Return the logarithm of the policy's deviation, limited to its bounds."""
     low = LOG_STD_LOW if log_std < LOG_STD_LOW else log_std
     return LOG_STD_HIGH if low > LOG_STD_HIGH else low
 
 
 @njit(**PIECE)
 def log_probs(frame: int, thread: int, n: int, out: int) -> None:
-    """out[s] = log pi(action[s]), from the outputs and the gathered actions in scratch."""
+    """Write out[s] = log pi(action[s]) for n samples, from the outputs and the gathered actions in scratch."""
     f = fields_at(frame)
     scratch, actions = scratch_of(f, thread), f.actions
     outputs, result = floats(scratch.outputs, actions * TILE), floats(out, TILE)
@@ -131,9 +135,10 @@ def log_probs(frame: int, thread: int, n: int, out: int) -> None:
 
 @njit(**PIECE)
 def sample(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
-    """Draw actions for the first n lanes of the outputs; draws are uniforms [n], or normals [n, A].
+    """Sample actions for the first n lanes of the outputs, and write their log-probabilities to `log_prob` [n].
 
-    `action` is laid out as in the memory, `log_prob` is [n].
+    `draws`: uniform numbers [n] for choices, or standard normal ones [n, A] for numbers. `action` is laid out as in
+    the memory: int64 [n] or float32 [n, A].
     """
     f = fields_at(frame)
     scratch, actions = scratch_of(f, thread), f.actions
@@ -150,17 +155,18 @@ def sample(frame: int, thread: int, draws: int, n: int, action: int, log_prob: i
                 mean = outputs[k * TILE + s]
                 number = mean + std * noise[s * actions + k]
                 numbers[s * actions + k] = number
-                distance = (number - mean) * inverse  # not the noise: of the action as it was rounded, like log_probs
+                # from the rounded action, not from the noise, so that it equals the result of log_probs
+                distance = (number - mean) * inverse
                 result[s] += F(-0.5) * distance * distance - ls - HALF_LOG_2PI
         return
     odds, uniform, chosen = floats(scratch.odds, actions * TILE), floats(draws, n), longs(action, n)
-    # without masks: they come in dicts, on which kernels do not act
+    # never with masks: these are part of dict observations, which this engine does not play
     call(f.log_softmax, (frame, thread, 0, n))
     choice, level, reached = np.zeros(TILE, np.int32), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
     for k in range(actions):
         for s in range(n):
             level[s] += odds[k * TILE + s]
-    for s in range(n):  # u times their sum, which is 1 but for rounding
+    for s in range(n):  # level: the uniform number times the sum of probabilities, which is 1 but for rounding
         level[s] *= uniform[s]
     for k in range(actions - 1):
         for s in range(n):

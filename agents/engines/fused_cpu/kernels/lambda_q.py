@@ -1,6 +1,6 @@
-"""PQN's rollouts: values of the best actions, lambda-returns, and the slope of the loss at the actions taken.
+"""The kernels of PQN: values of the best actions, lambda-returns as targets, and the gradient of the loss.
 
-The formulas are those of agents/pqn.py and agents/returns.py, whose autograd is the test of every slope here.
+Formulas: agents/pqn.py and agents/returns.py. Tests compare every slope with torch's autograd of these.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ F = np.float32
 
 @njit(**PIECE)
 def best_values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
-    """The value of the best action for `rows` observations at `obs` to out [rows]; tiles are divided among threads."""
+    """Write the best action's value of `rows` observations at `obs` to out [rows]; threads divide the tiles."""
     f = fields_at(frame)
     scratch, result, units = scratch_of(f, thread), floats(out, rows), floats(f.units, 2)
     for start in range(thread * TILE, rows, f.threads * TILE):
@@ -30,7 +30,7 @@ def best_values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
         for k in range(1, f.actions):
             for s in range(count):
                 value = q[k * TILE + s]
-                # no comparison with a NaN holds, and it must not be passed over
+                # no comparison with NaN is true, but a NaN must reach the result
                 higher = (value > result[start + s]) | (value != value)
                 result[start + s] = value if higher else result[start + s]
         for s in range(count):
@@ -39,10 +39,10 @@ def best_values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
 
 @njit(**PIECE)
 def lambda_returns(frame: int, first: int, last: int) -> None:
-    """The targets of the worlds [first, last): G_t = r_t + gamma ((1 - lambda) V_t+1 + lambda G_t+1).
+    """Write the targets of the worlds [first, last): G_t = r_t + gamma ((1 - lambda) V_t+1 + lambda G_t+1).
 
-    After an end r_t alone; after a cut, and after the last row, with V_t+1 alone.
-    Reads reward, value, final_value, slot and flags; writes target.
+    Where the episode terminated, G_t = r_t. Where it was truncated, and in the last row, G_t = r_t + gamma V_t+1.
+    Reads reward, value, final_value, slot, terminated, truncated; writes target.
     """
     f = fields_at(frame)
     steps, worlds, live = f.steps, f.worlds, live_at(f.live)
@@ -66,9 +66,10 @@ def lambda_returns(frame: int, first: int, last: int) -> None:
 
 @njit(**PIECE)
 def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int) -> None:
-    """Add the gradient of the samples order[begin:end] to this part's `partial`, their statistics to its `sums`.
+    """Add the gradient of the rows order[begin:end] to this part's `partial`, and their statistics to its `sums`.
 
-    Reads obs, action and target of these rows. `weighing` float64 [3]: the last is 1 / rows of the minibatch.
+    Reads obs, action and target. `weighing` is the address of float64 [3]; the last one is 1 / rows of the minibatch.
+    The loss is (target - q)^2 / 2 of the action taken.
     """
     f = fields_at(frame)
     scratch, actions, rows = scratch_of(f, thread), f.actions, f.steps * f.worlds

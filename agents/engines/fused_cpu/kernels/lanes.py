@@ -1,8 +1,9 @@
-"""The microkernels, written as LLVM vectors of 16 float32: a register block of a matrix product, dots, a transpose.
+"""The innermost kernels, written in LLVM vectors of 16 float32: matrix product, dot product, transpose.
 
-Everything here takes addresses (int64) and counts of elements; no sizes are checked. A vector is 16 neighbouring
-features of one sample, so the three products of a layer (forward, for its input, for its weights) are one block with
-other strides. Which block fits the registers of this processor is said by ROWS and COLUMNS.
+All functions take addresses (int64) and sizes and strides in elements; nothing is checked. A vector is 16 neighbouring
+features of one sample. A layer needs three products: its outputs, the slopes at its inputs, the gradient of its
+weights. All three are `block` with different strides. ROWS and COLUMNS are the block that fits this processor's
+registers.
 """
 
 from typing import Any
@@ -28,16 +29,20 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
 from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_folder import FEATURES
 
-ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)  # accumulators: 16 registers of 32, or 12 of 16
-# vectors of columns for 4, 2 and 1 rows: fewer than 8 registers of sums wait for themselves
-OF_FOUR, OF_TWO, OF_ONE = (4, 4, 4) if "avx512f" in FEATURES else (1, 2, 4)
-GROUP = 16 if "avx512f" in FEATURES else 4  # samples whose dots are summed side by side, in registers
-TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, LINEAR = range(6)  # what a block does with its sums
-TANH_END = 9.1  # beyond it tanh is 1 in single precision
+# rows, and vectors of columns, of a block; each is a sum in a register: 16 of AVX-512's 32, or 12 of AVX2's 16 (there a
+# vector takes two registers)
+ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)
+# vectors of columns of a block of 4, 2 or 1 rows, for the rows that are left over. With fewer than about 8 sums an
+# addition waits for the one before it
+VECTORS_OF_4_ROWS, VECTORS_OF_2_ROWS, VECTORS_OF_1_ROW = (4, 4, 4) if "avx512f" in FEATURES else (1, 2, 4)
+DOTS_AT_ONCE = 16 if "avx512f" in FEATURES else 4  # samples whose dot products are summed at once, in registers
+TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, LINEAR = range(6)  # what a block does with its sums, see `block`
+TANH_END = 9.1  # tanh of a larger number is 1 in single precision
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot express
 
 
 def _single(x: float) -> ir.Constant:
+    """Return x, rounded to float32, in all lanes."""
     return constant(np.float32(x))
 
 
@@ -51,7 +56,7 @@ def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 def _load(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
     value = builder.load(builder.bitcast(builder.gep(pointer, [offset]), FLOATS.as_pointer()))
-    value.align = 4
+    value.align = 4  # a vector may begin at any float
     return value
 
 
@@ -60,11 +65,12 @@ def _store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, offset: ir
 
 
 def _tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """e / (e + 2) with e = exp(2 x) - 1 = 2^k (exp(r) - 1) + (2^k - 1); 2.5 ulp. NaN stays NaN.
+    """Return tanh x = e / (e + 2) with e = exp(2 x) - 1 = 2^k (exp(r) - 1) + (2^k - 1); error at most 2.5 ulp.
 
-    h is r / 2, which takes powers of 2 from the coefficients and changes no bit.
+    NaN stays NaN. The polynomial is in h = r / 2, with powers of 2 in its coefficients, which changes no bit.
     """
-    for end, sign in ((TANH_END, "<"), (-TANH_END, ">")):  # each one instruction, of which NaN is the second operand
+    # each turn is one instruction, min or max, which returns its second operand where one is NaN
+    for end, sign in ((TANH_END, "<"), (-TANH_END, ">")):
         x = builder.select(builder.fcmp_ordered(sign, _single(end), x), _single(end), x)
     k = call_llvm(builder, "rint", builder.fmul(x, _single(2 * 1.44269504)))
     exponent = builder.shl(builder.fptosi(k, INTS), constant(23, INTS))
@@ -82,7 +88,7 @@ def _tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _finish(builder: ir.IRBuilder, kind: int, total: ir.Value, other: ir.Value | None) -> ir.Value:
-    """The value that a block stores for a sum; `other` is the activation whose slope is asked for."""
+    """Return the value that a block stores for a sum; `other` is the activation that the slope belongs to."""
     zero = _single(0.0)
     if kind == TANH:
         return _tanh(builder, total)
@@ -96,7 +102,7 @@ def _finish(builder: ir.IRBuilder, kind: int, total: ir.Value, other: ir.Value |
 
 
 def _begin_loop(builder: ir.IRBuilder, begin: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
-    """Begin a loop that is entered untested: its counter from 0 on, and sums that begin with these vectors."""
+    """Begin a loop that runs at least once; return its counter, from 0 on, and sums that begin with these vectors."""
     entry = builder.block
     loop = builder.append_basic_block("inner")
     builder.branch(loop)
@@ -114,7 +120,7 @@ def _begin_loop(builder: ir.IRBuilder, begin: list[ir.Value]) -> tuple[ir.Value,
 def _end_loop(
     builder: ir.IRBuilder, counter: ir.Value, step: int, end: ir.Value, sums: list[ir.Value], added: list[ir.Value]
 ) -> None:
-    """End the loop: the sums of the next turn are `added`; go on behind it once the counter has reached `end`."""
+    """End the loop: `added` are the sums of the next turn; the loop ends when the counter reaches `end`."""
     loop = builder.block
     done = builder.append_basic_block("done")
     following = builder.add(counter, _int(step))
@@ -131,11 +137,14 @@ def block(
     a_inner: types.Type, b: types.Type, b_inner: types.Type, b_vector: types.Type, out: types.Type,
     out_row: types.Type, other: types.Type, inner: types.Type,
 ) -> Emitted:  # fmt: skip
-    """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k, n]), m < rows, n < 16 * vectors.
+    """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k, n]) for m < rows, n < 16 * vectors, k < inner.
 
-    Row k of b is b_inner floats behind row k - 1, and its vector v is b_vector floats behind vector v - 1.
-    `begin` is the bias `other[n]` (TANH, RELU, LINEAR), the value stored there (ADD), or 0 (slopes, whose activation is
-    other[m, n]). All sums stay in registers while k runs. `inner` is at least 1: the loop is entered untested.
+    rows, vectors and kind are constants in the code. Row k + 1 of b begins b_inner floats after row k; in a row, vector
+    v + 1 begins b_vector floats after vector v. By kind:
+      TANH, RELU, LINEAR       begin = other[n], a bias; finish is the activation function
+      ADD                      begin = out[m, n]
+      TANH_SLOPE, RELU_SLOPE   begin = 0; the sum is multiplied by the derivative at the activation other[m, n]
+    All sums stay in registers while k runs. `inner` must be at least 1.
     """
     row_count = rows.literal_value
     vector_count = vectors.literal_value
@@ -178,7 +187,7 @@ def block(
 
 
 def _interleave(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, group: int, halves: int) -> ir.Value:
-    """Every other `group` lanes of both, the even ones (halves 0) or the odd ones (1)."""
+    """Return every second group of `group` lanes of both vectors: the even groups (halves 0) or the odd ones (1)."""
     lanes = []
     for lane in range(LANES):
         piece, offset = divmod(lane, group)
@@ -188,7 +197,10 @@ def _interleave(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, group:
 
 
 def _pairs_added(builder: ir.IRBuilder, vectors: list[ir.Value], group: int) -> list[ir.Value]:
-    """A tree that adds lanes, from groups of `group` of them on, and leaves one sample in each; down to one vector."""
+    """Add lanes pairwise until one vector is left, in which each lane is the sum of one of the given vectors.
+
+    `group` is 1 at first; after each round a group of lanes has the partial sums of twice as many vectors.
+    """
     while len(vectors) > 1:
         halves = []
         for x, y in zip(vectors[::2], vectors[1::2], strict=True):
@@ -203,22 +215,23 @@ def dot16(
     builder: ir.IRBuilder, rows: ir.Value, row: ir.Value, weights: ir.Value, inner: ir.Value, out: ir.Value,
     bias: ir.Value,
 ) -> None:  # fmt: skip
-    """out[s] = bias[0] + sum_k rows[s * row + k] * weights[k] for 16 samples s; `inner` is a multiple of 16, not 0.
+    """out[s] = bias[0] + sum_k rows[s * row + k] * weights[k] for 16 samples s and k < inner.
 
-    A lane sums every 16th k, then the lanes are added: rounding is not that of a plain loop.
+    `inner` is a multiple of 16, not 0. Each lane sums every 16th k, then the lanes are added, so the result is rounded
+    differently from that of a plain loop.
     """
     rows, weights, out, bias = (_pointer(builder, address) for address in (rows, weights, out, bias))
     dots = []
-    for first in range(0, LANES, GROUP):
-        k, sums = _begin_loop(builder, [_single(0.0)] * GROUP)
+    for first in range(0, LANES, DOTS_AT_ONCE):
+        k, sums = _begin_loop(builder, [_single(0.0)] * DOTS_AT_ONCE)
         weight = _load(builder, weights, k)
         added = []
-        for s in range(GROUP):
+        for s in range(DOTS_AT_ONCE):
             sample = builder.gep(rows, [builder.mul(_int(first + s), row)])
             added.append(call_llvm(builder, "fma", _load(builder, sample, k), weight, sums[s]))
         _end_loop(builder, k, LANES, inner, sums, added)
         dots += _pairs_added(builder, added, 1)
-    dots = _pairs_added(builder, dots, GROUP)
+    dots = _pairs_added(builder, dots, DOTS_AT_ONCE)
     _store(builder, builder.fadd(dots[0], splat_scalar(builder, builder.load(bias))), out, _int(0))
 
 
@@ -231,7 +244,7 @@ def transpose16(
     target = _pointer(builder, target)
     rows = [_load(builder, source, builder.mul(_int(i), source_row)) for i in range(LANES)]
     group = 1
-    while group < LANES:  # 1, 2, 4, 8: rows that far apart exchange pieces of as many lanes
+    while group < LANES:  # 1, 2, 4, 8: rows i and i + group exchange groups of so many lanes
         mixed = list(rows)
         for i in range(LANES):
             if not i & group:

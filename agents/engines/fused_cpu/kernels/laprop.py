@@ -1,4 +1,7 @@
-"""A step of LaProp on every tensor, each read once for its norm and once for its step. Formulas: agents/laprop.py."""
+"""One step of the optimizer LaProp on all tensors of a world model. Formulas: agents/laprop.py.
+
+A tensor is read once for its norm and once for its step. model_learn.py calls it.
+"""
 
 import math
 
@@ -15,27 +18,27 @@ F = np.float32
 
 
 class LaPropTensor(AddressTable):
-    """A row for each tensor of `size` float32."""
+    """One tensor with its gradient and its state in the optimizer: arrays of `size` float32."""
 
     value = address("size", "step", HOST)
     gradient = address("size", HOST, "step")
-    square = address("size", "step", HOST)
-    mean = address("size", "step", HOST)
+    square = address("size", "step", HOST)  # moving average of squared gradients
+    mean = address("size", "step", HOST)  # moving average of normalized gradients
     updates = address("1", "step", HOST)  # count of steps, float32
     size = count()
 
 
 class LaPropTable(AddressTable):
-    """All tensors, and how a step is made."""
+    """All tensors, and the optimizer's settings."""
 
     rows = address("LaPropTensor", HOST, "step")
     row_count = count()
-    rate = double()
+    rate = double()  # learning rate after the warm-up
     beta_1 = double()
     beta_2 = double()
     epsilon = double()
-    clip = double()  # infinite: none
-    warmup = double()  # at least 1
+    clip = double()  # limit of a gradient's norm, in norms of its tensor; infinite: none
+    warmup = double()  # steps in which the rate rises to `rate`, at least 1
     decay = double()
 
 
@@ -46,7 +49,7 @@ step_at = view(LaPropTable)
 
 @njit(inline="always")
 def length(address: int, size: int) -> float:
-    """The norm of `size` numbers: a lane sums every 16th, then the lanes are added."""
+    """Return the norm of `size` numbers: each lane sums every 16th square, then the lanes are added."""
     vectors = size // LANES
     numbers = floats(address, size)
     square_sums = splat(0.0)
@@ -64,7 +67,7 @@ def length(address: int, size: int) -> float:
 
 @njit(**PIECE)
 def step(table: int) -> None:
-    """One step of every tensor."""
+    """Make one step of all tensors of the LaPropTable at this address."""
     s = step_at(table)
     for number in range(s.row_count):
         row = s.rows + TENSOR_BYTES * number
@@ -89,7 +92,7 @@ def move(
     row: int, table: int, clip_factor: np.float32, unbiased: np.float32, decay_factor: np.float32,
     step_factor: np.float32,
 ) -> None:  # fmt: skip
-    """One tensor: whole vectors, then the numbers behind them."""
+    """Make the step of one tensor: full vectors first, then the numbers that are left over."""
     tensor = tensor_at(row)
     s = step_at(table)
     value = tensor.value

@@ -1,10 +1,14 @@
-"""Nets whose last layers are minGRU (agents/networks/mingru.py): a step of many worlds, or complete sequences.
+"""Nets whose last layers are minGRU, a recurrent layer (agents/networks/mingru.py): for one step, or for sequences.
 
-Gate and candidate depend on the input alone, so a layer's product is made of all samples of a tile at once, then its
-states one after the other. In front of a tile's activations is said what precedes each sample: FOLLOWS the state of the
-sample before it, FIRST none, as an episode begins there, else the state of a world in `carry`. The tile before is
-stored right in front of a tile. A layer has gates and candidates [TILE, 2 * width], then states, then outputs: states
-themselves in the first one, in others what the layer read plus its states.
+Gate z and candidate c depend on the input alone. So a layer first computes the product for all samples of a tile at
+once, then the states h = (1 - z) h' + z c one after the other, where h' is the state before. Which state that is says a
+code for each sample, int32 [samples] at the begin of the tile's activations:
+  FOLLOWS   the state of the sample before it; that of sample 0 is the last one of the tile before
+  FIRST     no state, because an episode begins
+  i >= 0    the state of world i in `carry`
+Consecutive tiles are stored one after the other. A layer's memory is gates and candidates [TILE, 2 * width] (for each
+sample z, then c), states [TILE, width], outputs [TILE, width]. The outputs are input + state; in the first minGRU layer
+they are the states themselves and have no memory of their own.
 """
 
 import numpy as np
@@ -22,13 +26,13 @@ FIRST, FOLLOWS = -1, -2
 
 @njit(inline="always")
 def carried(f: FrameFields, net: int, cell: int, world: int, width: int) -> int:
-    """The address of a state in `carry`; `world` from N on is room to work with."""
+    """Return the address of a world's state in `carry`; world N + i is working memory for world i."""
     return f.carry + 4 * ((net * f.cells + cell) * 2 * f.worlds + world) * width
 
 
 @njit(inline="always")
 def state_of(f: FrameFields, net: int, cell: int, hidden: int, sample: int) -> int:
-    """The address of a sample's state in a tile; -1 is the last of the tile before."""
+    """Return the address of a sample's state in a tile; sample -1 is the last one of the tile before."""
     layer = layer_of(f, net, f.layers - f.cells + cell)
     width = layer.width // 2
     state = hidden + 4 * TILE * (layer.hidden + layer.width)
@@ -39,7 +43,7 @@ def state_of(f: FrameFields, net: int, cell: int, hidden: int, sample: int) -> i
 
 @njit(inline="always")
 def state_before(f: FrameFields, net: int, cell: int, hidden: int, sample: int, code: int, width: int) -> int:
-    """The address of the state that precedes a sample; of a FIRST one nobody reads it."""
+    """Return the address of the state before a sample, by its code; for FIRST an address that nobody reads."""
     if code >= 0:
         return carried(f, net, cell, code, width)
     return state_of(f, net, cell, hidden, sample - 1 if code == FOLLOWS else sample)
@@ -47,16 +51,16 @@ def state_before(f: FrameFields, net: int, cell: int, hidden: int, sample: int, 
 
 @njit(inline="always")
 def output_of(f: FrameFields, net: int, cell: int, hidden: int) -> int:
-    """The address of a layer's outputs [TILE, width]."""
+    """Return the address of a layer's outputs [TILE, width]."""
     layer = layer_of(f, net, f.layers - f.cells + cell)
     return hidden + 4 * TILE * (layer.hidden + layer.width + (layer.width // 2 if cell else 0))
 
 
 @njit(**PIECE)
 def remember(frame: int, net: int, cell: int, inputs: int, hidden: int, samples: int) -> None:
-    """States and outputs of a layer from its products, which become gates and candidates.
+    """Compute states and outputs of minGRU layer `cell` from its product, in which gates replace their logits.
 
-    h = (1 - z) h' + z c; `inputs` [samples, width] of all layers but the first are added to it.
+    h = (1 - z) h' + z c. `inputs` [samples, width]: what the layer read; all layers but the first add it to h.
     """
     f = fields_at(frame)
     layer = layer_of(f, net, f.layers - f.cells + cell)
@@ -82,10 +86,10 @@ def remember(frame: int, net: int, cell: int, inputs: int, hidden: int, samples:
 
 @njit(**PIECE)
 def forget(frame: int, net: int, cell: int, hidden: int, samples: int, above: int, later: int, below: int) -> None:
-    """below [samples, 2 * width]: the slopes before a layer's gates and candidates, from those at its states, `above`.
+    """Write to `below` [samples, 2 * width] the slopes at a layer's product, from the slopes `above` at its states.
 
-    `later` [width]: what the sample behind the tile adds to the slope of the tile's last state; afterwards what the
-    tile's first sample adds to the one before it.
+    This goes back in time, from the last sample to the first. `later` [width]: the slope at the last state of this tile
+    that comes from the sample after the tile; afterwards the slope at the last state of the tile before.
     """
     f = fields_at(frame)
     layer = layer_of(f, net, f.layers - f.cells + cell)
@@ -93,21 +97,21 @@ def forget(frame: int, net: int, cell: int, hidden: int, samples: int, above: in
     gates, added = hidden + 4 * TILE * layer.hidden, floats(later, width)
     for s in range(samples - 1, -1, -1):
         z, c = floats(gates + 8 * s * width, width), floats(gates + 4 * (2 * s + 1) * width, width)
-        of_gate, of_candidate = floats(below + 8 * s * width, width), floats(below + 4 * (2 * s + 1) * width, width)
+        z_slope, c_slope = floats(below + 8 * s * width, width), floats(below + 4 * (2 * s + 1) * width, width)
         slope = floats(above + 4 * s * width, width)
         before = floats(state_before(f, net, cell, hidden, s, codes[s], width), width)
         is_first, flows = codes[s] == FIRST, F(1.0) if codes[s] == FOLLOWS else F(0.0)
         for j in range(width):
             total = slope[j] + added[j]
             old = F(0.0) if is_first else before[j]
-            of_gate[j] = total * (c[j] - old) * (z[j] * (F(1.0) - z[j]))
-            of_candidate[j] = total * z[j]
+            z_slope[j] = total * (c[j] - old) * (z[j] * (F(1.0) - z[j]))
+            c_slope[j] = total * z[j]
             added[j] = flows * (total * (F(1.0) - z[j]))
 
 
 @njit(inline="always")
 def through_cells(f: FrameFields, frame: int, net: int, x: int, hidden: int, samples: int) -> None:
-    """All layers of a net but its head."""
+    """Compute all layers of a net but its head, for x [samples, row]."""
     inputs, width, first_cell = x, f.row, f.layers - f.cells
     for i in range(f.layers):
         layer, kernel = layer_of(f, net, i), f.forward_layer
@@ -127,13 +131,16 @@ def through_cells(f: FrameFields, frame: int, net: int, x: int, hidden: int, sam
 
 @njit(inline="always")
 def through_own_head(f: FrameFields, net: int, hidden: int, samples: int, out: int) -> None:
-    """The head of a net, from the outputs of its last layer."""
+    """Compute the head of a net from the outputs of its last layer."""
     through_head(f, net, output_of(f, net, f.cells - 1, hidden), layer_of(f, net, f.layers).inner, samples, out)
 
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """As nets.forward; what precedes each sample is written in front of `hidden`. Reads carry, too."""
+    """Write outputs and activations as nets.forward does; the codes of the samples are already in `hidden`.
+
+    Reads parameters, turned and carry.
+    """
     f = fields_at(frame)
     through_cells(f, frame, net, x, hidden, samples)
     through_own_head(f, net, hidden, samples, out)
@@ -141,16 +148,16 @@ def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -
 
 @njit(**PIECE)
 def step(frame: int, thread: int, row: int, start: int, n: int) -> None:
-    """The actor's outputs for the next step of n worlds from `start` on; all nets remember it, in `carry`.
+    """Compute the actor's outputs for one step of the worlds [start, start + n), and renew all states in `carry`.
 
-    Row `row` of is_first is the first of theirs; scratch has their inputs.
+    `row`: the row of world `start` in this step; scratch.x has the inputs.
     """
     f = fields_at(frame)
     scratch = scratch_of(f, thread)
     codes, begins = ints(scratch.hidden, n), flags(f.is_first + row, n)
     for s in range(n):
         codes[s] = np.int32(FIRST if begins[s] else start + s)
-    for net in range(f.nets - 1, -1, -1):  # the actor last: outputs stay
+    for net in range(f.nets - 1, -1, -1):  # the actor, net 0, is last, so that scratch.outputs are its outputs
         call(f.forward, (frame, net, scratch.x, scratch.hidden, n, scratch.outputs))
         for cell in range(f.cells):
             width = layer_of(f, net, f.layers - f.cells + cell).width // 2

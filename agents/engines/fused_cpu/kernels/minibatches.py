@@ -1,7 +1,8 @@
-"""Epochs of minibatches of a rollout: gradient, clip, Adam. All threads walk through it together.
+"""The kernels that learn from a rollout: epochs of minibatches, each with a gradient, clipping and a step of Adam.
 
-A minibatch is cut into `parts` whose gradients are added in a fixed order, so that the result does not depend on how
-many threads there are.
+All threads run the same kernel together. A minibatch is cut into `parts`, whose gradients are added in a fixed order,
+so that the result does not depend on the number of threads. How a part gets its gradient is the algorithm's own
+kernel, `gradient_part`.
 """
 
 import math
@@ -25,10 +26,10 @@ from stride.utils.kernel_cache import njit
 
 @njit(**PIECE)
 def _weighing(frame: int, order: int, begin: int, end: int, out: int) -> None:
-    """The shift and scale of `weight` in this minibatch, float64 [3]: mean, 1 / deviation, 1 / rows that count.
+    """Write how `weight` is normalized in this minibatch, float64 [3]: mean, 1 / deviation, 1 / rows that count.
 
-    Each thread computes its own, all in the same order, so none waits. Sums are of differences to the first row: their
-    squares lose nothing where the mean is far from 0.
+    The minibatch is order[begin:end]. Each thread computes this itself, so that none waits for another. The first
+    row's weight is subtracted before sums are made: sums of squares lose no digits where the mean is far from 0.
     """
     f = fields_at(frame)
     rows = f.steps * f.worlds
@@ -55,7 +56,10 @@ def _weighing(frame: int, order: int, begin: int, end: int, out: int) -> None:
 
 @njit(**PIECE)
 def _report(frame: int, sums: int, total: float, lost: bool, halted: bool) -> None:
-    """Add this minibatch's numbers to `stats`, and clear `sums`, from which they came."""
+    """Add the statistics of this minibatch to `stats`, and clear `sums`.
+
+    `total`: norm of the gradient. `lost`: a loss is not finite. `halted`: the KL divergence is above its limit.
+    """
     f = fields_at(frame)
     stats, stat_sums, added = stats_at(f.stats), doubles(f.stats, SUMS), doubles(sums, SUMS)
     for k in range(SUMS):
@@ -80,7 +84,7 @@ def _report(frame: int, sums: int, total: float, lost: bool, halted: bool) -> No
 
 @njit(**PIECE)
 def learn(frame: int, thread: int) -> None:
-    """The rest of an iteration once it is played; of a long one the updates [begin, end)."""
+    """Make the updates [f.begin, f.end) of a rollout; before update 0, judge the rollout."""
     f = fields_at(frame)
     if f.begin == 0:
         call(f.judge, (frame, thread))
@@ -89,7 +93,7 @@ def learn(frame: int, thread: int) -> None:
 
 @njit(inline="always")
 def _gradient(frame: int, thread: int, number: int, weighing: int) -> None:
-    """Gradient and `squares` of the rows of update `number`, and what they add to `sums`."""
+    """Compute `gradient`, `squares` and `sums` of the minibatch of update `number`."""
     f = fields_at(frame)
     threads, parts, rows, size, together = f.threads, f.parts, f.steps * f.worlds, f.minibatch, f.together
     per_epoch = (rows + size - 1) // size
@@ -97,7 +101,8 @@ def _gradient(frame: int, thread: int, number: int, weighing: int) -> None:
     low = (number % per_epoch) * size
     high = min(low + size, rows)
     for part in range(thread, parts, threads):
-        # full tiles, so that only the last one of a minibatch is ragged; or complete sequences
+        # a part begins at a full tile, so that only the last tile of a minibatch may be incomplete; or it has complete
+        # sequences
         pieces = (high - low + together - 1) // together
         begin, end = low + part * pieces // parts * together, low + (part + 1) * pieces // parts * together
         end = min(end, high)
@@ -110,7 +115,7 @@ def _gradient(frame: int, thread: int, number: int, weighing: int) -> None:
 
 @njit(**PIECE)
 def shard_gradient(frame: int, thread: int) -> None:
-    """The first half of update number `begin` of a shard: its own `gradient`, its sums to `totals`."""
+    """Do the first half of a shard's update number f.begin: its own `gradient`, and its sums in `totals`."""
     f = fields_at(frame)
     barrier(f.barrier, f.threads)
     _gradient(frame, thread, f.begin, f.weighings + 24 * f.begin)
@@ -120,7 +125,7 @@ def shard_gradient(frame: int, thread: int) -> None:
 
 @njit(**PIECE)
 def shard_step(frame: int, thread: int) -> None:
-    """The second half, once `gradient` and `totals` are the means over all shards."""
+    """Do the second half of an update, the step, after `gradient` and `totals` became the means over all shards."""
     f = fields_at(frame)
     threads, live = f.threads, live_at(f.live)
     barrier(f.barrier, threads)
@@ -135,7 +140,11 @@ def shard_step(frame: int, thread: int) -> None:
 
 @njit(inline="always")
 def _step(frame: int, thread: int, totals: int, updates_made: float) -> tuple[float, bool]:
-    """Step by `gradient` unless something is wrong, and report; how many steps were made, whether kl_limit was met."""
+    """Make a step of the optimizer with `gradient`, and write statistics.
+
+    No step is made where a loss or the gradient is not finite, or where the KL divergence is above kl_limit. Returns
+    how many steps the optimizer has made in total, and whether kl_limit was exceeded.
+    """
     f = fields_at(frame)
     threads, live, sums, factors = f.threads, live_at(f.live), doubles(totals, SUMS), np.empty(5)
     total = norm_of(doubles(f.squares, f.segments))
@@ -146,7 +155,7 @@ def _step(frame: int, thread: int, totals: int, updates_made: float) -> tuple[fl
         prepare(factors, live, total, updates_made, f.decoupled, f.rectified)
         for segment in range(thread, f.segments, threads):
             adam(frame, segment, factors.ctypes.data)
-    barrier(f.barrier, threads)  # all have read the sums, which are cleared now
+    barrier(f.barrier, threads)  # all threads have read the sums, which `_report` clears
     if thread == 0:
         _report(frame, totals, total, lost, halted)
     if thread == threads - 1:
@@ -158,16 +167,16 @@ def _step(frame: int, thread: int, totals: int, updates_made: float) -> tuple[fl
 
 @njit(**PIECE)
 def update(frame: int, thread: int) -> None:
-    """The updates [begin, end) of this rollout, counted over all epochs; nothing once kl_limit has been exceeded.
+    """Make the updates [f.begin, f.end) of this rollout, counted over all epochs; none after kl_limit was exceeded.
 
-    Parameters, moments and turned change, stats grow.
+    Changes parameters, both moments and turned, and adds to stats.
     """
     f = fields_at(frame)
     threads, rows, size = f.threads, f.steps * f.worlds, f.minibatch
     live, stats = live_at(f.live), stats_at(f.stats)
     per_epoch = (rows + size - 1) // size
     weighing, sums = np.empty(3), np.empty(SUMS)
-    barrier(f.barrier, threads)  # the call before has written what is read now
+    barrier(f.barrier, threads)  # `judge`, where it ran before, has written what is read now
     updates_made, halted = live.step, stats.halted > 0
     for number in range(f.begin, f.end):
         if halted:

@@ -1,8 +1,8 @@
-"""A world model's gated cell and its guesses, 16 sequences side by side, one to a lane.
+"""The pieces of a world model's recurrent state: the gated cell and the posterior, for 16 sequences at once.
 
-Everything is [features, 16] at an address; weights are torch's own, read where they are stored. Whatever the backward
-pass needs is written to `residuals` on the way forward. The formulas, and letters, are those of
-agents/networks/world_model.py: W the width of hidden layers, F = S * C.
+Each sequence has one lane: arrays are [features, 16], called "vectors", at an address. Weights are torch's own, read
+where torch stores them. What the backward pass needs is written to `residuals` on the way forward. Formulas and letters
+are those of agents/networks/world_model.py: D = deter, W = width of hidden layers, S choices of C classes, F = S * C.
 """
 
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
@@ -26,20 +26,24 @@ from stride.agents.networks.normed import EPS
 from stride.utils.kernel_cache import njit
 from stride.utils.kernel_folder import FEATURES
 
-ROWS = 16 if "avx512f" in FEATURES else 4  # accumulators of a block: 16 of 32 registers, or 8 of 16
-FEW = 4  # remaining rows, which one by one would each wait for its own sums
+ROWS = 16 if "avx512f" in FEATURES else 4  # of a block: its sums take 16 of 32 registers, or 8 of 16
+SMALL_BLOCK_ROWS = 4  # of a block of remaining rows; in single rows each addition would wait for the one before
 
 
 @njit(**PIECE)
 def add_product(weight: int, row: int, step: int, x: int, out: int, rows: int, inner: int) -> None:
-    """out[n] += sum_k weight[n * row + k * step] x[k], vectors x and out: a transpose costs nothing."""
+    """out[n] += sum_k weight[n * row + k * step] x[k] for n < rows, k < inner; x and out are vectors.
+
+    By `row` and `step` the weight may be read as a transposed matrix.
+    """
     n = 0
     while n + ROWS <= rows:
         block(ROWS, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
         n += ROWS
-    while n + FEW <= rows:
-        block(FEW, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
-        n += FEW
+    while n + SMALL_BLOCK_ROWS <= rows:
+        block(SMALL_BLOCK_ROWS, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0,
+              inner)  # fmt: skip
+        n += SMALL_BLOCK_ROWS
     while n < rows:
         block(1, 1, ADD, weight + 4 * n * row, row, step, x, LANES, LANES, out + n * BYTES, LANES, 0, inner)
         n += 1
@@ -61,7 +65,7 @@ def copy(x: int, out: int, count: int) -> None:
 
 @njit(**PIECE)
 def to_lanes(rows: int, row: int, out: int, features: int) -> None:
-    """16 rows of numbers, `row` floats from one to the next, as vectors."""
+    """Write 16 rows of `features` numbers as vectors to `out`; a row begins `row` floats after the one before."""
     aligned = features // LANES * LANES
     for i in range(0, aligned, LANES):
         transpose16(rows + 4 * i, row, out + i * BYTES, LANES)
@@ -74,7 +78,7 @@ def to_lanes(rows: int, row: int, out: int, features: int) -> None:
 
 @njit(**PIECE)
 def to_rows(vectors_at: int, out: int, row: int, features: int) -> None:
-    """Vectors as 16 rows of numbers, `row` floats from one to the next."""
+    """Write vectors as 16 rows of `features` numbers to `out`; a row begins `row` floats after the one before."""
     aligned = features // LANES * LANES
     for i in range(0, aligned, LANES):
         transpose16(vectors_at + i * BYTES, LANES, out + 4 * i, row)
@@ -87,7 +91,7 @@ def to_rows(vectors_at: int, out: int, row: int, features: int) -> None:
 
 @njit(**PIECE)
 def rms_norm(x: int, out: int, count: int) -> None:
-    """out = x / sqrt(mean x^2), not yet scaled; the divisor's inverse is stored behind it."""
+    """out = x / sqrt(mean x^2 + eps), without the layer's scale; vector `count` of out is 1 / sqrt(..), the rate."""
     square = splat(0.0)
     for i in range(count):
         square = square + load(x, i) * load(x, i)
@@ -99,7 +103,7 @@ def rms_norm(x: int, out: int, count: int) -> None:
 
 @njit(**PIECE)
 def norm_silu(x: int, scale_at: int, residuals: int, count: int) -> None:
-    """x becomes silu(normed x * scale); the normed x, and its rate, are the residuals: count + 1 vectors."""
+    """Replace x by silu(normed x * scale); write the normed x, then its rate, to `residuals`: count + 1 vectors."""
     rms_norm(x, residuals, count)
     scale = floats(scale_at, count)
     for i in range(count):
@@ -108,10 +112,11 @@ def norm_silu(x: int, scale_at: int, residuals: int, count: int) -> None:
 
 
 @njit(**PIECE)
-def move(model: int, stoch: int, joined: int, residuals: int, out: int) -> None:
-    """The next deter at `out`, from `stoch` [F] and `joined`: prepared actions [W], then deter [D].
+def next_deter(model: int, stoch: int, joined: int, residuals: int, out: int) -> None:
+    """Write the next deterministic state to `out` [D], from `stoch` [F] and `joined`: prepared actions [W], deter [D].
 
-    Prepared actions become the gates' input. Residuals are normed input [W], its rate, normed gates [3 D], their rate.
+    `joined` becomes the input of the gates. Residuals are: normed input [W], its rate, normed gates [3 D] (reset,
+    candidate, update), their rate.
     """
     m = model_at(model)
     deter = m.deter
@@ -133,8 +138,11 @@ def move(model: int, stoch: int, joined: int, residuals: int, out: int) -> None:
 
 
 @njit(**PIECE)
-def guess(model: int, deter: int, hidden: int, residuals: int, logits: int) -> None:
-    """The posterior's logits [F] from deter [D] and projected tokens, `hidden` [W], which become its outputs."""
+def posterior_logits(model: int, deter: int, hidden: int, residuals: int, logits: int) -> None:
+    """Write the posterior's logits [F], from deter [D] and the projected observation in `hidden` [W].
+
+    `hidden` becomes the outputs of the hidden layer; residuals are its normed input [W] and the rate.
+    """
     m = model_at(model)
     add_product(m.from_deter, m.deter, 1, deter, hidden, m.width, m.deter)
     norm_silu(hidden, m.posterior_scale, residuals, m.width)
@@ -145,8 +153,11 @@ def guess(model: int, deter: int, hidden: int, residuals: int, logits: int) -> N
 
 
 @njit(**PIECE)
-def mix(model: int, logits: int, residuals: int) -> None:
-    """Logits [F] become log-probabilities, mixed with uniform chances; residuals are the chances before that."""
+def mix_uniform(model: int, logits: int, residuals: int) -> None:
+    """Replace logits [F] by log-probabilities, after a share `unimix` of uniform probability is mixed in.
+
+    Residuals are the probabilities [F] before that.
+    """
     m = model_at(model)
     classes = m.classes
     unimix = m.unimix
@@ -161,18 +172,21 @@ def mix(model: int, logits: int, residuals: int) -> None:
             running_sum = running_sum + e
         rate = 1.0 / running_sum
         for c in range(classes):
-            probabilities = load(residuals, first_class + c) * rate
-            store(residuals, first_class + c, probabilities)
-            store(logits, first_class + c, log(probabilities * (1.0 - unimix) + unimix / classes))
+            probability = load(residuals, first_class + c) * rate
+            store(residuals, first_class + c, probability)
+            store(logits, first_class + c, log(probability * (1.0 - unimix) + unimix / classes))
 
 
 @njit(**PIECE)
-def draw(model: int, logits: int, u: int, residuals: int, hot: int) -> None:
-    """`mix`, and a one-hot choice by uniforms [S] for each of them, written to `hot`."""
+def sample_one_hot(model: int, logits: int, u: int, residuals: int, hot: int) -> None:
+    """Do what `mix_uniform` does, and write a sampled one-hot vector of each choice to `hot` [F].
+
+    `u` [S]: a uniform number for each choice. The class is the first one whose cumulated probability is above it.
+    """
     m = model_at(model)
     classes = m.classes
     unimix = m.unimix
-    mix(model, logits, residuals)
+    mix_uniform(model, logits, residuals)
     for s in range(m.choices):
         first_class = s * classes
         running_sum = splat(0.0)
@@ -181,8 +195,8 @@ def draw(model: int, logits: int, u: int, residuals: int, hot: int) -> None:
             store(hot, first_class + c, running_sum)
         threshold = load(u, s) * running_sum
         passed_classes = splat(1.0)
-        for c in range(classes - 1):  # below each class whose sum is not above what was drawn lies the choice
-            following = at_most(load(hot, first_class + c), threshold)
+        for c in range(classes - 1):
+            following = at_most(load(hot, first_class + c), threshold)  # 1 where the choice is behind class c
             store(hot, first_class + c, passed_classes - following)
             passed_classes = following
         store(hot, first_class + classes - 1, passed_classes)

@@ -1,7 +1,9 @@
-"""Outputs of a world model's nets, 16 rows side by side: actions and their slopes, and numbers as chances of bins.
+"""The heads of a world model's nets, 16 rows at once: sampled actions, their losses, and numbers predicted by bins.
 
-The formulas are those of agents/networks/heads.py and two_hot.py; the actor's loss of a start is
--(credit * log-probability + care * entropy).
+Formulas: agents/networks/heads.py and two_hot.py. The actor's loss of a row is
+-(credit * log-probability + entropy_weight * entropy), where credit is the weighted advantage. A net predicts a number
+by probabilities of bins with fixed values: the number is the expected value, and the loss is a cross-entropy with the
+two bins beside the target ("two-hot").
 """
 
 import math
@@ -27,15 +29,19 @@ from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.heads import LEAST_STD
 from stride.utils.kernel_cache import njit
 
-LOG_PROB = 0.5 * math.log(2 * math.pi)  # constants of a normal number
-ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)  # in the log-probability of a normal distribution
+HALF_LOG_2PIE = 0.5 * math.log(2 * math.pi * math.e)  # in its entropy
 
 # --- actions
 
 
 @njit(**PIECE)
-def choose(logits: int, options: int, u: int, hot: int, numbers: int, row: int) -> None:
-    """One of the options by uniforms [16]: one-hot vectors, and its number in every `row`-th int64 of `numbers`."""
+def sample_choice(logits: int, options: int, u: int, hot: int, numbers: int, row: int) -> None:
+    """Sample one of the options for each of 16 rows, by uniform numbers `u` [16].
+
+    Writes it as a one-hot vector to `hot` [options], and its number as int64 to numbers[0], numbers[row], ...
+    Overwrites the first vector of logits.
+    """
     max_logit = load(logits, 0)
     running_sum = splat(0.0)
     for k in range(1, options):
@@ -46,8 +52,8 @@ def choose(logits: int, options: int, u: int, hot: int, numbers: int, row: int) 
     threshold = load(u, 0) * running_sum
     passed_options = splat(1.0)
     number = splat(0.0)
-    for k in range(options - 1):  # below each option whose sum is not above what was drawn lies the choice
-        following = at_most(load(hot, k), threshold)
+    for k in range(options - 1):
+        following = at_most(load(hot, k), threshold)  # 1 where the choice is behind option k
         number = number + following
         store(hot, k, passed_options - following)
         passed_options = following
@@ -61,7 +67,10 @@ def choose(logits: int, options: int, u: int, hot: int, numbers: int, row: int) 
 
 @njit(**PIECE)
 def sample_numbers(outputs: int, count: int, normals: int, encoded: int, rows: int) -> None:
-    """Numbers about a bounded mean, as rows; encoded they are cut at +-1, as worlds do."""
+    """Sample numbers around a mean in +-1, from standard normal numbers, and write them as rows.
+
+    `encoded` gets them limited to +-1, as environments do. Overwrites the outputs.
+    """
     for k in range(count):
         std = LEAST_STD + (1.0 - LEAST_STD) * sigmoid(load(outputs, count + k) + 2.0)
         number = tanh(load(outputs, k)) + std * load(normals, k)
@@ -75,7 +84,10 @@ def slopes_of_choice(
     logits: int, options: int, numbers: int, row: int, chances: int, credit: int, entropy_weight: int, out: int,
     loss: int, entropy_sum: int,
 ) -> None:  # fmt: skip
-    """Slopes of the logits; the choice is every `row`-th int64 of `numbers`. Its loss and entropy are added."""
+    """Write the slopes at the logits of one choice, which is int64 numbers[0], numbers[row], ... of 16 rows.
+
+    Adds its loss to `loss` and its entropy to `entropy_sum`; `chances` is working memory [options + 1].
+    """
     softmax(logits, options, chances)
     divisor = load(chances, options)
     entropy = splat(0.0)
@@ -100,33 +112,36 @@ def slopes_of_choice(
 
 @njit(**PIECE)
 def slopes_of_numbers(
-    outputs: int, count: int, rows: int, vectors: int, credit_at: int, care_at: int, out: int, loss: int,
+    outputs: int, count: int, rows: int, vectors: int, credit_at: int, entropy_weight_at: int, out: int, loss: int,
     entropy_sum: int,
 ) -> None:  # fmt: skip
-    """Slopes of mean and deviation of numbers, whose rows become `vectors`. Their loss and entropy are added."""
+    """Write the slopes at the outputs (means, then deviations) of an action of `count` numbers, 16 rows of it.
+
+    Adds its loss to `loss` and its entropy to `entropy_sum`; `vectors` is working memory [count].
+    """
     to_lanes(rows, count, vectors, count)
     credit = load(credit_at, 0)
-    entropy_weight = load(care_at, 0)
+    entropy_weight = load(entropy_weight_at, 0)
     for k in range(count):
         mean = tanh(load(outputs, k))
-        on = sigmoid(load(outputs, count + k) + 2.0)
-        std = LEAST_STD + (1.0 - LEAST_STD) * on
+        share = sigmoid(load(outputs, count + k) + 2.0)
+        std = LEAST_STD + (1.0 - LEAST_STD) * share
         z = (load(vectors, k) - mean) / std
         log_std = log(std)
-        entropy = log_std + ENTROPY
+        entropy = log_std + HALF_LOG_2PIE
         store(entropy_sum, 0, load(entropy_sum, 0) + entropy)
-        store(loss, 0, load(loss, 0) + credit * (z * z * 0.5 + log_std + LOG_PROB) - entropy_weight * entropy)
+        store(loss, 0, load(loss, 0) + credit * (z * z * 0.5 + log_std + HALF_LOG_2PI) - entropy_weight * entropy)
         store(out, k, -(credit * z / std) * (1.0 - mean * mean))
         std_slope = (credit * (1.0 - z * z) - entropy_weight) / std
-        store(out, count + k, std_slope * (1.0 - LEAST_STD) * on * (1.0 - on))
+        store(out, count + k, std_slope * (1.0 - LEAST_STD) * share * (1.0 - share))
 
 
-# --- numbers as chances of bins
+# --- numbers predicted by bins
 
 
 @njit(inline="always")
 def softmax(logits: int, count: int, chances: int) -> None:
-    """Chances [count], and behind them the logarithm of what they were divided by."""
+    """Write probabilities to `chances` [count], and then their logarithmic divisor, log sum exp(logits)."""
     max_logit = load(logits, 0)
     running_sum = splat(0.0)
     for i in range(1, count):
@@ -142,8 +157,11 @@ def softmax(logits: int, count: int, chances: int) -> None:
 
 
 @njit(inline="always")
-def expect(chances: int, values_at: int, bins: int, out: int) -> None:
-    """The expected numbers, one vector: in pairs +-b, so that equal chances are 0 exactly."""
+def expected_number(chances: int, values_at: int, bins: int, out: int) -> None:
+    """Write the expected value of the bins to out, one vector.
+
+    Bins are symmetric about 0. They are summed in pairs -b and +b, so that equal probabilities give exactly 0.
+    """
     running_sum = splat(0.0)
     pairs = bins // 2
     values = floats(values_at, bins)
@@ -154,25 +172,31 @@ def expect(chances: int, values_at: int, bins: int, out: int) -> None:
 
 
 @njit(**PIECE)
-def number_of(
+def predict_number(
     net: int, index: int, x: int, scratch: int, chances: int, values: int, bins: int, residuals: int, out: int
 ) -> None:
-    """The numbers that a net's chances mean for the index-th 16 rows, vectors x; its logits are kept unless at 0."""
+    """Write the numbers that a net predicts for group `index` of 16 rows, inputs x, to `out`, one vector.
+
+    Copies the logits to `residuals` unless that is 0. `chances` is working memory [bins + 1].
+    """
     logits = net_forward(net, index, x, scratch)
     if residuals:
         copy(logits, residuals, bins)
     softmax(logits, bins, chances)
-    expect(chances, values, bins, out)
+    expected_number(chances, values, bins, out)
 
 
 @njit(inline="always")
-def between(values_at: int, bins: int, target: int, neighbours_at: int) -> None:
-    """For 16 targets, cut at the outermost bins: the bin below, as a number, and how near the one above is."""
+def find_neighbours(values_at: int, bins: int, target: int, neighbours_at: int) -> None:
+    """For 16 targets write two vectors: the number of the bin below, and where the target is between it and the next.
+
+    The latter is 0 at the bin below and 1 at the one above. Targets are limited to the outermost bins.
+    """
     values = floats(values_at, bins)
     targets = floats(target, LANES)
     neighbours = floats(neighbours_at, 2 * LANES)
     for lane in range(LANES):
-        x = targets[lane]  # comparisons leave NaN as it is
+        x = targets[lane]  # NaN stays NaN, as no comparison with it is true
         x = values[0] if x < values[0] else x
         x = values[bins - 1] if x > values[bins - 1] else x
         low = 0
@@ -188,17 +212,20 @@ def between(values_at: int, bins: int, target: int, neighbours_at: int) -> None:
 
 
 @njit(inline="always")
-def pull(
+def subtract_two_hot(
     values: int, bins: int, logits_at: int, target: int, weight_at: int, neighbours_at: int, slopes_at: int,
     loss_at: int,
 ) -> None:  # fmt: skip
-    """Subtract the bins beside 16 targets from a cross-entropy and its slopes, each `weight` times."""
+    """Subtract the two bins beside each of 16 targets, times `weight`, from a cross-entropy and its slopes.
+
+    Before, the loss is weight * log sum exp(logits) and the slopes are weight * probabilities.
+    """
     logits = floats(logits_at, bins * LANES)
     slopes = floats(slopes_at, bins * LANES)
     weight = floats(weight_at, LANES)
     loss = floats(loss_at, LANES)
     neighbours = floats(neighbours_at, 2 * LANES)
-    between(values, bins, target, neighbours_at)
+    find_neighbours(values, bins, target, neighbours_at)
     for lane in range(LANES):
         low = int(neighbours[lane]) * LANES + lane
         near = neighbours[LANES + lane]
@@ -209,12 +236,13 @@ def pull(
 
 
 @njit(inline="always")
-def pull_both(
+def two_target_loss(
     values: int, bins: int, logits: int, target: int, slow: int, slow_coef: float, out: int, loss: int
 ) -> None:
-    """A critic's loss of 16 rows towards two targets, the second `slow_coef` as much, and its logits' slopes at `out`.
+    """Write a critic's loss of 16 rows with two targets, and the slopes at its logits to `out` [bins].
 
-    Behind the slopes are a vector, the rows' weights, and space for two.
+    The second target, the slow critic's value, counts `slow_coef` times as much. After the slopes `out` has one vector
+    of working memory, the rows' weights (given), and two more vectors of working memory.
     """
     weight_at = out + (bins + 1) * BYTES
     neighbours = out + (bins + 2) * BYTES
@@ -224,6 +252,6 @@ def pull_both(
     store(loss, 0, both * load(out, bins))
     for i in range(bins):
         store(out, i, load(out, i) * both)
-    pull(values, bins, logits, target, weight_at, neighbours, out, loss)
+    subtract_two_hot(values, bins, logits, target, weight_at, neighbours, out, loss)
     store(weight_at, 0, weight * slow_coef)
-    pull(values, bins, logits, slow, weight_at, neighbours, out, loss)
+    subtract_two_hot(values, bins, logits, slow, weight_at, neighbours, out, loss)

@@ -1,8 +1,9 @@
-"""Nets of a world model over many rows: hidden layers and a head, forward and backward, 16 rows side by side.
+"""The nets of a world model (hidden layers and a head) over many rows, forward and backward, 16 rows at once.
 
-A layer is Linear without a bias, RMSNorm, SiLU, as in agents/networks/normed.py; a head is Linear. The inputs and
-slopes of each layer are written as rows: a weight's gradient is one product over all of them. Sums over rows are made
-of PARTS pieces, and products in the order of the rows, so that results do not depend on the number of threads.
+A hidden layer is Linear without a bias, RMSNorm, SiLU, as in agents/networks/normed.py; a head is Linear. Inputs and
+slopes of each layer are written as rows, so that a weight's gradient is one product over all rows, `products`. Sums
+over rows are made in PARTS parts, and products in the order of the rows, so that results do not depend on the number of
+threads.
 """
 
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
@@ -24,12 +25,15 @@ from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, splat, store
 from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_cache import njit
 
-DEEP = 64  # rows at a time, of which 64 columns of both factors fit the innermost cache
+PRODUCT_ROWS = 64  # rows of a product at a time: 64 columns of both factors then fit the level 1 cache
 
 
 @njit(**PIECE)
 def net_forward(net: int, index: int, x: int, scratch: int) -> int:
-    """The address of a net's outputs for the index-th 16 rows, vectors x."""
+    """Compute a net's outputs for 16 rows, number `index` of such groups; return the address of the output vectors.
+
+    `x`: the inputs of these rows, as vectors. Where gradients are wanted, also keep what the backward pass needs.
+    """
     n = net_at(net)
     width = n.width
     below = x
@@ -55,22 +59,22 @@ def net_forward(net: int, index: int, x: int, scratch: int) -> int:
 
 @njit(inline="always")
 def residuals_of(net: int, number: int, index: int) -> int:
-    """Where a hidden layer keeps what belongs to the index-th 16 rows."""
+    """Return the address where hidden layer `number` keeps the residuals of group `index` of 16 rows."""
     n = net_at(net)
     return gradients_at(n.gradients).residuals + (number * (n.rows // LANES) + index) * (n.width + 1) * BYTES
 
 
 @njit(**PIECE)
 def net_backward(net: int, out: int, index: int, part: int, scratch: int) -> int:
-    """From slopes of a net's outputs, vectors `out`, to those of its layers: the address of the first layer's.
+    """Compute the slopes at all layers of a net from those at its outputs, vectors `out`, for 16 rows.
 
-    Slopes of the norms' scales are added to those of this part.
+    Returns the address of the slopes at the first layer's sums. Slopes of the norms' scales are added up in this part.
     """
     n = net_at(net)
     g = gradients_at(n.gradients)
     width = n.width
     slope = scratch
-    other = scratch + n.width * BYTES
+    below = scratch + n.width * BYTES
     to_rows(out, g.slope_out + 4 * LANES * index * n.outputs, n.outputs, n.outputs)
     head = layer_at(n.layers + LAYER_BYTES * n.hidden)
     clear(slope, width)
@@ -81,15 +85,15 @@ def net_backward(net: int, out: int, index: int, part: int, scratch: int) -> int
         slope_of_norm_silu(slope, layer.scale, residuals_of(net, number, index), sums, width)
         to_rows(slope, g.slopes + 4 * (number * n.rows + LANES * index) * width, width, width)
         if number:
-            clear(other, width)
-            add_product(layer.weight, 1, width, slope, other, width, width)
-            slope, other = other, slope
+            clear(below, width)
+            add_product(layer.weight, 1, width, slope, below, width, width)
+            slope, below = below, slope
     return slope
 
 
 @njit(**PIECE)
 def products(table: int, thread: int) -> None:
-    """This thread's rows of each product."""
+    """Compute this thread's rows of each product in the table."""
     t = products_at(table)
     for number in range(t.row_count):
         product = product_at(t.products + PRODUCT_BYTES * number)
@@ -99,7 +103,7 @@ def products(table: int, thread: int) -> None:
         first = ROWS * (pieces * thread // t.threads)
         last = min(width, ROWS * (pieces * (thread + 1) // t.threads))
         out = product.out + 4 * first * inner
-        for k in range(0, product.depth, DEEP):
+        for k in range(0, product.depth, PRODUCT_ROWS):
             slope = product.slope + 4 * (k * width + first)
             source = product.input + 4 * k * inner
-            accumulate(slope, 1, width, source, out, last - first, inner, min(DEEP, product.depth - k))
+            accumulate(slope, 1, width, source, out, last - first, inner, min(PRODUCT_ROWS, product.depth - k))

@@ -1,14 +1,20 @@
-"""A world model's losses on remembered sequences, of 16 states at a time, and their slopes.
+"""A world model's losses on remembered sequences, and their slopes, for 16 states at a time.
 
-They are those of `model_loss` and Dreamer.replay_loss, less pictures. Every net goes forward and backward while
-its rows are in the innermost cache; weights' gradients are left to one product over all rows (model_nets.py). Sums over
-rows are made of PARTS pieces: results do not depend on the number of threads. Each loss of a state is written with the
-state's weight in the mean. Letters as in agents/networks/world_model.py: E = D + F features, N = T * B states.
+The losses are those of `model_loss` and Dreamer.replay_loss, without those of pictures. Each net goes forward and
+backward while its rows are in the level 1 cache; weights get their gradients later, from one product over all rows
+(model_nets.py). Sums over rows are made in PARTS parts, so results do not depend on the number of threads. Each loss of
+a state is multiplied by the state's weight in the mean. Letters: E = D + F features, N = T * B states, as in
+model_tables.py. `index` is the number of a group of 16 states.
 """
 
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE
-from stride.agents.engines.fused_cpu.kernels.model_cell import add_product, clear, mix, to_lanes, to_rows
-from stride.agents.engines.fused_cpu.kernels.model_heads import number_of, pull, pull_both, softmax
+from stride.agents.engines.fused_cpu.kernels.model_cell import add_product, clear, mix_uniform, to_lanes, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_heads import (
+    predict_number,
+    softmax,
+    subtract_two_hot,
+    two_target_loss,
+)
 from stride.agents.engines.fused_cpu.kernels.model_nets import net_backward, net_forward
 from stride.agents.engines.fused_cpu.kernels.model_scan import slope_of_draw
 from stride.agents.engines.fused_cpu.kernels.model_tables import PARTS, layer_at, model_at, net_at, recall_at
@@ -26,18 +32,21 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
 from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_cache import njit
 
-FEW = 4  # vectors beside the slopes of a net: what its chances are divided by, a weight, two neighbouring bins
+EXTRA_VECTORS = 4  # after the slopes of a net: logarithmic divisor of its probabilities, a weight, two for a bin
 
 
 @njit(inline="always")
 def scratch_size(features: int, stoch: int, most_outputs: int, widest: int) -> int:
-    """Vectors of a thread: features and their slopes, four of a guess, slopes of a net, and space for its layers."""
-    return 2 * features + 4 * stoch + (most_outputs + FEW) + (3 * widest + most_outputs + 1)
+    """Return the vectors of a thread's working memory.
+
+    They are features and slopes at them, four times F for the KL divergence, slopes at a net's outputs, its layers.
+    """
+    return 2 * features + 4 * stoch + (most_outputs + EXTRA_VECTORS) + (3 * widest + most_outputs + 1)
 
 
 @njit(**PIECE)
-def value(table: int, thread: int) -> None:
-    """The values that the critics give to this thread's states."""
+def critic_values(table: int, thread: int) -> None:
+    """Write the values of both critics for this thread's states, and the logits of the one that learns."""
     t = recall_at(table)
     m = model_at(t.model)
     bins = t.bins
@@ -49,20 +58,23 @@ def value(table: int, thread: int) -> None:
         to_lanes(t.features + 4 * LANES * index * size, size, x, size)
         logits = t.critic_logits + index * bins * BYTES
         offset = index * BYTES
-        number_of(t.critic, index, x, scratch, chances, t.bin_values, bins, logits, t.values + offset)
-        number_of(t.slow, index, x, scratch, chances, t.bin_values, bins, 0, t.slow_values + offset)
+        predict_number(t.critic, index, x, scratch, chances, t.bin_values, bins, logits, t.values + offset)
+        predict_number(t.slow, index, x, scratch, chances, t.bin_values, bins, 0, t.slow_values + offset)
 
 
 @njit(**PIECE)
-def look_back(table: int) -> None:
-    """Returns of all states but the last, and their weights; an episode's last instant has no successor here."""
+def replay_returns(table: int) -> None:
+    """Write lambda-returns of all states but those of the last step, and the weights of these.
+
+    A state that the first state of another episode follows has no successor, so its weight is 0.
+    """
     t = recall_at(table)
     groups = t.sequences // LANES
     steps = t.steps
     for group in range(groups):
         last = (steps - 1) * groups + group
         following = load(t.values, last)
-        store(t.targets, last, splat(0.0))  # which nothing is learnt from: its weight stays 0
+        store(t.targets, last, splat(0.0))  # unused: its weight stays 0
         for back in range(1, steps):
             index = last - back * groups
             after = index + groups
@@ -77,18 +89,18 @@ def look_back(table: int) -> None:
 
 
 @njit(**PIECE)
-def tell(table: int, thread: int) -> None:
-    """This thread's parts of the states."""
+def state_losses(table: int, thread: int) -> None:
+    """Compute losses and slopes for this thread's parts of the states."""
     t = recall_at(table)
     groups = t.steps * t.sequences // LANES
     for part in range(thread, PARTS, t.threads):
         for index in range(part * groups // PARTS, (part + 1) * groups // PARTS):
-            tell_group(table, thread, index, part)
+            group_losses(table, thread, index, part)
 
 
 @njit(**PIECE)
-def tell_group(table: int, thread: int, index: int, part: int) -> None:
-    """16 states: losses of all nets, whose slopes at the features add up."""
+def group_losses(table: int, thread: int, index: int, part: int) -> None:
+    """Compute losses and slopes of 16 states: for each net the loss, then back to the features, where slopes add up."""
     t = recall_at(table)
     m = model_at(t.model)
     deter = m.deter
@@ -98,39 +110,43 @@ def tell_group(table: int, thread: int, index: int, part: int) -> None:
     x_slopes = x + size * BYTES
     guess = x_slopes + size * BYTES
     out = guess + 4 * stoch * BYTES
-    scratch = out + (t.most_outputs + FEW) * BYTES
+    scratch = out + (t.most_outputs + EXTRA_VECTORS) * BYTES
     to_lanes(t.features + 4 * LANES * index * size, size, x, size)
     clear(x_slopes, size)
-    diverge(table, index, net_forward(t.prior, index, x, scratch), guess, out)
-    back(t.prior, index, part, out, x_slopes, scratch)
-    go_on(table, index, net_forward(t.goes_on, index, x, scratch), out)
-    back(t.goes_on, index, part, out, x_slopes, scratch)
-    be_rewarded(table, index, net_forward(t.reward, index, x, scratch), out)
-    back(t.reward, index, part, out, x_slopes, scratch)
+    kl_losses(table, index, net_forward(t.prior, index, x, scratch), guess, out)
+    feature_slopes(t.prior, index, part, out, x_slopes, scratch)
+    going_on_losses(table, index, net_forward(t.goes_on, index, x, scratch), out)
+    feature_slopes(t.goes_on, index, part, out, x_slopes, scratch)
+    reward_losses(table, index, net_forward(t.reward, index, x, scratch), out)
+    feature_slopes(t.reward, index, part, out, x_slopes, scratch)
     if t.vector:
-        see(table, index, net_forward(t.vector, index, x, scratch), out)
-        back(t.vector, index, part, out, x_slopes, scratch)
+        vector_losses(table, index, net_forward(t.vector, index, x, scratch), out)
+        feature_slopes(t.vector, index, part, out, x_slopes, scratch)
     if t.critic:
-        criticise(table, index, out)
-        back(t.critic, index, part, out, x_slopes, scratch)
+        critic_losses(table, index, out)
+        feature_slopes(t.critic, index, part, out, x_slopes, scratch)
     to_rows(x_slopes, t.deter_slopes + 4 * LANES * index * deter, deter, deter)
     to_rows(x_slopes + deter * BYTES, t.stoch_slopes + 4 * LANES * index * stoch, stoch, stoch)
 
 
 @njit(**PIECE)
-def back(net: int, index: int, part: int, out: int, x_slopes: int, scratch: int) -> None:
-    """Slopes of a net's outputs go through it, and add up at the features."""
+def feature_slopes(net: int, index: int, part: int, out: int, x_slopes: int, scratch: int) -> None:
+    """Take the slopes at a net's outputs back through it, and add the result to the slopes at the features."""
     slopes = net_backward(net, out, index, part, scratch)
     first = layer_at(net_at(net).layers)
     add_product(first.weight, 1, first.inner, slopes, x_slopes, first.inner, first.width)
 
 
-# --- losses: each writes its slopes at the outputs of its net to `out`
+# --- losses: each reads the outputs of its net and writes the slopes at them to `out`
 
 
 @njit(**PIECE)
-def diverge(table: int, index: int, logits: int, scratch: int, out: int) -> None:
-    """Divergence of posterior and prior, `balanced`: slopes of prior logits at `out`, of the posterior as rows."""
+def kl_losses(table: int, index: int, logits: int, scratch: int, out: int) -> None:
+    """Compute the KL divergence of posterior and prior; below the free nats it has no slope.
+
+    Writes the slopes at the prior's logits to `out`, and those at the posterior's log-probabilities as rows. Each has
+    its own coefficient.
+    """
     t = recall_at(table)
     count = model_at(t.model).stoch
     posterior = scratch
@@ -138,7 +154,7 @@ def diverge(table: int, index: int, logits: int, scratch: int, out: int) -> None
     zeros = scratch + 3 * count * BYTES
     prior_slopes = scratch + 2 * count * BYTES
     to_lanes(t.log_probs + 4 * LANES * index * count, count, posterior, count)
-    mix(t.model, logits, probabilities)
+    mix_uniform(t.model, logits, probabilities)
     kl = splat(0.0)
     for i in range(count):
         log_p = load(posterior, i)
@@ -157,8 +173,8 @@ def diverge(table: int, index: int, logits: int, scratch: int, out: int) -> None
 
 
 @njit(**PIECE)
-def go_on(table: int, index: int, logits: int, out: int) -> None:
-    """`going_on_loss` and the chance of an end."""
+def going_on_losses(table: int, index: int, logits: int, out: int) -> None:
+    """Compute `going_on_loss`, the cross-entropy of whether the episode goes on, and the probability of an end."""
     t = recall_at(table)
     logit = load(logits, 0)
     ended = load(t.ended, index)
@@ -171,8 +187,8 @@ def go_on(table: int, index: int, logits: int, out: int) -> None:
 
 
 @njit(**PIECE)
-def be_rewarded(table: int, index: int, logits: int, out: int) -> None:
-    """The reward's two-hot loss."""
+def reward_losses(table: int, index: int, logits: int, out: int) -> None:
+    """Compute the two-hot loss of the predicted reward."""
     t = recall_at(table)
     offset = index * BYTES
     bins = t.bins
@@ -184,12 +200,12 @@ def be_rewarded(table: int, index: int, logits: int, out: int) -> None:
     store(loss, 0, load(out, bins) * t.state_weight)
     for i in range(bins):
         store(out, i, load(out, i) * t.state_weight)
-    pull(t.bin_values, bins, logits, t.rewards + offset, weight, neighbours, out, loss)
+    subtract_two_hot(t.bin_values, bins, logits, t.rewards + offset, weight, neighbours, out, loss)
 
 
 @njit(**PIECE)
-def see(table: int, index: int, predicted: int, out: int) -> None:
-    """The squared error of the vector."""
+def vector_losses(table: int, index: int, predicted: int, out: int) -> None:
+    """Compute the squared error of the predicted vector."""
     t = recall_at(table)
     count = t.observed_size
     weight = t.observation_coef
@@ -204,12 +220,12 @@ def see(table: int, index: int, predicted: int, out: int) -> None:
 
 
 @njit(**PIECE)
-def criticise(table: int, index: int, out: int) -> None:
-    """The critic's loss towards the returns and what the slow critic says."""
+def critic_losses(table: int, index: int, out: int) -> None:
+    """Compute the critic's loss, with the returns and the slow critic's values as targets."""
     t = recall_at(table)
     offset = index * BYTES
     store(out, t.bins + 1, load(t.critic_weight, index) * t.replay_weight)
-    pull_both(
+    two_target_loss(
         t.bin_values, t.bins, t.critic_logits + t.bins * offset, t.targets + offset, t.slow_values + offset,
         t.slow_coef, out, t.replay_loss + offset,
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""A whole network forward and backward over one tile of samples, and what it reads: features and parameters.
+"""A complete network, forward and backward over one tile of samples; its features, and copies of its parameters.
 
-Activations are stored row by row, one sample after the other, layer behind layer; the outputs of a head output by
-output, so that losses find neighbouring samples in neighbouring lanes.
+Activations of a layer are [samples, width], one sample after the other, and the layers follow one another. Outputs of a
+head are [outputs, TILE], one output after the other, so that losses find neighbouring samples in neighbouring lanes.
+Addresses are in bytes: 4 * (number of floats).
 """
 
 import math
@@ -26,10 +27,11 @@ from stride.utils.kernel_cache import njit
 
 @njit(**PIECE)
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
-    """Features of `count` observations at `base` to x [count, row]: those of order[first:], or in their own order if 0.
+    """Write the features of `count` observations to x [count, row], ready for a network.
 
-    Reads centre, scale; an order below 0 is the complement of a row of final_obs. Rows of x up to the next full vector
-    of samples become zero.
+    Sample s is row order[first + s] of the observations at address `base`, or row first + s where `order` is 0. A
+    negative order is the complement ~r of a row r of final_obs. A feature is (observation - centre) * scale, limited to
+    +-bound; an observation that is an index becomes one-hot. Rows of x up to the next full vector of samples are 0.
     """
     f = fields_at(frame)
     size, width, stride = f.features, f.obs_width, f.row
@@ -59,9 +61,9 @@ def encode(frame: int, base: int, order: int, first: int, count: int, x: int) ->
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """Write outputs [outputs, TILE] of net number `net` for x [samples, row]; its activations stay in `hidden`.
+    """Write the outputs [outputs, TILE] of net number `net` for x [samples, row] to `out`, its activations to `hidden`.
 
-    Reads parameters and turned. Of the last vector of outputs only the lanes of samples mean something.
+    Reads parameters and turned. Where `samples` is not a multiple of 16, the lanes behind the last sample are garbage.
     """
     f = fields_at(frame)
     through_layers(f, net, x, f.row, 1, hidden, samples, out)
@@ -71,10 +73,13 @@ def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -
 def through_layers(
     f: FrameFields, net: int, inputs: int, width: int, turned: int, hidden: int, samples: int, out: int
 ) -> None:
-    """Layers and head of a net, from inputs [samples, width]; forward reads layers from `turned` on as transposes."""
+    """Compute the layers and the head of a net from inputs [samples, width].
+
+    Layers from number `turned` on are read from their transposed copies, those before it from the parameters.
+    """
     for i in range(f.layers):
         layer = layer_of(f, net, i)
-        # `turned` is in panels of 16 columns, each [inner, 16]: a product reads one after the other, from end to end
+        # f.turned is in panels of 16 columns, each [inner, 16], so that a product reads memory from end to end
         weight, row, vector = f.turned + 4 * layer.turned, LANES, LANES * layer.inner
         if i < turned:
             weight, row, vector = f.parameters + 4 * layer.weight, layer.width, LANES
@@ -93,7 +98,7 @@ def through_layers(
 
 @njit(inline="always")
 def through_head(f: FrameFields, net: int, inputs: int, width: int, samples: int, out: int) -> None:
-    """The head of a net, from the last activations [samples, width]."""
+    """Compute the head of a net from the last activations [samples, width]."""
     head = layer_of(f, net, f.layers)
     for o in range(head.width):
         weight = f.parameters + 4 * (head.weight + o * width)
@@ -104,11 +109,12 @@ def through_head(f: FrameFields, net: int, inputs: int, width: int, samples: int
 
 @njit(**PIECE)
 def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int) -> None:
-    """Add to this part's `partial` the gradient that slope [outputs, TILE] at the head asks for.
+    """Add to this part's `partial` the gradient of a net, from the slopes `slope` [outputs, TILE] at its head.
 
-    With slope d at a layer W x + b: to W goes sum d x^T, to b sum d, and below it the slope is W^T d act', which the
-    activation x itself determines. `samples` is a full number of vectors; filling has slope 0. A matrix of the 1.0 in
-    scratch, by strides of 0, makes b of hidden layers with the product that makes W.
+    For a layer W x + b with slopes d: the gradient of W is sum d x^T, that of b is sum d, and the slope before it is
+    (W^T d) act', where act' follows from the activation x. `samples` is a multiple of 16; filling has slope 0. The
+    gradient of a hidden layer's b is the same product as that of W, with a matrix of ones: the 1.0 in scratch, read
+    with strides of 0.
     """
     f = fields_at(frame)
     back_through_layers(f, thread, part, net, x, 0, hidden, samples, slope)
@@ -118,9 +124,11 @@ def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, 
 def back_through_layers(
     f: FrameFields, thread: int, part: int, net: int, x: int, picture: int, hidden: int, samples: int, slope: int
 ) -> int:
-    """The gradients of head and layers; the address of the slope at `picture`, the activations the first layer reads.
+    """Add the gradients of head and layers to `partial`.
 
-    That is scratch.above or scratch.below. Where `picture` is 0 the first layer reads x, at which no slope is wanted.
+    `picture`: address of the activations of the last convolution, which the first layer reads. The result is then
+    the address of the slopes at them, scratch.above or scratch.below. Where `picture` is 0 the first layer reads x, at
+    which no slope is needed.
     """
     scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
     above, below = scratch.above, scratch.below
@@ -135,7 +143,7 @@ def back_through_layers(
 
 @njit(inline="always")
 def learn_head(f: FrameFields, net: int, gradient: int, activation: int, slope: int, samples: int) -> None:
-    """Add the gradient of a head, whose inputs are `activation`."""
+    """Add the gradient of a head to `gradient`, from its inputs `activation` and the slopes at its outputs."""
     head = layer_of(f, net, f.layers)
     outputs = head.width
     call(f.accumulate, (slope, TILE, 1, activation, gradient + 4 * head.weight, outputs, head.inner, samples))
@@ -153,9 +161,10 @@ def back_through_hidden(
     f: FrameFields, thread: int, part: int, net: int, last: int, x: int, picture: int, hidden: int, samples: int,
     above: int, below: int,
 ) -> int:  # fmt: skip
-    """The gradients of hidden layers from number `last` down; `above` is the slope before its activation.
+    """Add the gradients of the hidden layers from number `last` down to 0.
 
-    As back_through_layers otherwise.
+    `above`: the slopes at layer `last`, before its activation function; `below` is memory for the slopes at the layer
+    before it. `picture` and the result are those of back_through_layers.
     """
     scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
     for i in range(last, -1, -1):
@@ -181,14 +190,14 @@ def back_through_hidden(
 
 @njit(**PIECE)
 def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slope: int, out: int) -> None:
-    """out [A, TILE]: the slope at the action inputs of a net, from slope [outputs, TILE] at its head.
+    """Write to `out` [A, TILE] the slopes at a net's action inputs, from the slopes [outputs, TILE] at its head.
 
-    No weight gets a gradient: so a policy learns from critics that stay.
+    No weight gets a gradient: a policy learns through critics, which it must not change.
     """
     f = fields_at(frame)
     scratch = scratch_of(f, thread)
     above, below = scratch.above, scratch.below
-    zero = scratch.one + 4  # the bias of products that have none
+    zero = scratch.one + 4  # address of 0.0, the bias of products without one
     slope_row, slope_inner = 1, TILE
     for i in range(f.layers, 0, -1):
         layer = layer_of(f, net, i)
@@ -208,9 +217,10 @@ def to_inputs(frame: int, thread: int, net: int, hidden: int, samples: int, slop
 
 @njit(**PIECE)
 def turn(frame: int, net: int, worker: int, workers: int) -> None:
-    """Renew from `parameters` a worker's part of `turned`: a net's hidden layers, transposed, which `forward` reads.
+    """Renew a net's transposed layers in `turned` from `parameters`; this is share `worker` of `workers` of the work.
 
-    A layer [width, inner] becomes width / 16 panels of 16 columns: [inner, 16] each, one behind the other.
+    A layer [width, inner] becomes width / 16 panels [inner, 16], one after the other. The first layer is not in
+    `turned`, as it is stored [inner, width] in the parameters.
     """
     f = fields_at(frame)
     turn_layers(f, net, 1, worker, workers)
@@ -218,7 +228,7 @@ def turn(frame: int, net: int, worker: int, workers: int) -> None:
 
 @njit(inline="always")
 def turn_layers(f: FrameFields, net: int, first: int, worker: int, workers: int) -> None:
-    """Transposes of a net's layers from number `first` on."""
+    """Renew the transposed layers of a net from number `first` on, a worker's share of them."""
     for i in range(first, f.layers):
         layer = layer_of(f, net, i)
         inner, width = layer.inner, layer.width
@@ -230,7 +240,7 @@ def turn_layers(f: FrameFields, net: int, first: int, worker: int, workers: int)
 
 @njit(inline="always")
 def temperature(f: FrameFields) -> float:
-    """The weight of the entropy: learnt, or as it is set."""
+    """Return the coefficient of the entropy in the loss (alpha): the learnt one, or the one that is set."""
     alpha = live_at(f.live).entropy
     if f.learnt_alpha:
         alpha = math.exp(np.float64(floats(f.parameters + 4 * f.log_alpha, 1)[0]))
@@ -239,24 +249,25 @@ def temperature(f: FrameFields) -> float:
 
 @njit(inline="always")
 def moves_actor(f: FrameFields, number: int) -> bool:
-    """Whether update `number` of those that were drawn also moves a delayed actor and all targets."""
+    """Return whether update `number` of those that were drawn also changes a delayed actor and all targets."""
     return f.actor_every > 0 and (int(live_at(f.live).made) + number + 1) % f.actor_every == 0
 
 
 @njit(**PIECE)
 def fetch_parameters(frame: int) -> None:
-    """Torch's parameters and moments, by tensor_table, into `parameters` and moments; the padding between stays 0."""
+    """Copy torch's parameters and moments to the flat memory, by tensor_table; padding between them stays 0."""
     _exchange(frame, True)
 
 
 @njit(**PIECE)
 def give_parameters(frame: int) -> None:
-    """Parameters and moments back into torch's."""
+    """Copy parameters and moments from the flat memory back to torch's tensors."""
     _exchange(frame, False)
 
 
 @njit(**PIECE)
 def _exchange(frame: int, inwards: bool) -> None:
+    """Copy row by row, to the flat memory (inwards) or to torch's."""
     f = fields_at(frame)
     for i in range(f.tensors):
         tensor = tensor_row_at(f.tensor_table + TENSOR_ROW_BYTES * i)
@@ -266,7 +277,7 @@ def _exchange(frame: int, inwards: bool) -> None:
             (tensor.first, f.first_moment),
             (tensor.second, f.second_moment),
         ):
-            if torch_at == 0:
+            if torch_at == 0:  # a target net has no moments
                 continue
             for r in range(tensor.rows):
                 source, target = torch_at + 4 * r * columns, flat + 4 * (tensor.offset + r * tensor.row)
@@ -278,6 +289,7 @@ def _exchange(frame: int, inwards: bool) -> None:
 
 @njit(**PIECE)
 def _copy(target: int, target_step: int, source: int, step: int, count: int) -> None:
+    """Copy `count` floats; the steps are floats from one number to the next."""
     to, values = floats(target, (count - 1) * target_step + 1), floats(source, (count - 1) * step + 1)
     if target_step == 1 and step == 1:
         for i in range(count):

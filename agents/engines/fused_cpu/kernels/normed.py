@@ -1,7 +1,8 @@
-"""Layer norms of rows, each of the outputs of a layer for one sample or of a convolution for one pixel, and their relu.
+"""Layer norm followed by relu, forward and backward, for PQN.
 
-Outputs are kept as they were before the norm, so that the way back finds mean and deviation again. A row is filled up
-to full vectors with zeros, which mean and deviation do not count; scale and shift are stored behind the layer's bias.
+A row is the outputs of a layer for one sample, or of a convolution for one pixel. The numbers before the norm ("raw")
+are kept, so that the way back computes mean and deviation from them again. A row is padded with zeros to full vectors;
+mean and deviation do not count these. Scale and shift [width] each are stored after the layer's bias [width].
 """
 
 import numpy as np
@@ -12,12 +13,12 @@ from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_cache import njit
 
 F = np.float32
-EPS = F(1e-5)  # as torch's own
+EPS = F(1e-5)  # added to the variance, as in torch
 
 
 @njit(inline="always")
 def _moments(raw: int, vectors: int, count: int) -> tuple[np.float32, np.float32]:
-    """Mean and 1 / deviation of the first `count` numbers of a row."""
+    """Return mean and 1 / deviation of the first `count` numbers of a row of so many vectors."""
     sums = splat(F(0.0))
     for v in range(vectors):
         sums = sums + load(raw, v)
@@ -31,7 +32,7 @@ def _moments(raw: int, vectors: int, count: int) -> tuple[np.float32, np.float32
 
 @njit(**PIECE)
 def norm_relu(raw: int, bias: int, out: int, rows: int, width: int, count: int) -> None:
-    """out [rows, width] = max(scale * (raw - mean) / deviation + shift, 0); of each row the first `count` are real."""
+    """out [rows, width] = max(scale * (raw - mean) / deviation + shift, 0), over the first `count` numbers of a row."""
     scale, shift, vectors = bias + 4 * width, bias + 8 * width, width // LANES
     zero = splat(F(0.0))
     for r in range(rows):
@@ -44,11 +45,12 @@ def norm_relu(raw: int, bias: int, out: int, rows: int, width: int, count: int) 
 
 @njit(**PIECE)
 def norm_back(slope: int, raw: int, bias: int, gradient: int, rows: int, width: int, count: int) -> None:
-    """The slopes [rows, width] behind a norm, those of its relu included, become those before it, in place.
+    """Replace the slopes [rows, width] after a norm (before its relu) by the slopes before it; add to `gradient`.
 
-    With n = (raw - mean) / deviation and d = slope * scale: before it the slope is (d - mean d - n mean(d n)) /
-    deviation, to scale goes sum slope * n, to shift sum slope. `gradient` is stored as `bias` is. Rows are added up
-    before they are added to it, so that sums of very different sizes do not meet.
+    With n = (raw - mean) / deviation and d = slope * scale, the slope before the norm is
+    (d - mean d - n mean(d n)) / deviation; the gradient of scale is sum slope * n, that of shift is sum slope.
+    `gradient` has the same layout as `bias`. These rows are summed first and then added to it, so that small numbers
+    are not lost in a large sum.
     """
     scale, vectors = bias + 4 * width, width // LANES
     own = np.zeros(2 * width, np.float32)
@@ -63,10 +65,10 @@ def norm_back(slope: int, raw: int, bias: int, gradient: int, rows: int, width: 
             sums, products = sums + scaled, products + scaled * normal
             store(to_scale, v, load(to_scale, v) + given * normal)
             store(to_shift, v, load(to_shift, v) + given)
-        of_sum, of_products = total(sums) / F(count), total(products) / F(count)
+        mean_scaled, mean_product = total(sums) / F(count), total(products) / F(count)
         for v in range(vectors):
             normal, scaled = (load(source, v) - mean) * inverse, load(here, v) * load(scale, v)
-            below = (scaled - of_sum - normal * of_products) * inverse
+            below = (scaled - mean_scaled - normal * mean_product) * inverse
             store(here, v, below * first_lanes(count - LANES * v))
     total_gradient = floats(gradient + 4 * width, 2 * width)
     for k in range(2 * width):

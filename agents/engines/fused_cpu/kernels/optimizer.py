@@ -1,4 +1,7 @@
-"""From partial gradients to a step of Adam: sums in a fixed order, the norm, the step, a segment at a time."""
+"""From the parts' gradients to a step of Adam: sums in a fixed order, the norm, the step.
+
+A segment is a piece of the flat parameters; threads share the work by segments. minibatches.py and replay.py use this.
+"""
 
 import math
 from typing import Any
@@ -11,12 +14,13 @@ from stride.agents.engines.plan.numbers import SUMS, Live
 from stride.utils.kernel_cache import njit
 
 F = np.float32
+# options of kernels that sum: "reassoc" allows another order of additions, so that a sum uses vector instructions
 SUMMING: dict[str, Any] = {**PIECE, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 @njit(**SUMMING)
 def reduce_parts(frame: int, number: int) -> None:
-    """Add up a segment of `partial` into `gradient`, clear it there, and write the sum of squares to `squares`."""
+    """Add up segment `number` of all parts' gradients into `gradient`, clear these, and write its sum of squares."""
     f = fields_at(frame)
     segment = segment_of(f, number)
     first, n = segment.first, segment.last - segment.first
@@ -38,7 +42,7 @@ def reduce_parts(frame: int, number: int) -> None:
 
 @njit(**SUMMING)
 def square_up(frame: int, number: int) -> None:
-    """Write the sum of squares of a segment of `gradient` to `squares`."""
+    """Write the sum of squares of segment `number` of `gradient` to `squares`."""
     f = fields_at(frame)
     segment = segment_of(f, number)
     first, n = segment.first, segment.last - segment.first
@@ -50,7 +54,7 @@ def square_up(frame: int, number: int) -> None:
 
 @njit(inline="always")
 def norm_of(squares: np.ndarray) -> float:
-    """The norm of the complete gradient, from the segments' sums of squares."""
+    """Return the norm of the complete gradient, from the sums of squares of all segments."""
     total = 0.0
     for number in range(squares.size):
         total += squares[number]
@@ -59,10 +63,10 @@ def norm_of(squares: np.ndarray) -> float:
 
 @njit(inline="always")
 def prepare(factors: np.ndarray, live: Live, norm: float, made: float, decoupled: int, rectified: int) -> None:
-    """The factors of `adam` in step `made`, the gradient being of this norm before it is clipped.
+    """Write the factors of `adam` [5] for step number `made` (from 1 on); `norm` is that of the gradient, not clipped.
 
-    Rectified (Liu et al. 2020) the step is shorter while few squares have been averaged, and of the first averages, of
-    5 squares or less, not divided by their root at all.
+    Rectified (RAdam, Liu et al. 2020), a step is shorter while the average of squares has few terms. With an effective
+    number of terms of 5 or less, the step is not divided by the root of that average at all.
     """
     factors[0] = min(1.0, live.max_norm / (norm + 1e-6))
     factors[1] = live.learning_rate / (1.0 - live.beta_1**made)
@@ -70,9 +74,9 @@ def prepare(factors: np.ndarray, live: Live, norm: float, made: float, decoupled
     factors[3] = 1.0 - live.learning_rate * live.decay if decoupled else 1.0
     factors[4] = live.epsilon
     if rectified:
-        squares = 1.0 - live.beta_2**made  # the weight of all squares so far in their average
-        longest = 2.0 / (1.0 - live.beta_2) - 1.0
-        length = longest - 2.0 * made * (1.0 - squares) / squares
+        squares = 1.0 - live.beta_2**made  # weight of all squares so far in their moving average
+        longest = 2.0 / (1.0 - live.beta_2) - 1.0  # number of terms after infinitely many steps
+        length = longest - 2.0 * made * (1.0 - squares) / squares  # effective number of terms now
         if length > 5.0:
             share = (length - 4.0) * (length - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * length)
             factors[1] *= math.sqrt(share * squares)
@@ -83,11 +87,13 @@ def prepare(factors: np.ndarray, live: Live, norm: float, made: float, decoupled
 
 @njit(**PIECE)
 def adam(frame: int, number: int, factors: int) -> None:
-    """One step of Adam on a segment: reads `gradient`, writes `parameters` and both moments.
+    """Make one step of Adam on segment `number`: read `gradient`, write `parameters` and both moments.
 
-    factors float64 [5]: gradient scale, step, 1 / sqrt(correction), shrinking, eps. m += (1 - b1) (g - m),
-    v = b2 v + (1 - b2) g^2, p = p shrinking - step m / (sqrt(v) / sqrt(correction) + eps). AdamW's decay shrinks p;
-    Adam's is part of g, added after clipping.
+    factors float64 [5]: factor of the gradient (clipping), step size, 1 / sqrt(correction), factor of the parameter
+    (AdamW's decay), eps.
+        m += (1 - b1) (g - m)      v = b2 v + (1 - b2) g^2
+        p = p factor - step m / (sqrt(v) / sqrt(correction) + eps)
+    Adam's own weight decay is part of g, added after clipping.
     """
     f = fields_at(frame)
     segment, live = segment_of(f, number), live_at(f.live)
@@ -109,7 +115,7 @@ def adam(frame: int, number: int, factors: int) -> None:
 
 @njit(**SUMMING)
 def add_sums(frame: int, out: int) -> None:
-    """Add up `sums` of this minibatch, over parts and samples, into out [SUMS] float64."""
+    """Add up `sums` of this minibatch over parts and samples, and write them to out float64 [SUMS]."""
     f = fields_at(frame)
     totals = doubles(out, SUMS)
     for k in range(SUMS):
@@ -123,5 +129,5 @@ def add_sums(frame: int, out: int) -> None:
 
 @njit(inline="always")
 def clear_sums(f: FrameFields) -> None:
-    """Before the next minibatch."""
+    """Set `sums` to 0, before the next minibatch."""
     floats(f.sums, f.parts * SUMS * TILE)[:] = F(0.0)

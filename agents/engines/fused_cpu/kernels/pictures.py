@@ -1,9 +1,10 @@
-"""A network that reads pictures: convolutions of a tile of samples, forward and backward, before the layers of nets.py.
+"""Networks that read pictures: convolutions, forward and backward, before the layers of nets.py.
 
-A picture is stored pixel by pixel, row by row, the channels of each pixel side by side. What a filter sees is then a
-few runs of neighbouring floats. They are copied for all pixels of one sample (`_see`), so that a convolution is a
-product of layers.py, [pixels, side * side * channels] by [side * side * channels, filters]. One sample at a time stays
-in the innermost cache, and its sums do not depend on other samples.
+A picture is stored pixel by pixel, row by row, with the channels of a pixel next to one another. What a filter sees at
+a pixel, its patch, is then a few runs of neighbouring floats. `_see` copies the patches of all pixels of one sample
+next to one another, so that a convolution is a product of layers.py: patches [pixels, side * side * channels] by
+weights [side * side * channels, filters]. One sample at a time stays in the level 1 cache, and its sums do not depend
+on other samples.
 """
 
 import numpy as np
@@ -21,10 +22,9 @@ F = np.float32
 
 @njit(**PIECE)
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
-    """`count` pictures at `base` to x [count, row]: those of order[first:], or in their own order if 0.
+    """Write `count` pictures to x [count, row], pixel by pixel; nets.encode says which rows `base` and `order` mean.
 
-    An order below 0 is the complement of a row of final_obs. Bytes become shares of `highest`; numbers stay. Rows of x
-    up to the next full vector of samples become zero.
+    Bytes are divided by `highest`, floats stay as they are. Rows of x up to the next full vector of samples are 0.
     """
     f = fields_at(frame)
     size, channels = f.features, conv_of(f, 0, 0).channels
@@ -56,6 +56,7 @@ def encode(frame: int, base: int, order: int, first: int, count: int, x: int) ->
 
 @njit(inline="always")
 def _clear(address: int, count: int) -> None:
+    """Set `count` floats to 0."""
     values = floats(address, count)
     for k in range(count):
         values[k] = F(0.0)
@@ -63,9 +64,10 @@ def _clear(address: int, count: int) -> None:
 
 @njit(inline="always")
 def _see(source: int, across: int, channels: int, side: int, rows: int, columns: int, out: int) -> None:
-    """out [rows * columns, side * side * channels]: what a filter sees at each of rows x columns pixels of a picture.
+    """Write the patches of rows x columns pixels to out [rows * columns, side * side * channels].
 
-    Copies full vectors in order, so the next run overwrites what one has too much; the last has less than a vector.
+    `across`: pixels of a row of the picture; a filter has side x side pixels. Full vectors are copied, in order: the
+    next run overwrites what a copy has written too much, and behind the last run there is room for one vector.
     """
     run, line = side * channels, across * channels
     vectors = (run + LANES - 1) // LANES
@@ -84,7 +86,7 @@ def _see(source: int, across: int, channels: int, side: int, rows: int, columns:
 def convolve(frame: int, net: int, x: int, hidden: int, samples: int) -> None:
     """Write the activations of a net's convolutions to `hidden`, for pictures x [samples, row]; reads parameters."""
     f = fields_at(frame)
-    seen = hidden + 4 * TILE * f.patches
+    patches = hidden + 4 * TILE * f.patches
     source, source_row = x, f.row
     for number in range(f.convs):
         conv = conv_of(f, net, number)
@@ -93,12 +95,12 @@ def convolve(frame: int, net: int, x: int, hidden: int, samples: int) -> None:
         weight, bias = f.parameters + 4 * conv.weight, f.parameters + 4 * conv.bias
         target = hidden + 4 * TILE * conv.hidden
         for s in range(samples):
-            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
+            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, patches)
             activation = target + 4 * s * conv.row
             out = activation + 4 * TILE * f.raw if conv.normed else activation
             call(
                 f.forward_layer,
-                (seen, inner, weight, conv.filters, LANES, bias, out, rows * columns, conv.filters, inner),
+                (patches, inner, weight, conv.filters, LANES, bias, out, rows * columns, conv.filters, inner),
             )
             if conv.normed:
                 call(f.norm, (out, bias, activation, rows * columns, conv.filters, conv.normed))
@@ -109,13 +111,14 @@ def convolve(frame: int, net: int, x: int, hidden: int, samples: int) -> None:
 def convolve_back(
     frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int, spare: int
 ) -> None:
-    """Add to this part's `partial` the gradients of a net's convolutions.
+    """Add the gradients of a net's convolutions to this part's `partial`, from the last convolution to the first.
 
-    `slope` [samples, row]: at the activations of the last one. `spare`: as much room, for the slopes below it.
+    `slope` [samples, row]: the slopes at the activations of the last convolution. `spare`: memory of the same size, for
+    the slopes at the convolution before it.
     """
     f = fields_at(frame)
     gradient, one = f.partial + 4 * part * f.size, scratch_of(f, thread).one
-    seen = hidden + 4 * TILE * f.patches
+    patches = hidden + 4 * TILE * f.patches
     for number in range(f.convs - 1, -1, -1):
         conv = conv_of(f, net, number)
         rows, columns = conv.height - conv.side + 1, conv.across - conv.side + 1
@@ -126,15 +129,15 @@ def convolve_back(
             source, source_row = hidden + 4 * TILE * before.hidden, before.row
         if conv.normed:
             _back_through_norm(f, conv, hidden, samples, slope, gradient)
-        # of the biases: over samples, then over pixels
-        _clear(seen, conv.row)
-        call(f.accumulate, (one, 0, 0, slope, seen, 1, conv.row, samples))
-        call(f.accumulate, (one, 0, 0, seen, gradient + 4 * conv.bias, 1, conv.filters, rows * columns))
+        # the biases' gradient: slopes are summed over samples, then over pixels; `patches` is free for the first sums
+        _clear(patches, conv.row)
+        call(f.accumulate, (one, 0, 0, slope, patches, 1, conv.row, samples))
+        call(f.accumulate, (one, 0, 0, patches, gradient + 4 * conv.bias, 1, conv.filters, rows * columns))
         to_weight = gradient + 4 * conv.weight
         for s in range(samples):
-            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, seen)
+            _see(source + 4 * s * source_row, conv.across, conv.channels, conv.side, rows, columns, patches)
             here = slope + 4 * s * conv.row
-            call(f.accumulate, (seen, 1, inner, here, to_weight, inner, conv.filters, rows * columns))
+            call(f.accumulate, (patches, 1, inner, here, to_weight, inner, conv.filters, rows * columns))
         if number > 0:
             _slopes_below(f, conv, hidden, samples, slope, source, source_row, spare)
             slope, spare = spare, slope
@@ -142,7 +145,7 @@ def convolve_back(
 
 @njit(inline="always")
 def _back_through_norm(f: FrameFields, conv: ConvRow, hidden: int, samples: int, slope: int, gradient: int) -> None:
-    """The slopes [samples, row] behind a convolution's layer norm become those before it; adds its own gradients."""
+    """Replace the slopes [samples, row] after a convolution's layer norm by those before it; add its gradients."""
     pixels = (conv.height - conv.side + 1) * (conv.across - conv.side + 1)
     raw, bias = hidden + 4 * TILE * (f.raw + conv.hidden), f.parameters + 4 * conv.bias
     for s in range(samples):
@@ -155,12 +158,13 @@ def _back_through_norm(f: FrameFields, conv: ConvRow, hidden: int, samples: int,
 def _slopes_below(
     f: FrameFields, conv: ConvRow, hidden: int, samples: int, slope: int, activation: int, row: int, out: int
 ) -> None:
-    """out [samples, row]: the slopes at the activations [samples, row] that a convolution reads.
+    """Write to out [samples, row] the slopes at the activations [samples, row] that a convolution reads.
 
-    A pixel there is seen by filters at the pixels up to side - 1 above and to the left of it, each with another of its
-    weights. So this is a convolution with the filters back to front, of slopes with zeros around them.
+    An input pixel is part of the patches of the pixels up to side - 1 above and to the left of it, each time with
+    another weight. So this is again a convolution: of the slopes with side - 1 zeros around them, by the filters from
+    back to front.
     """
-    seen, bordered = hidden + 4 * TILE * f.patches, hidden + 4 * TILE * f.bordered
+    patches, bordered = hidden + 4 * TILE * f.patches, hidden + 4 * TILE * f.bordered
     border, filters = conv.side - 1, conv.filters
     rows, columns, across = conv.height - border, conv.across - border, conv.across + border
     inner = conv.side * conv.side * filters
@@ -172,15 +176,15 @@ def _slopes_below(
             begin = bordered + 4 * ((y + border) * across + border) * filters
             for v in range(columns * filters // LANES):
                 store(begin, v, load(here + 4 * y * columns * filters, v))
-        _see(bordered, across, filters, conv.side, conv.height, conv.across, seen)
+        _see(bordered, across, filters, conv.side, conv.height, conv.across, patches)
         at = 4 * s * row
         pixels = conv.height * conv.across
-        call(f.backward_layer, (seen, inner, 1, weight, activation + at, out + at, pixels, conv.channels, inner))
+        call(f.backward_layer, (patches, inner, 1, weight, activation + at, out + at, pixels, conv.channels, inner))
 
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """As nets.forward, with convolutions before the first layer."""
+    """Write outputs and activations as nets.forward does, with convolutions before the first layer."""
     f = fields_at(frame)
     call(f.convolve, (frame, net, x, hidden, samples))
     last = conv_of(f, net, f.convs - 1)
@@ -189,7 +193,7 @@ def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -
 
 @njit(**PIECE)
 def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, samples: int, slope: int) -> None:
-    """As nets.backward, with convolutions before the first layer."""
+    """Add the gradient of a net as nets.backward does, with convolutions before the first layer."""
     f = fields_at(frame)
     scratch = scratch_of(f, thread)
     picture = hidden + 4 * TILE * conv_of(f, net, f.convs - 1).hidden
@@ -200,9 +204,10 @@ def backward(frame: int, thread: int, part: int, net: int, x: int, hidden: int, 
 
 @njit(**PIECE)
 def turn(frame: int, net: int, worker: int, workers: int) -> None:
-    """As nets.turn: also the first layer, and the filters of convolutions from behind, [pixels, filters, channels].
+    """Renew a net's transposed weights as nets.turn does, also those of its first layer and its convolutions.
 
-    Not those of the first convolution, which hands no slope on.
+    A convolution's filters are transposed to [pixels, filters, channels], with the pixels from back to front, as
+    `_slopes_below` needs them. The first convolution passes no slope on, so it has no copy.
     """
     f = fields_at(frame)
     turn_layers(f, net, 0, worker, workers)

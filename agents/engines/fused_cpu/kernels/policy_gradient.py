@@ -1,6 +1,6 @@
-"""PPO's and REINFORCE's samples, a tile at a time: losses and their slopes at the outputs, and back through the nets.
+"""The gradients of PPO and REINFORCE, a tile of samples at a time: losses, their slopes, and back through the nets.
 
-The formulas are those of agents/ppo.py and agents/reinforce.py, whose autograd is the test of every slope here.
+Formulas: agents/ppo.py and agents/reinforce.py. Tests compare every slope with torch's autograd of these.
 """
 
 import math
@@ -21,10 +21,10 @@ HALF_LOG_2PIE = F(0.5 * math.log(2 * math.pi * math.e))
 
 @njit(**PIECE)
 def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int) -> None:
-    """Add the gradient of the samples order[begin:end] to this part's `partial`, their statistics to its `sums`.
+    """Add the gradient of the rows order[begin:end] to this part's `partial`, and their statistics to its `sums`.
 
-    Reads obs, action, mask and log_prob, weight, counted, value, target of these rows. `weighing` float64 [3]: mean,
-    1 / deviation, 1 / rows.
+    Reads obs, action, mask, log_prob, weight, counted, value, target. `weighing` is the address of float64 [3]: mean
+    and 1 / deviation of `weight`, 1 / rows that count.
     """
     f = fields_at(frame)
     scratch = scratch_of(f, thread)
@@ -44,14 +44,14 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
 
 @njit(inline="always")
 def gather(f: FrameFields, scratch: Scratch, order: int, start: int, count: int, weighing: int) -> None:
-    """All that the losses of order[start : start + count] need beside outputs, to scratch."""
+    """Copy what the losses of the rows order[start : start + count] need besides the outputs, to scratch."""
     rows, numbers = f.steps * f.worlds, doubles(weighing, 3)
     mean, inverse, fraction = F(numbers[0]), F(numbers[1]), F(numbers[2])
     index = ints(order, rows)
     log_prob, weight, counted = floats(f.log_prob, rows), floats(f.weight, rows), floats(f.counted, rows)
     value, target = floats(f.value, rows), floats(f.target, rows)
     actor, critic = floats(scratch.actor, 3 * TILE), floats(scratch.critic, 3 * TILE)
-    one_of_batch = F(1.0) / F(f.minibatch)
+    critic_fraction = F(1.0) / F(f.minibatch)
     gather_actions(f, scratch, order, start, count)
     for s in range(3 * TILE):  # filling has fraction 0, so it adds nothing to sums and gradients
         actor[s], critic[s] = F(0.0), F(0.0)
@@ -62,14 +62,14 @@ def gather(f: FrameFields, scratch: Scratch, order: int, start: int, count: int,
         actor[2 * TILE + s] = fraction * counted[row]
         critic[s] = value[row]
         critic[TILE + s] = target[row]
-        critic[2 * TILE + s] = one_of_batch
+        critic[2 * TILE + s] = critic_fraction
 
 
 @njit(**PIECE)
 def actor_loss(frame: int, thread: int, part: int, n: int) -> None:
-    """Outputs become the slope of the loss; adds to `sums`, and the slope of log_std to `partial`.
+    """Replace the actor's outputs by the slopes of its loss; add to `sums`, and the gradient of log_std to `partial`.
 
-    The fraction of a sample is its weight in the mean: 1 / rows, or 0 for filling.
+    The fraction of a sample is its weight in the mean: 1 / rows that count, or 0 for filling and rows that do not.
     """
     f = fields_at(frame)
     scratch, live = scratch_of(f, thread), live_at(f.live)
@@ -119,10 +119,11 @@ def actor_loss(frame: int, thread: int, part: int, n: int) -> None:
 def _surrogate(
     reinforce: int, scratch: Scratch, log_prob: np.ndarray, clip: np.float32, n: int, slope: np.ndarray, sums: int
 ) -> None:
-    """slope[s] = d loss / d log pi: REINFORCE's, or that of PPO's clipped ratio.
+    """Write slope[s] = d loss / d log pi, and add losses and KL divergences to `sums`.
 
-    -fraction A, and of -fraction min(r A, clip(r) A) with r = pi / pi_old: -fraction r A where r A is the lesser,
-    else 0.
+    With A the weight of the action and r = pi / pi_old, the loss and its slope are
+      REINFORCE   -fraction A log pi                  -fraction A
+      PPO         -fraction min(r A, clip(r) A)       -fraction r A where r A is the smaller one, else 0
     """
     actor = scratch.actor
     old, weight, fraction = floats(actor, TILE), floats(actor + 4 * TILE, TILE), floats(actor + 8 * TILE, TILE)
@@ -142,7 +143,7 @@ def _surrogate(
         free, limited = ratio * weight[s], clipped * weight[s]
         active = free <= limited
         losses[s] -= fraction[s] * (free if active else limited)
-        # no comparison with a NaN holds, and it must reach the gradient, where it is noticed
+        # no comparison with NaN is true, but a NaN must reach the gradient, where it is noticed
         slope[s] = -fraction[s] * free if (active or free != free) else F(0.0)
         kls[s] += fraction[s] * (ratio - F(1.0) - log_ratio)
         clips[s] += fraction[s] if abs(ratio - F(1.0)) > clip else F(0.0)
@@ -153,6 +154,10 @@ def _gaussian_slopes(
     z: np.ndarray, action: np.ndarray, log_std: np.ndarray, actions: int, n: int, slope: np.ndarray,
     fraction: np.ndarray, bonus: np.float32, log_std_slopes: np.ndarray,
 ) -> None:  # fmt: skip
+    """Replace means z [A, TILE] by the slopes of the loss, and add the gradient of log_std, which all samples share.
+
+    `slope` [n]: d loss / d log pi; `bonus`: coefficient of the entropy. log_std has no slope beyond its bounds.
+    """
     for k in range(actions):
         ls = clamped(log_std[k])
         inverse = exp32(-ls)
@@ -168,7 +173,11 @@ def _gaussian_slopes(
 
 @njit(**PIECE)
 def critic_loss(frame: int, thread: int, part: int, n: int) -> None:
-    """Values become the slope of their loss; adds to `sums`."""
+    """Replace the critic's values by the slopes of their loss; add the losses to `sums`.
+
+    The loss is fraction * max((v - target)^2, (clipped v - target)^2), where the clipped v is at most value_clip away
+    from the old value.
+    """
     f = fields_at(frame)
     scratch, live = scratch_of(f, thread), live_at(f.live)
     clip, factor = F(live.value_clip), F(2.0 * live.value)
@@ -181,7 +190,7 @@ def critic_loss(frame: int, thread: int, part: int, n: int) -> None:
         limited = -clip if moved < -clip else moved
         limited = clip if limited > clip else limited
         other = old + limited - target
-        # rounding alone can make the clipped copy the larger one where nothing was clipped
+        # limited == moved: nothing was clipped; without this test rounding could make the clipped error the larger one
         free = (limited == moved) | (error * error >= other * other) | (error != error)
         losses[s] += fraction * (error * error if free else other * other)
         v[s] = factor * fraction * error if free else F(0.0)

@@ -1,6 +1,6 @@
-"""DQN's samples, a tile at a time: values, targets, the slope of the loss; and how the policy acts.
+"""The gradient of DQN, a tile of samples at a time: values, targets, slopes of the loss; and epsilon-greedy actions.
 
-The formulas are those of agents/dqn.py, whose autograd is the test of every slope here.
+Formulas: agents/dqn.py. Tests compare every slope with torch's autograd of these.
 """
 
 import numpy as np
@@ -12,12 +12,15 @@ from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 
 F = np.float32
-ONLINE, TARGET = 0, 1  # nets
+ONLINE, TARGET = 0, 1  # numbers of the nets
 
 
 @njit(inline="always")
 def _join(outputs: np.ndarray, actions: int, n: int) -> None:
-    """Advantages and the value of the state behind them to values of actions: value + advantage - their mean."""
+    """Replace advantages [A, TILE] by values of actions: state's value + advantage - mean advantage.
+
+    The state's value is row A of the outputs.
+    """
     for s in range(n):
         total = F(0.0)
         for k in range(actions):
@@ -29,7 +32,7 @@ def _join(outputs: np.ndarray, actions: int, n: int) -> None:
 
 @njit(inline="always")
 def _best(outputs: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
-    """out[s] = the first of the actions with the highest value."""
+    """Write to out[s] the action with the highest value; the first one where several are equal."""
     highest = np.empty(TILE, np.float32)
     for s in range(n):
         highest[s], out[s] = outputs[s], 0
@@ -44,7 +47,7 @@ def _best(outputs: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
 def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
     """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    Reads place, following, reward, discount of these transitions, and obs, final_obs, action where they say.
+    Reads place, following, reward, discount of these transitions; obs, final_obs and action at the rows they name.
     """
     f = fields_at(frame)
     scratch, actions, size = scratch_of(f, thread), f.actions, f.minibatch
@@ -58,7 +61,7 @@ def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end:
         call(f.encode, (frame, f.obs, f.following, first, count, x))
         if f.double:
             call(f.forward, (frame, ONLINE, x, hidden, n, outputs))
-            _best(z, actions, n, choice)  # dueling or not: the state's value shifts all actions alike
+            _best(z, actions, n, choice)  # also without _join: the state's value is the same for all actions
         call(f.forward, (frame, TARGET, x, hidden, n, outputs))
         if f.dueling:
             _join(z, actions, n)
@@ -81,10 +84,10 @@ def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end:
 def _slopes(
     f: FrameFields, z: np.ndarray, target: np.ndarray, taken: np.ndarray, count: int, n: int, sums: np.ndarray
 ) -> None:
-    """Values [A, TILE] become the slope of the Huber loss of the actions taken; filling beyond `count` has none.
+    """Replace values [A, TILE] by the slopes of the Huber loss at the actions taken; lanes behind `count` get 0.
 
-    It is -fraction clip(target - q, +-limit). Dueling, q = v + a - mean a: it goes to v and to the a taken, and 1 / A
-    of it is taken from every a.
+    The slope is -fraction clip(target - q, +-limit). With dueling, q = v + a - mean a: v and the a taken get the slope,
+    and slope / A is subtracted from every a.
     """
     actions, limit = f.actions, F(live_at(f.live).huber)
     fraction = F(1.0) / F(f.minibatch)
@@ -94,13 +97,13 @@ def _slopes(
             chosen = np.int64(taken[s])
             q = z[chosen * TILE + s]
             error = target[s] - q
-            far = abs(error)
-            small = limit if far > limit else far
+            distance = abs(error)
+            small = limit if distance > limit else distance
             slope = fraction * (limit if -error > limit else -limit if -error < -limit else -error)
-            sums[Sum.VALUE_LOSS * TILE + s] += fraction * small * (far - F(0.5) * small)
+            sums[Sum.VALUE_LOSS * TILE + s] += fraction * small * (distance - F(0.5) * small)
             sums[Sum.Q * TILE + s] += fraction * q
             sums[Sum.TARGET * TILE + s] += fraction * target[s]
-            sums[Sum.ERROR * TILE + s] += fraction * far
+            sums[Sum.ERROR * TILE + s] += fraction * distance
         for k in range(actions):
             z[k * TILE + s] = F(0.0)
         z[chosen * TILE + s] = slope
@@ -112,7 +115,10 @@ def _slopes(
 
 @njit(**PIECE)
 def act_by_value(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
-    """The best action, or any where the first uniform of draws [n, 2] says so; as QPolicy.act."""
+    """Write epsilon-greedy actions int64 [n], as QPolicy.act does; draws are uniforms [n, 2].
+
+    Where the first uniform is below epsilon, the second one chooses a random action; else it is the best one.
+    """
     f = fields_at(frame)
     actions, epsilon = f.actions, F(live_at(f.live).epsilon_greedy)
     uniform, out = floats(draws, 2 * n), longs(action, n)

@@ -1,6 +1,6 @@
-"""TQC's samples, a tile at a time: SAC's, by critics that learn quantiles [quantiles, TILE] of the return.
+"""The gradient of TQC, a tile of samples at a time: like SAC, but critics learn quantiles [quantiles, TILE] of returns.
 
-The formulas are those of agents/tqc.py and agents/dqn.py, whose autograd is the test of every slope here.
+Formulas: agents/tqc.py and agents/dqn.py. Tests compare every slope with torch's autograd of these.
 """
 
 import numpy as np
@@ -15,15 +15,15 @@ from stride.agents.engines.plan.numbers import SUMS, Sum
 from stride.utils.kernel_cache import njit
 
 F = np.float32
-ACTOR, FIRST_CRITIC = 0, 1  # nets; behind all critics their targets
+ACTOR, FIRST_CRITIC = 0, 1  # numbers of the nets; after all critics come their target nets
 
 
 @njit(**PIECE)
 def tqc_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
     """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    As sac_gradient. Losses: quantile regression of each critic towards all targets that are kept, and
-    alpha log pi - mean q of the actor.
+    Reads what sac_gradient reads. Loss of each critic: quantile regression towards the kept target quantiles, the
+    lowest f.kept of all target critics together. Loss of the actor: alpha log pi - mean q.
     """
     f = fields_at(frame)
     scratch, actions, size, critics = scratch_of(f, thread), f.actions, f.minibatch, f.critics
@@ -38,8 +38,8 @@ def tqc_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
         call(f.forward, (frame, ACTOR, next_x, hidden, n, outputs))
         squash(frame, thread, noise_next, count, n, next_x + 4 * f.features, f.row, scratch.log_prob)
         for critic in range(critics):
-            own = scratch.target + 4 * TILE * critic * f.quantiles
-            call(f.forward, (frame, FIRST_CRITIC + critics + critic, next_x, hidden, n, own))
+            own_target = scratch.target + 4 * TILE * critic * f.quantiles
+            call(f.forward, (frame, FIRST_CRITIC + critics + critic, next_x, hidden, n, own_target))
         _truncate(f, scratch, n)
         _targets(f, scratch, part, first, count, alpha)
 
@@ -50,7 +50,7 @@ def tqc_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
             _quantile_slopes(f, scratch, part, count, n)
             call(f.backward, (frame, thread, part, FIRST_CRITIC + critic, x, hidden, n, q))
 
-        # the critics have learnt from x: the action drawn anew takes the place of the one taken
+        # the critics are done with x, so a newly sampled action may overwrite the action taken
         call(f.forward, (frame, ACTOR, x, scratch.actor_hidden, n, outputs))
         squash(frame, thread, noise_now, count, n, x + 4 * f.features, f.row, scratch.log_prob)
         _clear(scratch.other_q, TILE)
@@ -80,7 +80,10 @@ def _add(numbers: int, sums: int, count: int) -> None:
 
 @njit(inline="always")
 def _truncate(f: FrameFields, scratch: Scratch, n: int) -> None:
-    """Bring the largest quantiles of each sample, those that are not kept, to the last rows of target."""
+    """Move the largest quantiles of each sample, which are not kept, to the last rows of scratch.target.
+
+    Each round of exchanges moves the largest of the remaining ones to the end, as in bubble sort.
+    """
     rows = f.critics * f.quantiles
     q = floats(scratch.target, rows * TILE)
     for last in range(rows - 1, f.kept - 1, -1):
@@ -93,7 +96,7 @@ def _truncate(f: FrameFields, scratch: Scratch, n: int) -> None:
 
 @njit(inline="always")
 def _targets(f: FrameFields, scratch: Scratch, part: int, first: int, count: int, alpha: np.float32) -> None:
-    """The kept quantiles become reward + discount * (quantile - alpha log pi) [kept, TILE]."""
+    """Replace the kept quantiles [kept, TILE] by the targets reward + discount * (quantile - alpha log pi)."""
     target, log_prob = floats(scratch.target, f.kept * TILE), floats(scratch.log_prob, TILE)
     reward, discount = floats(f.reward + 4 * first, count), floats(f.discount + 4 * first, count)
     sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
@@ -106,16 +109,17 @@ def _targets(f: FrameFields, scratch: Scratch, part: int, first: int, count: int
 
 @njit(inline="always")
 def _quantile_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
-    """Quantiles become the slope of their regression towards all targets.
+    """Replace one critic's quantiles by the slopes of their regression towards all targets; add losses to `sums`.
 
-    That of quantile i at level tau is the sum of -|tau - 1{error < 0}| clip(error, +-1), error = target - quantile.
+    Quantile i has the level tau = (i + 1/2) / quantiles. Its slope is the sum over targets of
+    -|tau - 1{error < 0}| clip(error, +-1) with error = target - quantile.
     """
     quantiles, kept = f.quantiles, f.kept
     q, target = floats(scratch.q, quantiles * TILE), floats(scratch.target, kept * TILE)
     sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
     slope, loss = np.empty(TILE, np.float32), np.empty(TILE, np.float32)
-    of_value = F(1.0) / (F(f.minibatch) * F(f.critics) * F(quantiles))
-    fraction = of_value / F(kept)
+    quantile_share = F(1.0) / (F(f.minibatch) * F(f.critics) * F(quantiles))
+    fraction = quantile_share / F(kept)
     for i in range(quantiles):
         tau = (F(i) + F(0.5)) / F(quantiles)
         for s in range(count):
@@ -123,14 +127,14 @@ def _quantile_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n:
         for j in range(kept):
             for s in range(count):
                 error = target[j * TILE + s] - q[i * TILE + s]
-                far = abs(error)
-                small = F(1.0) if far > F(1.0) else far
+                distance = abs(error)
+                small = F(1.0) if distance > F(1.0) else distance
                 weight = F(1.0) - tau if error < F(0.0) else tau
                 slope[s] += weight * (small if error < F(0.0) else -small)
-                loss[s] += weight * small * (far - F(0.5) * small)
+                loss[s] += weight * small * (distance - F(0.5) * small)
         for s in range(count):
             sums[Sum.VALUE_LOSS * TILE + s] += fraction * loss[s]
-            sums[Sum.Q * TILE + s] += of_value * q[i * TILE + s]
+            sums[Sum.Q * TILE + s] += quantile_share * q[i * TILE + s]
             q[i * TILE + s] = fraction * slope[s]
         for s in range(count, n):
             q[i * TILE + s] = F(0.0)
@@ -138,7 +142,7 @@ def _quantile_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n:
 
 @njit(inline="always")
 def _mean_slopes(f: FrameFields, scratch: Scratch, count: int, n: int) -> None:
-    """Quantiles become the slope of the policy's loss, their negative mean; to other_q their part of the mean."""
+    """Replace one critic's quantiles by the slopes of minus their mean; add their share of it to scratch.other_q."""
     quantiles, share = f.quantiles, F(1.0) / (F(f.critics) * F(f.quantiles))
     q, mean = floats(scratch.q, quantiles * TILE), floats(scratch.other_q, TILE)
     slope = -share / F(f.minibatch)

@@ -1,6 +1,7 @@
-"""Updates from a replay memory: which rows were drawn, gradient, clip, Adam, targets that follow. All threads together.
+"""The kernels that draw transitions from a replay memory and learn from them: gradient, clipping, Adam, target nets.
 
-How an algorithm turns a tile of samples into a gradient is its own kernel: q.py, squashed.py, smoothed.py.
+All threads run `learn` together. How a tile of samples gets its gradient is the algorithm's own kernel: q.py (DQN),
+squashed.py (SAC), quantiles.py (TQC), smoothed.py (TD3).
 """
 
 import math
@@ -20,12 +21,15 @@ F = np.float32
 
 @njit(**PIECE)
 def draw(frame: int, written: int, rows: int) -> None:
-    """Memory.transitions without its copies: writes the row of each of D transitions, its reward and discount.
+    """Draw D transitions as Memory.transitions does, but write only where they are, not their observations.
 
-    Reads uniforms, powers, ring_reward, slot and flags; writes place, following, reward, discount. `rows` of each
-    world are the ring's size, `written` how many there ever were. `place` is row * worlds + world, and so is
-    `following`, but ~(slot * worlds + world), in final_obs, after a cut. `discount` is gamma^k of k steps, 0 after an
-    end. Where rows have gammas of their own, `powers` are made anew for each transition, from that of its first row.
+    The memory is a ring of `rows` rows; `written` rows were written in total. Reads uniforms, powers, ring_reward,
+    slot, terminated, truncated. Writes for each transition of k <= span steps:
+      place      row * worlds + world of its first observation
+      following  the same for the observation after it; where a time limit cut, ~(slot * worlds + world) in final_obs
+      reward     the sum of gamma^j r_j over its steps
+      discount   gamma^k, or 0 where the episode terminated
+    Where rows have a gamma of their own, a transition uses that of its first row, from which `powers` is made anew.
     """
     f = fields_at(frame)
     worlds, span, count = f.worlds, f.span, f.drawn
@@ -38,7 +42,7 @@ def draw(frame: int, written: int, rows: int) -> None:
     oldest = max(0, written - rows)
     choices = min(written, rows) - span
     for i in range(count):
-        # 24 bits would draw a million rows unevenly: 48 of two uniforms
+        # a uniform number has 24 bits, with which a million rows are not equally likely; two of them have 48
         fine = np.float64(uniform[i]) + np.float64(uniform[count + i]) * 2.0**-24
         row, world = oldest + int(fine * choices), int(uniform[2 * count + i] * F(worlds))
         place[i] = np.int32(row % rows * worlds + world)
@@ -62,7 +66,11 @@ def draw(frame: int, written: int, rows: int) -> None:
 
 @njit(**PIECE)
 def _report(frame: int, total: float, alpha: float, number: int) -> None:
-    """Add `sums` of update `number` to `stats` where it is reported, clear them, and say whether it is sound."""
+    """Add `sums` of update `number` to `stats` where that update is reported, and clear them.
+
+    Sets stats.sound: 1.0 where the step may be made, as all losses, the gradient and the collected rows are finite.
+    `total`: norm of the gradient; `alpha`: entropy coefficient.
+    """
     f = fields_at(frame)
     stats, stat_sums = stats_at(f.stats), doubles(f.stats, SUMS)
     sums = np.empty(SUMS)
@@ -86,7 +94,7 @@ def _report(frame: int, total: float, alpha: float, number: int) -> None:
 
 @njit(**PIECE)
 def _follow(frame: int, number: int) -> None:
-    """The targets of a segment move towards it by a fraction of tau, both in `parameters`."""
+    """Move the target net's copy of a segment by the fraction tau towards the segment; both are in `parameters`."""
     f = fields_at(frame)
     segment = segment_of(f, number)
     first, n = segment.first, segment.last - segment.first
@@ -99,14 +107,18 @@ def _follow(frame: int, number: int) -> None:
 
 @njit(**PIECE)
 def learn(frame: int, thread: int) -> None:
-    """The updates [begin, end) of those that were drawn: parameters, moments and turned change, stats grow."""
+    """Make the updates [f.begin, f.end) of those that were drawn.
+
+    Changes parameters, both moments and turned, and adds to stats. Each update transposes the nets that the update
+    before has changed, and only at the begin of a call all of them.
+    """
     f = fields_at(frame)
     threads, parts, size = f.threads, f.parts, f.minibatch
     live, stats = live_at(f.live), stats_at(f.stats)
     squares = doubles(f.squares, f.segments)
     factors, actor_factors = np.empty(5), np.empty(5)
     vectors, turning = (size + LANES - 1) // LANES, f.nets
-    barrier(f.barrier, threads)  # before anything is read that the call before may still be writing
+    barrier(f.barrier, threads)  # another thread may still be in the call before, writing what is read below
     made, actor_made = live.step, live.actor_step
     for number in range(f.begin, f.end):
         for net in range(turning):
@@ -116,7 +128,7 @@ def learn(frame: int, thread: int) -> None:
         alpha = temperature(f)
         barrier(f.barrier, threads)
         for part in range(thread, parts, threads):
-            # full vectors of samples, so that only the last one of a minibatch is ragged
+            # a part begins at a full vector, so that only the last vector of a minibatch may be incomplete
             begin, end = part * vectors // parts * LANES, min((part + 1) * vectors // parts * LANES, size)
             call(f.gradient_part, (frame, thread, part, number, begin, end))
         barrier(f.barrier, threads)

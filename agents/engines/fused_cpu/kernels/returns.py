@@ -1,6 +1,6 @@
-"""How good each action was: values of every observation, then advantages or returns, then their moments.
+"""The kernels that judge a rollout before the first update: values, advantages or returns, their mean and deviation.
 
-The formulas are those of agents/returns.py.
+Formulas: agents/returns.py. minibatches.py calls `judge`.
 """
 
 import math
@@ -27,10 +27,11 @@ F = np.float32
 
 @njit(**PIECE)
 def judge(frame: int, thread: int) -> None:
-    """Compute all that updates need of a rollout beside its rows.
+    """Compute everything that updates need besides the rows of a rollout.
 
-    Writes value, final_value, log_prob where the rollout wrote none, weight, target, counted, order and their stats.
-    Threads divide tiles, then worlds, then parts: one reads what another has written, hence the barriers.
+    Writes value, final_value, log_prob (where the rollout wrote none), weight, target, counted, order and statistics.
+    Threads divide tiles, then worlds, then parts. Each of these steps reads what other threads wrote in the one before,
+    so there is a barrier between them.
     """
     f = fields_at(frame)
     steps, worlds, slots = f.steps, f.worlds, f.slots
@@ -46,7 +47,7 @@ def judge(frame: int, thread: int) -> None:
 
 @njit(inline="always")
 def weigh_and_order(f: FrameFields, frame: int, thread: int) -> None:
-    """The rest of `judge`, once all values are there."""
+    """Do the rest of `judge`, after this thread has written its values: weights, targets, orders, statistics."""
     threads, worlds, rows = f.threads, f.worlds, f.steps * f.worlds
     begin, end = thread * worlds // threads, (thread + 1) * worlds // threads
     barrier(f.barrier, threads)
@@ -62,7 +63,7 @@ def weigh_and_order(f: FrameFields, frame: int, thread: int) -> None:
 
 @njit(**PIECE)
 def values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
-    """V of `rows` observations at `obs` to out [rows]; tiles are divided among the threads."""
+    """Write the values V of `rows` observations at `obs` to out [rows]; tiles are divided among the threads."""
     f = fields_at(frame)
     scratch, result, units = scratch_of(f, thread), floats(out, rows), floats(f.units, 2)
     for start in range(thread * TILE, rows, f.threads * TILE):
@@ -77,7 +78,7 @@ def values(frame: int, thread: int, obs: int, rows: int, out: int) -> None:
 
 @njit(**PIECE)
 def all_log_probs(frame: int, thread: int, rows: int) -> None:
-    """Write log_prob of the actions in the table; tiles are divided among the threads."""
+    """Write log_prob of all actions in the memory's table; tiles are divided among the threads."""
     f = fields_at(frame)
     scratch, result = scratch_of(f, thread), floats(f.log_prob, rows)
     for start in range(thread * TILE, rows, f.threads * TILE):
@@ -94,11 +95,11 @@ def all_log_probs(frame: int, thread: int, rows: int) -> None:
 
 @njit(**PIECE)
 def advantages(frame: int, first: int, last: int) -> None:
-    """Generalised advantages of the worlds [first, last), from the last step back (Schulman et al. 2016).
+    """Compute generalised advantages (Schulman et al. 2016) of the worlds [first, last), from the last step back.
 
-    A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1: after an end without V, after a cut with V of the final
-    observation, after both without A_t+1. target = A_t + V(s_t).
-    Reads reward, value, final_value, slot and flags; writes weight, target.
+    A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1, and target = A_t + V(s_t). Where the episode terminated,
+    V(s_t+1) is 0; where it was truncated, it is V of the final observation; after both A_t+1 is 0.
+    Reads reward, value, final_value, slot, terminated, truncated; writes weight (the advantages) and target.
     """
     f = fields_at(frame)
     steps, worlds, n = f.steps, f.worlds, last - first
@@ -131,12 +132,13 @@ def advantages(frame: int, first: int, last: int) -> None:
 
 @njit(**PIECE)
 def monte_carlo(frame: int, first: int, last: int) -> None:
-    """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count.
+    """Compute Monte Carlo returns of the worlds [first, last); without a critic only complete episodes count.
 
-    target = G_t = r_t + gamma G_t+1, beginning with 0 after an end, with V of what follows after a cut and after the
-    last row, 0 there without a critic. weight is G_t, under whole_episode that of its episode's first row here, less
-    V(s_t) where there is a critic.
-    Reads reward, value, final_value, slot and flags; writes weight, target, counted.
+    target = G_t = r_t + gamma G_t+1. G_t+1 is 0 where the episode terminated. Where it was truncated, and after the
+    last row, it is V of the observation that follows, or 0 without a critic. weight is G_t, or with whole_episode the
+    return of the first row of its episode in this rollout; with a critic V(s_t) is subtracted. counted is 0 for rows
+    whose episode does not end in this rollout, unless there is a critic.
+    Reads reward, value, final_value, slot, terminated, truncated, is_first; writes weight, target, counted.
     """
     f = fields_at(frame)
     steps, worlds, critic = f.steps, f.worlds, f.value_net >= 0
@@ -159,16 +161,19 @@ def monte_carlo(frame: int, first: int, last: int) -> None:
             later_return = reward[r] + gamma * later_return
             target[r] = later_return
             counted[r] = F(1.0) if complete else F(0.0)
-        of_episode = target[i]
+        used_return = target[i]
         for t in range(steps):
             r = t * worlds + i
-            of_episode = target[r] if is_first[r] or not f.whole_episode else of_episode
-            weight[r] = of_episode - value[r] if critic else of_episode
+            used_return = target[r] if is_first[r] or not f.whole_episode else used_return
+            weight[r] = used_return - value[r] if critic else used_return
 
 
 @njit(**PIECE)
 def moment_sums(frame: int, part: int, rows: int) -> None:
-    """Write `moments` of this part's rows, less the first row's numbers: the rest is small and loses nothing."""
+    """Write sums and sums of squares over this part's rows to `moments`, in float64.
+
+    The first row's weight and target are subtracted from all rows: sums of squares of small numbers lose no digits.
+    """
     f = fields_at(frame)
     first, last = part * rows // f.parts, (part + 1) * rows // f.parts
     weight, target, value = floats(f.weight, rows), floats(f.target, rows), floats(f.value, rows)
@@ -193,7 +198,10 @@ def moment_sums(frame: int, part: int, rows: int) -> None:
 
 @njit(inline="always")
 def _report(f: FrameFields) -> None:
-    """From moments to stats: the weights' mean and deviation, how much of the targets' variance the critic explains."""
+    """Write statistics from `moments`: mean and deviation of the weights, mean return, explained variance.
+
+    The explained variance is 1 - variance(target - value) / variance(target); NaN where targets do not vary.
+    """
     rows, size = f.steps * f.worlds, MOMENT_BYTES // 8
     totals = doubles(f.moments, size)
     for part in range(1, f.parts):
@@ -204,7 +212,7 @@ def _report(f: FrameFields) -> None:
     spread = total.target_2 - total.target**2 / rows
     unexplained = total.error_2 - total.error**2 / rows
     first_weight = np.float64(floats(f.weight, 1)[0])
-    # without one row that counts the offset is not part of any sum
+    # where no row counts, the first row's weight was not subtracted from anything
     stats.weight_mean = mean + first_weight if total.count > 0 else 0.0
     stats.weight_std = math.sqrt(max(total.weight_2 / count - mean * mean, 0.0))
     stats.return_mean = total.total_return / count

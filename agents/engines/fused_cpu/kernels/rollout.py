@@ -1,6 +1,7 @@
-"""Playing: the actor, its draws and the compiled worlds, step after step in one call, straight into the memory's table.
+"""The kernel that plays: the actor and compiled environments ("worlds"), many steps in one call.
 
-Every thread plays its own worlds; nothing is shared, so there is nothing to wait for.
+It writes straight into the table of the agent's memory. Each thread plays its own worlds, so threads never wait for one
+another. play.py calls it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from stride.utils.kernel_cache import njit
 
 
 class RolloutTable(NamedTuple):
-    """The columns of the memory, a row for each step."""
+    """The columns of the agent's memory: a row for each of T steps of N worlds."""
 
     obs: np.ndarray  # [T, N, ...] float32 or int64
     action: np.ndarray  # [T, N] int64 or [T, N, A] float32
@@ -27,38 +28,38 @@ class RolloutTable(NamedTuple):
 
 
 class BetweenSteps(NamedTuple):
-    """The state of collector and memory between two rows."""
+    """The state of collector and memory between two steps."""
 
-    next_obs: np.ndarray  # [1, N, ...]
-    final_obs: np.ndarray  # [S, N, ...] where a time limit cut
-    ended_obs: np.ndarray  # [1, N, ...] the engine's: the last observations of episodes that ended in this step
-    slot: np.ndarray  # [N] int64
-    is_first: np.ndarray  # [N] uint8: the next row opens an episode
+    next_obs: np.ndarray  # [1, N, ...] the observation that the next action answers, after the last row
+    final_obs: np.ndarray  # [S, N, ...] the last observations of episodes that a time limit cut
+    ended_obs: np.ndarray  # [1, N, ...] working memory: last observations of the episodes that ended in this step
+    slot: np.ndarray  # [N] int64: where the next final observation of a world will be stored
+    is_first: np.ndarray  # [N] uint8: 1 where the next row begins an episode
 
 
 class Game(NamedTuple):
-    """Everything that `play` reads and writes."""
+    """All arguments of `play`."""
 
-    frame: int
-    advance: int  # address of the worlds' kernel, which is called one step at a time (envs_fast/world.py)
+    frame: int  # address of the frame
+    advance: int  # address of the environment's kernel, which makes one step of some worlds (envs_fast/world.py)
     simulation: Simulation
     table: RolloutTable
     state: BetweenSteps
-    episode_return: np.ndarray  # [T, N] float32, where an episode ended
-    episode_length: np.ndarray  # [T, N] float32
+    episode_return: np.ndarray  # [T, N] float32, set where an episode ended
+    episode_length: np.ndarray  # [T, N] float32, in steps, likewise
 
 
 @njit(**PIECE)
 def leave(address: int, game: Game) -> None:
-    """Put the game of `play` at an address, where every thread finds it; the arrays must outlive the playing."""
+    """Store the arguments of `play` at an address that all threads read; the caller must keep their arrays alive."""
     put(address, game)
 
 
 @njit(**PIECE)
 def play(games: Sequence[Game], thread: int) -> None:
-    """Steps [begin, end) of a thread's worlds; `games` points to the one that is played.
+    """Play the steps [f.begin, f.end) of a thread's worlds; `games` is the address of one Game.
 
-    Reads draws, parameters and turned; writes the table, log_prob and the state.
+    Reads draws, parameters and turned; writes the table, log_prob and the state between steps.
     """
     game = games[0]
     frame, state = game.frame, game.state
@@ -86,7 +87,8 @@ def play(games: Sequence[Game], thread: int) -> None:
                 call(f.forward, (frame, 0, scratch.x, scratch.hidden, n, scratch.outputs))
             action_at = action.ctypes.data + action.itemsize * row * (action.size // (steps * worlds))
             call(f.sample, (frame, thread, f.draws + 4 * row * f.draw, n, action_at, f.log_prob + 4 * row))
-        # worlds write the next observation into the next row itself, behind the last to where the next rollout begins
+        # a world writes its next observation into the next row, or after the last row into next_obs, where the next
+        # rollout begins
         following_obs = step_of(obs, t + 1) if t + 1 < steps else next_obs
         call_kernel(
             game.advance,
@@ -111,7 +113,11 @@ def note_episodes(
     terminated: np.ndarray, truncated: np.ndarray, returns: np.ndarray, lengths: np.ndarray, ring: np.ndarray,
     count: int,
 ) -> int:  # fmt: skip
-    """Write the episodes that ended in this rollout to the window's ring [2, W + 1]; how many have ended so far."""
+    """Write the episodes that ended in this rollout to the ring of the collector's window; return the new `count`.
+
+    `ring` [2, W + 1]: returns and lengths of the latest W episodes; `count`: how many episodes have ended so far. The
+    other arrays are [T, N].
+    """
     is_terminated, is_truncated = terminated.reshape(-1), truncated.reshape(-1)
     total, length = returns.reshape(-1), lengths.reshape(-1)
     for i in range(total.size):

@@ -1,4 +1,8 @@
-"""Complete sequences of nets with minGRU: values and log-probabilities of a rollout, and gradients of a minibatch."""
+"""Learning with minGRU nets from complete sequences: values and log-probabilities of a rollout, and gradients.
+
+A sequence is all T steps of one world. These kernels take the place of those of the same names in returns.py and
+policy_gradient.py.
+"""
 
 import numpy as np
 
@@ -26,31 +30,31 @@ F = np.float32
 
 @njit(inline="always")
 def _kept_together(f: FrameFields) -> int:
-    """How many rows are judged and learnt from at once: complete sequences, of short ones a tile."""
+    """Return how many rows are processed at once: one sequence, or as many short ones as fit a tile."""
     return f.steps * max(1, TILE // f.steps)
 
 
 @njit(inline="always")
 def _past_of(f: FrameFields, thread: int) -> int:
-    """The address of a thread's activations of so many rows."""
+    """Return the address of a thread's memory for the activations of these rows."""
     tiles = (_kept_together(f) + TILE - 1) // TILE
     return f.past + 4 * thread * tiles * TILE * layer_of(f, 0, f.layers).hidden
 
 
 @njit(inline="always")
 def _mark(f: FrameFields, order: int, first: int, count: int, samples: int, hidden: int) -> None:
-    """Say in front of a tile's activations what precedes the rows order[first : first + count], and any filling."""
+    """Write the codes of mingru.py for the rows order[first : first + count] to `hidden`; filling gets FIRST."""
     codes, index, begins = ints(hidden, samples), ints(order + 4 * first, count), flags(f.is_first, f.steps * f.worlds)
     for s in range(samples):
         code = FIRST
         if s < count and not begins[index[s]]:
-            code = index[s] if index[s] < f.worlds else FOLLOWS  # rows of the first step are the worlds' numbers
+            code = index[s] if index[s] < f.worlds else FOLLOWS  # row i < N is step 0 of world i: its state is in carry
         codes[s] = np.int32(code)
 
 
 @njit(**PIECE)
 def judge(frame: int, thread: int) -> None:
-    """As returns.judge; threads divide sequences, then worlds, then parts."""
+    """Judge a rollout as returns.judge does; threads divide sequences, then worlds, then parts."""
     f = fields_at(frame)
     rows, size = f.steps * f.worlds, _kept_together(f)
     for begin in range(thread * size, rows, f.threads * size):
@@ -62,7 +66,7 @@ def judge(frame: int, thread: int) -> None:
 
 @njit(**PIECE)
 def _judge_rows(frame: int, thread: int, net: int, begin: int, end: int) -> None:
-    """Write value and log_prob of the rows sequences[begin:end], as far as this net knows them; final values, too."""
+    """Write the results of net `net` for the rows sequences[begin:end]: values and final values, log_prob, or both."""
     f = fields_at(frame)
     scratch, rows, worlds = scratch_of(f, thread), f.steps * f.worlds, f.worlds
     index, slot = ints(f.sequences, rows), longs(f.slot, rows)
@@ -83,9 +87,9 @@ def _judge_rows(frame: int, thread: int, net: int, begin: int, end: int) -> None
         if net == 0 and not f.has_log_prob:
             gather_actions(f, scratch, f.sequences, first, count)
             call(f.log_probs, (frame, thread, samples, scratch.actor))
-            chances = floats(scratch.actor, count)
+            own_log_probs = floats(scratch.actor, count)
             for s in range(count):
-                log_prob[index[first + s]] = chances[s]
+                log_prob[index[first + s]] = own_log_probs[s]
         if net == f.value_net:
             for s in range(count):
                 row = index[first + s]
@@ -104,15 +108,19 @@ def _value_after(
     f: FrameFields, scratch: Scratch, frame: int, hidden: int, sample: int, obs: int, place: int, world: int,
     begins: bool,
 ) -> np.float32:  # fmt: skip
-    """V of the observation number `place` at `obs`, which follows this sample of a tile."""
-    net, mine = f.value_net, f.worlds + world
+    """Return V of observation number `place` at `obs`, which follows this sample of a tile.
+
+    The sample's states are copied to the world's working memory in `carry`. `begins`: that observation begins an
+    episode, so it has no state before it.
+    """
+    net, spare_world = f.value_net, f.worlds + world
     for cell in range(f.cells):
         width = layer_of(f, net, f.layers - f.cells + cell).width // 2
-        known = floats(carried(f, net, cell, mine, width), width)
+        known = floats(carried(f, net, cell, spare_world, width), width)
         state = floats(state_of(f, net, cell, hidden, sample), width)
         for j in range(width):
             known[j] = state[j]
-    ints(scratch.second_hidden, 1)[0] = np.int32(FIRST if begins else mine)
+    ints(scratch.second_hidden, 1)[0] = np.int32(FIRST if begins else spare_world)
     call(f.encode, (frame, obs, 0, place, 1, scratch.other_x))
     call(f.forward, (frame, net, scratch.other_x, scratch.second_hidden, 1, scratch.outputs))
     units = floats(f.units, 2)
@@ -121,7 +129,10 @@ def _value_after(
 
 @njit(**PIECE)
 def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int) -> None:
-    """As policy_gradient.gradient_part, for complete sequences: forward through all tiles of some, then back."""
+    """Add gradients and statistics as policy_gradient.gradient_part does, for complete sequences.
+
+    Some sequences at a time: forward through all their tiles, then back from the last tile to the first.
+    """
     f = fields_at(frame)
     scratch, size, past = scratch_of(f, thread), _kept_together(f), _past_of(f, thread)
     for start in range(begin, end, size):
@@ -140,7 +151,7 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
             for first in range(last, -1, -TILE):
                 count, hidden = min(TILE, rows - first), past + first * floats_of_row
                 samples = (count + LANES - 1) // LANES * LANES
-                if first < last:  # else it is still there
+                if first < last:  # scratch.x still has the inputs of the last tile
                     call(f.encode, (frame, f.obs, order, start + first, count, scratch.x))
                 gather(f, scratch, order, start + first, count, weighing)
                 through_own_head(f, net, hidden, samples, scratch.outputs)
@@ -153,9 +164,9 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
 
 @njit(**PIECE)
 def _back(frame: int, thread: int, part: int, net: int, hidden: int, samples: int, later: int) -> None:
-    """Add to this part's `partial` what the slopes in scratch.outputs ask of one tile, whose inputs are in scratch.
+    """Add the gradient of one tile to this part's `partial`, from slopes in scratch.outputs and inputs in scratch.x.
 
-    `later` [cells, width]: as in forget, of all layers.
+    `later` [cells, width]: for each minGRU layer the slope that comes from later tiles, see mingru.forget.
     """
     f = fields_at(frame)
     scratch, gradient = scratch_of(f, thread), f.partial + 4 * part * f.size
@@ -173,7 +184,7 @@ def _back(frame: int, thread: int, part: int, net: int, hidden: int, samples: in
         call(f.accumulate, (scratch.one, 0, 0, below, gradient + 4 * layer.bias, 1, both, samples))
         if first_cell + cell == 0:
             call(f.accumulate, (scratch.x, 1, f.row, below, to_weight, inner, both, samples))
-        elif cell:  # what it read was also added to its states, so `above` is a part of that slope already
+        elif cell:  # the layer's output is input + state, so `above` is already one part of the slopes at its input
             source = output_of(f, net, cell - 1, hidden)
             call(f.accumulate, (below, 1, both, source, to_weight, both, inner, samples))
             call(f.accumulate, (below, both, 1, weight, above, samples, inner, both))

@@ -1,6 +1,6 @@
-"""TD3's samples, a tile at a time: smoothed actions, targets, the slopes of two losses; and how the policy acts.
+"""The gradient of TD3, a tile of samples at a time: actions with noise, targets, slopes of two losses; and its actions.
 
-The formulas are those of agents/td3.py and agents/networks/squashed.py, whose autograd is the test of every slope here.
+Formulas: agents/td3.py and agents/networks/squashed.py. Tests compare every slope with torch's autograd of these.
 """
 
 import math
@@ -17,13 +17,13 @@ from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import tanh32
 
 F = np.float32
-ACTOR, FIRST_CRITIC = 0, 1  # nets; behind all critics the targets, in the same order
+ACTOR, FIRST_CRITIC = 0, 1  # numbers of the nets; after all critics come the target nets, in the same order
 NO_LIMIT = F(math.inf)
 
 
 @njit(inline="always")
 def _within(x: np.float32, limit: np.float32) -> np.float32:
-    """Cut to +-limit."""
+    """Return x, limited to +-limit."""
     x = -limit if x < -limit else x
     return limit if x > limit else x
 
@@ -33,9 +33,10 @@ def disturb(
     frame: int, thread: int, noise: int, deviation: np.float32, limit: np.float32, count: int, n: int, action: int,
     stride: int,
 ) -> None:  # fmt: skip
-    """Actions tanh(output) with noise of that deviation on them, cut to +-limit [n, ..] in rows of `stride` floats.
+    """Write n actions tanh(output) + noise, limited to +-1, to `action`, in rows of `stride` floats.
 
-    The outputs in scratch become the actions, too. noise [count, A]; lanes beyond `count` get none.
+    `noise` [count, A] is standard normal; it is multiplied by `deviation` and limited to +-limit. Lanes behind `count`
+    get no noise. The actions also replace the outputs in scratch.
     """
     f = fields_at(frame)
     actions = f.actions
@@ -54,9 +55,10 @@ def disturb(
 def td3_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
     """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    Reads place, following, reward, discount, noise of these transitions, and obs, final_obs, action where they say.
-    Losses: (q - y)^2 / 2 of each critic, y = reward + discount min q' of a smoothed action there; and of the actor, in
-    updates that move it, -q of the first critic. `noise` [updates, B, A] is for the actions that follow.
+    Reads place, following, reward, discount, noise of these transitions; obs, final_obs and action at the rows they
+    name. Loss of each critic: (q - y)^2 / 2 with y = reward + discount * (the least q' of the target critics), for the
+    target actor's next action with noise. Loss of the actor, in updates that move it: -q of the first critic. `noise`
+    [updates, B, A] is for the next actions.
     """
     f = fields_at(frame)
     scratch, live, size = scratch_of(f, thread), live_at(f.live), f.minibatch
@@ -83,7 +85,7 @@ def td3_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
             critic_slopes(f, scratch, part, count, n)
             call(f.backward, (frame, thread, part, FIRST_CRITIC + critic, x, hidden, n, q))
 
-        if moves:  # the critics have learnt from x: the actor's action takes the place of the one taken
+        if moves:  # the critics are done with x, so the actor's own action may overwrite the action taken
             call(f.forward, (frame, ACTOR, x, scratch.actor_hidden, n, outputs))
             disturb(frame, thread, noise, F(0.0), F(0.0), 0, n, x + 4 * f.features, f.row)
             call(f.forward, (frame, FIRST_CRITIC, x, hidden, n, q))
@@ -95,7 +97,7 @@ def td3_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
 
 @njit(inline="always")
 def _keep_lesser(scratch: Scratch, count: int) -> None:
-    """target = the lesser of it and q [TILE]; not a number where one of them is none."""
+    """Write to scratch.target [TILE] the smaller one of it and scratch.q; NaN where one of them is NaN."""
     lesser, q = floats(scratch.target, TILE), floats(scratch.q, TILE)
     for s in range(count):
         lesser[s] = q[s] if q[s] < lesser[s] or q[s] != q[s] else lesser[s]
@@ -103,7 +105,7 @@ def _keep_lesser(scratch: Scratch, count: int) -> None:
 
 @njit(inline="always")
 def _targets(f: FrameFields, scratch: Scratch, first: int, count: int) -> None:
-    """The least value in target becomes reward + discount * that value [TILE]."""
+    """Replace the least values in scratch.target by the targets reward + discount * value."""
     target = floats(scratch.target, TILE)
     reward, discount = floats(f.reward + 4 * first, count), floats(f.discount + 4 * first, count)
     for s in range(count):
@@ -112,7 +114,7 @@ def _targets(f: FrameFields, scratch: Scratch, first: int, count: int) -> None:
 
 @njit(inline="always")
 def _value_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int) -> None:
-    """Values become the slope of the actor's loss, their negative mean."""
+    """Replace values by the slopes of the actor's loss, which is minus their mean; add the loss to `sums`."""
     q = floats(scratch.q, TILE)
     sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
     fraction = F(1.0) / F(f.minibatch)
@@ -125,7 +127,7 @@ def _value_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: in
 
 @njit(inline="always")
 def _actor_slopes(f: FrameFields, scratch: Scratch, n: int) -> None:
-    """Actions, in the place of outputs, become the slope of the actor's loss there, from that at the actions."""
+    """Replace the actions in scratch.outputs by the slopes at the outputs, from the slopes at the actions."""
     z, slopes = floats(scratch.outputs, f.actions * TILE), floats(scratch.slopes, f.actions * TILE)
     for k in range(f.actions):
         for s in range(n):
@@ -135,6 +137,6 @@ def _actor_slopes(f: FrameFields, scratch: Scratch, n: int) -> None:
 
 @njit(**PIECE)
 def act_smoothed(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
-    """Actions of the first n lanes, as DeterministicPolicy.act; draws are normals [n, A]."""
+    """Write the actions of the first n lanes, as DeterministicPolicy.act does; draws are standard normal [n, A]."""
     f = fields_at(frame)
     disturb(frame, thread, draws, F(live_at(f.live).action_noise), NO_LIMIT, n, n, action, f.actions)

@@ -1,6 +1,6 @@
-"""SAC's samples, a tile at a time: actions drawn anew, targets, the slopes of three losses; and how the policy acts.
+"""The gradient of SAC, a tile of samples at a time: sampled actions, targets, slopes of three losses; and its actions.
 
-The formulas are those of agents/sac.py and agents/networks/squashed.py, whose autograd is the test of every slope here.
+Formulas: agents/sac.py and agents/networks/squashed.py. Tests compare every slope with torch's autograd of these.
 """
 
 import math
@@ -18,25 +18,25 @@ from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import exp32, log32, tanh32
 
 F = np.float32
-ACTOR, CRITICS, TARGETS = 0, (1, 2), (3, 4)  # nets
+ACTOR, CRITICS, TARGETS = 0, (1, 2), (3, 4)  # numbers of the nets
 LOG_STD_LOW, LOG_STD_HIGH = F(LOG_STD_BOUNDS[0]), F(LOG_STD_BOUNDS[1])
 LOG_2, HALF_LOG_2PI = F(math.log(2.0)), F(0.5 * math.log(2 * math.pi))
 
 
 @njit(inline="always")
 def _clamped(log_std: np.float32) -> np.float32:
-    """Within the bounds of the policy's deviation."""
+    """Return the logarithm of the policy's deviation, limited to its bounds."""
     low = LOG_STD_LOW if log_std < LOG_STD_LOW else log_std
     return LOG_STD_HIGH if low > LOG_STD_HIGH else low
 
 
 @njit(**PIECE)
 def squash(frame: int, thread: int, noise: int, count: int, n: int, action: int, stride: int, out: int) -> None:
-    """Actions tanh(mean + std noise) [n, ..] in rows of `stride` floats and their log-probabilities out[n].
+    """Write n actions tanh(mean + std noise) to `action`, in rows of `stride` floats, and log-probabilities to out [n].
 
-    Means and log deviations are the outputs in scratch. noise [count, A]; lanes beyond `count` get none. With u the
-    action before tanh, log pi = log N(u) - sum log(1 - tanh(u)^2), the latter as 2 (log 2 - u - softplus(-2 u)), which
-    does not cancel.
+    Means [A, TILE] and log deviations [A, TILE] are the outputs in scratch. `noise` [count, A] is standard normal;
+    lanes behind `count` get 0. With u the action before tanh, log pi = log N(u) - sum log(1 - tanh(u)^2). The last
+    logarithm is computed as 2 (log 2 - u - softplus(-2 u)), which loses no digits for large u.
     """
     f = fields_at(frame)
     actions = f.actions
@@ -67,9 +67,10 @@ def squash(frame: int, thread: int, noise: int, count: int, n: int, action: int,
 def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
     """Add the gradient of the samples [begin, end) of update `number` to this part's `partial`, statistics to `sums`.
 
-    Reads place, following, reward, discount, noise of these transitions, and obs, final_obs, action where they say.
-    Losses: (q - y)^2 / 2 of each critic, y = reward + discount (min q' - alpha log pi'); alpha log pi - min q of the
-    actor. `noise` [updates, 2, B, A] is for the actions here, then for those that follow.
+    Reads place, following, reward, discount, noise of these transitions; obs, final_obs and action at the rows they
+    name. Loss of each critic: (q - y)^2 / 2 with y = reward + discount (min q' - alpha log pi'), from the target
+    critics and a sampled next action. Loss of the actor: alpha log pi - min q for a sampled action. `noise`
+    [updates, 2, B, A] is for the present actions, then for the next ones.
     """
     f = fields_at(frame)
     scratch, actions, size = scratch_of(f, thread), f.actions, f.minibatch
@@ -95,7 +96,7 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
             critic_slopes(f, scratch, part, count, n)
             call(f.backward, (frame, thread, part, critic, x, hidden, n, q))
 
-        # the critics have learnt from x: the action drawn anew takes the place of the one taken
+        # the critics are done with x, so a newly sampled action may overwrite the action taken
         call(f.forward, (frame, ACTOR, x, scratch.actor_hidden, n, outputs))
         squash(frame, thread, noise_now, count, n, x + 4 * f.features, f.row, log_prob)
         call(f.forward, (frame, CRITICS[0], x, hidden, n, q))
@@ -109,7 +110,7 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
 
 @njit(inline="always")
 def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np.float32) -> None:
-    """target = reward + discount * (the lesser value, less alpha log pi) [TILE]."""
+    """Write the targets reward + discount * (smaller value - alpha log pi) to scratch.target [TILE]."""
     a, b, out = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.target, TILE)
     log_prob = floats(scratch.log_prob, TILE)
     reward, discount = floats(f.reward + 4 * first, count), floats(f.discount + 4 * first, count)
@@ -120,7 +121,10 @@ def _targets(f: FrameFields, scratch: Scratch, first: int, count: int, alpha: np
 
 @njit(inline="always")
 def _lesser_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: int, alpha: np.float32) -> None:
-    """Values become the slope of the policy's loss, which is that of the lesser one; the temperature's gradient."""
+    """Replace the values of both critics by the slopes of the policy's loss, which depends on the smaller one.
+
+    Where both are equal each gets half. Also adds statistics and the gradient of alpha, see judge_policy.
+    """
     a, b, value = floats(scratch.q, TILE), floats(scratch.other_q, TILE), floats(scratch.target, TILE)
     fraction = F(1.0) / F(f.minibatch)
     half = F(0.5) * fraction
@@ -135,7 +139,10 @@ def _lesser_slopes(f: FrameFields, scratch: Scratch, part: int, count: int, n: i
 
 @njit(inline="always")
 def judge_policy(f: FrameFields, scratch: Scratch, part: int, count: int, alpha: np.float32, value: int) -> None:
-    """Statistics of the policy, whose actions have these values [TILE], and the temperature's gradient."""
+    """Add statistics of the policy to `sums`, and the gradient of log alpha, where it is learnt, to `partial`.
+
+    `value`: address of the values [TILE] of its actions.
+    """
     q, log_prob = floats(value, TILE), floats(scratch.log_prob, TILE)
     sums = floats(f.sums + 4 * part * SUMS * TILE, SUMS * TILE)
     fraction, target_entropy = F(1.0) / F(f.minibatch), F(live_at(f.live).target_entropy)
@@ -150,7 +157,10 @@ def judge_policy(f: FrameFields, scratch: Scratch, part: int, count: int, alpha:
 
 @njit(inline="always")
 def actor_slopes(f: FrameFields, scratch: Scratch, count: int, n: int, alpha: np.float32, noise: int) -> None:
-    """Outputs (means, then log deviations) become the slope of the policy's loss, from that at the actions."""
+    """Replace outputs (means, then log deviations) by the slopes of the policy's loss, from the slopes at the actions.
+
+    The slopes at the actions come from the critics; the slope of alpha log pi is added here.
+    """
     actions, row = f.actions, f.row
     z, x = floats(scratch.outputs, 2 * actions * TILE), scratch.x + 4 * f.features
     slopes, other_slopes = floats(scratch.slopes, actions * TILE), floats(scratch.other_slopes, actions * TILE)
@@ -171,6 +181,6 @@ def actor_slopes(f: FrameFields, scratch: Scratch, count: int, n: int, alpha: np
 
 @njit(**PIECE)
 def act_squashed(frame: int, thread: int, draws: int, n: int, action: int, log_prob: int) -> None:
-    """Actions of the first n lanes, as SquashedPolicy.act; draws are normals [n, A]."""
+    """Write the actions of the first n lanes, as SquashedPolicy.act does; draws are standard normal [n, A]."""
     out = np.empty(TILE, np.float32)
     squash(frame, thread, draws, n, n, action, fields_at(frame).actions, out.ctypes.data)

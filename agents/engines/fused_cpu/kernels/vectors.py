@@ -1,8 +1,10 @@
-"""Arithmetic on vectors of 16 float32 inside kernels: written like numbers, each operation one instruction or a few.
+"""A vector type of 16 float32 for kernels, with the operators of numbers; each is one machine instruction or a few.
 
-Numba vectorises loops only where they are long; over 16 lanes side by side there is nothing left of a loop. Vector i of
-an array begins 64 * i bytes behind the array's address; a number beside a vector counts in all lanes. NaN stays NaN in
-everything here.
+    y = load(address, i) * 2.0 + bias        # vector i of the array at an address, which begins at address + 64 * i
+    store(address, i, larger(y, splat(0.0)))
+
+Numba turns a loop into vector instructions only where it is long, and a loop over 16 lanes is not. A number beside a
+vector is the same in all lanes. NaN stays NaN in everything here.
 """
 
 import operator
@@ -20,8 +22,8 @@ from stride.agents.engines.fused_cpu.kernels.calls import Emitted, Typing
 from stride.agents.engines.plan.layout import LANES
 from stride.utils.simd_math import EXP_32, INVERSE_LN2_32, LN2_32, LOG_32, SQRT_HALF_BITS_32, TANH_END_32
 
-BYTES = 4 * LANES  # of a vector
-EXP_ENDS = (-87.0, 88.0)  # beyond them exp would leave the normal numbers
+BYTES = 4 * LANES  # bytes of a vector: 64
+EXP_ENDS = (-87.0, 88.0)  # exp of a number beyond these is no normal float32; it is computed at the nearer end
 FLOAT = ir.FloatType()
 INT32 = ir.IntType(32)
 INT64 = ir.IntType(64)
@@ -68,35 +70,36 @@ def compiled(result: types.Type, *arguments: types.Type) -> Callable[[Writer], A
     return decorate
 
 
-# --- pieces of code that the functions below are made of
+# --- helpers that write code; the functions for kernels below use them
 
 
 def constant(x: Any, kind: ir.Type = FLOATS) -> ir.Constant:
-    """A number in all lanes."""
+    """Return a constant vector with the number x in all lanes."""
     return ir.Constant(kind, [float(x) if kind is FLOATS else x] * LANES)
 
 
 def call_llvm(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
-    """An LLVM function of vectors, such as "fma" or "rint"."""
+    """Call an LLVM function of vectors by its name, such as "fma" or "rint"."""
     kind = ir.FunctionType(FLOATS, [FLOATS] * len(values))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32"), values)
 
 
 def splat_scalar(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
-    """A scalar float32 in all lanes."""
+    """Return a vector with this scalar float32 in all lanes."""
     empty = ir.Constant(FLOATS, ir.Undefined)
     first = builder.insert_element(empty, scalar, ir.Constant(INT32, 0))
     return builder.shuffle_vector(first, empty, constant(0, INTS))
 
 
 def _pointer(builder: ir.IRBuilder, address: ir.Value, i: ir.Value) -> ir.Value:
+    """Return the pointer to vector i of the array at `address`."""
     offset = builder.mul(i, ir.Constant(INT64, BYTES))
     return builder.inttoptr(builder.add(address, offset), FLOATS.as_pointer())
 
 
 @compiled(VECTOR, ADDRESS, types.int64)
 def load(builder: ir.IRBuilder, address: ir.Value, i: ir.Value) -> ir.Value:
-    """Vector i of the array at `address`."""
+    """Return vector i of the array at `address`, which need not be aligned."""
     value = builder.load(_pointer(builder, address, i))
     value.align = 4
     return value
@@ -110,23 +113,23 @@ def store(builder: ir.IRBuilder, address: ir.Value, i: ir.Value, value: ir.Value
 
 @compiled(VECTOR, types.float32)
 def splat(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
-    """This number in all lanes."""
+    """Return a vector with this number in all lanes."""
     return splat_scalar(builder, number)
 
 
 @compiled(VECTOR, types.int64)
 def first_lanes(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
-    """1 in that many of the lanes, from the first one on, 0 in the others."""
+    """Return 1 in the first `count` lanes and 0 in the others; `count` may be below 0 or above 16."""
     empty = ir.Constant(INTS, ir.Undefined)
-    lowered = builder.insert_element(empty, builder.trunc(count, INT32), ir.Constant(INT32, 0))
-    limit = builder.shuffle_vector(lowered, empty, constant(0, INTS))
+    first = builder.insert_element(empty, builder.trunc(count, INT32), ir.Constant(INT32, 0))
+    limit = builder.shuffle_vector(first, empty, constant(0, INTS))
     lanes = ir.Constant(INTS, [*range(LANES)])
     return builder.select(builder.icmp_signed("<", lanes, limit), constant(1), constant(0))
 
 
 @compiled(types.float32, VECTOR)
 def total(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The sum of all lanes: one half of them is added to the other, until one is left."""
+    """Return the sum of all lanes. The upper half is added to the lower half until one lane is left."""
     count = LANES
     while count > 1:
         count //= 2
@@ -140,17 +143,18 @@ def total(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _to_vector(context: CPUContext, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
+    """Return a vector as it is, and a number of any type as float32 in all lanes."""
     return value if kind is VECTOR else splat_scalar(builder, context.cast(builder, value, kind, types.float32))
 
 
 def _vector_if_any(*operands: types.Type) -> types.Type | None:
-    """The type of a result: numbers are allowed beside at least one vector."""
+    """Return the type of an operator's result: Vector where operands are vectors and numbers, else None (no match)."""
     allowed = all(operand is VECTOR or isinstance(operand, types.Number) for operand in operands)
     return VECTOR if allowed and VECTOR in operands else None
 
 
 def _define(operation: Callable[..., object], instruction: str, *operand_kinds: tuple[Any, ...]) -> None:
-    """Let an operator of Python be this instruction where an operand is a vector."""
+    """Define a Python operator for vectors by an instruction of LLVM, for each tuple of operand types."""
 
     @_callable(operation)
     def typed(context: object) -> Callable[..., types.Type | None]:
@@ -177,7 +181,7 @@ _define(operator.neg, "fneg", (Vector,))
 
 
 def _polynomial(builder: ir.IRBuilder, r: ir.Value, coefficients: Sequence[object]) -> ir.Value:
-    """The first coefficient is that of r^0."""
+    """Return the polynomial of r; the first coefficient is that of r^0."""
     p = constant(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         p = call_llvm(builder, "fma", p, r, constant(coefficient))
@@ -185,18 +189,22 @@ def _polynomial(builder: ir.IRBuilder, r: ir.Value, coefficients: Sequence[objec
 
 
 def _clip(builder: ir.IRBuilder, x: ir.Value, low: float, high: float) -> ir.Value:
+    """Limit x to [low, high]; NaN stays, as no comparison with it holds."""
     for end, sign in ((low, "<"), (high, ">")):
         x = builder.select(builder.fcmp_ordered(sign, x, constant(end)), constant(end), x)
     return x
 
 
 def _exp_parts(builder: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(p, 2^k) with exp(x) = 2^k (1 + p)."""
-    turns = call_llvm(builder, "rint", builder.fmul(x, constant(INVERSE_LN2_32)))
-    r = call_llvm(builder, "fma", turns, constant(-LN2_32[0]), x)
-    r = call_llvm(builder, "fma", turns, constant(-LN2_32[1]), r)
+    """Return (p, 2^k) with exp(x) = 2^k (1 + p).
+
+    x = k ln 2 + r with |r| <= ln 2 / 2; p = exp(r) - 1 is a polynomial, and 2^k is made of its exponent bits.
+    """
+    k = call_llvm(builder, "rint", builder.fmul(x, constant(INVERSE_LN2_32)))
+    r = call_llvm(builder, "fma", k, constant(-LN2_32[0]), x)
+    r = call_llvm(builder, "fma", k, constant(-LN2_32[1]), r)
     p = call_llvm(builder, "fma", _polynomial(builder, r, EXP_32), builder.fmul(r, r), r)
-    exponent = builder.shl(builder.add(builder.fptosi(turns, INTS), constant(127, INTS)), constant(23, INTS))
+    exponent = builder.shl(builder.add(builder.fptosi(k, INTS), constant(127, INTS)), constant(23, INTS))
     return p, builder.bitcast(exponent, FLOATS)
 
 
@@ -205,12 +213,12 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return call_llvm(builder, "fma", p, scale, scale)
 
 
-exp = compiled(VECTOR, VECTOR)(_exp)  # 1 ulp from -87 to 88, at which it stays
+exp = compiled(VECTOR, VECTOR)(_exp)  # error at most 1 ulp; x is limited to EXP_ENDS
 
 
 @compiled(VECTOR, VECTOR)
 def tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """2.5 ulp."""
+    """Return tanh x with an error of at most 2.5 ulp, from e = exp(2 x) - 1 as e / (e + 2)."""
     clipped = _clip(builder, x, -float(TANH_END_32), float(TANH_END_32))
     p, scale = _exp_parts(builder, builder.fadd(clipped, clipped))
     e = call_llvm(builder, "fma", p, scale, builder.fsub(scale, constant(1)))  # exp(2 x) - 1
@@ -219,13 +227,16 @@ def tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 @compiled(VECTOR, VECTOR)
 def sigmoid(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return builder.fdiv(constant(1), builder.fadd(constant(1), _exp(builder, builder.fneg(x))))
 
 
 @compiled(VECTOR, VECTOR)
 def log(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The natural logarithm of normal numbers above 0."""
+    """Return the natural logarithm; x must be a normal number above 0.
+
+    x = 2^k (1 + f) with 1 + f from sqrt(1/2) to sqrt(2), so log x = k ln 2 + log(1 + f), the latter a polynomial.
+    """
     bits = builder.bitcast(x, INTS)
     exponent = builder.ashr(builder.sub(bits, constant(SQRT_HALF_BITS_32, INTS)), constant(23, INTS))
     mantissa = builder.bitcast(builder.sub(bits, builder.shl(exponent, constant(23, INTS))), FLOATS)
@@ -240,23 +251,23 @@ def log(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 @compiled(VECTOR, VECTOR)
 def sqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The square root."""
+    """Return the square root."""
     return call_llvm(builder, "sqrt", x)
 
 
 @compiled(VECTOR, VECTOR)
 def rsqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """1 / sqrt(x) of numbers above 0."""
+    """Return 1 / sqrt(x) of numbers above 0."""
     return builder.fdiv(constant(1), call_llvm(builder, "sqrt", x))
 
 
 @compiled(VECTOR, VECTOR, VECTOR)
 def larger(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger of two; the first where one is NaN."""
+    """Return the larger of two numbers; x where one of them is NaN."""
     return builder.select(builder.fcmp_ordered("<", x, y), y, x)
 
 
 @compiled(VECTOR, VECTOR, VECTOR)
 def at_most(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """1 where x <= y, else 0."""
+    """Return 1 where x <= y, else 0."""
     return builder.select(builder.fcmp_ordered("<=", x, y), constant(1), constant(0))
