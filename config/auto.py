@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stride.config.diff import override_text
-from stride.config.general import CHOSEN, GENERAL, Costs, Look, Task, split, world_config
+from stride.config.general import CHOSEN_PREFIX, GENERAL, Costs, Look, Task, split, world_config
 from stride.config.raw import EnvironmentFile
 
 # all in updates of SAC with 256 x 2 units and a batch of 256
-CHEAP_STEP = 1 / 50  # below it, 50 new steps are cheaper than one update on old ones
+MAX_CHEAP_STEP = 1 / 50  # below it, 50 new steps are cheaper than one update on old ones
 FLASH_UPDATES = {128: 9.2, 64: 2.4}  # arithmetic of an update by `recipe: flash`, with its batch of 512, by its width
-FLASH_ON_GPU = 256  # its width on a GPU, where launches cost more than arithmetic up to there
+FLASH_GPU_WIDTH = 256  # its width on a GPU, where launches cost more than arithmetic up to there
 
 
 class Choice(NamedTuple):
@@ -40,15 +40,19 @@ def choice_by(costs: Costs, on_gpu: bool = False) -> Choice:
     slower, so that no more than half of the time goes into updates. (Published curves and arithmetic, not timed.)
     """
     step = costs.step / costs.update
-    if step < CHEAP_STEP:
-        return Choice("ppo", f"a step costs less than 1/{1 / CHEAP_STEP:.0f} of an update, so more steps buy the most")
+    if step < MAX_CHEAP_STEP:
+        return Choice(
+            "ppo", f"a step costs less than 1/{1 / MAX_CHEAP_STEP:.0f} of an update, so more steps buy the most"
+        )
     for width, updates in FLASH_UPDATES.items():
         if step >= updates:
-            width = FLASH_ON_GPU if on_gpu else width
+            width = FLASH_GPU_WIDTH if on_gpu else width
             reason = f"a step costs as much as {updates:g} updates of SAC or more, so the fewest steps win"
             return Choice("sac", reason, ("recipe=flash", f"hidden_dims=[{width}]"))
     least = min(FLASH_UPDATES.values())
-    reason = f"a step costs 1/{1 / CHEAP_STEP:.0f} to {least:g} updates, so each is learnt from about once, and cheaply"
+    reason = (
+        f"a step costs 1/{1 / MAX_CHEAP_STEP:.0f} to {least:g} updates, so each is learnt from about once, and cheaply"
+    )
     return Choice("tqc", reason)
 
 
@@ -65,7 +69,7 @@ def decide(text: str, overrides: Sequence[str], look: Look) -> Decision:
     task = look(config)
     choice, measured = _choice(task, config.on_cuda)
     file = EnvironmentFile.read(GENERAL / f"{choice.algo_id}.yaml")
-    description = f"{file.raw(task.kind).values['description']}{CHOSEN}{choice.name}{measured}"
+    description = f"{file.raw(task.kind).values['description']}{CHOSEN_PREFIX}{choice.name}{measured}"
     keys = (f"algo_id={choice.algo_id}", *choice.keys, override_text("description", description))
     typed = {override.lstrip("-").partition("=")[0] for override in overrides}
     line = f"auto chose {choice.name} for {split(text)[0]}{measured}; {choice.reason}"

@@ -14,16 +14,16 @@ from stride.config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
 from stride.config.schema import ALGORITHMS, Config
 from stride.utils.user_error import UserError
 
-LABELS = {"project_id", "description", "schema_version"}  # change nothing of a run
-IDENTITY = {"env_id", "variant", "algo_id", "spec", *LABELS}  # nobody tuned these
-BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # text that Hydra's grammar reads as text without quotes
-PLAIN = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)  # names that it reads as keys of a mapping
+LABEL_KEYS = {"project_id", "description", "schema_version"}  # change nothing of a run
+IDENTITY_KEYS = {"env_id", "variant", "algo_id", "spec", *LABEL_KEYS}  # nobody tuned these
+UNQUOTED_TEXT = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # text that Hydra's grammar reads as text without quotes
+MAPPING_KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)  # names that it reads as keys of a mapping
 RESERVED = {"true", "false", "null", "inf", "nan"}
 Plain = Mapping[str, Any]  # a config as to_plain returns it
 
-BOLD = "; changes for this run are bold"
+BOLD_NOTE = "; changes for this run are bold"
 # what a state was made for: with another value it would not fit, or would silently mean something else
-FIXED = frozenset((
+FIXED_KEYS = frozenset((
     "env_id", "algo_id", "seed", "n_envs", "n_steps", "shards", "collectors", "epoch_iterations",
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward", "value_scale",
@@ -32,7 +32,7 @@ FIXED = frozenset((
     "exploration", "actor", "critic", "norm", "blocks", "bins", "bin_range", "noise_hold",
 ))  # fmt: skip
 # how often a run is evaluated, logged and saved: tests/test_exactness.py proves that weights do not depend on them
-NEUTRAL = frozenset((
+NEUTRAL_KEYS = frozenset((
     "log_freq_epochs", "eval_freq_epochs", "eval_freq_steps", "eval_warmup_epochs", "eval_episodes",
     "eval_deterministic", "test_episodes", "early_stop_on_train_threshold", "early_stop_on_eval_threshold",
     "early_stop_patience", "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last",
@@ -40,7 +40,7 @@ NEUTRAL = frozenset((
     "workers",
 ))  # fmt: skip
 # with `plateau` these decide when something happens
-MEASURING = frozenset((
+MEASURING_KEYS = frozenset((
     "log_freq_epochs", "eval_freq_epochs", "eval_freq_steps", "eval_warmup_epochs", "eval_episodes",
     "eval_deterministic", "max_timesteps",
 ))  # fmt: skip
@@ -54,7 +54,7 @@ def written(value: object) -> str:
         return short(value) or f"{{{','.join(f'{key}:{written(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{','.join(written(item) for item in value)}]"
-    if not isinstance(value, str) or (BARE.fullmatch(value) and value.lower() not in RESERVED):
+    if not isinstance(value, str) or (UNQUOTED_TEXT.fullmatch(value) and value.lower() not in RESERVED):
         return str(value)
     return _quoted(value)
 
@@ -87,7 +87,7 @@ def _python_value(key: str, value: object) -> str:
         return f"[{','.join(_python_value(key, item) for item in value)}]"
     if isinstance(value, Mapping):
         for name in value:
-            if not isinstance(name, str) or not PLAIN.fullmatch(name) or name.lower() in RESERVED:
+            if not isinstance(name, str) or not MAPPING_KEY.fullmatch(name) or name.lower() in RESERVED:
                 raise UserError(f"{key}: {name!r} is not a valid name in a config")
         return f"{{{','.join(f'{name}:{_python_value(key, item)}' for name, item in value.items())}}}"
     accepted = "use text, numbers, booleans, None, lists and dicts of these; name code as 'module:Name'"
@@ -105,7 +105,7 @@ def defaults(algo_id: str) -> dict[str, Any]:
     values = {}
     for item in fields(ALGORITHMS[algo_id]):
         value = item.default_factory() if callable(item.default_factory) else item.default
-        if value is not MISSING and item.name not in IDENTITY:
+        if value is not MISSING and item.name not in IDENTITY_KEYS:
             value = asdict(value) if isinstance(value, Schedule) else value
             values[item.name] = list(value) if isinstance(value, tuple) else value
     return values
@@ -115,7 +115,7 @@ def differing(plain: Plain) -> dict[str, Any]:
     """The tunable keys of to_plain's data whose values are not the defaults of its algorithm."""
     algo_id = plain["algo_id"]
     usual = defaults(algo_id)
-    tunable = {item.name for item in fields(ALGORITHMS[algo_id])} - IDENTITY
+    tunable = {item.name for item in fields(ALGORITHMS[algo_id])} - IDENTITY_KEYS
     return {key: plain[key] for key in plain if key in tunable and (key not in usual or plain[key] != usual[key])}
 
 
@@ -165,7 +165,7 @@ def command_of(config: Config) -> str:
         repeated_plain = to_plain(load_shipped(config.env_id, config.variant, overrides))
     except UserError:
         return ""
-    if {**repeated_plain, **dict.fromkeys(LABELS)} != {**plain, **dict.fromkeys(LABELS)}:
+    if {**repeated_plain, **dict.fromkeys(LABEL_KEYS)} != {**plain, **dict.fromkeys(LABEL_KEYS)}:
         return ""
     overrides = [override for override in overrides if not override.startswith("seed=")]
     return shlex.join([f"{config.env_id}:{config.variant}", "--seed", str(config.seed), *overrides])
@@ -176,7 +176,7 @@ def _overrides(prefix: str, defaults_below: Plain, plain: Plain) -> Iterator[str
     for key, value in plain.items():
         default_value = defaults_below.get(key)
         is_default = key in defaults_below and value == default_value
-        if is_default or (not prefix and key in IDENTITY - {"spec"}):
+        if is_default or (not prefix and key in IDENTITY_KEYS - {"spec"}):
             continue
         if value and isinstance(value, Mapping) and isinstance(default_value, Mapping) and "kind" not in value:
             yield from _overrides(f"{prefix}{key}.", default_value, value)
@@ -204,7 +204,7 @@ def changes(before: Config, after: Config, may_differ: Sequence[str] = ()) -> li
     if max(before.shards, before.collectors) == max(after.shards, after.collectors):  # who plays them changes no bit
         old |= {"shards": after.shards, "collectors": after.collectors}
     differences = [ConfigChange(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
-    broken = [str(change) for change in differences if change.key in FIXED and change.key not in may_differ]
+    broken = [str(change) for change in differences if change.key in FIXED_KEYS and change.key not in may_differ]
     if broken:
         broken_names = ", ".join(broken)
         raise UserError(f"{broken_names}: the saved state was made for the old value; start a new run for that")
@@ -216,11 +216,11 @@ def unproven(differences: Sequence[ConfigChange], config: Config, engine: str) -
 
     Engines and devices are compared by the names of those that were chosen, by whoever calls this.
     """
-    neutral = set(NEUTRAL)
+    neutral = set(NEUTRAL_KEYS)
     if not config.schedules():  # they may count from the budget's end
         neutral.add("max_timesteps")
     if config.plateau:
-        neutral -= MEASURING
+        neutral -= MEASURING_KEYS
     if engine == "fused_cpu":
         neutral.add("threads")
     return [change for change in differences if change.key not in neutral]

@@ -21,8 +21,8 @@ from stride.config.spec import Quantity, Spec
 
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
-OWN: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of one's own, module:Agent
-PARTS = {
+OWN_ALGORITHM: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of one's own, module:Agent
+PART_TEXTS = {
     "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
     "start_value": "{} until the start.",
     "end_value": "{} after the end.",
@@ -63,7 +63,7 @@ def keys_of(cls: type) -> Json:
         if name not in SET_BY_LOADER:
             definitions[name] = described(cls, name, field_type, field_texts[name])
     for name in schedulable(cls):
-        for part, description in PARTS.items():
+        for part, description in PART_TEXTS.items():
             accepted: Json = {"enum": [*KINDS, *SHORT, None]}
             if part != "kind":
                 accepted = {"anyOf": [number(float, None), {"type": "null"}]}
@@ -81,7 +81,7 @@ def block(definitions: Json, all_keys: Json) -> Json:
 
 def by_algorithm(otherwise: str) -> Json:
     """The algorithm that algo_id names, else `otherwise`."""
-    of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
+    of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN_ALGORITHM}}
     condition: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
         is_named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
@@ -102,7 +102,7 @@ def described(cls: type, name: str, hint: object, doc: str) -> Json:
     default_entry = {}
     if default is not MISSING and default is not None and name != "max_timesteps":
         default_entry = {"default": list(default) if isinstance(default, tuple) else default}
-    accepted: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN]} if name == "algo_id" else taken(hint, limits)
+    accepted: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN_ALGORITHM]} if name == "algo_id" else taken(hint, limits)
     if name == "normalize_obs":  # true is rolling
         accepted["enum"].append(True)
     return {"description": doc, **default_entry, **accepted}

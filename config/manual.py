@@ -15,7 +15,7 @@ from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
 from stride.config.network import Network
 from stride.config.plateau import Plateau
-from stride.config.schedule import EXPONENTIAL_FALL, FACTOR, FASTEST, SLOWEST, START, WARMUP_SHARE
+from stride.config.schedule import EXPONENTIAL_FALL, KL_FACTOR, KL_MAX_RATE, KL_MIN_RATE, KL_START_RATE, WARMUP_SHARE
 from stride.config.schema import (
     BoundedConfig,
     Config,
@@ -92,10 +92,12 @@ to 0.001 during the first {WARMUP_SHARE:.0%} and stays there. The same with one 
 A number given later, in a variant or an override, replaces the number and keeps a schedule written in parts.
 `lin_...` replaces all earlier settings of the key.
 
-PPO's `policy_lr` can also follow the KL divergence of its updates. With `kl_0.008` it begins at {START:g}. After the
+PPO's `policy_lr` can also follow the KL divergence of its updates. With `kl_0.008` it begins at \
+{KL_START_RATE:g}. After the
 updates on each rollout, the approximate KL divergence of their minibatches from the policy before them is averaged (the
-metric train/policy/approx_kl). Above 2 x 0.008 the rate is divided by {FACTOR}, below 0.008 / 2 it is multiplied by
-{FACTOR}, and it stays between {SLOWEST:g} and {FASTEST:g}. With `target_kl`, which must be 0.008 or more, only updates
+metric train/policy/approx_kl). Above 2 x 0.008 the rate is divided by {KL_FACTOR}, below 0.008 / 2 it is multiplied by
+{KL_FACTOR}, and it stays between {KL_MIN_RATE:g} and {KL_MAX_RATE:g}. \
+With `target_kl`, which must be 0.008 or more, only updates
 up to the one that exceeded it count. Several processes average the divergence, so their rates are equal."""
 
 

@@ -18,8 +18,8 @@ KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
 AREAS = ("val", "test", "roll", "mine", "loss", "policy", "value", "time")  # of a table, in this order
 PLAIN_UNITS = ("none", "return", "fraction", "episodes", "iterations", "epochs", "updates", "action")
 ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
-OWN = "train/mine/"  # metrics of an algorithm of one's own need no declaration
-OWN_NAME = re.compile(rf"{OWN}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
+OWN_PREFIX = "train/mine/"  # metrics of an algorithm of one's own need no declaration
+OWN_NAME = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,10 @@ def declared(name: str) -> Metric:
     metrics = load_metrics()
     if name in metrics or OWN_NAME.fullmatch(name):
         return metric_of(name)
-    if name.startswith(OWN):
-        raise UserError(f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN}, for example {OWN}target")
+    if name.startswith(OWN_PREFIX):
+        raise UserError(
+            f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN_PREFIX}, for example {OWN_PREFIX}target"
+        )
     raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
 
 
@@ -173,7 +175,9 @@ def check_logged(name: str) -> None:
         declared(name)
     except UserError as error:
         end = re.sub(r"[^A-Za-z0-9_.+-]", "_", name.rpartition("/")[2])
-        raise error if name.startswith(OWN) else UserError(f"{error}; name your own metric {OWN}{end}") from None
+        raise (
+            error if name.startswith(OWN_PREFIX) else UserError(f"{error}; name your own metric {OWN_PREFIX}{end}")
+        ) from None
 
 
 @cache

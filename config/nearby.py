@@ -12,9 +12,9 @@ from stride.utils.own_modules import modules_in
 from stride.utils.places import TRAIN, current_folder, current_project
 from stride.utils.user_error import UserError, nearest, read_user_file
 
-REGISTERS = re.compile(rb"""\bregister\(\s*(?:id\s*=\s*)?["']([\w./-]{1,100})["']""")
-LONGEST = 100  # letters of an id that is looked for
-MOST_MODULES, MOST_BYTES = 200, 1 << 20  # that are searched, of each
+REGISTER_CALL = re.compile(rb"""\bregister\(\s*(?:id\s*=\s*)?["']([\w./-]{1,100})["']""")
+MAX_ID_LETTERS = 100  # letters of an id that is looked for
+MAX_MODULES, MAX_MODULE_BYTES = 200, 1 << 20  # that are searched, of each
 
 
 def advice(env_id: str, ids: Iterable[str]) -> str:
@@ -29,7 +29,7 @@ def _file_advice(env_id: str) -> str:
     if folder is None:
         return ""
     name = env_id.rpartition(":")[2]
-    if len(name) > LONGEST:
+    if len(name) > MAX_ID_LETTERS:
         return ""
     file = Path(f"{name.replace('/', '-')}.yaml")
     if (folder / file).is_file():
@@ -43,12 +43,12 @@ def _file_advice(env_id: str) -> str:
 def registering_modules(folder: Path) -> dict[str, str]:
     """The ids that modules and packages of a folder register with Gymnasium, and by which of them."""
     modules: dict[str, str] = {}
-    for name in modules_in([str(folder)])[:MOST_MODULES]:
+    for name in modules_in([str(folder)])[:MAX_MODULES]:
         file = folder / f"{name}.py"
         try:
-            source = read_user_file(file if file.exists() else folder / name / "__init__.py", MOST_BYTES)
+            source = read_user_file(file if file.exists() else folder / name / "__init__.py", MAX_MODULE_BYTES)
         except UserError:  # a pipe, a large file: no module to advise
             continue
-        for env_id in REGISTERS.findall(source):
+        for env_id in REGISTER_CALL.findall(source):
             modules.setdefault(env_id.decode(), name)
     return modules

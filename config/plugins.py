@@ -24,8 +24,8 @@ from stride.utils.user_error import UserError, describe_error, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")
-PLACE = re.compile(rf"{MODULE}:[A-Za-z_][\w./-]*")
-GROUP = "stride."  # of entry points: stride.algorithms, stride.policies, stride.wrappers, stride.configs
+MODULE_AND_ID = re.compile(rf"{MODULE}:[A-Za-z_][\w./-]*")
+GROUP_PREFIX = "stride."  # of entry points: stride.algorithms, stride.policies, stride.wrappers, stride.configs
 
 
 class TooEarlyError(Exception):
@@ -79,7 +79,7 @@ def is_dotted(name: str) -> bool:
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """The entry points of installed packages in the group `stride.GROUP`, by name; nothing is imported."""
-    return {entry_point.name: entry_point for entry_point in entry_points(group=f"{GROUP}{group}")}
+    return {entry_point.name: entry_point for entry_point in entry_points(group=f"{GROUP_PREFIX}{group}")}
 
 
 def find(key: str, group: str, name: str) -> Any:
@@ -164,7 +164,7 @@ def package_folders() -> list[Path]:
 
 
 # the keys of a config that may name code, with the names in the value of each
-NAMED: dict[str, Callable[[object], Iterable[object]]] = {
+NAMES_IN_KEY: dict[str, Callable[[object], Iterable[object]]] = {
     "env_id": lambda value: [value],
     "algo_id": lambda value: [value],
     "policy": lambda value: [value],
@@ -172,18 +172,18 @@ NAMED: dict[str, Callable[[object], Iterable[object]]] = {
     "env_kwargs": lambda value: _module_texts(value),
     "callbacks": lambda value: [*_ids(value), *_items(value)],
 }
-GROUPS = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
+GROUP_OF_KEY = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
 
 
 def named_modules(plain: Mapping[str, Any]) -> dict[str, str]:
     """Module -> the key that names it, of a config's plain data, whoever wrote it; nothing is imported."""
     modules: dict[str, str] = {}
-    for key, names in NAMED.items():
+    for key, names in NAMES_IN_KEY.items():
         for name in names(plain.get(key)):
             if not isinstance(name, str):
                 continue
-            if key in GROUPS and not is_dotted(name) and name in registered(GROUPS[key]):
-                name = registered(GROUPS[key])[name].value
+            if key in GROUP_OF_KEY and not is_dotted(name) and name in registered(GROUP_OF_KEY[key]):
+                name = registered(GROUP_OF_KEY[key])[name].value
             if is_dotted(name):
                 modules.setdefault(name.rpartition(":")[0], key)
     return modules
@@ -204,7 +204,7 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
 
 def _module_texts(value: object) -> Iterator[object]:
     """Every text inside that an environment might take for a module and a name in it."""
-    if isinstance(value, str) and PLACE.fullmatch(value):
+    if isinstance(value, str) and MODULE_AND_ID.fullmatch(value):
         yield value
     for item in value.values() if isinstance(value, Mapping) else _items(value):
         yield from _module_texts(item)

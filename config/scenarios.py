@@ -12,7 +12,7 @@ from stride.utils.user_error import UserError
 
 DOOM, RETRO = "VizDoom/", "Retro/"
 FOLDERS = "VIZDOOM_SCENARIOS_DIR"
-FEW = 20  # names shown at most
+MAX_NAMES = 20  # names shown at most
 
 
 def doom_scenarios() -> dict[str, Path]:
@@ -57,8 +57,8 @@ def installed_games(term: str) -> list[str]:
 
 def some(names: Sequence[str]) -> str:
     """The first few, and how many more there are."""
-    remainder = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{remainder}"
+    remainder = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{remainder}"
 
 
 def _retro_folders() -> list[Path]:

@@ -18,7 +18,12 @@ SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine
 EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
 SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
-START, FACTOR, SLOWEST, FASTEST = 3e-4, 1.5, 1e-6, 1e-2  # learning rates, and what they are multiplied by
+KL_START_RATE, KL_FACTOR, KL_MIN_RATE, KL_MAX_RATE = (
+    3e-4,
+    1.5,
+    1e-6,
+    1e-2,
+)  # learning rates, and what they are multiplied by
 KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 

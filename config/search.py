@@ -26,15 +26,15 @@ from stride.runstore.run_names import GROUP
 from stride.utils.user_error import UserError, errors_in, nearest
 
 METHODS = ("bayes", "random", "grid")
-NEEDED = ("method", "metric", "parameters", "variant")
-KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
+REQUIRED_KEYS = ("method", "metric", "parameters", "variant")
+SWEEP_KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
 WANDB_KEYS = ("program", "command", "project", "entity", "name", "description")  # that W&B alone reads
-PARTS = ("value", "values", "distribution", "min", "max", "q")  # of a parameter
+PARAM_KEYS = ("value", "values", "distribution", "min", "max", "q")  # of a parameter
 GOALS = ("maximize", "minimize")
-LISTS = ("constant", "categorical")
-DISTRIBUTIONS = (*LISTS, "int_uniform", "uniform", "q_uniform", "log_uniform_values")
-BEST = 3  # trials that are confirmed
-MOST = 10_000
+LIST_DISTRIBUTIONS = ("constant", "categorical")
+DISTRIBUTIONS = (*LIST_DISTRIBUTIONS, "int_uniform", "uniform", "q_uniform", "log_uniform_values")
+CONFIRMED_TRIALS = 3  # trials that are confirmed
+MAX_GRID_TRIALS = 10_000
 Load = Callable[[Sequence[str]], Config]  # the config of ENV:VARIANT and overrides
 Raw = Mapping[str, Any]  # the content of a sweep's file, or of a part of it
 
@@ -119,7 +119,7 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
         values = [f"{space.key}={choice}" for choice in space.choices]
         for override in values or [override_text(space.key, limit) for limit in limits]:
             load([variant, *fixed, override])  # where both ends are valid, so is all between them
-    combinations = MOST
+    combinations = MAX_GRID_TRIALS
     if method == "grid":
         ranges = [space.key for space in spaces if not space.choices]
         if ranges:
@@ -163,9 +163,9 @@ def _check_keys(name: str, raw: Raw) -> None:
         ("early_terminate" in raw, "early_terminate is for W&B only; use rungs: {first: STEPS, factor: 3}"),
     )
     for key in raw:
-        if key not in (*KEYS, *WANDB_KEYS):
-            raise UserError(f"unknown key {key!r}{nearest(key, KEYS)} ({', '.join(KEYS)})")
-    for key in NEEDED:
+        if key not in (*SWEEP_KEYS, *WANDB_KEYS):
+            raise UserError(f"unknown key {key!r}{nearest(key, SWEEP_KEYS)} ({', '.join(SWEEP_KEYS)})")
+    for key in REQUIRED_KEYS:
         if key not in raw:
             raise UserError(f"{key} is missing")
     _check_option("method", method, METHODS)
@@ -251,8 +251,8 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
         if not isinstance(parts, Mapping):
             raise UserError(f"{location} takes {{min: .., max: ..}}, {{values: [..]}} or {{value: ..}}, not {parts!r}")
         for part in parts:
-            if part not in PARTS:
-                raise UserError(f"{location} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
+            if part not in PARAM_KEYS:
+                raise UserError(f"{location} has no {part!r}{nearest(str(part), PARAM_KEYS)} ({', '.join(PARAM_KEYS)})")
         if "value" in parts:
             fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
@@ -271,7 +271,7 @@ def _space(where: str, key: str, parts: Raw) -> Space:
     if distribution not in DISTRIBUTIONS:
         advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(distribution), DISTRIBUTIONS)}"
         raise UserError(f"{where}: unknown distribution {distribution!r}: use {advice}")
-    if distribution in LISTS:
+    if distribution in LIST_DISTRIBUTIONS:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
             raise UserError(f"{where}: values takes a list with at least one value, not {values!r}")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from stride.config.schema import Config, RolloutConfig
 from stride.utils.user_error import UserError
 
-MOST = {  # the largest value of each size
+MAX_SIZES = {  # the largest value of each size
     "n_envs": 1 << 24, "n_steps": 1 << 24, "train_freq": 1 << 24, "batch_size": 1 << 26, "buffer_size": 1 << 36,
     "hidden_dims": 1 << 20, "quantiles": 1 << 16, "n_step": 1 << 20, "frame_skip": 1 << 20, "frame_stack": 1 << 20,
     "n_critics": 1 << 10, "resize_obs": 1 << 14, "eval_episodes": 1 << 24, "test_episodes": 1 << 24,
@@ -18,25 +18,32 @@ MOST = {  # the largest value of each size
     "candidates": 1 << 16, "elites": 1 << 16, "blocks": 1 << 10, "noise_hold": 1 << 20,
 }  # fmt: skip
 SHARDED = ("ppo", "reinforce", "pqn")  # algorithms that can be trained in shards
-LAYERS, WEIGHTS, ROWS = 1000, 1 << 36, 1 << 32  # hidden layers, numbers between them, rows collected before learning
-FOREIGN, FOREIGN_BYTES = 1 << 20, 16 << 30  # of a run from elsewhere: each number; what it collects before learning
-WHOLE = 1 << 63  # whole numbers in JSON are smaller: seeds and clocks are
+MAX_LAYERS, MAX_WEIGHTS, MAX_ROWS = (
+    1000,
+    1 << 36,
+    1 << 32,
+)  # hidden layers, numbers between them, rows collected before learning
+MAX_FOREIGN_NUMBER, MAX_FOREIGN_BYTES = (
+    1 << 20,
+    16 << 30,
+)  # of a run from elsewhere: each number; what it collects before learning
+WHOLE_NUMBER_LIMIT = 1 << 63  # whole numbers in JSON are smaller: seeds and clocks are
 
 
 def check_sizes(config: Config) -> None:
     """UserError for the first size, or product of sizes, that cannot be."""
     values = vars(config)
-    for name, largest in MOST.items():
+    for name, largest in MAX_SIZES.items():
         for number in _numbers(values.get(name)):
             if number > largest:
                 raise UserError(f"{name} must be at most {largest:,}, not {_shown(number)}")
     widths = config.hidden_dims
-    if len(widths) > LAYERS or sum(a * b for a, b in pairwise(widths)) > WEIGHTS:
-        raise UserError(f"hidden_dims takes at most {LAYERS:,} layers and {WEIGHTS:,} weights between them")
+    if len(widths) > MAX_LAYERS or sum(a * b for a, b in pairwise(widths)) > MAX_WEIGHTS:
+        raise UserError(f"hidden_dims takes at most {MAX_LAYERS:,} layers and {MAX_WEIGHTS:,} weights between them")
     name = "n_steps" if isinstance(config, RolloutConfig) else "train_freq"
     steps = values.get(name, 1)
-    if config.n_envs * steps > ROWS:
-        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {ROWS:,} rows")
+    if config.n_envs * steps > MAX_ROWS:
+        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {MAX_ROWS:,} rows")
 
 
 def check_shards(config: Config) -> None:
@@ -76,23 +83,25 @@ def check_foreign(config: Config, where: str) -> None:
         if name.startswith("render"):
             raise UserError(f"{where}: env_kwargs.{name[:40]} is set by the viewer, not by a run")
     for name in ("env_kwargs", "env_wrappers"):
-        if any(abs(number) > FOREIGN for number in _numbers(values[name])):
-            raise UserError(f"{where}: {name} has a whole number above {FOREIGN:,}")
+        if any(abs(number) > MAX_FOREIGN_NUMBER for number in _numbers(values[name])):
+            raise UserError(f"{where}: {name} has a whole number above {MAX_FOREIGN_NUMBER:,}")
     sizes = {name: values.get(name, 0) for name in ("n_steps", "n_envs", "frame_skip")}
     for name, number in {**sizes, "threads": config.torch_threads}.items():
-        if number > FOREIGN:
-            raise UserError(f"{where}: {name} above {FOREIGN:,} is not loaded")
+        if number > MAX_FOREIGN_NUMBER:
+            raise UserError(f"{where}: {name} above {MAX_FOREIGN_NUMBER:,} is not loaded")
     resized = config.resize_obs
     pixels = resized[0] * resized[-1] if isinstance(resized, tuple) else 4  # bytes of an observation, at least
     size = config.n_envs * values.get("n_steps", 1) * config.frame_stack * pixels
-    if size > FOREIGN_BYTES:
-        raise UserError(f"{where}: a rollout needs at least {size:,} bytes, more than the limit of {FOREIGN_BYTES:,}")
+    if size > MAX_FOREIGN_BYTES:
+        raise UserError(
+            f"{where}: a rollout needs at least {size:,} bytes, more than the limit of {MAX_FOREIGN_BYTES:,}"
+        )
 
 
 def check_whole_numbers(values: Mapping[str, object], where: str) -> None:
     """UserError for a whole number in plain data that is larger than any a config can mean."""
     for number in _numbers(values):
-        if abs(number) >= WHOLE:
+        if abs(number) >= WHOLE_NUMBER_LIMIT:
             raise UserError(f"{where} holds {_shown(number)}")
 
 
@@ -108,4 +117,4 @@ def _numbers(value: object) -> Iterator[int]:
 def _shown(number: int) -> str:
     """The number; about how many digits it has where Python refuses to write it: more than 4,300."""
     digit_count = int(number.bit_length() * 0.30103) + 1
-    return f"{number:,}" if -WHOLE < number < WHOLE else f"a number of {digit_count} digits"
+    return f"{number:,}" if -WHOLE_NUMBER_LIMIT < number < WHOLE_NUMBER_LIMIT else f"a number of {digit_count} digits"

@@ -4,23 +4,29 @@ from stride.config.schema import DreamerConfig, PlaNetConfig, WorldModelConfig
 from stride.utils.user_error import UserError
 
 # keys of every algorithm that an algorithm with a world model does not use, and what to use instead
-ELSEWHERE = {
+UNUSED_KEYS = {
     "policy": "it has its own network", "policy_kwargs": "it has its own network",
     "hidden_dims": "set width instead", "activation": "it is always SiLU",
     "share_trunk": "actor and critic always share the model",
     "normalize_obs": "it always scales numbers with symlog", "action_mask": "it does not support masks",
     "gradient_steps": "set train_ratio instead",
 }  # fmt: skip
-OF_GUESSES = ("classes", "unimix", "free_nats", "prior_coef", "posterior_coef")  # keys of the drawn part of a state
+STOCHASTIC_KEYS = (
+    "classes",
+    "unimix",
+    "free_nats",
+    "prior_coef",
+    "posterior_coef",
+)  # keys of the drawn part of a state
 
 
 def check_world_model(config: WorldModelConfig) -> None:
     """UserError for the first rule that does not hold."""
     default_values = vars(type(config)())
-    for key, explanation in ELSEWHERE.items():
+    for key, explanation in UNUSED_KEYS.items():
         if vars(config)[key] != default_values[key]:
             raise UserError(f"{key} has no effect in {config.algo_id}: {explanation}")
-    for key in OF_GUESSES if config.stoch == 0 else ():
+    for key in STOCHASTIC_KEYS if config.stoch == 0 else ():
         if vars(config)[key] != default_values[key]:
             raise UserError(f"{key} has no effect with stoch: 0, where no part of the state is drawn")
     if config.bins is not None and config.bins % 2 == 0:

@@ -14,7 +14,7 @@ import yaml
 
 from stride.utils.user_error import UserError, read_user_file, whole_number
 
-RESOLVED = (
+TAG_PATTERNS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     ("int", r"[-+]?\d[\d_]*", list("-+0123456789")),
@@ -23,9 +23,9 @@ RESOLVED = (
     ("merge", r"<<", ["<"]),
 )  # fmt: skip
 
-UNREAD = ("timestamp", "binary", "omap", "pairs")
+UNREAD_TAGS = ("timestamp", "binary", "omap", "pairs")
 
-MOST_BYTES, MOST_NODES, DEEPEST = 1 << 18, 100_000, 24
+MAX_BYTES, MAX_NODES, MAX_DEPTH = 1 << 18, 100_000, 24
 
 
 class Loader(yaml.SafeLoader):
@@ -33,7 +33,9 @@ class Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own way to start from none)
     yaml_constructors = {  # noqa: RUF012
-        tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if str(tag).split(":")[-1] not in UNREAD
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if str(tag).split(":")[-1] not in UNREAD_TAGS
     }
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -55,28 +57,28 @@ class Loader(yaml.SafeLoader):
         """The value of the text of a number or a flag; `!!int x` is an error. Decimal, whatever the leading zeros."""
         text, tag_name = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
         accepted_tags = (tag_name, "int") if tag_name == "float" else (tag_name,)
-        if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
+        if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in TAG_PATTERNS):
             raise yaml.MarkedYAMLError(problem=f"{text!r} is not a valid {tag_name}", problem_mark=node.start_mark)
         try:
-            return MAKE[tag_name](text)
+            return TAG_PARSERS[tag_name](text)
         except ValueError as error:
             raise yaml.MarkedYAMLError(problem=f"{text!r}: {error}", problem_mark=node.start_mark) from error
 
 
-MAKE: dict[str, Callable[[str], object]] = {
+TAG_PARSERS: dict[str, Callable[[str], object]] = {
     "bool": lambda text: text.lower() == "true",
     "int": lambda text: whole_number(text.replace("_", "")),
     "float": lambda text: float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
-for tag, pattern, first in RESOLVED:
+for tag, pattern, first in TAG_PATTERNS:
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first)
-for tag in MAKE:
+for tag in TAG_PARSERS:
     Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_checked)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in the file; anything else is a UserError of one line with file:line."""
-    return copy.deepcopy(_mapping(read_user_file(path, MOST_BYTES), path.name))
+    return copy.deepcopy(_mapping(read_user_file(path, MAX_BYTES), path.name))
 
 
 @lru_cache(maxsize=64)
@@ -109,7 +111,7 @@ def check_size(root: yaml.Node | None, name: str) -> None:
     def size(node: yaml.Node) -> int:
         if id(node) in unfinished:
             raise UserError(f"{name}: an alias inside its own anchor is nested too deep")
-        if len(unfinished) > DEEPEST:
+        if len(unfinished) > MAX_DEPTH:
             raise UserError(f"{name}:{node.start_mark.line + 1}: nested too deep")
         if id(node) not in sizes:
             unfinished.add(id(node))
@@ -120,8 +122,8 @@ def check_size(root: yaml.Node | None, name: str) -> None:
             unfinished.discard(id(node))
         return sizes[id(node)]
 
-    if root is not None and size(root) > MOST_NODES:
-        raise UserError(f"{name}: its aliases expand to more than {MOST_NODES:,} values")
+    if root is not None and size(root) > MAX_NODES:
+        raise UserError(f"{name}: its aliases expand to more than {MAX_NODES:,} values")
 
 
 def _explained(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
 
 from stride.config.diff import changed_keys, differing_rows
-from stride.config.metrics import OWN, load_metrics, ordered
+from stride.config.metrics import OWN_PREFIX, load_metrics, ordered
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
@@ -100,7 +100,7 @@ def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ())
     for metric in metrics[:MOST_CHARTS]:
         title = metric.title[:MOST_TEXT]
         points = run_facts.points(metric.name)
-        unknown = "of its algorithm" if metric.name.startswith(OWN) else "not declared in metrics.yaml"
+        unknown = "of its algorithm" if metric.name.startswith(OWN_PREFIX) else "not declared in metrics.yaml"
         meaning = f"{metric.name[:MOST_TEXT]}: {metric.meaning or unknown}"
         value = constant(points)
         if value is None:

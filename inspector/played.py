@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from stride.agents.trained.episode import Episode, dream
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.agents.trained.player import Player
-from stride.config.diff import IDENTITY, config_of, written
+from stride.config.diff import IDENTITY_KEYS, config_of, written
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.rendered import RenderError
 from stride.inspector.episode import (
@@ -91,7 +91,7 @@ def config(run: RunFacts) -> Markup:
         settings = [
             (config_key, written(value))
             for config_key, value in config_of(run.facts).items()
-            if config_key not in IDENTITY
+            if config_key not in IDENTITY_KEYS
         ]
         all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
     except UserError:  # of another version: said by `configured`

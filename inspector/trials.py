@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stride.config.diff import IDENTITY, NEUTRAL, written
+from stride.config.diff import IDENTITY_KEYS, NEUTRAL_KEYS, written
 from stride.inspector.charts import LARGEST, as_json
 from stride.inspector.markup import Markup, card, note, tag
 from stride.runstore.run_brief import Brief, facts_of
@@ -15,7 +15,7 @@ from stride.utils.user_error import UserError
 MOST_TRIALS = 500
 MOST_KEYS = 12  # settings that are drawn, in the order of a config
 FEWEST = 3  # runs of different settings that are worth a picture
-LEFT_OUT = {*IDENTITY, *NEUTRAL, "seed", "max_timesteps"}
+LEFT_OUT = {*IDENTITY_KEYS, *NEUTRAL_KEYS, "seed", "max_timesteps"}
 NUMBER = re.compile(r"(?:[a-z]+_)?(-?[0-9.]+(?:e[+-]?[0-9]+)?)")  # 0.001, and lin_0.001 for its peak
 MEANING = """one line and one dot per run. Return: of the test, else the best evaluation, else the best training return.
 Point at a run for details"""

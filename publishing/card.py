@@ -9,7 +9,7 @@ from importlib.metadata import metadata as metadata_of
 
 import yaml
 
-from stride.config.diff import BOLD, changed_keys, command_of, differing, settings_rows, short
+from stride.config.diff import BOLD_NOTE, changed_keys, command_of, differing, settings_rows, short
 from stride.config.loader import from_plain, to_plain
 from stride.config.schema import Config
 from stride.publishing.result import TestResult
@@ -45,7 +45,7 @@ def write_card(
         "## Train it again",
         _repeat(from_plain(config)),
         "## Hyperparameters",
-        f"Different from the defaults of {config['algo_id']}{BOLD if facts.get('changes') else ''}:",
+        f"Different from the defaults of {config['algo_id']}{BOLD_NOTE if facts.get('changes') else ''}:",
         _table(("key", "value"), settings_rows(differing(config), changed_keys(facts))),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
