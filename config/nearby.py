@@ -1,6 +1,6 @@
-"""Files of the present folder that come close to an environment that was asked for and does not exist.
+"""Suggests what the user may have meant by an unknown environment: an id, a file or a module of the current folder.
 
-Nothing is imported or run here: a module is searched for `register("ID", ...)` as text.
+Nothing is imported or run here: modules are searched as text for `register("ID", ...)`.
 """
 
 import re
@@ -13,18 +13,22 @@ from stride.utils.places import TRAIN, current_folder, current_project
 from stride.utils.user_error import UserError, nearest, read_user_file
 
 REGISTER_CALL = re.compile(rb"""\bregister\(\s*(?:id\s*=\s*)?["']([\w./-]{1,100})["']""")
-MAX_ID_LETTERS = 100  # letters of an id that is looked for
-MAX_MODULES, MAX_MODULE_BYTES = 200, 1 << 20  # that are searched, of each
+MAX_ID_LETTERS = 100  # a longer id is not searched for
+MAX_MODULES, MAX_MODULE_BYTES = 200, 1 << 20  # modules that are searched, and the size of each
 
 
 def advice(env_id: str, ids: Iterable[str]) -> str:
-    """`; did you mean Ant-v5?` and the like for an unknown environment: its name here, a file nearby, a near id."""
+    """Return the end of an error message for an unknown environment, such as `; did you mean Ant-v5?`.
+
+    It is the first of: today's name of an old Atari id, a file or module of this folder, one of `ids` that is similar;
+    "" if there is none."""
     if atari_id(env_id):
         return f"; its name in Gymnasium is {atari_id(env_id)}"
     return _file_advice(env_id) or nearest(env_id, ids)
 
 
 def _file_advice(env_id: str) -> str:
+    """Return advice about a file or module of the current folder that has this environment; "" if none has it."""
     folder = current_folder()
     if folder is None:
         return ""
@@ -41,7 +45,7 @@ def _file_advice(env_id: str) -> str:
 
 
 def registering_modules(folder: Path) -> dict[str, str]:
-    """The ids that modules and packages of a folder register with Gymnasium, and by which of them."""
+    """Return id -> module, for the ids that a folder's modules and packages register with Gymnasium."""
     modules: dict[str, str] = {}
     for name in modules_in([str(folder)])[:MAX_MODULES]:
         file = folder / f"{name}.py"
