@@ -41,18 +41,15 @@ def choice_by(costs: Costs, on_gpu: bool = False) -> Choice:
     """
     step = costs.step / costs.update
     if step < MAX_CHEAP_STEP:
-        return Choice(
-            "ppo", f"a step costs less than 1/{1 / MAX_CHEAP_STEP:.0f} of an update, so more steps buy the most"
-        )
+        reason = f"a step costs less than 1/{1 / MAX_CHEAP_STEP:.0f} of an update, so more steps buy the most"
+        return Choice("ppo", reason)
     for width, updates in FLASH_UPDATES.items():
         if step >= updates:
             width = FLASH_GPU_WIDTH if on_gpu else width
             reason = f"a step costs as much as {updates:g} updates of SAC or more, so the fewest steps win"
             return Choice("sac", reason, ("recipe=flash", f"hidden_dims=[{width}]"))
-    least = min(FLASH_UPDATES.values())
-    reason = (
-        f"a step costs 1/{1 / MAX_CHEAP_STEP:.0f} to {least:g} updates, so each is learnt from about once, and cheaply"
-    )
+    cost_range = f"1/{1 / MAX_CHEAP_STEP:.0f} to {min(FLASH_UPDATES.values()):g}"
+    reason = f"a step costs {cost_range} updates, so each is learnt from about once, and cheaply"
     return Choice("tqc", reason)
 
 

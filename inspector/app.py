@@ -137,16 +137,18 @@ class Inspector:
                                   elem_id="run", scale=3, container=False, label="run")  # fmt: skip
             # States of one browser page: hashes of the HTML that it shows, the open tab, the number of rows, the filter
             # line's text. They are made outside of the tabs, because Gradio numbers everything inside as a tab.
-            self.seen, self.room, self.most = gr.State(("", "")), gr.State(TABS[0]), gr.State(PAGE_RUNS)
-            self.words = gr.State("")
+            self.shown_hashes = gr.State(("", ""))
+            self.open_tab, self.row_count, self.filter_text = gr.State(TABS[0]), gr.State(PAGE_RUNS), gr.State("")
             with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
                 rooms = {tab_name: gr.Tab(tab_name, id=tab_name) for tab_name in TABS}
-            line, listed, more = self._runs_tab(rooms["Runs"], run)
-            self._compare_tab(rooms["Compare"], line)
+            filter_line, run_table, more = self._runs_tab(rooms["Runs"], run)
+            self._compare_tab(rooms["Compare"], filter_line)
             overview = self._run_tabs(demo, rooms, run)
-            shown = [self.seen, listed, more, overview]
-            gr.Timer(REFRESH).tick(self._fresh, [self.seen, self.words, self.most, run], shown, **QUIET)
-            tabs.select(self._on_event(lambda event: str(event.value), value=is_text), None, self.room, **QUIET)
+            shown = [self.shown_hashes, run_table, more, overview]
+            gr.Timer(REFRESH).tick(
+                self._fresh, [self.shown_hashes, self.filter_text, self.row_count, run], shown, **QUIET
+            )
+            tabs.select(self._on_event(lambda event: str(event.value), value=is_text), None, self.open_tab, **QUIET)
         return demo
 
     def _on_event(self, act: Callable[[Event], object], **fields: Check) -> Callable[[Event], object]:
@@ -172,8 +174,8 @@ class Inspector:
         Return the filter line, the table and the button for more rows."""
         gr, runs = self.gr, self.rooms.runs
         with tab:
-            line = self._html(filters(), "filters", js_on_load=_text("filters.js"))
-            listed = self._html(lambda: runs_table(runs.page()), "runs", js_on_load=_text("runs.js"))
+            filter_line = self._html(filters(), "filters", js_on_load=_text("filters.js"))
+            run_table = self._html(lambda: runs_table(runs.page()), "runs", js_on_load=_text("runs.js"))
             more = gr.Button(
                 f"Show {PAGE_RUNS} more", elem_id="more", visible=len(runs.ids(PAGE_RUNS + 1)) > PAGE_RUNS, size="sm"
             )
@@ -182,22 +184,24 @@ class Inspector:
             page = runs.page(words, most)
             return words, most, runs_table(page), gr.Button(visible=page.goes_on)
 
-        shown = [self.words, self.most, listed, more]
+        shown = [self.filter_text, self.row_count, run_table, more]
         # always_last: while a table is being made, only the last of the lines typed meanwhile waits
-        line.input(self._on_event(lambda event: table(str(event.words), PAGE_RUNS), words=is_text), None, shown,
+        filter_line.input(self._on_event(lambda event: table(str(event.words), PAGE_RUNS), words=is_text), None, shown,
                    trigger_mode="always_last", **QUIET)  # fmt: skip
-        more.click(lambda words, most: table(words, most + PAGE_RUNS), [self.words, self.most], shown, **QUIET)
-        opened = listed.select(
+        more.click(
+            lambda words, most: table(words, most + PAGE_RUNS), [self.filter_text, self.row_count], shown, **QUIET
+        )
+        opened = run_table.select(
             self._on_event(lambda event: runs.find(str(event.run)).id, run=is_text), None, run, **QUIET
         )
         opened.success(None, js=go_to(TABS[0]))
-        return line, listed, more
+        return filter_line, run_table, more
 
-    def _compare_tab(self, tab: Component, line: Component) -> None:
+    def _compare_tab(self, tab: Component, filter_line: Component) -> None:
         """Build the tab Compare. It is filled when it is opened; boxes ticked in the table of runs choose the runs."""
         gr, runs = self.gr, self.rooms.runs
         with tab:
-            several = gr.Dropdown([], show_label=False, label="groups and runs", multiselect=True, container=False,
+            selected = gr.Dropdown([], show_label=False, label="groups and runs", multiselect=True, container=False,
                                   allow_custom_value=True, elem_id="several")  # fmt: skip
             metrics = gr.Dropdown([("Return", RETURN)], value=[RETURN], show_label=False, label="metrics",
                                   multiselect=True, container=False, elem_id="metrics")  # fmt: skip
@@ -214,9 +218,9 @@ class Inspector:
         def ticked(event: Event) -> Any:
             return gr.Dropdown(choices=choices(runs), value=[runs.find(str(selector)).id for selector in event.runs])
 
-        inputs = [several, metrics]
-        tab.select(self._as_toasts(offered), inputs, [several, metrics, compared], **QUIET)
-        submitted = line.submit(self._on_event(ticked, runs=is_texts), None, several, **QUIET)
+        inputs = [selected, metrics]
+        tab.select(self._as_toasts(offered), inputs, [selected, metrics, compared], **QUIET)
+        submitted = filter_line.submit(self._on_event(ticked, runs=is_texts), None, selected, **QUIET)
         submitted.success(None, js=go_to("Compare"))
         for component in inputs:  # always_last: a late answer to an earlier choice never replaces the last one
             component.change(self._as_toasts(shown), inputs, [metrics, compared], trigger_mode="always_last", **QUIET)
@@ -249,7 +253,7 @@ class Inspector:
 
         outputs = [overview, inputs[0], *late]
         for trigger in (demo.load, run.change):
-            trigger(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
+            trigger(self._as_toasts(opened), [run, self.open_tab], outputs, **QUIET)
         # the page may be older than the newest run
         run.focus(lambda: gr.Dropdown(choices=[*map(run_label, rooms.runs.ids())]), None, run, **QUIET)
         for tab_name, room in zip(LATE_TABS, late, strict=True):
