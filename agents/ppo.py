@@ -16,7 +16,7 @@ from stride.agents.networks.policies import build_policy
 from stride.agents.networks.popart import ValueScale
 from stride.agents.on_policy import actor_critic_optimizer, epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
-from stride.config.schedule import FACTOR, FASTEST, SLOWEST, START, FollowKL
+from stride.config.schedule import KL_FACTOR, KL_MAX_RATE, KL_MIN_RATE, KL_START_RATE, FollowKL
 from stride.config.schema import PPOConfig
 from stride.envs_fast.vec_env import VecEnv
 
@@ -58,8 +58,10 @@ def approximate_kl(log_ratio: Tensor) -> Tensor:
 
 def followed_rate(rate: Tensor, kl: Tensor, target: float) -> Tensor:
     """The learning rate after updates of this mean divergence, [] float32; where that is NaN, the same."""
-    slower, faster = rate / FACTOR, rate * FACTOR
-    return torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate)).clamp(SLOWEST, FASTEST)
+    slower, faster = rate / KL_FACTOR, rate * KL_FACTOR
+    return torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate)).clamp(
+        KL_MIN_RATE, KL_MAX_RATE
+    )
 
 
 class PPO(Agent):
@@ -81,7 +83,7 @@ class PPO(Agent):
         self.moved = torch.zeros(2, device=envs.device)
         self.follows = config.policy_lr if isinstance(config.policy_lr, FollowKL) else None
         if self.follows:
-            start = torch.tensor(START, device=envs.device)  # float32, as a graph has it
+            start = torch.tensor(KL_START_RATE, device=envs.device)  # float32, as a graph has it
             self.live.policy_lr = start if self.far else start.item()
         self.lagging = Lagging(policy) if config.lag else None
         if self.lagging:

@@ -1,6 +1,7 @@
-"""The scores that the shipped seeds of each variant reached: config/bands.json, written by the laboratory.
+"""Reads config/bands.json: the learning curves and scores that each shipped variant reached over several seeds.
 
-`python -m lab.evidence.bands` writes the file. A variant that was measured with other settings is not in it.
+Lists, reports and the inspector compare a run with them. `python -m lab.evidence.bands` writes the file; a variant that
+was measured with other settings than the shipped ones is not in it.
 """
 
 from collections.abc import Mapping
@@ -18,27 +19,29 @@ Curve = list[tuple[float, float]]  # (env steps, evaluation), ascending
 
 
 class Measured(NamedTuple):
-    """The seeds of one variant."""
+    """The results of one variant over its seeds."""
 
     config: Mapping[str, Any]
-    curves: tuple[Curve, ...]  # of each seed that has one
+    curves: tuple[Curve, ...]  # one for each seed that was evaluated
     reached: float | None  # interquartile mean over the seeds of 100 fresh episodes each
-    solved: int  # seeds that reached the goal
-    seeds: int  # finished or failed
+    solved: int  # number of seeds that reached the goal
+    seeds: int  # number of seeds, finished or failed
 
     def at(self, env_steps: float) -> list[float]:
-        """The evaluation of each seed there, in ascending order; one that ended stays at its last."""
+        """Return each seed's evaluation at this env step, in ascending order.
+
+        A seed whose run ended earlier keeps its last value; one that was evaluated only later is left out."""
         return sorted(value for curve in self.curves if (value := _at(curve, env_steps)) is not None)
 
 
 @cache
 def measured() -> dict[str, Measured]:
-    """By the variant's name without slashes, `ALE-Pong-v5:ppo`."""
+    """Return the results of all variants by name, with '-' for '/' in the id: `ALE-Pong-v5:ppo`."""
     return {variant: _measured(mapping(entry)) for variant, entry in mapping(read_json(FILE)).items()}
 
 
 def of_variant(env_id: str, variant: str) -> Measured | None:
-    """None where nothing was measured of this variant as it is shipped."""
+    """Return the results of a variant; None if it was not measured with the settings as they are shipped."""
     return measured().get(f"{env_id.replace('/', '-')}:{variant}")
 
 
@@ -48,7 +51,7 @@ def _measured(entry: Mapping[str, Any]) -> Measured:
 
 
 def _at(curve: Curve, x: float) -> float | None:
-    """None before its first point."""
+    """Return the curve's value at env step `x`, on a straight line between two points; None before the first point."""
     if x < curve[0][0]:
         return None
     for (earlier_step, earlier_value), (later_step, later_value) in pairwise(curve):

@@ -1,6 +1,6 @@
-"""Ranges of numbers and rules between fields, checked after everything has been said: file, inheritance and overrides.
+"""Checks the ranges of numbers and the rules between keys of a finished config; loader.py calls `check`.
 
-Types and names are already right when a config arrives here."""
+It runs after file, inheritance and overrides have been put together. Names and types of keys are already right then."""
 
 import re
 from bisect import bisect_right
@@ -33,12 +33,12 @@ from stride.config.spec import Quantity, Spec
 from stride.config.world_models import check_world_model
 from stride.utils.user_error import LARGEST, UserError, errors_in, nearest
 
-LEAST_ROWS = 100  # of each environment, in a replay memory
+MIN_ROWS = 100  # smallest replay memory, in rows per environment
 DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")
 
 
 class Range(NamedTuple):
-    """The values that a number may have; `above` excludes `low` itself."""
+    """The values that a number may have, from `low` to `high`; `above` excludes `low` itself."""
 
     low: float
     high: float = inf
@@ -54,8 +54,8 @@ class Range(NamedTuple):
 
 COUNT, POSITIVE, NOT_NEGATIVE, FRACTION = Range(1), Range(0, above=True), Range(0), Range(0, 1)
 RATE = Range(0, 1, above=True)
-FACTOR = Range(0.001, 1000)  # at a plateau
-RANGED = (
+FACTOR = Range(0.001, 1000)  # of plateau.scale
+RANGE_GROUPS = (  # (range, the keys that have it)
     (COUNT, (
         "max_timesteps", "n_envs", "max_episode_steps", "hidden_dims", "epoch_iterations", "log_freq_epochs",
         "eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_max_steps", "early_stop_patience",
@@ -87,14 +87,14 @@ RANGED = (
     (Range(0, 0.9999), ("noise_correlation",)),
     (Range(3), ("bins",)),
 )  # fmt: skip
-RANGES = {name: allowed for allowed, names in RANGED for name in names}
-OF_EXPLORATION = {
+RANGES = {name: allowed for allowed, names in RANGE_GROUPS for name in names}  # key -> range
+EXPLORATION_RANGES = {  # for the keys of the exploration block
     "coef": NOT_NEGATIVE, "gamma": FRACTION, "lr": POSITIVE, "width": Range(1, 1 << 12), "bits": Range(0, 62),
 }  # fmt: skip
 
 
 def check(config: Config, where: str) -> None:
-    """UserError for the first thing that cannot be trained."""
+    """Raise UserError for the first value or combination that cannot be trained; `where` begins the message."""
     with errors_in(where):
         check_version(config.schema_version)
         if config.max_timesteps == 0:
@@ -129,14 +129,14 @@ def check(config: Config, where: str) -> None:
 
 
 def refuse(*conflicts: tuple[object, str]) -> None:
-    """UserError with the message of the first condition that holds."""
+    """Raise UserError with the message of the first (condition, message) whose condition is true."""
     for is_wrong, message in conflicts:
         if is_wrong:
             raise UserError(message)
 
 
 def check_version(version: object) -> None:
-    """UserError with the list of changes unless these are the keys of today."""
+    """Raise UserError, with the list of changes, unless `version` is that of today's keys."""
     if version == SCHEMA_VERSION and not isinstance(version, bool):
         return
     stored_version = version if isinstance(version, int) else 0
@@ -146,7 +146,7 @@ def check_version(version: object) -> None:
 
 
 def _check_device(config: Config) -> None:
-    """The rules between device, engine, precision and storage; whether there is such a GPU is not checked."""
+    """Check the rules between device, engine, precision and storage, but not whether the machine has such a GPU."""
     engine, precision, on_cuda = config.engine, config.precision, config.on_cuda
     is_on_disk = isinstance(config, ReplayConfig) and config.replay_storage == "memmap"
     refuse(
@@ -164,11 +164,14 @@ def _check_device(config: Config) -> None:
 
 
 def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -> None:
+    """Raise UserError unless the number, each number of a tuple, or both ends of a schedule are in the range.
+
+    None, booleans and texts pass: their field takes them. `max_timesteps` is needed for schedules only."""
     if isinstance(value, Schedule):
         start_step, end_step = value.span(max_timesteps)
         if end_step < start_step:
             raise UserError(f"{name}: the schedule ends at {end_step:g} env steps, before it starts at {start_step:g}")
-        closed_range = allowed._replace(above=False)  # it may run down to 0, learning is over then
+        closed_range = allowed._replace(above=False)  # a learning rate may fall to 0: the run is over then
         _check_range(f"{name}_schedule_start_value", value.start_value, closed_range, max_timesteps)
         _check_range(f"{name}_schedule_end_value", value.end_value, closed_range, max_timesteps)
         if not allowed.holds(max(value.start_value, value.end_value)):
@@ -184,7 +187,7 @@ def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -
 
 
 def _check_worlds(config: Config) -> None:
-    """The rules of keys that name code, of images, and of the threshold."""
+    """Check env_wrappers, callbacks, resize_obs, and what evaluation needs."""
     for wrapper in config.env_wrappers:
         if not isinstance(wrapper.get("id"), str):
             raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")
@@ -228,7 +231,9 @@ def _check_plateau(config: Config, plateau: Plateau | None) -> None:
 
 
 def _check_factor(config: Config, name: str, factor: float, times: int | None) -> None:
-    """UserError where scaling does nothing, or takes a key out of its range sooner or later."""
+    """Raise UserError if scaling the key `name` has no effect, or would take it out of its range.
+
+    `times`: the number of plateaus that scale; None means every plateau."""
     full_key, scalable_keys = f"plateau.scale.{name}", schedulable(type(config))
     if name not in scalable_keys:
         possible_keys = f"{nearest(name, scalable_keys)} ({', '.join(scalable_keys)})"
@@ -243,7 +248,7 @@ def _check_factor(config: Config, name: str, factor: float, times: int | None) -
     if factor > 1 and times is None:
         raise UserError(f"{full_key} {factor:g} would grow without limit; limit it, for example with plateau.times=3")
     largest_value = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
-    if name in RANGES:  # one's own keys have none
+    if name in RANGES:  # keys of a user's own algorithm have no range
         _check_range(f"{name} after {times} plateaus", largest_value * factor ** (times or 0), RANGES[name], 0)
 
 
@@ -272,7 +277,7 @@ def _check_bounds(name: str, low: float | None, high: float | None) -> None:
 
 
 def _check_value_scale(config: Config) -> None:
-    """The rules of PopArt; a learner without the keys has no critic that is a regression."""
+    """Check the rules of value_scale (PopArt); algorithms without a critic that is a regression lack the key."""
     values = vars(config)
     scale = values.get("value_scale", "raw")
     if scale == "raw":
@@ -288,6 +293,7 @@ def _check_value_scale(config: Config) -> None:
 
 
 def _check_rollout(config: RolloutConfig) -> None:
+    """Check that a rollout fits the budget, and divides evenly into minibatches."""
     rollout, rows, batch_size = config.rollout_size, config.minibatch_size, config.batch_size
     shape = f"{rollout} rows ({config.n_envs} environments x {config.n_steps} steps)"
     if isinstance(batch_size, float) and batch_size > 1:
@@ -308,7 +314,7 @@ def _check_rollout(config: RolloutConfig) -> None:
 
 
 def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:
-    """The rules of a learning rate that follows the KL divergence."""
+    """Check the rules of a learning rate that follows the KL divergence, policy_lr=kl_0.008."""
     steps = config.n_epochs * (config.rollout_size // config.minibatch_size) // config.accumulate
     limit = config.target_kl
     lowest = min(limit.start_value, limit.end_value) if isinstance(limit, Schedule) else limit
@@ -324,14 +330,14 @@ def _check_followed_rate(config: PPOConfig, follows: FollowKL) -> None:
 def _check_exploration(config: PPOConfig | PQNConfig, exploration: Exploration | None) -> None:
     if exploration is None:
         return
-    for name, allowed in OF_EXPLORATION.items():
+    for name, allowed in EXPLORATION_RANGES.items():
         _check_range(f"exploration.{name}", vars(exploration)[name], allowed, 0)
     if isinstance(config, PPOConfig) and config.lag:
         raise UserError("exploration: intrinsic returns are not corrected for the older actor of lag: 1; use lag=0")
 
 
 def _check_replay(config: ReplayConfig) -> None:
-    smallest_buffer = config.n_envs * LEAST_ROWS
+    smallest_buffer = config.n_envs * MIN_ROWS
     too_late = f"learning_starts {config.learning_starts} must be below max_timesteps"
     refuse(
         (config.gradient_steps == 0,
@@ -343,7 +349,7 @@ def _check_replay(config: ReplayConfig) -> None:
 
 
 def _check_networks(config: TwoNetworks) -> None:
-    """The rules of actor and critics, of their norms, bins and noise."""
+    """Check the ranges in the actor and critic blocks, then the rules between keys in conflicts.py."""
     for part, block in (("actor", config.actor), ("critic", config.critic)):
         for name, value in vars(block).items() if block else ():
             if name in RANGES:
@@ -361,7 +367,7 @@ def _check_quantiles(config: TQCConfig) -> None:
 
 
 def nearest_sizes(rollout: int, rows: int) -> list[int]:
-    """The divisors of the rollout next below and next above."""
+    """Return the divisors of `rollout` next below and next above `rows`: [32, 64] for a rollout of 64 and 50 rows."""
     small_divisors = [divisor for divisor in range(1, isqrt(rollout) + 1) if rollout % divisor == 0]
     divisors = sorted({*small_divisors, *(rollout // divisor for divisor in small_divisors)})
     position = bisect_right(divisors, rows)

@@ -1,15 +1,15 @@
-"""What keys of actors and critics exclude each other: their blocks, norms, bins, noise, entropy."""
+"""Lists the combinations of actor and critic keys that a config may not have; checks.py refuses them."""
 
 from collections.abc import Iterator
 
 from stride.config.schema import BoundedConfig, PolicyGradientConfig, REINFORCEConfig, SACConfig, TQCConfig
 
 TwoNetworks = BoundedConfig | PolicyGradientConfig  # an actor and critics, each with a block
-Conflict = tuple[object, str]  # a condition, and the line that refuses it
+Conflict = tuple[object, str]  # (condition, message for the user if the condition is true)
 
 
 def conflicts(config: TwoNetworks) -> Iterator[Conflict]:
-    """Each with its condition, which may not hold."""
+    """Yield all forbidden combinations for this kind of config, whether or not their conditions are true."""
     if isinstance(config, PolicyGradientConfig) and not config.has_blocks:
         return
     shapes = {"actor": config.actor_shape, "critic": config.critic_shape}

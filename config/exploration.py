@@ -1,6 +1,6 @@
-"""The `exploration` block of a config: rewards of the agent's own making for what is new to it.
+"""The `exploration` block of a config: intrinsic rewards, which an agent gives itself for observations new to it.
 
-Its ranges are in checks.py; agents/exploration/ acts by it."""
+checks.py has the ranges of its keys; agents/exploration/ computes the rewards."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Exploration:
-    """What counts as new, and how much it weighs."""
+    """Settings of intrinsic rewards: how novelty is measured, and how much it weighs."""
 
     kind: Literal["rnd", "icm", "counts"] = "rnd"
     """rnd = error of predicting a fixed random network, icm = of predicting the next features, counts = 1 / √visits."""

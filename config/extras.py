@@ -1,4 +1,4 @@
-"""Packages that are optional: the extra that installs each, which environments need it, and other uses."""
+"""Lists the optional packages: which environments need each, and which pip extra installs it (`stride-rl[mujoco]`)."""
 
 import re
 from importlib.util import find_spec
@@ -8,26 +8,26 @@ from stride.utils.user_error import UserError, nearest
 
 
 class Extra(NamedTuple):
-    """An optional dependency: its title, the extra that installs it, its module, and how ids begin that need it."""
+    """An optional package that some environments need."""
 
-    title: str
-    name: str
-    module: str
-    ids: tuple[str, ...]
+    title: str  # its name for people
+    name: str  # the pip extra that installs it
+    module: str  # the module to import
+    ids: tuple[str, ...]  # the ids that need it start with one of these
     registers: bool = False
-    """Whether its ids are there only once its module has been imported."""
+    """Whether its ids are known to Gymnasium only after its module has been imported."""
 
     @property
     def cure(self) -> str:
-        """The command that installs it."""
+        """The command that installs the package."""
         return f"pip install 'stride-rl[{self.name}]'"
 
     def need(self, env_id: str) -> str:
-        """The line for an environment without its package."""
+        """Return the message for an environment whose package is missing."""
         return f"{env_id} needs {self.title}: {self.cure}"
 
     def meant_by(self, term: str) -> bool:
-        """Whether ids that begin as the term does are its own, in capitals or not."""
+        """Return whether a search term means this package's ids: one begins with the other, in any case."""
         folded = term.casefold()
         return any(start.casefold().startswith(folded) or folded.startswith(start.casefold()) for start in self.ids)
 
@@ -46,29 +46,29 @@ EXTRAS = (
     RETRO_EXTRA,
 )
 
-# ids of MiniGrid's tasks that are compiled here (envs_fast/minigrid), which need no package
+# MiniGrid tasks that Stride has compiled (envs_fast/minigrid), which need no package
 COMPILED = re.compile("MiniGrid-(Empty-|DoorKey-|Unlock-v|KeyCorridorS|FourRooms-|LavaGapS|MultiRoom-)")
 ENVPOOL = "env_backend envpool was removed: register the task with Gymnasium, see docs/families/envpool.md"
 
 
 def extra_of(env_id: str) -> Extra | None:
-    """The extra that an id needs; None where it needs none."""
+    """Return the optional package that an id needs; None if it needs none."""
     return next((extra for extra in EXTRAS if env_id.startswith(extra.ids)), None)
 
 
 def missing(env_id: str) -> Extra | None:
-    """The extra that an id needs and that is not installed; nothing is imported."""
+    """Return the package that an id needs if it is not installed, else None; nothing is imported."""
     extra = None if COMPILED.match(env_id) else extra_of(env_id)
     return extra if extra and find_spec(extra.module) is None else None
 
 
 LOCAL = "local"
-MACHINES = (LOCAL, "ray", "ray:local")  # where --on has several runs trained
+MACHINES = (LOCAL, "ray", "ray:local")  # values of --on: where several runs are trained
 NEEDS_OPTUNA = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
 
 
 def check_machines(where: str) -> None:
-    """UserError for an --on that names nothing, or whose package is not installed."""
+    """Raise UserError for an unknown value of --on, or if it needs Ray and Ray is not installed."""
     if where not in MACHINES:
         raise UserError(f"--on {where}: {', '.join(MACHINES)}{nearest(where, MACHINES)}")
     if where != LOCAL and find_spec("ray") is None:

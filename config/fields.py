@@ -1,6 +1,8 @@
-"""The keys of a config: which of them an algorithm has, the type of each, and a written value as exactly that type.
+"""Which keys an algorithm's config has, and how a value from YAML or the command line becomes the type of its key.
 
-An error names the key and what it takes, or the nearest key. checks.py decides whether a number is in range.
+For example `convert("gamma", float, "1e-3")` returns 0.001, and "abc" is refused with what gamma takes. The types are
+the annotations of the dataclasses in config/algorithms/. loader.py and raw.py use this module; checks.py decides later
+whether a number is in range. An error names the key and what it takes, or the nearest key.
 """
 
 import json
@@ -32,19 +34,21 @@ from stride.config.schema import ALGORITHMS, Config, register_algorithm
 from stride.config.spec import Quantity, Spec
 from stride.utils.user_error import DEEPEST, MOST_DIGITS, UserError, nearest, shortened
 
-SET_BY_LOADER = {"variant": "the variant is given as ENV:VARIANT"}
-NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
-NO_MATCH = object()  # the result of a type that cannot take the value
+SET_BY_LOADER = {"variant": "the variant is given as ENV:VARIANT"}  # fields that nobody may write -> what to do instead
+NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")  # 1e5, 100_000, .5
+NO_MATCH = object()  # what a conversion returns if the value does not fit the type; None can be a value
 T = TypeVar("T")
 
 
 def algorithms() -> list[str]:
-    """Names of algorithms: those of the schema, and those of installed packages."""
+    """Return the names of all algorithms: the shipped ones, then those of installed packages."""
     return [*dict.fromkeys((*ALGORITHMS, *registered("algorithms")))]
 
 
 def check_algorithm(algo_id: object, where: str) -> str:
-    """The name of an algorithm whose keys are registered; a user's own is imported for that."""
+    """Return `algo_id` if it is an algorithm; UserError, which begins with `where`, if it is not.
+
+    A user's own algorithm (`module:Agent`) is imported, so that its keys are known afterwards."""
     if not isinstance(algo_id, str) or not (algo_id in ALGORITHMS or learn_algorithm(algo_id, where)):
         choices = algorithms()
         raise UserError(f"{where}: no algorithm {algo_id!r} ({', '.join(choices)}){nearest(str(algo_id), choices)}")
@@ -52,7 +56,9 @@ def check_algorithm(algo_id: object, where: str) -> str:
 
 
 def learn_algorithm(algo_id: str, where: str) -> bool:
-    """Register the keys of a user's algorithm (`module:Agent`, an entry point); False where there is none."""
+    """Import a user's algorithm (`module:Agent` or an entry point) and register its keys; False if there is none.
+
+    UserError if it is not an Agent, or if its config has a field without default or of a type that YAML cannot give."""
     agent_class = find(where, "algorithms", algo_id)
     if agent_class is None:
         return False
@@ -81,24 +87,26 @@ def learn_algorithm(algo_id: str, where: str) -> bool:
 
 
 def is_field(key: str) -> bool:
-    """Whether any algorithm has the key, so that at the top of a file it is no variant."""
+    """Return whether any algorithm has the key; at the top of a YAML file it is then a key, not a variant."""
     return any(key in known_keys(algo_id) for algo_id in ALGORITHMS)
 
 
 def known_keys(algo_id: str) -> list[str]:
-    """All fields of an algorithm, then the schedule keys of those that can follow a schedule."""
+    """Return all fields of an algorithm, then the schedule keys (policy_lr_schedule, ...) of those that take one."""
     config_class = ALGORITHMS[algo_id]
     scheduled = [schedule_key(field, part) for field in schedulable(config_class) for part in ("kind", *SCHEDULE_PARTS)]
     return [*hints(config_class), *scheduled]
 
 
 def every_key() -> list[str]:
-    """The keys of all algorithms."""
+    """Return the keys of all algorithms, with repetitions."""
     return [key for algo_id in ALGORITHMS for key in known_keys(algo_id)]
 
 
 def check_key(key: object, algo_id: str, where: str) -> None:
-    """UserError unless a config of this algorithm may set the key."""
+    """Raise UserError unless a config of this algorithm may set the key.
+
+    The message gives the closest help: whose key it is, its name in other frameworks, or a similar key."""
     if not isinstance(key, str):
         raise UserError(f"{where}: the key {key!r} is not text")
     if key in SET_BY_LOADER:
@@ -118,12 +126,13 @@ def check_key(key: object, algo_id: str, where: str) -> None:
 
 
 def cannot_schedule(field_name: str, algo_id: str) -> str:
+    """Return the message for a schedule on a field that takes none."""
     reason = _why_fixed(hints(ALGORITHMS[algo_id])[field_name])
     return f"{field_name} cannot follow a schedule: {reason}; {', '.join(schedulable(ALGORITHMS[algo_id]))} can"
 
 
 def _why_fixed(hint: object) -> str:
-    """Why a field without schedules has none."""
+    """Return the reason why a field of this type takes no schedule."""
     options = members(hint)
     if int in options:
         return "whole numbers are read once, at the start"
@@ -131,7 +140,7 @@ def _why_fixed(hint: object) -> str:
 
 
 def keys_of_this_alone(algo_id: str) -> list[str]:
-    """The fields that no other algorithm has."""
+    """Return the fields that no other algorithm has."""
     others = {field for other, config_class in ALGORITHMS.items() if other != algo_id for field in hints(config_class)}
     return [field for field in hints(ALGORITHMS[algo_id]) if field not in others]
 
@@ -145,18 +154,19 @@ def _schedulable(cls: type) -> tuple[str, ...]:
     return tuple(field_name for field_name, hint in hints(cls).items() if Schedule in members(hint))
 
 
-# annotated, as mypy takes no class of dataclasses for hashable
-hints: Callable[[type], dict[str, Any]] = cache(_hints)  # field -> type; needed for every key of every variant
-schedulable: Callable[[type], tuple[str, ...]] = cache(_schedulable)  # the fields that a schedule may drive
+# Both take a config class and are cached, because they are called for every key of every variant. They are annotated
+# here because mypy does not accept a dataclass's type as hashable if @cache is written above the functions.
+hints: Callable[[type], dict[str, Any]] = cache(_hints)  # field -> type: {"gamma": float, ...}
+schedulable: Callable[[type], tuple[str, ...]] = cache(_schedulable)  # the fields that may follow a schedule
 
 
 def members(hint: object) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """Return the types of a union, `(int, NoneType)` for `int | None`; for any other type a tuple of it alone."""
     return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
 
 
 def convert(field_name: str, hint: object, value: object) -> Any:
-    """`value` as the type `hint`; UserError names the field and what it takes."""
+    """Return `value` as the type `hint`, the first type of a union that fits; UserError says what the field takes."""
     if field_name == "normalize_obs" and value is True:
         return "rolling"
     options = members(hint)
@@ -178,12 +188,12 @@ def convert(field_name: str, hint: object, value: object) -> Any:
 
 
 def _takes_text(options: Sequence[Any], text: str) -> bool:
-    """Whether this text is a value of one of the types: any text is, or it is one of several choices."""
+    """Return whether one of the types takes this text: `str` takes any, a Literal takes its own choices."""
     return any(option is str or (get_origin(option) is Literal and text in get_args(option)) for option in options)
 
 
 def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
-    """A dataclass such as Spec from its mapping; unknown keys are refused."""
+    """Make a dataclass such as Spec from a mapping; UserError for unknown keys. `prefix`: its name in messages."""
     types = hints(cls)
     converted = {}
     for key, value in values.items():
@@ -196,7 +206,9 @@ def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
 
 
 def takes(hint: object) -> str:
-    """The values that a field takes, in English; KeyError for a type that no file can give."""
+    """Return what a field of this type takes, in English: "a whole number or null".
+
+    KeyError for a type that no YAML file can give."""
     options = sorted(members(hint), key=lambda member: member is NoneType)
     return " or ".join(_described(member) for member in options)
 
@@ -219,7 +231,7 @@ def _described(member: object) -> str:
 
 
 def _convert_to(member: Any, field_name: str, value: object) -> Any:
-    """The value as one type of a field, or NO_MATCH."""
+    """Return the value as this one type of a field, or NO_MATCH if it does not fit."""
     origin, arguments = get_origin(member), get_args(member)
     if origin is Literal:
         for option in arguments:
@@ -244,7 +256,7 @@ def _convert_to(member: Any, field_name: str, value: object) -> Any:
 
 
 def _unquoted(value: object) -> object:
-    """The number that a text spells, anything else as it is."""
+    """Return the number that a text spells ("1e5" -> 100000.0, "7" -> 7), anything else unchanged."""
     if isinstance(value, str) and len(value) <= 2 * MOST_DIGITS and NUMBER.fullmatch(value):
         digits = value.replace("_", "")
         return float(digits) if re.search(r"[.eE]", digits) else int(digits)
@@ -252,6 +264,7 @@ def _unquoted(value: object) -> object:
 
 
 def _number(member: type, value: object) -> Any:
+    """Return the value as int or float (`member`), or NO_MATCH; 1e5 is accepted as int, true and infinity are not."""
     value = _unquoted(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return NO_MATCH
@@ -261,19 +274,24 @@ def _number(member: type, value: object) -> Any:
 
 
 def _rows_or_fraction(value: object) -> type:
-    """Where both are taken the spelling decides: 1 and 256 are rows, 1.0 and 0.25 are fractions, 1e3 is rows."""
+    """Return int or float, for a field that takes a number of rows (int) or a fraction (float), as batch_size does.
+
+    The spelling decides: 1 and 256 are rows, 1.0 and 0.25 are fractions, 1e3 is rows."""
     value = _unquoted(value)
     is_rows = isinstance(value, int) or (isinstance(value, float) and value > 1 and value.is_integer())
     return int if is_rows else float
 
 
 def _tuple(field_name: str, arguments: tuple[object, ...], value: object) -> Any:
+    """Return a tuple whose items have the type `arguments[0]`, or NO_MATCH.
+
+    (float, float) is a pair of bounds. A whole number or a choice may stand for a list of one."""
     item_type = arguments[0]
     is_list = isinstance(value, list | tuple)
     items = list(value) if isinstance(value, list | tuple) else [value]
     if arguments == (float, float):
         return tuple(convert(field_name, float, item) for item in items) if len(items) == 2 else NO_MATCH
-    if not is_list and item_type is not int and get_origin(item_type) is not Literal:  # these may come without a list
+    if not is_list and item_type is not int and get_origin(item_type) is not Literal:
         return NO_MATCH
     if item_type is int and any(_number(int, item) is NO_MATCH for item in items):
         return NO_MATCH
@@ -295,7 +313,9 @@ def _text(field_name: str, key: object) -> str:
 
 
 def plain_data(name: str, value: object, depth: int = 0) -> Any:
-    """Data that survives config.json: numbers, texts, booleans, null, lists and mappings of these."""
+    """Return a copy of data that JSON can store: numbers, texts, booleans, null, lists and mappings of these.
+
+    UserError for anything else, and where it is nested deeper than DEEPEST. `depth`: levels around the value."""
     if depth > DEEPEST:
         raise UserError(f"{name[:60]} is nested too deep")
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
@@ -312,6 +332,7 @@ def _shown(value: object) -> str:
 
 
 def _advice(hint: object, value: object) -> str:
+    """Return a hint for the end of a message: a similar choice, or quotes around a number; "" if there is none."""
     options = members(hint)
     if isinstance(value, str):
         if bool in options and value.lower() in ("yes", "no", "on", "off", "y", "n"):

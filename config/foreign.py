@@ -1,9 +1,12 @@
-"""Names of Stable-Baselines3, rl-zoo, CleanRL and of older Gymnasium, and what to write here instead."""
+"""Translates names of Stable-Baselines3, rl-zoo, CleanRL and older Gymnasium: what to write in Stride instead.
+
+Error messages use it: `learning_rate=1e-3` is answered with "in Stride it is called policy_lr".
+"""
 
 import re
 from collections.abc import Collection
 
-KEYS = {  # names of keys in other frameworks -> the key here
+KEYS_HERE = {  # names of keys in other frameworks -> the key here
     "learning_rate": "policy_lr", "lr": "policy_lr", "total_timesteps": "max_timesteps", "n_timesteps": "max_timesteps",
     "max_env_steps": "max_timesteps", "num_envs": "n_envs", "num_steps": "n_steps", "clip_coef": "clip_range",
     "update_epochs": "n_epochs", "net_arch": "hidden_dims", "reward_threshold": "spec.goal", "goal": "spec.goal",
@@ -19,14 +22,14 @@ KEYS = {  # names of keys in other frameworks -> the key here
     "top_quantiles_to_drop_per_net": "drop_quantiles",
     "eval_freq": "eval_freq_steps", "n_eval_episodes": "eval_episodes", "timeout_seconds": "eval_timeout_seconds",
 }  # fmt: skip
-INSTEAD = {  # keys that are no key here -> what to write
+KEY_ADVICE = {  # keys of other frameworks that have no key here -> what to write
     "verbose": "-q prints one line only", "env": "the environment is the first argument, as in CartPole-v1:ppo",
     "algo": "the algorithm follows the environment, as in CartPole-v1:ppo", "track": "write logger=[wandb]",
     "cuda": "write device=cuda", "torch_deterministic": "runs on the CPU are always deterministic",
     "capture_video": "write video_freq_epochs=10", "wandb_project_name": "write project_id=NAME",
 }  # fmt: skip
-FLAGS = {  # flags of other command lines -> what to write
-    **INSTEAD, "env_id": INSTEAD["env"], "tensorboard_log": "write logger=[tensorboard]",
+FLAG_ADVICE = {  # flags of other command lines -> what to write
+    **KEY_ADVICE, "env_id": KEY_ADVICE["env"], "tensorboard_log": "write logger=[tensorboard]",
     "eval_freq": "write eval_freq_steps=10000", "save_freq": "write checkpoint_freq_epochs=10",
     "optimize": "use stride sweep to search settings", "n_trials": "use stride sweep to search settings",
     "trained_agent": "--resume continues a run", "learning_rate": "write policy_lr=3e-4",
@@ -43,21 +46,23 @@ OLD_ATARI = re.compile(r"(?:ALE/)?([A-Z][A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deter
 
 
 def key_advice(key: str) -> str:
-    """`; in Stride it is called policy_lr` for a key of another framework; "" where it is none."""
+    """Return `; in Stride it is called policy_lr` for another framework's key; "" for any other text."""
     name = key.lower().replace("-", "_")
-    if name in KEYS:
-        return f"; in Stride it is called {KEYS[name]}"
-    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
+    if name in KEYS_HERE:
+        return f"; in Stride it is called {KEYS_HERE[name]}"
+    return f"; {KEY_ADVICE[name]}" if name in KEY_ADVICE else ""
 
 
 def flag_advice(flag: str) -> str:
-    """`; write logger=[wandb]` for a flag of another framework's command line; "" where it is none."""
+    """Return `; write logger=[wandb]` for a flag of another framework's command line; "" for any other text."""
     name = flag.lstrip("-").partition("=")[0].lower().replace("-", "_")
-    return f"; {FLAGS[name]}" if name in FLAGS else ""
+    return f"; {FLAG_ADVICE[name]}" if name in FLAG_ADVICE else ""
 
 
 def algorithm_advice(name: str, offered: Collection[str]) -> str:
-    """`; Stride has no DDPG, the closest is td3`; "" for a name that is no other algorithm's."""
+    """Return `; Stride has no DDPG, the closest is td3` for an algorithm that is not here; "" for any other text.
+
+    `offered`: the names to choose from; the closest one is named only if it is among them."""
     nearest_name = NEAREST_ALGORITHM.get(name.lower())
     if nearest_name is None:
         return ""
@@ -66,6 +71,6 @@ def algorithm_advice(name: str, offered: Collection[str]) -> str:
 
 
 def atari_id(env_id: str) -> str:
-    """ALE/Pong-v5 for PongNoFrameskip-v4 and the like; "" for any other id."""
+    """Return today's id of an Atari game for an old one, ALE/Pong-v5 for PongNoFrameskip-v4; "" for any other id."""
     match = OLD_ATARI.fullmatch(env_id)
     return f"ALE/{match[1]}-v5" if match else ""

@@ -1,6 +1,9 @@
-"""`ENV:ALGORITHM` without a variant: the algorithm's general settings for a class of tasks, of config/general/*.yaml.
+"""Make a config for an environment that has no settings of its own, as in `stride train Walker2d-v5:sac`.
 
-The class of a task follows from its spaces, which `look` reads; algorithms that do not fit are refused.
+Each algorithm has a file config/general/ALGORITHM.yaml with general settings, one block for each kind of task ("atari",
+"continuous", ...). The kind of a task follows from its action and observation spaces. Reading them means making the
+environment, which needs torch or Gymnasium; so callers pass a function `look` that does it. An algorithm that does not
+fit the spaces is refused with the names of those that do.
 """
 
 import json
@@ -25,17 +28,23 @@ from stride.utils.places import TRAIN, current_project
 from stride.utils.user_error import UserError
 
 GENERAL = Path(__file__).parent / "general"
-SETTINGS = "general settings"  # how the description of such a config begins
-CHOSEN = "; auto chose "  # in the description of a config that `ENV:auto` became
-LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
-PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
-GRID = 16  # below it each pixel is a cell with a meaning, as in MiniGrid and MinAtar
-WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
-         "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
-# by how ids begin: what no network reads otherwise; compiled tasks show one picture
+SETTINGS_PREFIX = "general settings"  # the description of every config made here begins with this
+CHOSEN_PREFIX = "; auto chose "  # stands in the description of a config that `ENV:auto` became
+MAX_TABLE_STATES = 1 << 24  # largest number of states for which a table (q_learning) is offered
+# Sides of an image in pixels, the smaller one of the two. From 84 on it is a picture, which is made grey and smaller;
+# below 16 each pixel is a cell with a meaning, as in MiniGrid and MinAtar.
+MIN_PICTURE_PIXELS = 84
+MIN_IMAGE_PIXELS = 16
+ENVIRONMENT_KEYS = (  # config keys that decide how an environment is made, whatever the algorithm is
+    "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
+    "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death",
+)  # fmt: skip
+# Start of an id -> the config values that its environments need, because their observations (dicts) fit no network.
+# Compiled MiniGrid tasks do not need them: they return one image.
 FAMILIES = {"MiniGrid-": {"env_wrappers": [{"id": "MiniGridFlat"}]}}
-# the actions that each algorithm takes: one choice, several at once, numbers with bounds, numbers without
-TAKES = {
+# The kinds of action that each algorithm can choose: "choice" = one of n (Discrete), "choices" = several of these at
+# once (MultiDiscrete), "bounded" and "unbounded" = real numbers (Box) with and without finite bounds.
+ACTIONS_OF = {
     "ppo": ("choice", "choices", "bounded", "unbounded"),
     "reinforce": ("choice", "choices", "bounded", "unbounded"),
     "dqn": ("choice",),
@@ -48,8 +57,8 @@ TAKES = {
     "planet": ("choice", "choices", "bounded"),
 }
 
-# the blocks of a file of settings, in English
-KINDS = {
+# block of a file of settings = kind of task -> its name in messages
+KIND_NAMES = {
     "continuous": "continuous control",
     "discrete": "small discrete tasks",
     "tabular": "tasks with few states",
@@ -63,46 +72,51 @@ KINDS = {
 
 
 class Costs(NamedTuple):
-    """Measured seconds on this machine, by which `ENV:auto` chooses."""
+    """Seconds measured on this machine; `ENV:auto` chooses the algorithm by their ratio."""
 
-    step: float  # of one env step in one environment
-    update: float  # of an update of SAC with 256 x 2 units and a batch of 256, on the device of the config
+    step: float  # one env step in one environment
+    update: float  # one update of SAC with 256 x 2 units and a batch of 256, on the device of the config
 
 
 class Task(NamedTuple):
-    """The properties of an environment that decide which algorithms fit, and which settings."""
+    """The properties of an environment that decide which algorithms fit it, and which block of settings they get."""
 
-    actions: str  # choice, choices, bounded or unbounded
-    spaces_text: str  # in English
-    states: int | None  # the number of observations, where they can be counted
-    image: int | None  # pixels of the smaller side of the smallest image observed
-    atari: bool = False  # a game of ale-py
-    measure: Callable[[], Costs] | None = None  # takes a second or two
+    actions: str  # "choice", "choices", "bounded" or "unbounded", see ACTIONS_OF
+    spaces_text: str  # the spaces in English, for messages
+    states: int | None  # the number of different observations (Discrete); None where they cannot be counted
+    image: int | None  # pixels of the smaller side of the smallest observed image; None without an image
+    atari: bool = False  # whether it is a game of ale-py
+    measure: Callable[[], Costs] | None = None  # measures the costs, in a second or two
 
     @property
     def kind(self) -> str:
-        """The block of a file of settings: first by what is done, then by what is observed."""
+        """Return the name of the settings block for this task, a key of KIND_NAMES."""
         is_continuous = self.actions in ("bounded", "unbounded")
         if self.image is None:
             return "continuous" if is_continuous else "tabular" if self.states is not None else "discrete"
         if self.atari and not is_continuous:
             return "atari"
-        images = "images" if self.image >= PICTURE else "small_images"
+        images = "images" if self.image >= MIN_PICTURE_PIXELS else "small_images"
         if is_continuous:
             return f"continuous_{images}"
-        return "grids" if self.image < GRID else images
+        return "grids" if self.image < MIN_IMAGE_PIXELS else images
 
     def fits(self, algo_id: str) -> bool:
-        if algo_id == "q_learning" and (self.states is None or self.states > LARGEST_TABLE):
+        """Return whether the algorithm can choose such actions; True for a user's own algorithm, of which we know none.
+
+        A table also needs countable states, and not too many of them."""
+        if algo_id == "q_learning" and (self.states is None or self.states > MAX_TABLE_STATES):
             return False
-        return self.actions in TAKES.get(algo_id, (self.actions,))
+        return self.actions in ACTIONS_OF.get(algo_id, (self.actions,))
 
 
-Look = Callable[[Config], Task]
+Look = Callable[[Config], Task]  # makes the environment of a config and describes it
 
 
 def split(text: str) -> tuple[str, str]:
-    """`ENV:ALGORITHM` in its two parts, either of which may name a module."""
+    """Split `ENV:ALGORITHM` into its two parts.
+
+    Either part may name a module, as in `mypkg:Maze-v0:ppo` and `CartPole-v1:mypkg:MyAgent`."""
     env_id, _, algorithm = text.rpartition(":")
     env_part, _, module_name = env_id.rpartition(":")
     if algorithm not in (AUTO, *algorithms()) and env_part and DOTTED.fullmatch(f"{module_name}:{algorithm}"):
@@ -111,10 +125,12 @@ def split(text: str) -> tuple[str, str]:
 
 
 def is_general(text: str) -> bool:
-    """Whether `ENV:ALGORITHM` asks for general settings: it names an algorithm, and no variant of that name exists."""
+    """Return whether `ENV:ALGORITHM` asks for general settings.
+
+    It does if the second part is an algorithm, and the environment's file has no variant of that name."""
     env_id, algorithm = split(text)
     choices = (AUTO, *algorithms())
-    # CartPole-v1:ppo:x is rather a word too many than an algorithm of a module `ppo`
+    # CartPole-v1:ppo:x more likely has one word too many than an algorithm of a module that is called `ppo`
     is_algorithm = algorithm in choices or (is_dotted(algorithm) and algorithm.partition(":")[0] not in choices)
     if not env_id or not is_algorithm:
         return False
@@ -123,17 +139,18 @@ def is_general(text: str) -> bool:
 
 
 def is_general_config(config: Config) -> bool:
-    """Whether its settings are the general ones of its algorithm."""
-    return config.description.startswith(SETTINGS)
+    """Return whether a config was made from general settings, which its description says."""
+    return config.description.startswith(SETTINGS_PREFIX)
 
 
 def settings_of(config: Config, chosen: Sequence[str] = ()) -> Config:
-    """A config of general settings as its file says it, without what was changed for a run.
+    """Return the general settings that a run's config started from, without the changes made for that run.
 
-    `chosen`: the overrides that `ENV:auto` chose, which are settings, too."""
-    algo_id, description = config.algo_id, config.description.partition(CHOSEN)[0]
+    `chosen`: the overrides that `ENV:auto` chose, which count as settings, not as changes. Where the settings have no
+    budget (a user's own algorithm), the result keeps the budget of `config`."""
+    algo_id, description = config.algo_id, config.description.partition(CHOSEN_PREFIX)[0]
     settings = _raw(_task_values(config.env_id), algo_id)
-    if algo_id in TAKES:
+    if algo_id in ACTIONS_OF:
         file = EnvironmentFile.read(GENERAL / f"{algo_id}.yaml")
         for kind in file.variants:
             if file.raw(kind).values.get("description") == description:
@@ -145,9 +162,11 @@ def settings_of(config: Config, chosen: Sequence[str] = ()) -> Config:
 
 
 def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Config:
-    """The config of an algorithm on any environment; `look` makes the environment of a config and describes it.
+    """Return the config for `ENV:ALGORITHM`: general settings for this kind of task, with the overrides on top.
 
-    UserError where the algorithm does not fit, or has no settings for such a task; TooEarlyError without `look`.
+    `look`: makes the environment of a config and describes it. Without it (None: a caller that has not imported torch
+    yet) the names are checked as far as possible, then TooEarlyError asks the caller to come back with `look`.
+    UserError if the algorithm does not fit the environment, or has no settings for its kind of task.
     """
     env_id, algo_id = split(text)
     variant = algo_id
@@ -163,8 +182,8 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
             raise UserError(f"{text} measures, and may choose otherwise the next time; {instead}")
     algo_id = check_algorithm(algo_id, text)
     values = _task_values(env_id)
-    if algo_id not in TAKES:
-        values["description"] = f"{SETTINGS}: the defaults of {algo_id}"
+    if algo_id not in ACTIONS_OF:
+        values["description"] = f"{SETTINGS_PREFIX}: the defaults of {algo_id}"
         return compose(_raw(values, text), algo_id, overrides, variant, text)
     task = look(world_config(text, overrides))
     _check_fit(env_id, algo_id, task)
@@ -173,28 +192,33 @@ def load_general(text: str, overrides: Sequence[str], look: Look | None) -> Conf
 
 
 def world_config(text: str, overrides: Sequence[str], more: Sequence[str] = ()) -> Config:
-    """A config of any algorithm with the environment of `ENV:ALGORITHM`, as the overrides change it, for a look at it.
+    """Return a config that describes only the environment of `ENV:ALGORITHM`, for a `look` at its spaces.
 
-    `more`: other keys of which overrides count."""
-    taken = (*WORLD, *more)
-    about_worlds = [override for override in overrides if re.split("[=.]", override.lstrip("-"))[0].strip() in taken]
+    Overrides of ENVIRONMENT_KEYS and of the keys in `more` are applied, others are left out. The algorithm (ppo) and
+    the budget have no meaning: a config needs some."""
+    used_keys = (*ENVIRONMENT_KEYS, *more)
+    used_overrides = []
+    for override in overrides:
+        key = re.split("[=.]", override.lstrip("-"))[0].strip()
+        if key in used_keys:
+            used_overrides.append(override)
     values = {**_task_values(split(text)[0]), "max_timesteps": 1 << 20}
-    return compose(_raw(values, text), "ppo", about_worlds, "ppo", text)
+    return compose(_raw(values, text), "ppo", used_overrides, "ppo", text)
 
 
 def is_undecided(text: str, overrides: Sequence[str]) -> bool:
-    """Whether this is `ENV:auto` before an algorithm is chosen for it, by the override algo_id."""
+    """Return whether this is `ENV:auto` and no override says algo_id=..., so that an algorithm must still be chosen."""
     return is_general(text) and split(text)[1] == AUTO and not _algorithm_in(overrides)
 
 
 def _algorithm_in(overrides: Sequence[str]) -> str:
-    """The algorithm that an override names; "" where none does."""
+    """Return the value of the override `algo_id=...`; "" if there is none."""
     pairs = [override.lstrip("-").partition("=") for override in overrides]
     return next((value for key, _, value in pairs if key == "algo_id"), "")
 
 
 def _task_values(env_id: str) -> dict[str, Any]:
-    """The values of a config that follow from its environment alone."""
+    """Return the config values that follow from the environment alone: ids, wrappers of its family, its spec."""
     file, short_id = file_of(env_id), env_id.rpartition(":")[2]
     values: dict[str, Any] = {"env_id": id_in(file, env_id) if file else env_id, "project_id": short_id}
     for prefix, settings in FAMILIES.items():
@@ -206,17 +230,21 @@ def _task_values(env_id: str) -> dict[str, Any]:
 
 
 def _raw(values: dict[str, Any], where: str) -> Raw:
+    """Return values that were all written in one place, `where`."""
     return Raw(values, dict.fromkeys(values, where))
 
 
 def _check_id(env_id: str, text: str) -> None:
-    """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
+    """Raise UserError for an id that cannot be registered anywhere, without importing torch or Gymnasium.
+
+    So a typo is reported at once, not after seconds of imports. Any id that a module might register is accepted."""
     extra, user_project = extra_of(env_id), current_project()
-    own = ("Bandit", "MinAtar/", "popgym-")  # how ids begin of compiled worlds that Gymnasium has not
-    if is_dotted(env_id) or env_id.startswith(own) or (extra and extra.registers) or file_of(env_id):
+    compiled_prefixes = ("Bandit", "MinAtar/", "popgym-")  # compiled environments that Gymnasium does not have
+    if is_dotted(env_id) or env_id.startswith(compiled_prefixes) or (extra and extra.registers) or file_of(env_id):
         return
+    # an imported module, a plug-in or a project may have registered, or will register, any id
     if "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (user_project and user_project.imports):
-        return  # a module, a plug-in or a project may register anything
+        return
     registered_ids = gymnasium_ids()
     if registered_ids and env_id not in registered_ids:
         is_envpool = env_id.startswith("envpool/")
@@ -227,7 +255,9 @@ def _check_id(env_id: str, text: str) -> None:
 
 
 def gymnasium_ids() -> list[str]:
-    """The ids that Gymnasium registers, read from its source: importing it takes a third of a second."""
+    """Return the ids that Gymnasium registers, read from its source: importing it takes a third of a second.
+
+    Empty where Gymnasium, or its source file, is not found."""
     module_spec = find_spec("gymnasium")
     if not module_spec or not module_spec.origin:
         return []
@@ -235,11 +265,11 @@ def gymnasium_ids() -> list[str]:
     return re.findall(r'\bid="([^"]+)"', source.read_text(encoding="utf-8")) if source.is_file() else []
 
 
-KEEP = "these are general settings; save them to your own file:"
+KEEP_ADVICE = "these are general settings; save them to your own file:"
 
 
 def to_keep(config: Config) -> list[str]:
-    """A YAML file of three lines with the settings of such a config, whatever becomes of the general ones."""
+    """Return the three lines of a YAML file that keeps the settings of a config, even if the general ones change."""
     settings = {}
     for key, value in differing(to_plain(config)).items():
         if key != "seed":
@@ -255,16 +285,17 @@ def to_keep(config: Config) -> list[str]:
 
 
 def _check_fit(env_id: str, algo_id: str, task: Task) -> None:
-    """UserError where the algorithm cannot act there, or nobody has chosen settings; it names those that fit."""
-    fitting = [algorithm for algorithm in TAKES if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
+    """Raise UserError if the algorithm does not fit the task, or has no settings for it; it names those that do."""
+    fitting = [algorithm for algorithm in ACTIONS_OF if task.fits(algorithm) and _has_settings(algorithm, task.kind)]
     others = f"only {fitting[0]} has" if len(fitting) == 1 else f"{', '.join(fitting)} have"
     if not task.fits(algo_id):
         raise UserError(f"{algo_id} does not fit {env_id}: {task.spaces_text}; {others} general settings for it")
     if not _has_settings(algo_id, task.kind):
-        missing_text = f"{algo_id} has no general settings for {KINDS[task.kind]} ({env_id})"
+        missing_text = f"{algo_id} has no general settings for {KIND_NAMES[task.kind]} ({env_id})"
         raise UserError(f"{missing_text}: write your own variant; {others} general settings")
 
 
 def _has_settings(algo_id: str, kind: str) -> bool:
+    """Return whether config/general/ALGORITHM.yaml has a block for this kind of task."""
     settings_path = GENERAL / f"{algo_id}.yaml"
     return settings_path.is_file() and kind in EnvironmentFile.read(settings_path).variants

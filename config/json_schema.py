@@ -1,6 +1,7 @@
-"""The JSON Schema of an environment's YAML file, for editors: every key, what it takes and what it means.
+"""Makes the JSON Schema of an environment's YAML file, by which editors complete keys and mark mistakes.
 
-Made of schema.py, fields.py and checks.py; rules between keys, which only the loader checks, are not in it.
+It says of every key what it takes and what it means, from schema.py, fields.py and checks.py. Rules between keys are
+not in it; only the loader checks those.
 """
 
 from dataclasses import MISSING, fields
@@ -20,9 +21,9 @@ from stride.config.schema import ALGORITHMS
 from stride.config.spec import Quantity, Spec
 
 Json = dict[str, Any]
-DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
-OWN: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of one's own, module:Agent
-PARTS = {
+DIALECT = "http://json-schema.org/draft-07/schema#"  # the version that editors of YAML know
+OWN_ALGORITHM: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # a user's own algorithm, module:Agent
+PART_TEXTS = {  # part of a schedule -> its description; {} is the name of the scheduled key
     "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
     "start_value": "{} until the start.",
     "end_value": "{} after the end.",
@@ -32,7 +33,7 @@ PARTS = {
 
 
 def schema() -> Json:
-    """The complete schema."""
+    """Return the complete schema of a file."""
     key_definitions = {name: keys_of(cls) for name, cls in ALGORITHMS.items()}
     all_keys: Json = {}
     for definitions in key_definitions.values():
@@ -57,13 +58,13 @@ def schema() -> Json:
 
 
 def keys_of(cls: type) -> Json:
-    """Each key that a config of this class may set."""
+    """Return key -> its schema, for each key that a config of this class may set, schedule keys included."""
     field_texts, definitions = texts_of(cls), {}
     for name, field_type in hints(cls).items():
         if name not in SET_BY_LOADER:
             definitions[name] = described(cls, name, field_type, field_texts[name])
     for name in schedulable(cls):
-        for part, description in PARTS.items():
+        for part, description in PART_TEXTS.items():
             accepted: Json = {"enum": [*KINDS, *SHORT, None]}
             if part != "kind":
                 accepted = {"anyOf": [number(float, None), {"type": "null"}]}
@@ -72,7 +73,9 @@ def keys_of(cls: type) -> Json:
 
 
 def block(definitions: Json, all_keys: Json) -> Json:
-    """A variant that has these keys."""
+    """Return the schema of a block (a variant) with these keys.
+
+    A key that all algorithms describe alike refers to the common definition in `all_keys`, to keep the file small."""
     properties: Json = {INHERIT: {"type": "string", "description": "The block of this file to inherit from."}}
     for key, value in definitions.items():
         properties[key] = {"$ref": f"#/definitions/keys/{key}"} if value == all_keys[key] else value
@@ -80,8 +83,8 @@ def block(definitions: Json, all_keys: Json) -> Json:
 
 
 def by_algorithm(otherwise: str) -> Json:
-    """The algorithm that algo_id names, else `otherwise`."""
-    of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
+    """Return a schema that checks a block as one of the algorithm in algo_id; without algo_id as `otherwise`."""
+    of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN_ALGORITHM}}
     condition: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
         is_named = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
@@ -90,31 +93,33 @@ def by_algorithm(otherwise: str) -> Json:
 
 
 def of_name(name: str) -> Json:
-    """A block that is named like an algorithm, and is of it unless it names or inherits another."""
+    """Return the schema of a block named like an algorithm, which it uses unless it has algo_id or inherits."""
     says_otherwise = {"anyOf": [{"required": [INHERIT]}, {"required": ["algo_id"]}]}
     own_block = {"$ref": f"#/definitions/{name}"}
     return {"if": says_otherwise, "then": by_algorithm("#/definitions/any"), "else": own_block}
 
 
 def described(cls: type, name: str, hint: object, doc: str) -> Json:
+    """Return the schema of one key, with its description and default."""
     limits = RANGES.get(name)
     default = next(item.default for item in fields(cls) if item.name == name)
     default_entry = {}
     if default is not MISSING and default is not None and name != "max_timesteps":
         default_entry = {"default": list(default) if isinstance(default, tuple) else default}
-    accepted: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN]} if name == "algo_id" else taken(hint, limits)
-    if name == "normalize_obs":  # true is rolling
+    accepted: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN_ALGORITHM]} if name == "algo_id" else taken(hint, limits)
+    if name == "normalize_obs":  # true is accepted as another word for rolling
         accepted["enum"].append(True)
     return {"description": doc, **default_entry, **accepted}
 
 
 def taken(hint: object, limits: Range | None = None) -> Json:
-    """The values that a type takes, as fields.convert does."""
+    """Return the schema of the values that fields.convert accepts for a type."""
     options = [option for member in members(hint) for option in options_of(member, limits)]
     return options[0] if len(options) == 1 else {"anyOf": options}
 
 
 def options_of(member: Any, limits: Range | None) -> list[Json]:
+    """Return the schemas of the ways to write a value of one type; numbers, for example, may be text ("1_000")."""
     origin, args = get_origin(member), get_args(member)
     if origin is Literal:
         return [{"enum": [*args]}]
@@ -126,7 +131,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
         return [
             number(member, limits),
             {"type": "string", "pattern": f"^{NUMBER.pattern}$"},
-        ]  # 1_000 is text to editors
+        ]  # for editors, 1_000 is text
     if member is Schedule:
         part_schemas = {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}
         return [
@@ -141,7 +146,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
 
 
 def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
-    """A list; whole numbers and words of a choice may come as one, without a list."""
+    """Return the schemas of a list, and of a single whole number or choice, which may stand without a list."""
     if args == (float, float):
         return [{"type": "array", "items": taken(float), "minItems": 2, "maxItems": 2}]
     item_schema = taken(args[0], limits)
@@ -150,7 +155,7 @@ def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
 
 
 def number(member: type, limits: Range | None) -> Json:
-    """`limits` are those of the numbers themselves: a schedule is checked when it is read."""
+    """Return the schema of a number of this type; `limits` None: any."""
     definition: Json = {"type": "integer" if member is int else "number"}
     if limits:
         definition["exclusiveMinimum" if limits.above else "minimum"] = limits.low
@@ -160,7 +165,7 @@ def number(member: type, limits: Range | None) -> Json:
 
 
 def of_class(cls: type) -> Json:
-    """A mapping such as spec."""
+    """Return the schema of a mapping such as spec, from its dataclass."""
     field_texts, types = texts_of(cls), hints(cls)
     properties = {name: {"description": field_texts[name], **taken(types[name])} for name in types}
     required = {"required": ["name"]} if cls is Quantity else {}
@@ -168,7 +173,7 @@ def of_class(cls: type) -> Json:
 
 
 def texts_of(cls: type) -> dict[str, str]:
-    """Field -> the text under it; an algorithm's own text comes before its base's."""
+    """Return field -> the text under it; an algorithm's own text replaces that of its base class."""
     field_texts: dict[str, str] = {}
     texts_by_class = field_docs()
     for base_class in reversed(cls.__mro__):

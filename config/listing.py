@@ -1,4 +1,7 @@
-"""The variants that can be trained, for `--list-envs [TERM]`: a line each, and all about it where few match."""
+"""Prints the variants that can be trained, for `--list-envs [TERM]`: a table, and details if only a few match.
+
+`list_environments` returns the same rows for the Python interface.
+"""
 
 import math
 import shutil
@@ -18,43 +21,43 @@ from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import run_lines
 from stride.utils.user_error import UserError, nearest
 
-FEW = 6  # variants of which everything is printed
-NARROWEST = 80
-ANY = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac; ENV:auto chooses"
-BODIES = {  # MuJoCo's of Gymnasium, and the mean return that it says solves them
+MAX_DETAILED = 6  # matching variants up to which rewards, actions and spaces are printed, too
+MIN_WIDTH = 80  # columns of the table, even on a narrower screen
+OTHERS_LINE = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac; ENV:auto chooses"
+MUJOCO_GOALS = {  # Gymnasium's MuJoCo tasks -> the mean return that Gymnasium calls solved
     "Ant-v5": 6000.0, "HalfCheetah-v5": 4800.0, "Hopper-v5": 3800.0, "Humanoid-v5": None,
     "InvertedDoublePendulum-v5": 9100.0, "InvertedPendulum-v5": 950.0, "Pusher-v5": 0.0, "Reacher-v5": -3.75,
     "Swimmer-v5": 360.0, "Walker2d-v5": None,
 }  # fmt: skip
-USUAL = ("ppo", "sac")
-HEAD = ("env:variant", "goal", "reached", "solved", "here")
+MUJOCO_ALGORITHMS = ("ppo", "sac")  # listed for each of these tasks
+COLUMNS = ("env:variant", "goal", "reached", "solved", "here")
 
 
 class ListedVariant(NamedTuple):
-    """One variant, as text of the table."""
+    """One variant, with the texts of its row in the table."""
 
-    env: str
+    env: str  # the environment as a user types it
     variant: str
     algorithm: str
-    goal: str
+    goal: str  # "475", or "none"
     description: str
-    env_id: str
+    env_id: str  # as Gymnasium knows it, maybe with a module
     spec: Spec
-    budget: int
+    budget: int  # env steps
 
 
 def list_environments(term: str = "") -> list[ListedVariant]:
-    """Rows whose environment, variant, algorithm or description contains `term`, in any case."""
+    """Return the shipped variants that contain `term` in a column; capitals do not matter."""
     return _matching(shipped_rows(), term)
 
 
 def shipped_rows() -> list[ListedVariant]:
-    """The variants of all files."""
+    """Return the variants of all YAML files."""
     return [row for file_stem in environment_files() for row in _rows(file_stem)]
 
 
 def _matching(rows: Sequence[ListedVariant], term: str) -> list[ListedVariant]:
-    """The rows that contain the term; UserError with the nearest word where none does."""
+    """Return the rows that contain the term; UserError with the nearest word if none does."""
     folded, matches = term.casefold(), []
     for row in rows:
         text = "\n".join((f"{row.env}:{row.variant}", row.algorithm, row.goal, row.description))
@@ -67,19 +70,20 @@ def _matching(rows: Sequence[ListedVariant], term: str) -> list[ListedVariant]:
 
 
 def general_rows() -> list[ListedVariant]:
-    """MuJoCo's bodies that no file names: the general settings of the algorithms that are usual there."""
+    """Return rows for MuJoCo tasks that no file has variants for; they train with an algorithm's general settings."""
     settings = {
-        algorithm: EnvironmentFile.read(GENERAL / f"{algorithm}.yaml").raw("continuous").values for algorithm in USUAL
+        algorithm: EnvironmentFile.read(GENERAL / f"{algorithm}.yaml").raw("continuous").values
+        for algorithm in MUJOCO_ALGORITHMS
     }
     shipped, rows = environment_files(), []
-    for body, threshold in BODIES.items():
+    for body, threshold in MUJOCO_GOALS.items():
         goal_text, spec = "none" if threshold is None else f"{threshold:g}", Spec()
         listed_rows = _rows(body) if body in shipped else []
-        for row in listed_rows[:1]:  # the file of the body, which says more
+        for row in listed_rows[:1]:  # if the task has a file, its goal and spec say more
             goal_text, spec = row.goal, row.spec
-        for algorithm in USUAL:
+        for algorithm in MUJOCO_ALGORITHMS:
             if algorithm not in [row.variant for row in listed_rows]:
-                # without the tasks that its numbers were chosen on: a term shall not match those
+                # cut off the tasks on which the settings were chosen: a search term must not match their names
                 description = str(settings[algorithm]["description"]).partition(",")[0]
                 budget = int(float(settings[algorithm]["max_timesteps"]))
                 rows.append(ListedVariant(body, algorithm, algorithm, goal_text, description, body, spec, budget))
@@ -100,28 +104,29 @@ def _rows(file_stem: str) -> list[ListedVariant]:
 
 
 def print_variants(term: str) -> int:
-    """Print the shipped variants, what they reached in docs/results.md and what they reached here."""
-    game_lines = installed_games(term)  # of families that have more worlds than variants
+    """Print the variants that match `term`, what they reached in docs/results.md and on this machine; return 0."""
+    game_lines = installed_games(term)  # one line for VizDoom's and stable-retro's games, which have no variants each
     try:
         rows = _matching([*shipped_rows(), *general_rows()], term)
     except UserError:
         if not game_lines:
             raise
         rows = []
-    screen_width = max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)
+    screen_width = max(MIN_WIDTH, shutil.get_terminal_size((MIN_WIDTH, 24)).columns)
     is_terminal = sys.stdout.isatty()
     lines = _table(rows, results_here(), screen_width if is_terminal else None) if rows else []
-    if len(rows) <= FEW:
+    if len(rows) <= MAX_DETAILED:
         for env_name in dict.fromkeys(row.env for row in rows):
             lines += _details(env_name, rows, screen_width)
     elif is_terminal:
-        lines += ["", f"--list-envs TERM shows rewards, actions and spaces of {FEW} or fewer matches", ANY]
+        hint = f"--list-envs TERM shows rewards, actions and spaces of {MAX_DETAILED} or fewer matches"
+        lines += ["", hint, OTHERS_LINE]
     print("\n".join([*lines, *game_lines]))
     return 0
 
 
 def results_here() -> dict[str, str]:
-    """ENV:VARIANT -> the best test of its shipped settings on this machine, else how its newest run ended."""
+    """Return ENV:VARIANT -> the best test of its shipped settings on this machine, else how its newest run ended."""
     newest: dict[str, str] = {}
     best: dict[str, tuple[float, str]] = {}  # the score and how it is shown
     for run_line in run_lines():  # the newest first
@@ -137,7 +142,9 @@ def _result(run_line: Brief) -> str:
 
 
 def evidence(row: ListedVariant) -> tuple[str, str]:
-    """The score that the shipped variant reached (IQM of 100 fresh episodes a seed), and how many seeds solved it."""
+    """Return the score that a shipped variant reached, and how many seeds solved it: ("498.2", "19/20").
+
+    The score is the interquartile mean over seeds of 100 fresh episodes each; ("unmeasured", "") if there is none."""
     measured = of_variant(row.env, row.variant)
     if measured is None or measured.reached is None:
         return "unmeasured", ""
@@ -146,12 +153,12 @@ def evidence(row: ListedVariant) -> tuple[str, str]:
 
 
 def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | None) -> list[str]:
-    """Aligned lines; `*`, or `*1`, `*2`, .., marks what is not installed.
+    """Return the aligned lines of the table; `*`, or `*1`, `*2`, .., marks environments whose package is missing.
 
-    The description is shown where the width is enough for all of
-    them, or where there is no width (None, a pipe).
+    `last`: ENV:VARIANT -> the result on this machine. Descriptions are shown only if `width` is enough for all of them,
+    or None (the output is a pipe).
     """
-    cells, descriptions = [HEAD], ["description"]
+    cells, descriptions = [COLUMNS], ["description"]
     absent = list(dict.fromkeys(extra for row in rows if (extra := missing(row.env_id))))
     marks = {extra: f"*{number}" if len(absent) > 1 else " *" for number, extra in enumerate(absent, 1)}
     for row in rows:
@@ -160,7 +167,7 @@ def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | 
         cells.append((variant_name, row.goal, *evidence(row), last.get(f"{row.env_id}:{row.variant}", "-")))
         descriptions.append(row.description)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if width is not None:  # a name that leaves too little room has a line to itself
+    if width is not None:  # a name that is too long for the first column gets its own line
         widths[0] = min(widths[0], width - sum(2 + figure for figure in widths[1:]))
     lines = []
     for name, *figures in cells:
@@ -173,7 +180,7 @@ def _table(rows: Sequence[ListedVariant], last: Mapping[str, str], width: int | 
 
 
 def _details(env_name: str, rows: Sequence[ListedVariant], width: int) -> list[str]:
-    """The task of an environment, and its variants."""
+    """Return lines about one environment: task, reward, actions, observations, and its variants with budgets."""
     variants = [row for row in rows if row.env == env_name]
     spec = variants[0].spec
     return_texts = ["{:g} to {:g}".format(*spec.returns)] if spec.returns else []

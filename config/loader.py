@@ -1,8 +1,9 @@
-"""From `ENV:VARIANT`, a file or a run's config.json to a checked config, and from a config back to plain data.
+"""Loads a config from `ENV:VARIANT`, a user's file or a run's config.json, and turns a config into data for JSON.
 
-The only entrance: whatever leaves this module has known keys, exact types, valid ranges and rules kept.
+Every config is made here. So all other code can trust that a config has only known keys, exact types and numbers in
+range, and keeps all rules between keys.
 
-How `train.py CartPole-v1:ppo gamma=0.98` becomes a config, read downwards:
+How `train.py CartPole-v1:ppo gamma=0.98` becomes a config, step by step:
 
     parse_config_id      loader      "CartPole-v1:ppo" -> ("CartPole-v1", "ppo")
     file_of              loader      which YAML file: of the user's project, shipped, or of an installed package
@@ -34,30 +35,33 @@ from stride.utils.places import current_project
 from stride.utils.user_error import UserError, check_value, errors_in, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
-FAMILY = re.compile("^(ALE|MinAtar|bsuite|VizDoom|Retro)-")  # stems of files whose ids have a slash there
+FAMILY = re.compile("^(ALE|MinAtar|bsuite|VizDoom|Retro)-")  # names of files whose ids have a slash: ALE-Pong-v5.yaml
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
-# from version n of a config's plain data to n + 1, or UserError; each has a test with a config as it was written then
+# Version n -> a function that turns a config's plain data of version n into that of n + 1, or raises UserError. Each
+# needs a test with a config that was really written by version n.
 MIGRATIONS: Migrations = {}
 
 
 def config_folders() -> list[Path]:
-    """The folders of YAML files that are looked into first: of the user's project, then the shipped one."""
+    """Return the folders that are searched first for YAML files: the user's project's, then the shipped one."""
     user_project = current_project()
     return [user_project.configs, ENVIRONMENTS] if user_project else [ENVIRONMENTS]
 
 
 def environment_files() -> dict[str, Path]:
-    """File stem (the environment's id with '/' as '-') -> YAML file: of the user's project, shipped, of packages."""
+    """Return file stem -> YAML file, of the user's project, shipped, and of installed packages.
+
+    The stem is the environment's id with '-' for '/': ALE-Pong-v5. If two files have it, the first one counts."""
     return _files_in([*config_folders(), *package_folders()])
 
 
 def shipped_files() -> dict[str, Path]:
-    """File stem -> YAML file, of the environments that everybody has."""
+    """Return file stem -> YAML file, only of the files that come with Stride."""
     return _files_in([ENVIRONMENTS])
 
 
 def _files_in(folders: Sequence[Path]) -> dict[str, Path]:
-    """File stem -> YAML file; of two of one name the first."""
+    """Return file stem -> YAML file; if two have the same name, the one in the earlier folder."""
     files: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
@@ -66,7 +70,7 @@ def _files_in(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def file_of(env_id: str) -> EnvironmentFile | None:
-    """The file of an environment; None where there is none."""
+    """Return the YAML file of an environment, None if there is none; the user's project comes first."""
     file = own_file_of(env_id)
     if file:
         return file
@@ -76,7 +80,7 @@ def file_of(env_id: str) -> EnvironmentFile | None:
 
 
 def own_file_of(env_id: str) -> EnvironmentFile | None:
-    """The file of the user's project for `module:ENV`; None where there is none, or no module."""
+    """Return the user's project's file for an id with a module, `mypkg:Maze-v0`; None if there is none."""
     user_project = current_project()
     module, _, name = env_id.rpartition(":")
     if not (user_project and module and name):
@@ -86,14 +90,16 @@ def own_file_of(env_id: str) -> EnvironmentFile | None:
 
 
 def id_in(file: EnvironmentFile, env_id: str) -> str:
-    """The environment as the file calls it; with the module of `env_id` where nothing else imports that."""
+    """Return the id that the file gives its environment.
+
+    The module in `env_id` (`mypkg:Maze-v0`) is put before it, unless the file or the project already imports it."""
     user_project, module = current_project(), env_id.rpartition(":")[0]
     is_imported = ":" in file.env_id or (user_project and module in user_project.imports)
     return f"{module}:{file.env_id}" if module and not is_imported else file.env_id
 
 
 def parse_config_id(text: str) -> tuple[str, str]:
-    """The two parts of ENV:VARIANT, both required and existing."""
+    """Split ENV:VARIANT into its two parts; UserError if either is missing or unknown."""
     env_id, _, variant = text.partition(":")
     if ":" in variant and own_file_of(text.rpartition(":")[0]):
         env_id, _, variant = text.rpartition(":")
@@ -106,11 +112,11 @@ def parse_config_id(text: str) -> tuple[str, str]:
 
 
 def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of a shipped variant with `key=value` overrides on top.
+    """Return the config of a variant with `key=value` overrides on top.
 
-    It has only existing keys, exact types, values in range, and keeps every rule between fields; UserError, one line
-    that names file, block or override, for the first thing that does not. Not checked: whether the environment can be
-    made, its policy exists, and memory suffices; that is checked where they are made, before a run begins.
+    UserError, one line that names the file, block or override, for the first unknown key, wrong type, number out of
+    range or broken rule. Not checked here: whether the environment can be made, its policy exists and memory suffices.
+    That is checked where they are made, before a run begins.
     """
     file = file_of(env_id)
     if file is None:
@@ -119,7 +125,7 @@ def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> 
 
 
 def load_shipped(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of a variant as everybody has it, whatever the user's project says of that environment."""
+    """Return the config of a variant that comes with Stride, even if the user's project has a file for that id."""
     path = shipped_files().get(env_id.replace("/", "-"))
     if path is None:
         raise _no_environment(f"{env_id}:")
@@ -127,7 +133,7 @@ def load_shipped(env_id: str, variant_id: str, overrides: Sequence[str] = ()) ->
 
 
 def load_file(path: str | Path, variant: str = "", overrides: Sequence[str] = ()) -> Config:
-    """The config of a variant in a user's file; `variant` may be left out where there is only one."""
+    """Return the config of a variant in a user's file; `variant` may be left out if the file has only one."""
     file = EnvironmentFile.read(Path(path))
     if not variant and len(file.variants) == 1:
         variant = file.variants[0]
@@ -135,7 +141,7 @@ def load_file(path: str | Path, variant: str = "", overrides: Sequence[str] = ()
 
 
 def load_variant(file: EnvironmentFile, variant: str, overrides: Sequence[str] = (), typed_id: str = "") -> Config:
-    """The config of a variant of this file; `typed_id`: the environment as it was typed, maybe with its module."""
+    """Return the config of a variant of this file; `typed_id`: the environment's id as the user typed it."""
     file.checked_variant(variant)
     file_stem, where = file.path.stem, f"{file.path.name}:{variant}"
     raw = overlay(
@@ -147,21 +153,21 @@ def load_variant(file: EnvironmentFile, variant: str, overrides: Sequence[str] =
 
 
 def to_plain(config: Config) -> dict[str, Any]:
-    """Data for config.json."""
+    """Return a config as data for config.json; `from_plain` reads it back."""
     return {key_name: _lists(value) for key_name, value in asdict(config).items()}
 
 
 def from_plain(
     values: object, where: str = "config.json", overrides: Sequence[str] = (), trust: Trust = NOBODY
 ) -> Config:
-    """The config back from to_plain's data, with every check of a YAML file, and overrides on top.
+    """Return the config from to_plain's data, with every check of a YAML file, and overrides on top.
 
-    Nothing is imported but the module of an algorithm that is trusted; other code that a config names is imported by
-    whoever makes environments and agents: for a config from elsewhere they call `check_names` first.
+    `trust`: an algorithm of the user's own (`module:Agent`) is imported only if its module is trusted. Nothing else is
+    imported here: code that makes environments and agents of a config from elsewhere calls `check_names` first.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: a config must be a mapping, not {values!r}")
-    if values.get("algo_id") not in list(ALGORITHMS):  # a list: the value may be anything
+    if values.get("algo_id") not in list(ALGORITHMS):  # a list, because the value may be a type that cannot be hashed
         check_names({"algo_id": values.get("algo_id")}, trust, where)
     check_whole_numbers(values, where)
     with errors_in(where):
@@ -180,10 +186,10 @@ def migrate(
     newest: int = SCHEMA_VERSION,
     changes: Mapping[int, str] = CHANGES,
 ) -> dict[str, Any]:
-    """The config of an older run with the keys of version `newest`, as a new dict; UserError where that cannot be."""
+    """Return a copy of an older run's config with the keys of version `newest`; UserError if a migration is missing."""
     plain, version = dict(values), values.get("schema_version")
     if isinstance(version, bool) or not isinstance(version, int) or version > newest:
-        return plain  # for check_version to refuse
+        return plain  # check_version refuses it
     for old_version in range(version, newest):
         if old_version not in migrations:
             changes_since = "; ".join(f"{later}: {change}" for later, change in changes.items() if later > old_version)
@@ -195,13 +201,14 @@ def migrate(
 
 
 def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, where: str, stored: bool = False) -> Config:
-    """The checked config of what was written, with overrides on top; errors of no key in particular name `where`.
+    """Return the checked config of the values in `raw`, with overrides on top.
 
-    `stored`: the values are a run's config.json, in which every key stands, whether or not a person wrote it.
+    `where`: the name in errors that concern no single key. `stored`: the values come from a run's config.json, which
+    has every key; so a key in it does not mean that a person wrote it.
     """
     raw, algo_id = apply_overrides(raw, overrides, algo_id)
     if _is_typed(raw, "eval_freq_steps") and not _is_typed(raw, "eval_freq_epochs"):
-        raw.values["eval_freq_epochs"] = "auto"  # what the variant says is replaced
+        raw.values["eval_freq_epochs"] = "auto"  # replaces the variant's value; only one of the two keys may be set
     raw.values["algo_id"] = algo_id
     raw.where.setdefault("algo_id", where)
     for key, value in raw.values.items():
@@ -214,6 +221,7 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
     }
     raw = fold_schedules(raw, defaults)
     config = _build(raw, algo_id, variant, where)
+    # true is the default, so without evaluation it is an error only if a person wrote it for this run
     key = "early_stop_on_eval_threshold"
     location = raw.where.get(key, where)
     is_written = key in raw.where and not (stored and location == where)
@@ -227,11 +235,12 @@ def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, wher
 
 
 def _is_typed(raw: Raw, key: str) -> bool:
-    """Whether an override says the key's value; another one than null."""
+    """Return whether an override sets the key, to something else than null."""
     return raw.where.get(key, "").startswith(f"{key}=") and raw.values[key] is not None
 
 
 def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
+    """Return the config, after each value got the type of its field and `check` found no broken rule."""
     config_class = ALGORITHMS[algo_id]
     field_types, scheduled = hints(config_class), schedulable(config_class)
     converted: dict[str, Any] = {"variant": variant}
@@ -241,19 +250,19 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
                 raise UserError(cannot_schedule(key, algo_id))
             converted[key] = convert(key, field_types[key], value)
     for key in ("eval_freq_epochs", "eval_freq_steps", "video_freq_epochs"):
-        if converted.get(key) == 0:  # 0 and null both mean never; only null goes on from here
+        if converted.get(key) == 0:  # 0 and null both mean never; a config stores only null
             converted[key] = None
     if converted.get("eval_freq_steps") and converted.get("eval_freq_epochs") is None:
-        converted["eval_freq_epochs"] = "auto"  # null is off, which this run is not
+        converted["eval_freq_epochs"] = "auto"  # null would mean no evaluation, but eval_freq_steps asks for it
     config = config_class(**converted)
     check(config, where)
     return config
 
 
 def _no_environment(text: str) -> UserError:
-    """The error for an ENV:VARIANT whose ENV is none of the shipped ones, with what it could have been."""
+    """Return the error for an ENV:VARIANT whose ENV has no file, with suggestions."""
     env_id, name = text, ""
-    if ":" in text and not re.search(r"-v\d+$", text):  # where a version ends it, all of it is an id
+    if ":" in text and not re.search(r"-v\d+$", text):  # a text that ends in a version is an id with a module
         env_id, _, name = text.rpartition(":")
     hint = advice(env_id, shipped_ids()) or "; --list-envs shows them"
     if atari_id(env_id):
@@ -267,12 +276,12 @@ def _no_environment(text: str) -> UserError:
 
 
 def shipped_ids() -> list[str]:
-    """The ids of environments that have a file: files are called by ids without slashes, people write the ids."""
+    """Return the ids of environments that have a file: "ALE/Pong-v5" for ALE-Pong-v5.yaml."""
     return [FAMILY.sub(r"\1/", stem) for stem in environment_files()]
 
 
 def _lists(value: object) -> object:
-    """Tuples as lists and each text as no more than that, as JSON returns them."""
+    """Return a value as JSON gives it back: tuples become lists, and subclasses of str (FollowKL) plain text."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, dict):

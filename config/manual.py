@@ -1,4 +1,8 @@
-"""The manual of the config, read from config/algorithms itself: for `--help` and as markdown for docs/config.md."""
+"""Makes the manual of the config keys: for `--help`, and as Markdown for docs/config.md.
+
+The text of a key is the string under its field in config/algorithms/, and the comment above a group of fields is the
+title of its section; both are read from the source, because Python keeps neither.
+"""
 
 import ast
 import inspect
@@ -15,7 +19,7 @@ from stride.config.fields import hints, schedulable, takes
 from stride.config.loader import to_plain
 from stride.config.network import Network
 from stride.config.plateau import Plateau
-from stride.config.schedule import EXPONENTIAL_FALL, FACTOR, FASTEST, SLOWEST, START, WARMUP_SHARE
+from stride.config.schedule import EXPONENTIAL_FALL, KL_FACTOR, KL_MAX_RATE, KL_MIN_RATE, KL_START_RATE, WARMUP_SHARE
 from stride.config.schema import (
     BoundedConfig,
     Config,
@@ -37,7 +41,7 @@ from stride.config.schema import (
 )
 from stride.config.spec import Quantity, Spec
 
-TITLES: dict[type, str] = {
+TITLES: dict[type, str] = {  # config class -> its heading in docs/config.md, in this order
     Config: "Every algorithm", RolloutConfig: "Algorithms that learn from rollouts",
     PolicyGradientConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
     ReplayConfig: "Algorithms that learn from a replay memory",
@@ -92,15 +96,17 @@ to 0.001 during the first {WARMUP_SHARE:.0%} and stays there. The same with one 
 A number given later, in a variant or an override, replaces the number and keeps a schedule written in parts.
 `lin_...` replaces all earlier settings of the key.
 
-PPO's `policy_lr` can also follow the KL divergence of its updates. With `kl_0.008` it begins at {START:g}. After the
+PPO's `policy_lr` can also follow the KL divergence of its updates. With `kl_0.008` it begins at \
+{KL_START_RATE:g}. After the
 updates on each rollout, the approximate KL divergence of their minibatches from the policy before them is averaged (the
-metric train/policy/approx_kl). Above 2 x 0.008 the rate is divided by {FACTOR}, below 0.008 / 2 it is multiplied by
-{FACTOR}, and it stays between {SLOWEST:g} and {FASTEST:g}. With `target_kl`, which must be 0.008 or more, only updates
+metric train/policy/approx_kl). Above 2 x 0.008 the rate is divided by {KL_FACTOR}, below 0.008 / 2 it is multiplied by
+{KL_FACTOR}, and it stays between {KL_MIN_RATE:g} and {KL_MAX_RATE:g}. \
+With `target_kl`, which must be 0.008 or more, only updates
 up to the one that exceeded it count. Several processes average the divergence, so their rates are equal."""
 
 
 class FieldText(NamedTuple):
-    """One field, described in English."""
+    """The row of one field in the manual."""
 
     name: str
     section: str
@@ -110,13 +116,13 @@ class FieldText(NamedTuple):
 
 
 def field_docs() -> dict[type, dict[str, str]]:
-    """Class -> field -> the text under it."""
+    """Return class -> field -> the text under the field, for all config classes and blocks."""
     classes = (*CLASSES, Spec, Quantity, Plateau, Exploration, Network)
     return {cls: {name: doc for name, (doc, _) in _docs_of(cls).items()} for cls in classes}
 
 
 def entries(cls: type) -> list[FieldText]:
-    """The fields a class declares itself, in order."""
+    """Return the fields that a class itself declares, without those of its bases, in order."""
     types, schedulable_names = hints(cls), schedulable(cls)
     defaults = {item.name: _default(item) for item in fields(cls)} | {"max_timesteps": ""}  # 0 means not given
     rows = []
@@ -129,8 +135,8 @@ def entries(cls: type) -> list[FieldText]:
 
 
 def help_text(config: Config, width: int = 100) -> str:
-    """Every key of a config for a terminal: its value in this config, what it takes, what it means."""
-    rows: dict[str, FieldText] = {}  # an algorithm may describe a field otherwise than its base: the last text counts
+    """Return every key of a config for a terminal: its value in this config, what it takes, what it means."""
+    rows: dict[str, FieldText] = {}  # an algorithm may describe a field differently from its base: the last text counts
     for cls in reversed(type(config).__mro__[:-1]):  # the last is `object`
         for row in entries(cls):
             rows[row.name] = row._replace(section=rows.get(row.name, row).section)
@@ -145,7 +151,7 @@ def help_text(config: Config, width: int = 100) -> str:
 
 
 def markdown() -> str:
-    """docs/config.md."""
+    """Return the text of docs/config.md."""
     blocks = ["# Config", INTRODUCTION]
     for cls in CLASSES:
         blocks.append(f"## {TITLES[cls]}")
@@ -170,8 +176,9 @@ def markdown() -> str:
 
 @cache
 def _docs_of(cls: type) -> dict[str, tuple[str, str]]:
-    """Field -> (the text under it, the section comment above it), read from the source of its class."""
+    """Return field -> (the text under it, the section comment above it), read from the source of its class."""
     source = textwrap.dedent(inspect.getsource(cls))
+    # number of the line -> title, of each comment `    # Title`
     sections = {number: line[6:] for number, line in enumerate(source.splitlines(), 1) if line.startswith("    # ")}
     [node] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     docs = {}
@@ -184,13 +191,14 @@ def _docs_of(cls: type) -> dict[str, tuple[str, str]]:
 
 
 def _typed(value: object) -> str:
-    """A value as one would type it."""
+    """Return a value as text for --help; a schedule in words, a mapping shortened to {...}."""
     if isinstance(value, dict) and value.keys() == {"kind", "start_value", "end_value", "start", "end"}:
         return "{kind} from {start_value:g} to {end_value:g} over [{start:g}, {end:g}]".format(**value)
     return "{...}" if isinstance(value, dict) and value else json.dumps(value)
 
 
 def _default(item: Field[object]) -> str:
+    """Return the default of a field as text; all fields without a plain default are mappings."""
     value = item.default
     if value is MISSING:
         return "{}"
@@ -200,5 +208,6 @@ def _default(item: Field[object]) -> str:
 
 
 def key_table(rows: list[FieldText]) -> str:
+    """Return a Markdown table of fields."""
     lines = ["| key | default | takes | meaning |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| `{row.name}` | {row.default} | {row.takes} | {row.doc} |" for row in rows])

@@ -1,6 +1,6 @@
-"""The metrics that exist, declared in metrics.yaml: the meaning of each, how it is printed, when it is alarming.
+"""Reads metrics.yaml, which declares every metric: what it means, how it is printed and when it is alarming.
 
-Nothing is measured here."""
+Nothing is measured here. Console, reports, sinks and the inspector look metrics up by name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,63 +14,71 @@ import yaml
 from stride.utils.user_error import UserError, nearest
 
 PATH = Path(__file__).parent / "metrics.yaml"
-KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
-AREAS = ("val", "test", "roll", "mine", "loss", "policy", "value", "time")  # of a table, in this order
+KEY = re.compile(r"\{(\w+)\}")  # a config key inside a rule's advice, "lower {policy_lr}"
+AREAS = ("val", "test", "roll", "mine", "loss", "policy", "value", "time")  # order of a table; see area_of
 PLAIN_UNITS = ("none", "return", "fraction", "episodes", "iterations", "epochs", "updates", "action")
-ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # shown above the table
-OWN = "train/mine/"  # metrics of an algorithm of one's own need no declaration
-OWN_NAME = re.compile(rf"{OWN}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
+ABOVE_AREA, ABOVE_NAME = "clock", "train/time/seconds"  # an area and a metric that are shown above the table
+OWN_PREFIX = "train/mine/"  # metrics of a user's own code begin so; they need no declaration
+OWN_NAME = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9_.+-]{{1,60}}(/[A-Za-z0-9_.+-]{{1,60}}){{0,2}}")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a metric is alarming, what that means and what to try; trainer_callbacks/watch.py judges by it."""
+    """When a metric is alarming, what that means and what to try; trainer_callbacks/watch.py applies it."""
 
     of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled", "same", "opposed"] = (
         "value"
     )
-    """What is compared: the value; the value as a multiple of the first one, of the median of the rows before where it
-    is above the first one, too (with `change` its difference from that median), of the median of the run; as a multiple
-    of the largest return the episodes allow; the part that is left of what the return had gained; the part of the
-    budget without a better return; the part in which the return never differed; how far the return has fallen below its
-    start while this value has risen above its own, the smaller of the two fractions."""
+    """The number that is compared with the bound:
+
+    value     the metric's value itself
+    start     value / the first value
+    before    value / the median of the previous rows; counts only while the value is above the first one
+    change    value - the median of the previous rows
+    run       value / the median of the run
+    returns   value / the largest return that the episodes allow
+    gained    the part that is left of what the return had gained
+    stalled   the part of the budget without a better return
+    same      the part of the budget in which the return never differed
+    opposed   how far the return fell below its start while this value rose above its own; the smaller fraction"""
     above: float | None = None
-    """Above is alarming."""
+    """Numbers above this bound are alarming."""
     below: float | None = None
-    """Below is alarming."""
+    """Numbers below this bound are alarming; a rule has one of the two bounds."""
     rows: int = 3
-    """As many rows in a row, at the usual 200 of a run, begin an alert; as many good ones, 3 at least, end it."""
+    """So many alarming rows in succession (of the usual 200) begin an alert; as many good ones, 3 at least, end it."""
     seconds: float = 0.0
-    """And as long a time."""
+    """The alarming rows must also last this long."""
     least: float = 0.0
-    """Values nearer to zero than this never are: a gradient of 0.001 may multiply when the first reward is met."""
+    """Values nearer to zero than this are never alarming: a gradient of 0.001 may multiply at the first reward."""
     after: float = 0.0
-    """Not in this first part of the budget."""
+    """No alert in this first fraction of the budget."""
     while_far: bool = False
-    """Only far from the goal; where there is none in the first half of the budget."""
+    """Alert only far from the goal; without a goal, only in the first half of the budget."""
     while_met: bool = False
-    """Only once a return has differed from the first: before there is nothing that could be learnt."""
+    """Alert only once a return has differed from the first one: before that, there is nothing to learn from."""
     without: tuple[str, ...] = ()
-    """Only in a run that has none of these metrics."""
+    """Alert only in a run that has none of these metrics."""
     config: dict[str, Any] = field(default_factory=dict)
-    """Only with these values of config keys."""
+    """Alert only if the config has these values."""
     means: str = ""
-    """What it says of the run, in one sentence."""
+    """What the alert says of the run, in one sentence."""
     tries: tuple[str, ...] = ()
-    """What to change, likeliest first; a {key} the algorithm does not have leaves its line out."""
+    """What to change, the most likely help first; a line with a {key} that the algorithm lacks is not shown."""
 
     @property
     def bound(self) -> float:
+        """The one bound of the rule, `above` or `below`."""
         bound = self.below if self.above is None else self.above
-        assert bound is not None  # tests/config/test_listing.py
+        assert bound is not None  # tests/config/test_listing.py checks it for every rule
         return bound
 
     def holds(self, number: float) -> bool:
-        """Whether the number is alarming."""
+        """Return whether the number is alarming."""
         return number < self.bound if self.above is None else number > self.bound
 
     def words(self) -> str:
-        """The alarming values, as written after the name of the metric."""
+        """Return the condition in words, to follow the metric's name: "above 2 times the previous rows"."""
         if self is NOT_A_NUMBER:
             return "not a number"
         direction = "below" if self.above is None else "above"
@@ -114,32 +122,33 @@ class Metric:
     better: Literal["up", "down"] | None = None
     """Which way is good; None where neither is."""
     table: bool = False
-    """Shown on the console."""
+    """Whether it is shown on the console."""
     highlight: bool = False
-    """Set off on the console."""
+    """Whether it is emphasized on the console."""
     wall_time: bool = False
-    """Differs between two runs of the same seed."""
+    """Whether it depends on wall time, so that two runs of the same seed differ."""
     nan: bool = False
-    """NaN is a legitimate value."""
+    """Whether NaN is a valid value."""
     alerts: tuple[Rule, ...] = ()
-    """When it is alarming."""
+    """The rules by which it is alarming."""
 
     @property
     def unit_text(self) -> str:
-        """The unit where it says more than the title: `nats`, `steps/s`; "" of returns, counts and fractions."""
+        """The unit if it says more than the title, such as `nats`; "" for returns, counts and fractions."""
         return "" if self.unit in PLAIN_UNITS else self.unit
 
     @property
     def may_steer(self) -> bool:
-        """Whether a plateau may follow it: it can be better, before the end, and the same seed repeats it."""
+        """Whether `plateau` may use it: a direction is better, and the same seed gives the same value in training."""
         return self.better is not None and not self.name.startswith("test/") and not self.wall_time
 
 
 @cache
 def load_metrics() -> dict[str, Metric]:
-    """Every declared metric, in the order of the file, which is the order of columns.
+    """Return name -> metric for all declared metrics, in the order of the file, which is the order of columns.
 
-    Read in 5 ms, as a monitor has 300 until its first screen. tests/config/test_listing.py checks its rules.
+    It takes 5 ms, so it uses PyYAML's C parser instead of read_yaml: a monitor must show its first screen after 300 ms.
+    tests/config/test_listing.py checks the rules of the file.
     """
     text = PATH.read_text(encoding="utf-8")
     entries: dict[str, Any] = yaml.load(text, yaml.CSafeLoader) if yaml.__with_libyaml__ else yaml.safe_load(text)
@@ -147,6 +156,7 @@ def load_metrics() -> dict[str, Metric]:
 
 
 def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
+    """Return the metric of one entry of metrics.yaml."""
     alert_rules = []
     for rule in entry.get("alerts", ()):
         values: dict[str, Any] = {
@@ -158,49 +168,54 @@ def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
 
 
 def declared(name: str) -> Metric:
-    """The metric, one of train/mine/ included, or a UserError that names the nearest declared ones."""
+    """Return the metric of a declared name, or of train/mine/; UserError with the nearest name for any other."""
     metrics = load_metrics()
     if name in metrics or OWN_NAME.fullmatch(name):
         return metric_of(name)
-    if name.startswith(OWN):
-        raise UserError(f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN}, for example {OWN}target")
+    if name.startswith(OWN_PREFIX):
+        raise UserError(
+            f"metric {name[:200]!r}: only letters, digits and _.+- after {OWN_PREFIX}, for example {OWN_PREFIX}target"
+        )
     raise UserError(f"metric {name!r} is not declared in metrics.yaml{nearest(name, metrics)}")
 
 
 def check_logged(name: str) -> None:
-    """UserError where a run may not log a metric of this name; it says what one of one's own is called."""
+    """Raise UserError if a run may not log a metric of this name; it suggests a name under train/mine/."""
     try:
         declared(name)
     except UserError as error:
         end = re.sub(r"[^A-Za-z0-9_.+-]", "_", name.rpartition("/")[2])
-        raise error if name.startswith(OWN) else UserError(f"{error}; name your own metric {OWN}{end}") from None
+        raise (
+            error if name.startswith(OWN_PREFIX) else UserError(f"{error}; name your own metric {OWN_PREFIX}{end}")
+        ) from None
 
 
 @cache
 def metric_of(name: str) -> Metric:
-    """The declared metric; of any other name, one with that name as its title."""
+    """Return the declared metric of this name; for any other name a metric without meaning, with the name as title."""
     undeclared = Metric(name, name.removeprefix("train/"), meaning="", unit="none", precision=3, table=True)
     return load_metrics().get(name, undeclared)
 
 
 def ordered(names: Iterable[str]) -> list[Metric]:
-    """The metrics of these names: declared ones in the order of the file, behind them the others by name."""
+    """Return the metrics of these names: declared ones in the order of the file, then the others by name."""
     present = {*names}
     declared_names = [name for name in load_metrics() if name in present]
     return [metric_of(name) for name in (*declared_names, *sorted(present.difference(declared_names)))]
 
 
 def area_of(name: str) -> str:
-    """`loss` of train/loss/policy, `val` of val/roll/ep_rew/mean, "" of a name without a slash."""
+    """Return the area of a metric: "loss" for train/loss/policy, "val" for val/roll/ep_rew/mean, "" without a slash."""
     stage, _, name_after_stage = name.partition("/")
     return name_after_stage.partition("/")[0] if stage == "train" or not name_after_stage else stage
 
 
 def arranged(names: Iterable[str]) -> list[Metric]:
-    """The metrics that belong into a table; those of the console come first, as a small screen ends before the rest."""
+    """Return the metrics for a table, sorted; those of the console come first, because a small screen cuts the rest."""
     positions = {name: position for position, name in enumerate(load_metrics())}
 
     def order(metric: Metric) -> tuple[bool, int, str, int, str]:
+        """Return the sort key: on the console or not, area, position in the file, name."""
         area = area_of(metric.name)
         rank = AREAS.index(area) if area in AREAS else len(AREAS)
         return not metric.table, rank, area, positions.get(metric.name, len(positions)), metric.name
@@ -210,5 +225,5 @@ def arranged(names: Iterable[str]) -> list[Metric]:
 
 
 def console_metrics() -> list[Metric]:
-    """The metrics that a training shows on the console."""
+    """Return the metrics that a training shows on the console."""
     return [metric for metric in arranged(load_metrics()) if metric.table]

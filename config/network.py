@@ -1,6 +1,6 @@
-"""The `actor` and `critic` blocks of a config: what one of the two networks has otherwise than the other.
+"""The `actor` and `critic` blocks of a config: settings in which the two networks differ.
 
-Its ranges are in checks.py; agents/networks/residual.py builds by it."""
+checks.py has the ranges of their keys; agents/networks/residual.py builds the networks."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,7 +11,7 @@ Init = Literal["uniform", "orthogonal"]
 
 @dataclass(frozen=True)
 class Network:
-    """The keys of one network; null = as the key of this name outside the block says."""
+    """The settings of one network; null = the value of the key of the same name outside the block."""
 
     obs: tuple[str, ...] | None = None
     """Parts of the observation that it reads, by name, where the observation is a dict; null = all."""
@@ -30,7 +30,7 @@ class Network:
 
 
 class NetworkShape(NamedTuple):
-    """The keys of one network once its block is on top of those outside."""
+    """The settings of one network after its block was put on top of the keys outside."""
 
     hidden_dims: tuple[int, ...]
     activation: str
@@ -41,6 +41,6 @@ class NetworkShape(NamedTuple):
     obs: tuple[str, ...] | None = None
 
     def with_block(self, block: Network | None) -> "NetworkShape":
-        """This shape with all that a block says on top."""
+        """Return this shape with the values of a block, unless they are null, on top."""
         own = {} if block is None else {key: value for key, value in vars(block).items() if value is not None}
         return self._replace(**own)

@@ -1,11 +1,11 @@
-"""The `plateau` block of a config: the reaction to a metric that gets no better, as data and in English.
+"""The `plateau` block of a config: what a training does when a metric stops improving.
 
-Its rules beside other keys are in checks.py; trainer_callbacks/schedule.py acts by it."""
+checks.py has its rules with other keys; trainer_callbacks/schedule.py carries it out."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-EVALUATED = "val/"  # how the names of an evaluation's metrics begin
+EVALUATED = "val/"  # names of metrics that an evaluation measures begin with this
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Plateau:
     """What the next plateau after those does; without scale, the first plateau does it."""
 
     def words(self) -> str:
-        """One line for the header of a training: what may steer it."""
+        """Return a line for the header of a training: which metric may steer it, and what happens then."""
         source = "evaluations" if self.metric.startswith(EVALUATED) else "rows"
         margin = f" by more than {self.min_delta:g}" if self.min_delta else ""
         reactions = []

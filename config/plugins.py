@@ -1,7 +1,8 @@
-"""Code of the user's own by name: `module:Name`, or the entry point of an installed package. No torch of ours.
+"""Imports a user's own code by name: `module:Name`, or the entry point of an installed package.
 
-The one place that turns such a name into a class, and that decides which names are followed: a config that came from
-elsewhere names nothing that is imported, unless its module is trusted by name.
+Algorithms, policies, wrappers and callbacks of users are found only here. A config from elsewhere (a download) could
+name harmful code; so nothing that it names is imported, unless the user trusts that module by name (--trust).
+This module itself does not import torch.
 """
 
 import importlib.util
@@ -22,34 +23,36 @@ from stride.utils import own_modules
 from stride.utils.interrupted import by_signal
 from stride.utils.user_error import UserError, describe_error, nearest
 
-MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
-DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")
-PLACE = re.compile(rf"{MODULE}:[A-Za-z_][\w./-]*")
-GROUP = "stride."  # of entry points: stride.algorithms, stride.policies, stride.wrappers, stride.configs
+MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"  # mypkg.sub
+DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")  # mypkg.sub:Agent
+MODULE_AND_ID = re.compile(rf"{MODULE}:[A-Za-z_][\w./-]*")  # mypkg:Maze-v0
+GROUP_PREFIX = "stride."  # our groups of entry points: stride.algorithms, .policies, .wrappers, .configs
 
 
 class TooEarlyError(Exception):
-    """The answer needs torch, or the environment, which is not loaded yet."""
+    """Raised where an answer needs an import (torch, the environment) that must not happen yet.
+
+    The caller imports what is needed and asks again."""
 
 
 class Trust(NamedTuple):
     """The modules that a config may name and that are then imported."""
 
-    everybody: bool = False
-    modules: frozenset[str] = frozenset()
+    everybody: bool = False  # all modules
+    modules: frozenset[str] = frozenset()  # names of modules and packages
 
     def allows(self, module: str) -> bool:
-        """Whether the module, or a package that holds it, is trusted."""
+        """Return whether the module, or a package that contains it, is trusted."""
         return self.everybody or any(f"{module}.".startswith(f"{package}.") for package in self.modules)
 
 
 NOBODY, EVERYBODY = Trust(), Trust(everybody=True)
-_postponed: list[bool] = []  # not empty: nothing is imported yet
+_postponed: list[bool] = []  # not empty inside `postponed`; a list, because such blocks may be nested
 
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Within, a name that would have to be imported is TooEarlyError instead."""
+    """While this context is open, raise TooEarlyError instead of importing a user's module."""
     _postponed.append(True)
     try:
         yield
@@ -58,7 +61,7 @@ def postponed() -> Iterator[None]:
 
 
 def trusting(modules: Iterable[str]) -> Trust:
-    """Trust in these modules alone, as somebody typed them."""
+    """Return trust in these modules only; UserError if one, as typed after --trust, is no module name."""
     module_names = frozenset(modules)
     for module in module_names:
         if not re.fullmatch(MODULE, module):
@@ -67,25 +70,25 @@ def trusting(modules: Iterable[str]) -> Trust:
 
 
 def trust_in(run: RunDir, modules: Iterable[str]) -> Trust:
-    """All names of a run of one's own; of a run that is stored elsewhere, which came from others, these modules."""
+    """Return the trust for a run: in everything if it was made here, only in these modules if it is from elsewhere."""
     return trusting(modules) if run.foreign else EVERYBODY
 
 
 def is_dotted(name: str) -> bool:
-    """Whether it names a module, rightly or not."""
+    """Return whether a name contains a module, correct or not."""
     return ":" in name
 
 
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages in the group `stride.GROUP`, by name; nothing is imported."""
-    return {entry_point.name: entry_point for entry_point in entry_points(group=f"{GROUP}{group}")}
+    """Return the entry points of installed packages in `stride.<group>`, by name; nothing is imported."""
+    return {entry_point.name: entry_point for entry_point in entry_points(group=f"{GROUP_PREFIX}{group}")}
 
 
 def find(key: str, group: str, name: str) -> Any:
-    """The object that a name of user code stands for, None where there is no such name.
+    """Return the object that a name of user code stands for; None if the name is no entry point of the group.
 
-    UserError, one line that begins with `key`, where the module or its attribute is missing, or does not load.
+    UserError, one line that begins with `key`, if the module or its attribute is missing, or fails to load.
     """
     if is_dotted(name):
         return attribute(key, name)
@@ -94,7 +97,7 @@ def find(key: str, group: str, name: str) -> Any:
 
 
 def attribute(key: str, name: str) -> Any:
-    """`module:Name`, imported."""
+    """Import the module of `module:Name` and return its attribute; UserError, which begins with `key`, if it fails."""
     parsed = DOTTED.fullmatch(name)
     if not parsed:
         raise UserError(f"{key}: {name!r} is not module:Name, for example mypkg:Mine")
@@ -109,7 +112,7 @@ def attribute(key: str, name: str) -> Any:
 
 
 def check_module(name: str, key: str) -> None:
-    """UserError, one line that begins with `key`, where there is no module for `module:Name`; nothing is imported."""
+    """Raise UserError, which begins with `key`, if the module of `module:Name` does not exist; nothing is imported."""
     module = name.rpartition(":")[0]
     if module and not own_modules.can_import(module.partition(".")[0]):
         raise _no_module(module, key)
@@ -120,23 +123,25 @@ def _no_module(module: str, key: str) -> UserError:
 
 
 def import_named(module: str, key: str) -> ModuleType:
-    """The module; whatever its own code raises becomes one line with the file and line number."""
+    """Import a module and return it; an exception of its own code becomes one line with the file and line number."""
     try:
         return own_modules.import_named(module)
     except BaseException as error:
         if isinstance(error, UserError) or by_signal(error):
             raise
+        # the module itself, or a package around it, is missing; not a module that it imports
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise _no_module(module, key) from error
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-        if str(error).startswith("write stride."):  # by an old name of ours, in the line before
+        if str(error).startswith("write stride."):  # an import by an old name of ours; the line is one frame above
             frames.pop()
-        location = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""  # two of them are ours
+        # the first two frames are ours; only a frame of the user's code helps
+        location = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""
         raise UserError(f"{key}: {module} cannot be imported: {describe_error(error)}{location}") from error
 
 
 def _near(module: str) -> str:
-    """The modules beside the first part of the name that is missing."""
+    """Return `; did you mean ...?` with a module similar to the first missing part of a dotted name, else ""."""
     package, name = None, ""
     for component in module.split("."):
         name = f"{name}.{component}" if name else component
@@ -150,7 +155,7 @@ def _near(module: str) -> str:
 
 
 def package_folders() -> list[Path]:
-    """The folders of YAML files of the packages that `stride.configs` names; no package is imported."""
+    """Return the folders with YAML files of the packages in the entry points `stride.configs`; nothing is imported."""
     folders: list[Path] = []
     for point in registered("configs").values():
         try:
@@ -163,8 +168,8 @@ def package_folders() -> list[Path]:
     return folders
 
 
-# the keys of a config that may name code, with the names in the value of each
-NAMED: dict[str, Callable[[object], Iterable[object]]] = {
+# keys of a config that may name code -> a function that returns the names in the key's value
+NAMES_IN_KEY: dict[str, Callable[[object], Iterable[object]]] = {
     "env_id": lambda value: [value],
     "algo_id": lambda value: [value],
     "policy": lambda value: [value],
@@ -172,25 +177,28 @@ NAMED: dict[str, Callable[[object], Iterable[object]]] = {
     "env_kwargs": lambda value: _module_texts(value),
     "callbacks": lambda value: [*_ids(value), *_items(value)],
 }
-GROUPS = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
+# keys whose value may be the name of an entry point -> its group
+GROUP_OF_KEY = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
 
 
 def named_modules(plain: Mapping[str, Any]) -> dict[str, str]:
-    """Module -> the key that names it, of a config's plain data, whoever wrote it; nothing is imported."""
+    """Return module -> the key that names it, for all modules in a config's plain data; nothing is imported.
+
+    The data may come from anybody, so values of any type are accepted."""
     modules: dict[str, str] = {}
-    for key, names in NAMED.items():
+    for key, names in NAMES_IN_KEY.items():
         for name in names(plain.get(key)):
             if not isinstance(name, str):
                 continue
-            if key in GROUPS and not is_dotted(name) and name in registered(GROUPS[key]):
-                name = registered(GROUPS[key])[name].value
+            if key in GROUP_OF_KEY and not is_dotted(name) and name in registered(GROUP_OF_KEY[key]):
+                name = registered(GROUP_OF_KEY[key])[name].value
             if is_dotted(name):
                 modules.setdefault(name.rpartition(":")[0], key)
     return modules
 
 
 def check_names(plain: object, trust: Trust, where: str) -> None:
-    """UserError for the first module that a config names and that is not trusted; nothing is imported."""
+    """Raise UserError for the first module in a config that is not trusted; nothing is imported."""
     if trust.everybody or not isinstance(plain, Mapping):
         return
     for module, key in named_modules(plain).items():
@@ -203,8 +211,8 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
 
 
 def _module_texts(value: object) -> Iterator[object]:
-    """Every text inside that an environment might take for a module and a name in it."""
-    if isinstance(value, str) and PLACE.fullmatch(value):
+    """Yield every text inside a value that an environment could read as `module:name`."""
+    if isinstance(value, str) and MODULE_AND_ID.fullmatch(value):
         yield value
     for item in value.values() if isinstance(value, Mapping) else _items(value):
         yield from _module_texts(item)

@@ -1,11 +1,13 @@
-"""Everything written about a config, before any value has its type: an environment's YAML file, then overrides.
+"""Collects what is written for a config: an environment's YAML file, and overrides from the command line on top of it.
 
-    EnvironmentFile.read      the base fields, variants and private blocks of a file, all their names checked
-    EnvironmentFile.raw       base, then the blocks that a variant inherits from, then its own
-    apply_overrides           key=value on top, read by Hydra's grammar
-    fold_schedules            policy_lr_schedule_end and the like become one mapping for policy_lr
+The values keep the types in which they were read; fields.py converts them later. loader.py calls these in order:
 
-Each step takes and returns a Raw: values as written, and for each key where it was written, for error lines."""
+    EnvironmentFile.read      read a file and check the names of its base fields, variants and private blocks
+    EnvironmentFile.raw       lay a variant's own block over the blocks it inherits from, and these over the base
+    apply_overrides           put key=value on top, read by Hydra's grammar
+    fold_schedules            make one mapping for policy_lr of policy_lr_schedule, policy_lr_schedule_end, ...
+
+Each step takes and returns a Raw: the values, and for each key the place where it was written, for error messages."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,18 +36,21 @@ from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import DEEPEST, UserError, errors_in, nearest
 
 INHERIT = "_inherit_"
-AUTO = "auto"  # ENV:auto: config/auto.py chooses algorithm and settings, so no variant is called that
+AUTO = "auto"  # in ENV:auto, config/auto.py chooses algorithm and settings; so no variant may have this name
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-HYDRA_PREFIXES = ("++", "+", "~")  # they add or remove keys; ours always exist
-LONGEST_CHAIN = 20  # blocks; more take minutes
-MOST_OVERRIDES, LONGEST_OVERRIDE = 200, 10_000  # a count, and characters of one
-Block = Mapping[str, Any]
+HYDRA_PREFIXES = ("++", "+", "~")  # Hydra adds or removes keys with them; our keys always exist
+MAX_CHAIN = 20  # blocks that inherit from each other; longer chains take minutes
+MAX_OVERRIDES = 200  # in one command
+MAX_OVERRIDE_LETTERS = 10_000  # characters of one override
+Block = Mapping[str, Any]  # the keys of one variant, or of one private block
 
 
 class Raw(NamedTuple):
-    """Values as written, and for each key where it was written.
+    """Values as they were written, and for each key the place where it was written.
 
-    values {"gamma": 0.98, "policy_lr": "lin_0.001"}, where {"gamma": "gamma=0.98", "policy_lr": "CartPole-v1.yaml:ppo"}
+    An example with one override and one key from a file:
+        values   {"gamma": 0.98, "policy_lr": "lin_0.001"}
+        where    {"gamma": "gamma=0.98", "policy_lr": "CartPole-v1.yaml:ppo"}
     """
 
     values: dict[str, Any]
@@ -54,15 +59,15 @@ class Raw(NamedTuple):
 
 @dataclass(frozen=True)
 class EnvironmentFile:
-    """One environment's YAML file: base fields, and blocks, which are variants or private (`_name`)."""
+    """The YAML file of one environment."""
 
     path: Path
-    base: Block
-    blocks: Mapping[str, Block]  # every block can be inherited from
+    base: Block  # keys at the top of the file, or under `_base`: they apply to every variant
+    blocks: Mapping[str, Block]  # variants, and private blocks (`_name`) that variants inherit from
 
     @classmethod
     def read(cls, path: Path) -> "EnvironmentFile":
-        """The file with all names of blocks and keys checked, so that a mistake shows whichever variant is used."""
+        """Read a file and check the names of all its blocks and keys, even those of variants that nobody asked for."""
         content = read_yaml(path)
         base = _base(path.name, content)
         blocks = {key: value for key, value in content.items() if key not in base and isinstance(value, dict)}
@@ -91,7 +96,7 @@ class EnvironmentFile:
         return str(self.base.get("env_id", self.path.stem))
 
     def checked_variant(self, variant: str) -> str:
-        """The name, or a UserError with those there are."""
+        """Return the name if the file has this variant; UserError with the existing ones if not."""
         names = ", ".join(f"{self.env_id}:{name}" for name in self.variants)
         if not variant:
             raise UserError(f"{self.env_id!r} needs a variant: {names}")
@@ -101,7 +106,7 @@ class EnvironmentFile:
         return variant
 
     def chain(self, variant: str) -> list[str]:
-        """The variant and those it inherits from, nearest first."""
+        """Return the variant and the blocks it inherits from, nearest first; UserError for a cycle or a missing one."""
         names = [variant]
         while INHERIT in (block := self.blocks[names[-1]]):
             location, parent = f"{self.path.name}:{names[-1]}: {INHERIT}", block[INHERIT]
@@ -110,13 +115,17 @@ class EnvironmentFile:
                 raise UserError(f"{location}: this file has no block {parent!r}{advice}")
             if parent in names:
                 raise UserError(f"{location} is a cycle: {' -> '.join([*names, parent])}")
-            if len(names) == LONGEST_CHAIN:
-                raise UserError(f"{location} chains more than {LONGEST_CHAIN} blocks, starting at {variant}")
+            if len(names) == MAX_CHAIN:
+                raise UserError(f"{location} chains more than {MAX_CHAIN} blocks, starting at {variant}")
             names.append(parent)
         return names
 
     def algorithm(self, variant: str) -> str:
-        """algo_id as given, else the first name of the chain that is an algorithm."""
+        """Return the algorithm of a variant.
+
+        It is the value of algo_id, in the variant's block, an inherited block or the base. Without algo_id, it is the
+        first name in the chain of blocks that is an algorithm's: the variant `ppo` needs no algo_id. UserError if
+        neither gives one."""
         chain, location = self.chain(variant), f"{self.path.name}:{variant}"
         for block in (*(self.blocks[name] for name in chain), self.base):
             if "algo_id" in block:
@@ -129,7 +138,7 @@ class EnvironmentFile:
         raise UserError(f"{location}: needs algo_id ({', '.join(ALGORITHMS)}){advice}")
 
     def raw(self, variant: str) -> Raw:
-        """All that is written of the variant: base, then ancestors from the farthest, then its own block."""
+        """Return what the file says of a variant: the base, inherited blocks on top, its own block last."""
         raw = overlay(Raw({}, {}), Raw(dict(self.base), dict.fromkeys(self.base, self.path.name)))
         for name in reversed(self.chain(variant)):
             block = {key: value for key, value in self.blocks[name].items() if key != INHERIT}
@@ -138,7 +147,7 @@ class EnvironmentFile:
 
 
 def _base(file: str, content: Block) -> dict[str, Any]:
-    """The fields at the top of the file and those under `_base`."""
+    """Return the keys at the top of the file and those under `_base`; UserError where a key is in both."""
     base_block = content.get("_base", {})
     if not isinstance(base_block, dict):
         raise UserError(f"{file}: _base must be a mapping of keys, not {base_block!r}")
@@ -157,10 +166,10 @@ def _base(file: str, content: Block) -> dict[str, Any]:
 
 
 def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
-    """`later` on top of `earlier`; mappings are merged entry by entry unless merge is false.
+    """Put `later` on top of `earlier`; mappings are merged entry by entry unless `merge` is false.
 
-    A recipe in `later` is the values that it stands for, below the others in there. It takes the place of an earlier
-    recipe, of which only what has been changed since is left.
+    A key `recipe` in `later` is replaced by the recipe's values, which the other keys of `later` override. It also
+    removes the values of an earlier recipe, unless they were changed after that recipe was written.
     """
     if "recipe" in later.values:
         replaced = RECIPES.get(str(earlier.values.get("recipe")), {})
@@ -168,16 +177,16 @@ def overlay(earlier: Raw, later: Raw, merge: bool = True) -> Raw:
         earlier, later = Raw(kept, earlier.where), _expanded(later)
     values = dict(earlier.values)
     for key in later.values:
-        if isinstance(key, str):  # a number as key is reported by check_key
-            for void in _voided(key, later.values, earlier.values):
-                values.pop(void, None)
+        if isinstance(key, str):  # check_key reports a key that is not text
+            for replaced_key in _replaced_keys(key, later.values, earlier.values):
+                values.pop(replaced_key, None)
     for key, value in later.values.items():
         values[key] = merged(earlier.values.get(key), value) if merge else value
     return Raw(values, {**earlier.where, **later.where})
 
 
 def _expanded(raw: Raw) -> Raw:
-    """`raw` with the values of its recipe below its own; as it is where that is none."""
+    """Return `raw` with the values of its recipe added below its own values; unchanged if there is no such recipe."""
     recipe = raw.values["recipe"]
     if not isinstance(recipe, str) or recipe not in RECIPES:
         return raw
@@ -188,14 +197,17 @@ def _expanded(raw: Raw) -> Raw:
 
 
 def merged(earlier: object, later: object) -> object:
-    """Two mappings as one, the later winning; anything else is replaced."""
+    """Merge two mappings, inner ones too; the later wins. If one of them is no mapping, return `later`."""
     if not isinstance(earlier, Mapping) or not isinstance(later, Mapping):
         return later
     return {**earlier, **{key: merged(earlier.get(key), value) for key, value in later.items()}}
 
 
-def _voided(key: str, later: Block, earlier: Block) -> list[str]:
-    """Keys of `earlier` that `key` in `later` replaces, so that no half of an old schedule stays in effect."""
+def _replaced_keys(key: str, later: Block, earlier: Block) -> list[str]:
+    """Return the keys of `earlier` that `key` in `later` makes void, so that no part of an old schedule stays.
+
+    policy_lr=lin_0.001, for example, replaces policy_lr_schedule and all its parts; policy_lr=0.001 replaces only the
+    part with the same meaning, policy_lr_schedule_start_value."""
     field, schedule_part = parse_schedule_key(key) or (key, "")
     all_parts = [schedule_key(field, name) for name in ("kind", *SCHEDULE_PARTS)]
     if schedule_part == "kind" and later[key] is None:
@@ -208,19 +220,19 @@ def _voided(key: str, later: Block, earlier: Block) -> list[str]:
 
 
 def _kind_of(field: str, values: Block) -> str:
-    """The kind of schedule that is written for a field, anything else for none."""
+    """Return the kind of schedule that is written for a field; without a schedule, a text that is no kind."""
     return str(values.get(f"{field}_schedule") or str(values.get(field)).partition("_")[0])
 
 
 def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[Raw, str]:
-    """`raw` with the overrides on top, and the algorithm, which they may change.
+    """Return `raw` with the overrides on top, and the algorithm, which an override algo_id=... may change.
 
-    Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys that nothing reads, or mean several runs.
+    Hydra's other syntax (+, ++, ~, sweeps) is refused: it would add keys that nothing reads, or mean several runs.
     """
-    if len(overrides) > MOST_OVERRIDES:
+    if len(overrides) > MAX_OVERRIDES:
         raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it with --config")
     texts = [_bare(text) for text in overrides]
-    for text in texts:  # first of all, because it decides which keys there are
+    for text in texts:  # algo_id comes first, because it decides which keys exist
         if text.startswith("algo_id="):
             algo_id = check_algorithm(value_of(text), text)
     typed_values = Raw({}, {})
@@ -239,17 +251,19 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
         typed_values.values[name] = value
         typed_values.where[name] = f"{typed_values.where[name]} {text}" if name in typed_values.where else text
     raw = overlay(raw, typed_values, merge=False)
-    for name in raw.values:  # a change of algorithm leaves keys behind that it does not have
+    for name in raw.values:  # if the algorithm changed, the file may have keys that the new one does not have
         check_key(name, algo_id, raw.where[name])
     return raw, algo_id
 
 
 def _bare(text: str) -> str:
-    """An override without the leading `--` that trackers' sweeps write; UserError where it is none."""
+    """Return an override without a leading `--`, which trackers' sweeps write; UserError if it is not key=value."""
     if len(text.splitlines()) > 1:
         raise UserError(f"{' '.join(text.split())}: an override must be one line")
-    if len(text) > LONGEST_OVERRIDE or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
-        raise UserError(f"{text}: an override may have {LONGEST_OVERRIDE:,} characters and {DEEPEST} levels of nesting")
+    if len(text) > MAX_OVERRIDE_LETTERS or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
+        raise UserError(
+            f"{text}: an override may have {MAX_OVERRIDE_LETTERS:,} characters and {DEEPEST} levels of nesting"
+        )
     stripped = text.removeprefix("--").strip()
     for prefix in HYDRA_PREFIXES:
         if stripped.startswith(prefix):
@@ -260,7 +274,7 @@ def _bare(text: str) -> str:
 
 
 def _depth(text: str) -> int:
-    """How deep its brackets go, whether or not some of them are text."""
+    """Return how deep brackets are nested in a text; brackets inside quotes count, too, which does no harm."""
     depth = deepest = 0
     for character in text:
         depth += (character in "[{(") - (character in "]})")
@@ -269,6 +283,7 @@ def _depth(text: str) -> int:
 
 
 def _check_override_key(key: str, algo_id: str, text: str) -> None:
+    """Raise UserError unless the algorithm has the key; a key with dots (spec.goal) must begin with a mapping's."""
     name, *path = key.split(".")
     check_key(name.strip(), algo_id, text)
     if name != name.strip():
@@ -283,13 +298,13 @@ def _check_override_key(key: str, algo_id: str, text: str) -> None:
 
 
 def _has_parts(member: Any) -> bool:
-    """Whether `key.part=value` may set a part of this type; a schedule's parts have keys of their own."""
+    """Return whether `key.part=value` may set a part of this type; a schedule's parts have their own keys."""
     return get_origin(member) is dict or (is_dataclass(member) and member is not Schedule)
 
 
 def value_of(text: str) -> Any:
-    """The value in the types of Hydra's grammar: numbers, booleans, null, lists, mappings, text."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.1 s, for those who change something
+    """Return the value of `key=value` in the types of Hydra's grammar: number, boolean, null, list, mapping, text."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.1 s, so only if there is an override
     from hydra.errors import HydraException
 
     try:
@@ -308,7 +323,7 @@ def value_of(text: str) -> Any:
 
 
 def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[str, Any]:
-    """A copy of the mapping with one entry changed."""
+    """Return a copy of the mapping `earlier` with `value` at `path`: ["a", "b"] sets {"a": {"b": value}}."""
     entries = dict(earlier) if isinstance(earlier, Mapping) else {}
     name, *remaining = path
     if remaining:
@@ -321,7 +336,9 @@ def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[
 
 
 def fold_schedules(raw: Raw, defaults: Mapping[str, object]) -> Raw:
-    """`raw` without schedule keys: a scheduled field holds a mapping that Schedule.parse takes."""
+    """Return `raw` without schedule keys; each field with a schedule has a mapping that Schedule.parse takes.
+
+    `defaults`: field -> the default that its schedule starts from if no value is written."""
     folded = Raw({}, dict(raw.where))
     written: dict[str, dict[str, Any]] = {}  # field -> its parts: {"policy_lr": {"kind": "linear", "end": 0.5}}
     for key, value in raw.values.items():
@@ -340,7 +357,10 @@ def fold_schedules(raw: Raw, defaults: Mapping[str, object]) -> Raw:
 
 
 def _folded(field: str, parts: dict[str, object], value: object, default: object) -> object:
-    """The value of a field for which these parts of a schedule are written."""
+    """Return the value of a field for which parts of a schedule are written.
+
+    `parts`: {"kind": "linear", "end": 0.5}, from the schedule keys. `value`: what is written for the field itself, a
+    number, a schedule in short form or None. UserError if they contradict each other."""
     if "kind" in parts and parts["kind"] is None:
         if len(parts) > 1:
             raise UserError(f"{field}_schedule is null, so its other keys would have no effect")
@@ -362,7 +382,7 @@ def _folded(field: str, parts: dict[str, object], value: object, default: object
 
 
 def _without_schedule(value: object) -> object:
-    """The number that remains of a field when its schedule is taken away."""
+    """Return the number that a field keeps when its schedule is removed; other values unchanged."""
     schedule = value if isinstance(value, Schedule) else schedule_in("schedule", value)
     if schedule is None:
         return value

@@ -1,6 +1,6 @@
-"""Recipes: published settings as values of other keys. `recipe: flash` stands for these lines where it is written.
+"""Recipes: published settings under one name. A variant with `recipe: flash` gets the values of FLASH below.
 
-Keys beside it win, and so does everything that is laid on top later."""
+Other keys of the same block or command override them, and so does everything that is put on top later (raw.py)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FLASH = {
     "initial_alpha": 0.01, "target_std": 0.15, "noise_hold": 16, "actor_every": 2, "batch_size": 512,
     "policy_lr": {"kind": "cosine", "start_value": 3e-4, "end_value": 1.5e-4},
 }  # fmt: skip
-# CrossQ (Bhatt et al. 2024): a target network that is a copy says what the network says
+# CrossQ (Bhatt et al. 2024) has no target network; `tau: 1.0` makes it a copy of the critic, which is the same
 CROSSQ = {
     "norm": "batch", "joint_batch": True, "tau": 1.0, "actor_every": 3, "policy_lr": 1e-3,
     "critic": {"hidden_dims": [1024, 1024]},

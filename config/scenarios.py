@@ -1,6 +1,7 @@
-"""The games of VizDoom and stable-retro that are on this machine, by their files: nothing is imported.
+"""Finds the games of VizDoom and stable-retro that are installed on this machine, by their files; it imports neither.
 
-VIZDOOM_SCENARIOS_DIR names folders of one's own (joined as in PATH); their scenarios win over the package's.
+The variable VIZDOOM_SCENARIOS_DIR names a user's own folders (joined with ':' as in PATH). A scenario in them is
+preferred to the package's scenario of the same name.
 """
 
 import os
@@ -10,13 +11,13 @@ from pathlib import Path
 
 from stride.utils.user_error import UserError
 
-DOOM, RETRO = "VizDoom/", "Retro/"
+DOOM, RETRO = "VizDoom/", "Retro/"  # ids of these games begin so
 FOLDERS = "VIZDOOM_SCENARIOS_DIR"
-FEW = 20  # names shown at most
+MAX_NAMES = 20  # names that are shown in one line
 
 
 def doom_scenarios() -> dict[str, Path]:
-    """Name -> its .cfg: `basic` of basic.cfg."""
+    """Return the name of each VizDoom scenario -> its .cfg file: "basic" -> .../basic.cfg."""
     folders = [Path(folder) for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
     for folder in folders:
         if not folder.is_dir():
@@ -29,7 +30,7 @@ def doom_scenarios() -> dict[str, Path]:
 
 
 def retro_games() -> list[str]:
-    """Games that stable-retro can play here: those whose ROM is there; it brings one, others are imported."""
+    """Return the games whose ROM is installed. stable-retro brings one; users import others."""
     game_names = set()
     for folder in _retro_folders():
         for rom in folder.glob("*/rom.*"):
@@ -39,12 +40,12 @@ def retro_games() -> list[str]:
 
 
 def retro_starts(game: str) -> list[str]:
-    """The names of a game's saved states, where an episode may begin."""
+    """Return the names of a game's saved states, in which an episode may begin."""
     return sorted({path.stem for folder in _retro_folders() for path in folder.glob(f"{game}/*.state")})
 
 
 def installed_games(term: str) -> list[str]:
-    """Lines for --list-envs TERM: the games of a family, where the term names it."""
+    """Return lines for --list-envs TERM: the installed games of each family (VizDoom, Retro) that the term names."""
     folded, lines = term.casefold(), []
     families: tuple[tuple[str, Callable[[], Iterable[str]]], ...] = ((DOOM, doom_scenarios), (RETRO, retro_games))
     for prefix, find in families:
@@ -56,9 +57,9 @@ def installed_games(term: str) -> list[str]:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    remainder = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{remainder}"
+    """Return the first names in one text, and how many more there are: "basic, maze and 3 more"."""
+    remainder = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{remainder}"
 
 
 def _retro_folders() -> list[Path]:
@@ -66,6 +67,6 @@ def _retro_folders() -> list[Path]:
 
 
 def _in_package(name: str, folder: str) -> list[Path]:
-    """A folder of an installed package; nothing where it is not installed."""
+    """Return the paths of a folder in an installed package, usually one; an empty list if it is not installed."""
     spec = find_spec(name)
     return [Path(package_root) / folder for package_root in (spec.submodule_search_locations or ())] if spec else []

@@ -1,7 +1,7 @@
-"""A hyperparameter that changes with the clock: `lin_0.001`, `cos_0.001`, `exp_0.001`, `warmup_0.001`, or in parts.
+"""Schedules: hyperparameters that change with the number of env steps, such as `policy_lr: lin_0.001`.
 
-The curve of the value and its parsing; the fields that may have one have it in their type, in algorithms/. And PPO's
-learning rate that follows the KL divergence, `kl_0.008`."""
+Here is how a schedule is parsed and which value it has at a step. A key may follow a schedule if its type, in
+config/algorithms/, includes Schedule. FollowKL is PPO's learning rate that follows the KL divergence (`kl_0.008`)."""
 
 import math
 import re
@@ -15,18 +15,20 @@ Kind = Literal["linear", "cosine", "exponential", "warmup"]
 KINDS: tuple[str, ...] = get_args(Kind)
 SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine", "exp": "exponential",
          "exponential": "exponential", "warmup": "warmup"}  # fmt: skip
-EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
+EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100, because an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
 SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
-START, FACTOR, SLOWEST, FASTEST = 3e-4, 1.5, 1e-6, 1e-2  # learning rates, and what they are multiplied by
+KL_START_RATE, KL_MIN_RATE, KL_MAX_RATE = 3e-4, 1e-6, 1e-2  # learning rates of FollowKL
+KL_FACTOR = 1.5  # FollowKL multiplies or divides the learning rate by this
 KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Value over env steps: start_value until `start`, along the curve until `end`, end_value from then on.
+    """A value over env steps: start_value until `start`, then along the curve of `kind` until `end`, then end_value.
 
-    Bounds in [0, 1] are fractions of max_timesteps, above 1 env steps. `warmup` rises in a straight line and stays."""
+    `start` and `end` in [0, 1] are fractions of max_timesteps; above 1 they are env steps. `warmup` is a straight line
+    up to end_value."""
 
     kind: Kind
     start_value: float
@@ -36,7 +38,9 @@ class Schedule:
 
     @classmethod
     def parse(cls, value: str | Mapping[str, object]) -> "Schedule":
-        """`lin_0.001` or {kind, start_value, end_value, start, end}; whatever is missing follows from the kind."""
+        """Read `lin_0.001` or a mapping {kind, start_value, end_value, start, end}; missing parts get kind's defaults.
+
+        UserError for unknown parts, and where the kind's main value (`peak_part`) is missing."""
         if isinstance(value, str):
             return cls.named(*_split(value))
         options = ["kind", *SCHEDULE_PARTS]
@@ -53,7 +57,7 @@ class Schedule:
 
     @classmethod
     def named(cls, kind: str, value: float) -> "Schedule":
-        """The schedule of this kind over the whole run, with `value` as the number one would write without it."""
+        """Return the usual schedule of this kind, as `lin_0.001` means it; `value`: its largest value, here 0.001."""
         if kind == "warmup":
             return cls("warmup", 0.0, value, 0.0, WARMUP_SHARE)
         if kind == "exponential":
@@ -61,7 +65,7 @@ class Schedule:
         return cls("linear" if kind == "linear" else "cosine", value, 0.0)
 
     def checked(self) -> "Schedule":
-        """Itself, or a UserError where the numbers make no curve."""
+        """Return this schedule; UserError if `start` or `end` is negative, or an exponential crosses or touches 0."""
         if self.start < 0 or self.end < 0:
             raise UserError(f"a schedule's start and end must be 0 or later, not {min(self.start, self.end):g}")
         if self.kind == "exponential" and self.start_value * self.end_value <= 0:
@@ -72,13 +76,13 @@ class Schedule:
         return self
 
     def span(self, max_timesteps: int) -> tuple[float, float]:
-        """(start, end) in env steps."""
+        """Return (start, end) in env steps, for a budget of `max_timesteps`."""
         start = self.start * max_timesteps if self.start <= 1 else self.start
         end = self.end * max_timesteps if self.end <= 1 else self.end
         return start, end
 
     def at(self, env_steps: int, max_timesteps: int) -> float:
-        """The value after `env_steps` of a run of `max_timesteps`."""
+        """Return the value after `env_steps` of a run with a budget of `max_timesteps`."""
         start, end = self.span(max_timesteps)
         if env_steps >= end:
             return self.end_value
@@ -87,21 +91,22 @@ class Schedule:
         progress = (env_steps - start) / (end - start)
         if self.kind == "exponential":
             return self.start_value * math.exp(progress * math.log(self.end_value / self.start_value))
+        # share of the way from start_value to end_value that is left: from 1 down to 0
         remaining = (1 + math.cos(math.pi * progress)) / 2 if self.kind == "cosine" else 1 - progress
         return self.end_value + (self.start_value - self.end_value) * remaining
 
 
 class FollowKL(str):
-    """A learning rate that follows the KL divergence of the policy, as it is written: `kl_0.008`.
+    """A learning rate that follows the KL divergence of the policy; the text is what the user wrote, `kl_0.008`.
 
-    It begins at START. After the updates on each rollout it is divided by FACTOR where their mean KL divergence from
-    the policy before them was more than twice the target, and multiplied by it where that was less than half the
-    target; it stays between SLOWEST and FASTEST.
+    It begins at KL_START_RATE. After the updates on each rollout, their mean KL divergence from the policy before them
+    is compared with the target: above twice the target, the rate is divided by KL_FACTOR; below half the target, it is
+    multiplied by KL_FACTOR. It stays between KL_MIN_RATE and KL_MAX_RATE.
     """
 
     @classmethod
     def read(cls, name: str, value: object) -> "FollowKL | None":
-        """The value of the field `name`, None where it is not meant as one of these."""
+        """Return the value if it begins with `kl_`, else None; UserError names the field if no number follows."""
         if not isinstance(value, str) or not value.startswith("kl_"):
             return None
         follows = cls(value)
@@ -115,34 +120,37 @@ class FollowKL(str):
 
     @property
     def target(self) -> float:
-        """The KL divergence of a rollout's updates that it aims at."""
+        """The KL divergence (nats) that the updates on a rollout should have, 0.008 in kl_0.008."""
         return float(self.removeprefix("kl_"))
 
 
 def parse_schedule_key(key: str) -> tuple[str, str] | None:
-    """`policy_lr_schedule_end` -> ("policy_lr", "end"), `policy_lr_schedule` -> ("policy_lr", "kind"), else None."""
+    """Split a schedule key into field and part; None for any other key.
+
+    `policy_lr_schedule_end` gives ("policy_lr", "end"), `policy_lr_schedule` gives ("policy_lr", "kind")."""
     match = KEY.fullmatch(key)
     return (match[1], match[2] or "kind") if match else None
 
 
 def schedule_key(field: str, part: str) -> str:
-    """The key that sets one part of a field's schedule."""
+    """Return the key that sets one part of a field's schedule: policy_lr_schedule_end."""
     return f"{field}_schedule" if part == "kind" else f"{field}_schedule_{part}"
 
 
 def peak_part(kind: str) -> str:
-    """The part that is the plain value of the field: where a decay starts, where a warm-up arrives."""
+    """Return the part that has the field's own value: a decay starts there, a warm-up ends there."""
     return "end_value" if kind == "warmup" else "start_value"
 
 
 def checked_kind(kind: object) -> str:
+    """Return the full name of a kind of schedule, "linear" for "lin" or "linear"; UserError if there is none."""
     if not isinstance(kind, str) or kind not in SHORT:
         raise UserError(f"{kind!r} is not a kind of schedule ({', '.join(KINDS)}){nearest(str(kind), list(KINDS))}")
     return SHORT[kind]
 
 
 def schedule_in(name: str, value: object) -> "Schedule | None":
-    """The schedule in a field's value, None where it is meant as no schedule; UserError names the field."""
+    """Return the schedule in a field's value, None if it does not look like one; UserError names the field."""
     if not is_schedule(value):
         return None
     with errors_in(name):
@@ -151,16 +159,17 @@ def schedule_in(name: str, value: object) -> "Schedule | None":
 
 
 def is_schedule(value: object) -> bool:
-    """Whether a value is meant as a schedule, right or wrong."""
+    """Return whether a value looks like a schedule, correct or not: a mapping, or a text such as `lin_0.001`."""
     return isinstance(value, Mapping) or (isinstance(value, str) and is_named(value))
 
 
 def is_named(value: str) -> bool:
-    """Whether the text is meant as a schedule (`lin_0.001`), right or wrong."""
+    """Return whether a text begins like a short schedule (`lin_...`), correct or not."""
     return value.partition("_")[0] in SHORT and "_" in value
 
 
 def _split(text: str) -> tuple[str, float]:
+    """Split `lin_0.001` into ("linear", 0.001)."""
     short_name, _, number = text.partition("_")
     try:
         return checked_kind(short_name), _number(text, float(number))

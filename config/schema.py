@@ -1,6 +1,6 @@
-"""Every key a config may have, its type and default: config/algorithms holds the classes, this is their table.
+"""The table of algorithms and their config classes. A class in config/algorithms/ gives each key's type and default.
 
-Ranges and rules between fields live in checks.py, reading files and overrides in loader.py."""
+Other modules import the classes from here. Ranges and rules between keys are in checks.py, reading is in loader.py."""
 
 from stride.config.algorithms.every import CHANGES as CHANGES
 from stride.config.algorithms.every import SCHEMA_VERSION as SCHEMA_VERSION
@@ -37,13 +37,14 @@ ALGORITHMS: dict[str, type[Config]] = {
 
 
 def explores(config: Config) -> bool:
-    """Whether it asks for intrinsic rewards."""
+    """Return whether a config asks for intrinsic rewards."""
     return isinstance(config, PPOConfig | PQNConfig) and config.exploration is not None
 
 
 def register_algorithm(algo_id: str, config: type[Config]) -> None:
-    """Makes the keys of an algorithm known; agents/algorithms.py says it of each of its rows.
+    """Add an algorithm to the table; ValueError if it is there with another config class.
 
-    A class written above is known without it, also to programs that never load torch."""
+    agents/algorithms.py calls it for each of its rows. The shipped algorithms are already in the table, because code
+    that never imports torch needs their keys, too."""
     if ALGORITHMS.setdefault(algo_id, config) is not config:
         raise ValueError(f"{algo_id} has the keys of {ALGORITHMS[algo_id].__name__}, not of {config.__name__}")

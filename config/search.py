@@ -1,13 +1,15 @@
-"""A sweep's YAML file, checked completely: W&B's format, and some keys of ours. No torch.
+"""Reads and checks the YAML file of a sweep (`stride sweep`), and decides which paused trial continues. No torch.
+
+The format is W&B's with a few more keys; this example has all of them:
 
 method: bayes                                      or random, grid
 metric: {name: val/roll/ep_rew/mean, goal: maximize}
-run_cap: 27                                        trials
+run_cap: 27                                        number of trials
 parameters: {policy_lr: {distribution: log_uniform_values, min: 1e-5, max: 1e-2}}
-variant: CartPole-v1:ppo                           ours, as are those below
+variant: CartPole-v1:ppo                           this key and those below are Stride's own
 seeds: [100]                                       each trial trains on all of them
-rungs: {first: 8192, factor: 3}                    where trials pause, and one of how many goes on
-confirm: 5                                         fresh seeds for the best three
+rungs: {first: 8192, factor: 3}                    trials pause after 8192, 3 x 8192, ... env steps; 1 in 3 continues
+confirm: 5                                         fresh seeds for the best three trials
 """
 
 import math
@@ -26,82 +28,88 @@ from stride.runstore.run_names import GROUP
 from stride.utils.user_error import UserError, errors_in, nearest
 
 METHODS = ("bayes", "random", "grid")
-NEEDED = ("method", "metric", "parameters", "variant")
-KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
-WANDB_KEYS = ("program", "command", "project", "entity", "name", "description")  # that W&B alone reads
-PARTS = ("value", "values", "distribution", "min", "max", "q")  # of a parameter
+REQUIRED_KEYS = ("method", "metric", "parameters", "variant")
+SWEEP_KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
+WANDB_KEYS = (
+    "program",
+    "command",
+    "project",
+    "entity",
+    "name",
+    "description",
+)  # only W&B reads them, so we ignore them
+PARAM_KEYS = ("value", "values", "distribution", "min", "max", "q")  # keys of one parameter
 GOALS = ("maximize", "minimize")
-LISTS = ("constant", "categorical")
-DISTRIBUTIONS = (*LISTS, "int_uniform", "uniform", "q_uniform", "log_uniform_values")
-BEST = 3  # trials that are confirmed
-MOST = 10_000
+LIST_DISTRIBUTIONS = ("constant", "categorical")  # they need `values`
+DISTRIBUTIONS = (*LIST_DISTRIBUTIONS, "int_uniform", "uniform", "q_uniform", "log_uniform_values")
+CONFIRMED_TRIALS = 3  # this many of the best trials are trained again on fresh seeds
+MAX_TRIALS = 10_000  # of random and bayes; a grid has as many as combinations of values
 Load = Callable[[Sequence[str]], Config]  # the config of ENV:VARIANT and overrides
 Raw = Mapping[str, Any]  # the content of a sweep's file, or of a part of it
 
 
 class Space(NamedTuple):
-    """The values of a searched parameter: one of `choices`, as overrides spell them, or a number of a range."""
+    """The values that a search may try for one key: the `choices`, or numbers from `low` to `high`."""
 
     key: str
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # as they are typed in overrides; empty for a range
     low: float = 0.0
     high: float = 0.0
-    whole: bool = False
-    log: bool = False
-    """whether its order of magnitude is drawn"""
-    step: float | None = None
+    whole: bool = False  # whole numbers only
+    log: bool = False  # the logarithm is drawn uniformly
+    step: float | None = None  # values are low, low + step, ...; None = any
 
 
 @dataclass(frozen=True)
 class Search:
-    """A sweep, checked completely."""
+    """A sweep, read from its file and checked completely."""
 
-    name: str
-    variant: str
+    name: str  # of the file, without .yaml
+    variant: str  # ENV:VARIANT
     method: str
     metric: str
     maximize: bool
     spaces: tuple[Space, ...]
-    fixed: tuple[str, ...]
-    """overrides that hold for every trial"""
-    seeds: tuple[int, ...]
+    fixed: tuple[str, ...]  # overrides of every trial
+    seeds: tuple[int, ...]  # each trial trains on all of them
     trials: int
-    factor: int
-    """one of how many goes on"""
-    targets: tuple[int, ...]
-    """env steps: where trials pause, and the budget at the end"""
-    confirm: int
-    threads: int = 1
-    gpus: int = 0
+    factor: int  # at a pause, one of this many trials continues
+    targets: tuple[int, ...]  # env steps at which trials pause, and the budget as the last one
+    confirm: int  # number of fresh seeds for the best trials
+    threads: int = 1  # of one run
+    gpus: int = 0  # of one run
 
     @property
     def budget(self) -> int:
+        """Env steps of a trial that never stays paused."""
         return self.targets[-1]
 
     @property
     def group(self) -> str:
-        """The group of all its runs."""
+        """The name of the group that all runs of the sweep belong to."""
         return f"sweep-{self.name}"
 
     def plain(self) -> dict[str, Any]:
-        """The entries that a search keeps from its beginning, for JSON; more trials and seeds to confirm may follow."""
+        """Return, for JSON, the entries that must not change when a sweep continues; trials, for example, may grow."""
         entries = asdict(self)
         for key in ("trials", "confirm", "threads", "gpus"):
             del entries[key]
         return entries
 
     def signed(self, value: float) -> float:
-        """The value, or its negative where less is better: the higher the better."""
+        """Return the metric's value, negated if it is minimized, so that higher is always better."""
         return value if self.maximize else -value
 
     def words(self, params: Mapping[str, Any]) -> list[str]:
-        """The overrides of a trial."""
-        listed = {space.key for space in self.spaces if space.choices}  # whose choices are text of overrides already
+        """Return the overrides of a trial with these parameters."""
+        listed = {space.key for space in self.spaces if space.choices}  # choices are already text of overrides
         return [f"{key}={value}" if key in listed else override_text(key, value) for key, value in params.items()]
 
 
 def read_search(path: Path, trials: int | None, load: Load) -> Search:
-    """The search that a file describes; `trials`: as typed."""
+    """Return the search that a file describes; UserError names the file.
+
+    `trials`: the number that the user typed, instead of run_cap. `load`: loads a config, to try the searched values."""
     raw = read_yaml(path)
     with errors_in(path.name):
         search = _search(path.stem, raw, trials, load)
@@ -118,8 +126,8 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
         limits = [int(limit) if space.whole else limit for limit in (space.low, space.high)]
         values = [f"{space.key}={choice}" for choice in space.choices]
         for override in values or [override_text(space.key, limit) for limit in limits]:
-            load([variant, *fixed, override])  # where both ends are valid, so is all between them
-    combinations = MOST
+            load([variant, *fixed, override])  # UserError if it is invalid; if both ends of a range are valid, all is
+    combinations = MAX_TRIALS
     if method == "grid":
         ranges = [space.key for space in spaces if not space.choices]
         if ranges:
@@ -133,9 +141,9 @@ def _search(name: str, raw: Raw, trials: int | None, load: Load) -> Search:
     _check_measured(metric, config, targets)
     if trials is None:
         trials = _whole("run_cap", raw.get("run_cap", combinations), 1)
-    fewest = factor ** len(pauses)
-    if trials < fewest:
-        raise UserError(f"{trials} trials are too few for {len(pauses)} rungs: one in {fewest} reaches the budget")
+    min_trials = factor ** len(pauses)  # with fewer, no trial would be trained to the end
+    if trials < min_trials:
+        raise UserError(f"{trials} trials are too few for {len(pauses)} rungs: one in {min_trials} reaches the budget")
     return Search(
         name=name,
         variant=variant,
@@ -163,9 +171,9 @@ def _check_keys(name: str, raw: Raw) -> None:
         ("early_terminate" in raw, "early_terminate is for W&B only; use rungs: {first: STEPS, factor: 3}"),
     )
     for key in raw:
-        if key not in (*KEYS, *WANDB_KEYS):
-            raise UserError(f"unknown key {key!r}{nearest(key, KEYS)} ({', '.join(KEYS)})")
-    for key in NEEDED:
+        if key not in (*SWEEP_KEYS, *WANDB_KEYS):
+            raise UserError(f"unknown key {key!r}{nearest(key, SWEEP_KEYS)} ({', '.join(SWEEP_KEYS)})")
+    for key in REQUIRED_KEYS:
         if key not in raw:
             raise UserError(f"{key} is missing")
     _check_option("method", method, METHODS)
@@ -186,7 +194,7 @@ def _metric(entry: object) -> str:
 
 
 def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None:
-    """UserError where a trial would pause, or end, before the metric was measured."""
+    """Raise UserError if a trial would pause or end before the metric is measured for the first time."""
     interval, stage = config.eval_freq_epochs, metric.partition("/")[0]
     complaint = f"metric {metric} is never evaluated"
     if stage == "test" and (len(targets) > 1 or not config.test_episodes):
@@ -209,7 +217,7 @@ def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None
 
 
 def _pauses(entry: object, budget: int) -> tuple[tuple[int, ...], int]:
-    """Env steps below the budget at which trials pause, and the factor: of this many, one goes on."""
+    """Return the env steps at which trials pause, below the budget, and the factor: one of this many continues."""
     if entry is None:
         return (), 1
     if not isinstance(entry, Mapping) or not entry.keys() <= {"first", "factor"} or "first" not in entry:
@@ -238,7 +246,7 @@ def _whole(name: str, value: object, least: int) -> int:
 
 
 def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
-    """The spaces that are searched, and the overrides of keys that are not."""
+    """Return the spaces that are searched, and the overrides of keys with only one value."""
     if not isinstance(entry, Mapping) or not entry:
         raise UserError("parameters takes key: {min: .., max: ..}, {values: [..]} or {value: ..}")
     spaces, fixed = [], []
@@ -251,8 +259,8 @@ def _parameters(entry: object) -> tuple[tuple[Space, ...], tuple[str, ...]]:
         if not isinstance(parts, Mapping):
             raise UserError(f"{location} takes {{min: .., max: ..}}, {{values: [..]}} or {{value: ..}}, not {parts!r}")
         for part in parts:
-            if part not in PARTS:
-                raise UserError(f"{location} has no {part!r}{nearest(str(part), PARTS)} ({', '.join(PARTS)})")
+            if part not in PARAM_KEYS:
+                raise UserError(f"{location} has no {part!r}{nearest(str(part), PARAM_KEYS)} ({', '.join(PARAM_KEYS)})")
         if "value" in parts:
             fixed.append(override_text(key, parts["value"]))
         elif key == "max_timesteps":
@@ -271,7 +279,7 @@ def _space(where: str, key: str, parts: Raw) -> Space:
     if distribution not in DISTRIBUTIONS:
         advice = f"{', '.join(DISTRIBUTIONS)}{nearest(str(distribution), DISTRIBUTIONS)}"
         raise UserError(f"{where}: unknown distribution {distribution!r}: use {advice}")
-    if distribution in LISTS:
+    if distribution in LIST_DISTRIBUTIONS:
         values = parts.get("values")
         if not isinstance(values, list) or not values:
             raise UserError(f"{where}: values takes a list with at least one value, not {values!r}")
@@ -299,12 +307,12 @@ def _number(where: str, name: str, parts: Raw) -> float:
     return number
 
 
-# Which trials go on, by numbers alone: successive halving, asynchronous (ASHA; Li et al., "A system for massively
-# parallel hyperparameter tuning", 2020). A value is the better the higher it is.
+# Below: which trials continue after a pause, by asynchronous successive halving (ASHA; Li et al., "A system for
+# massively parallel hyperparameter tuning", 2020). In these functions a higher value is always better.
 
 
 def rungs_below(budget: int, first: int, factor: int) -> tuple[int, ...]:
-    """Env steps at which trials pause: the first, `factor` times as many, and so on below the budget."""
+    """Return the env steps at which trials pause: `first`, `factor` times as many, and so on, below the budget."""
     rungs = []
     while first < budget:
         rungs.append(first)
@@ -313,12 +321,14 @@ def rungs_below(budget: int, first: int, factor: int) -> tuple[int, ...]:
 
 
 def ranked(values: Mapping[int, float]) -> list[int]:
-    """The numbers of trials, the best first; of equals the older; one without a number is the last."""
+    """Return the trials of {trial: value}, the best first; the older one if equal, those with NaN last."""
     return sorted(values, key=lambda number: (math.inf if math.isnan(values[number]) else -values[number], number))
 
 
 def promoted(values: Mapping[int, float], gone: Collection[int], factor: int) -> int | None:
-    """The trial that goes on next of those that have reached a rung: one of the best of each `factor` that has not
-    gone on yet. None: all of these have."""
+    """Return the trial that continues next, None if there is none.
+
+    `values`: the trials that reached this rung and their values. The best 1 / `factor` of them may continue; `gone`
+    are those that have done so already."""
     best = ranked(values)[: len(values) // factor]
     return next((number for number in best if number not in gone), None)

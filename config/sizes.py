@@ -1,6 +1,6 @@
-"""The largest sizes that a config may ask for: the first one that no machine could hold is refused in a line; shards.
+"""Checks sizes: limits that no machine can exceed, stricter limits for configs from elsewhere, and rules of shards.
 
-Whether it fits into this machine's memory is checked where memory is allocated (agents/experience/storage.py).
+Whether a size fits into this machine's memory is checked where memory is allocated (agents/experience/storage.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from itertools import pairwise
 from stride.config.schema import Config, RolloutConfig
 from stride.utils.user_error import UserError
 
-MOST = {  # the largest value of each size
+MAX_SIZES = {  # key -> its largest value
     "n_envs": 1 << 24, "n_steps": 1 << 24, "train_freq": 1 << 24, "batch_size": 1 << 26, "buffer_size": 1 << 36,
     "hidden_dims": 1 << 20, "quantiles": 1 << 16, "n_step": 1 << 20, "frame_skip": 1 << 20, "frame_stack": 1 << 20,
     "n_critics": 1 << 10, "resize_obs": 1 << 14, "eval_episodes": 1 << 24, "test_episodes": 1 << 24,
@@ -18,29 +18,32 @@ MOST = {  # the largest value of each size
     "candidates": 1 << 16, "elites": 1 << 16, "blocks": 1 << 10, "noise_hold": 1 << 20,
 }  # fmt: skip
 SHARDED = ("ppo", "reinforce", "pqn")  # algorithms that can be trained in shards
-LAYERS, WEIGHTS, ROWS = 1000, 1 << 36, 1 << 32  # hidden layers, numbers between them, rows collected before learning
-FOREIGN, FOREIGN_BYTES = 1 << 20, 16 << 30  # of a run from elsewhere: each number; what it collects before learning
-WHOLE = 1 << 63  # whole numbers in JSON are smaller: seeds and clocks are
+MAX_LAYERS = 1000  # hidden layers
+MAX_WEIGHTS = 1 << 36  # weights between the hidden layers of one network
+MAX_ROWS = 1 << 32  # env steps over all environments that are collected before learning
+MAX_FOREIGN_NUMBER = 1 << 20  # each size in a config from elsewhere
+MAX_FOREIGN_BYTES = 16 << 30  # 16 GiB of observations collected before learning, by a config from elsewhere
+WHOLE_NUMBER_LIMIT = 1 << 63  # whole numbers in a config.json, seeds included, are smaller than this
 
 
 def check_sizes(config: Config) -> None:
-    """UserError for the first size, or product of sizes, that cannot be."""
+    """Raise UserError for the first size, or product of sizes, that is too large for any machine."""
     values = vars(config)
-    for name, largest in MOST.items():
+    for name, largest in MAX_SIZES.items():
         for number in _numbers(values.get(name)):
             if number > largest:
                 raise UserError(f"{name} must be at most {largest:,}, not {_shown(number)}")
     widths = config.hidden_dims
-    if len(widths) > LAYERS or sum(a * b for a, b in pairwise(widths)) > WEIGHTS:
-        raise UserError(f"hidden_dims takes at most {LAYERS:,} layers and {WEIGHTS:,} weights between them")
+    if len(widths) > MAX_LAYERS or sum(a * b for a, b in pairwise(widths)) > MAX_WEIGHTS:
+        raise UserError(f"hidden_dims takes at most {MAX_LAYERS:,} layers and {MAX_WEIGHTS:,} weights between them")
     name = "n_steps" if isinstance(config, RolloutConfig) else "train_freq"
     steps = values.get(name, 1)
-    if config.n_envs * steps > ROWS:
-        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {ROWS:,} rows")
+    if config.n_envs * steps > MAX_ROWS:
+        raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} is more than the limit of {MAX_ROWS:,} rows")
 
 
 def check_shards(config: Config) -> None:
-    """UserError unless the config can be trained in so many shards, whoever plays them."""
+    """Raise UserError unless the config can be trained with its number of shards, or of collectors on Ray."""
     name, values = ("collectors" if config.collectors else "shards"), vars(config)
     shards, off = (config.collectors, 0) if config.collectors else (config.shards, 1)
     conflicts = (
@@ -62,7 +65,7 @@ def check_shards(config: Config) -> None:
             raise UserError(message)
     assert isinstance(config, RolloutConfig)
     rows, unit = config.minibatch_size, " rows"
-    if config.policy in ("lstm", "gru", "mingru", "transformer"):  # which learn from whole sequences
+    if config.policy in ("lstm", "gru", "mingru", "transformer"):  # minibatches are whole sequences of n_steps rows
         rows, unit = rows // config.n_steps, " worlds"
     for size, number, counted in (("n_envs", config.n_envs, ""), ("batch_size", rows, unit)):
         if number % shards:
@@ -70,34 +73,39 @@ def check_shards(config: Config) -> None:
 
 
 def check_foreign(config: Config, where: str) -> None:
-    """UserError for sizes with which no environments are made because a download, or a foreign folder, says so."""
+    """Raise UserError for sizes in a config from elsewhere (a download) that could exhaust this machine.
+
+    Environments are made by such a config only after this check; `where` begins the message."""
     values = vars(config)
     for name in config.env_kwargs:
         if name.startswith("render"):
             raise UserError(f"{where}: env_kwargs.{name[:40]} is set by the viewer, not by a run")
     for name in ("env_kwargs", "env_wrappers"):
-        if any(abs(number) > FOREIGN for number in _numbers(values[name])):
-            raise UserError(f"{where}: {name} has a whole number above {FOREIGN:,}")
+        if any(abs(number) > MAX_FOREIGN_NUMBER for number in _numbers(values[name])):
+            raise UserError(f"{where}: {name} has a whole number above {MAX_FOREIGN_NUMBER:,}")
     sizes = {name: values.get(name, 0) for name in ("n_steps", "n_envs", "frame_skip")}
     for name, number in {**sizes, "threads": config.torch_threads}.items():
-        if number > FOREIGN:
-            raise UserError(f"{where}: {name} above {FOREIGN:,} is not loaded")
+        if number > MAX_FOREIGN_NUMBER:
+            raise UserError(f"{where}: {name} above {MAX_FOREIGN_NUMBER:,} is not loaded")
     resized = config.resize_obs
-    pixels = resized[0] * resized[-1] if isinstance(resized, tuple) else 4  # bytes of an observation, at least
-    size = config.n_envs * values.get("n_steps", 1) * config.frame_stack * pixels
-    if size > FOREIGN_BYTES:
-        raise UserError(f"{where}: a rollout needs at least {size:,} bytes, more than the limit of {FOREIGN_BYTES:,}")
+    # an observation has at least one byte per pixel, or one float of 4 bytes
+    observation_bytes = resized[0] * resized[-1] if isinstance(resized, tuple) else 4
+    size = config.n_envs * values.get("n_steps", 1) * config.frame_stack * observation_bytes
+    if size > MAX_FOREIGN_BYTES:
+        raise UserError(
+            f"{where}: a rollout needs at least {size:,} bytes, more than the limit of {MAX_FOREIGN_BYTES:,}"
+        )
 
 
 def check_whole_numbers(values: Mapping[str, object], where: str) -> None:
-    """UserError for a whole number in plain data that is larger than any a config can mean."""
+    """Raise UserError for a whole number in plain data that is outside 64 bits, at any depth."""
     for number in _numbers(values):
-        if abs(number) >= WHOLE:
+        if abs(number) >= WHOLE_NUMBER_LIMIT:
             raise UserError(f"{where} holds {_shown(number)}")
 
 
 def _numbers(value: object) -> Iterator[int]:
-    """Every whole number inside plain data."""
+    """Yield every whole number inside plain data, in lists and mappings, too."""
     if isinstance(value, int):
         yield value
     elements = value.values() if isinstance(value, Mapping) else value
@@ -106,6 +114,6 @@ def _numbers(value: object) -> Iterator[int]:
 
 
 def _shown(number: int) -> str:
-    """The number; about how many digits it has where Python refuses to write it: more than 4,300."""
-    digit_count = int(number.bit_length() * 0.30103) + 1
-    return f"{number:,}" if -WHOLE < number < WHOLE else f"a number of {digit_count} digits"
+    """Return the number as text, or only how many digits it has: Python refuses to print more than 4,300."""
+    digit_count = int(number.bit_length() * 0.30103) + 1  # log10(2) digits per bit
+    return f"{number:,}" if -WHOLE_NUMBER_LIMIT < number < WHOLE_NUMBER_LIMIT else f"a number of {digit_count} digits"

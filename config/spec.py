@@ -1,6 +1,6 @@
-"""The `spec` block of a YAML file: an environment described for listing, play and inspector.
+"""The `spec` block of a YAML file: a description of the environment, for lists, `stride play` and the inspector.
 
-Nothing here changes the environment; `goal` is the one entry that training reads."""
+Nothing here changes the environment; training reads only `goal`."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ class Quantity:
     """Largest value; null = unbounded."""
 
     def __str__(self) -> str:
-        """`speed (-2 to 2)`, `height (0 or more)`"""
+        """Return the name with its bounds: `speed (-2 to 2)`, `height (0 or more)`."""
         if self.low is None:
             return self.name if self.high is None else f"{self.name} ({self.high:g} or less)"
         return f"{self.name} ({self.low:g} {'or more' if self.high is None else f'to {self.high:g}'})"
@@ -25,7 +25,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Spec:
-    """The environment described: its goal, its numbers and their names."""
+    """A description of an environment: its task, goal, reward, actions and observations."""
 
     goal: float | None = None
     """Mean return over evaluation episodes that counts as solved; null = no goal."""
@@ -47,7 +47,7 @@ class Spec:
     """Time limit of the environment as published (the config's own max_episode_steps changes it)."""
 
     def action_text(self) -> str:
-        """Names and bounds of the actions, and which of them are valid; "" where the spec has none."""
+        """Return names and bounds of the actions, and which of them are valid; "" if the spec has none."""
         text = ", ".join(map(str, self.actions))
         if self.valid_actions is None:
             return text
@@ -55,5 +55,5 @@ class Spec:
         return f"{text}{'; ' if text else ''}valid: {', '.join(names)}"
 
     def observation_text(self) -> str:
-        """Names and bounds of the numbers observed; "" where the spec has none."""
+        """Return names and bounds of the observed numbers; "" if the spec has none."""
         return ", ".join(map(str, self.observations))

@@ -1,7 +1,7 @@
-"""Reads YAML the way people expect it: 1e-3 is a number, `no` is a word, a key given twice is an error with its line.
+"""Reads YAML files without YAML 1.1's surprises: 1e-3 is a number, `no` is text, a key given twice is an error.
 
-A tag says what its text is or the text is refused; there are no dates and no bytes. Knows nothing of configs;
-metrics.yaml is read by it too."""
+A tag such as `!!int` must fit its text. Dates and binary data are not read. Errors name file and line, and size and
+depth are limited. raw.py reads environments with it, search.py sweeps; nothing here knows the keys of a config."""
 
 import copy
 import re
@@ -14,7 +14,8 @@ import yaml
 
 from stride.utils.user_error import UserError, read_user_file, whole_number
 
-RESOLVED = (
+# (tag, pattern of the texts that get it, the characters such a text can begin with); the order is the one of matching
+TAG_PATTERNS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     ("int", r"[-+]?\d[\d_]*", list("-+0123456789")),
@@ -23,21 +24,24 @@ RESOLVED = (
     ("merge", r"<<", ["<"]),
 )  # fmt: skip
 
-UNREAD = ("timestamp", "binary", "omap", "pairs")
+UNREAD_TAGS = ("timestamp", "binary", "omap", "pairs")  # such tags are refused
 
-MOST_BYTES, MOST_NODES, DEEPEST = 1 << 18, 100_000, 24
+# size of a file, its values after aliases are expanded, and levels of nesting
+MAX_BYTES, MAX_NODES, MAX_DEPTH = 1 << 18, 100_000, 24
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 less its surprises: no words as booleans, no octal 010, no 1:30 in base 60, no dates."""
+    """A loader for YAML 1.1 without words as booleans (no, off), octal 010, base 60 (1:30) and dates."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own way to start from none)
+    yaml_implicit_resolvers = {}  # noqa: RUF012  (start without PyYAML's own patterns)
     yaml_constructors = {  # noqa: RUF012
-        tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if str(tag).split(":")[-1] not in UNREAD
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if str(tag).split(":")[-1] not in UNREAD_TAGS
     }
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Refuses a key given twice; here, before merge keys are folded in, since those may be overridden."""
+        """Raise an error for a key given twice. Merge keys (<<) are expanded later, so overriding those is allowed."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}  # key -> the line of its first use
         for key, _ in node.value:
@@ -52,36 +56,36 @@ class Loader(yaml.SafeLoader):
         return node
 
     def construct_checked(self, node: yaml.ScalarNode) -> Any:
-        """The value of the text of a number or a flag; `!!int x` is an error. Decimal, whatever the leading zeros."""
+        """Return the value of a number or boolean; an error if tag and text do not fit (`!!int x`). 010 is ten."""
         text, tag_name = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
         accepted_tags = (tag_name, "int") if tag_name == "float" else (tag_name,)
-        if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
+        if not any(name in accepted_tags and re.fullmatch(pattern, text) for name, pattern, _ in TAG_PATTERNS):
             raise yaml.MarkedYAMLError(problem=f"{text!r} is not a valid {tag_name}", problem_mark=node.start_mark)
         try:
-            return MAKE[tag_name](text)
+            return TAG_PARSERS[tag_name](text)
         except ValueError as error:
             raise yaml.MarkedYAMLError(problem=f"{text!r}: {error}", problem_mark=node.start_mark) from error
 
 
-MAKE: dict[str, Callable[[str], object]] = {
+TAG_PARSERS: dict[str, Callable[[str], object]] = {  # tag -> the value of its text
     "bool": lambda text: text.lower() == "true",
     "int": lambda text: whole_number(text.replace("_", "")),
     "float": lambda text: float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
-for tag, pattern, first in RESOLVED:
+for tag, pattern, first in TAG_PATTERNS:
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first)
-for tag in MAKE:
+for tag in TAG_PARSERS:
     Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_checked)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in the file; anything else is a UserError of one line with file:line."""
-    return copy.deepcopy(_mapping(read_user_file(path, MOST_BYTES), path.name))
+    """Return the mapping in a YAML file, as a new copy; UserError, one line with file:line, for anything else."""
+    return copy.deepcopy(_mapping(read_user_file(path, MAX_BYTES), path.name))
 
 
 @lru_cache(maxsize=64)
 def _mapping(text: bytes, name: str) -> dict[str, Any]:
-    """Parsed once: a command asks for a file again, a group of seeds, listings and notebooks many times."""
+    """Parse a file's content; cached, because commands, listings and notebooks read the same file many times."""
     try:
         loader = Loader(text)
         root = loader.get_single_node()
@@ -102,14 +106,16 @@ def _mapping(text: bytes, name: str) -> dict[str, Any]:
 
 
 def check_size(root: yaml.Node | None, name: str) -> None:
-    """UserError where it is deeper, or aliases of aliases would unfold to more, than a config ever is."""
-    sizes: dict[int, int] = {}
-    unfinished: set[int] = set()  # nodes around the present one
+    """Raise UserError if the file is nested too deep, or its aliases would expand to too many values.
+
+    A few lines of aliases of aliases can stand for billions of values, so they are counted before they are expanded."""
+    sizes: dict[int, int] = {}  # id of a node -> the number of values in it, with aliases expanded
+    unfinished: set[int] = set()  # ids of the nodes around the present one
 
     def size(node: yaml.Node) -> int:
         if id(node) in unfinished:
             raise UserError(f"{name}: an alias inside its own anchor is nested too deep")
-        if len(unfinished) > DEEPEST:
+        if len(unfinished) > MAX_DEPTH:
             raise UserError(f"{name}:{node.start_mark.line + 1}: nested too deep")
         if id(node) not in sizes:
             unfinished.add(id(node))
@@ -120,12 +126,12 @@ def check_size(root: yaml.Node | None, name: str) -> None:
             unfinished.discard(id(node))
         return sizes[id(node)]
 
-    if root is not None and size(root) > MOST_NODES:
-        raise UserError(f"{name}: its aliases expand to more than {MOST_NODES:,} values")
+    if root is not None and size(root) > MAX_NODES:
+        raise UserError(f"{name}: its aliases expand to more than {MAX_NODES:,} values")
 
 
 def _explained(error: Exception) -> str:
-    """`:line: what is wrong`, on one line."""
+    """Return `:line: what is wrong` for an error of PyYAML, on one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         message = " ".join(str(error.problem or error.context).split())
         advice = " (only plain data is read)" if "constructor for the tag" in message else ""

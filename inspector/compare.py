@@ -1,4 +1,7 @@
-"""Several runs side by side: the middle of each group with its band, the results, and where configs differ."""
+"""Makes the tab Compare: curves and results of several runs, and the keys in which their configs differ.
+
+Runs that differ only in their seed form a group, which gets one curve: the interquartile mean with a band around it.
+"""
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
@@ -7,7 +10,7 @@ import numpy as np
 
 from stride.config.diff import differing_rows
 from stride.config.metrics import arranged, metric_of
-from stride.inspector.charts import LARGEST, Clocks, Line, board, chart, clock, goal_text
+from stride.inspector.charts import MAX_VALUE, Clocks, Line, board, chart, clock, goal_text
 from stride.inspector.markup import Markup, card, join, note, table, tag
 from stride.inspector.runs import RunFacts, Runs
 from stride.inspector.table import run_label, verdict_badge
@@ -21,36 +24,36 @@ from stride.utils.statistics import iqm
 from stride.utils.typography import duration, optional, score
 from stride.utils.user_error import UserError
 
-COLOURS = 8
-MOST_RUNS = 64
-RESAMPLES = 400
-GRID = 80  # points at which curves of one group are averaged
-SURE = 5  # fewest runs of which an interval is meaningful
-FEW = 5  # runs that are compared where nobody chose
-BAND = f"""interquartile mean; a run that ended earlier keeps its last value. Band: 95 % interval; with
-fewer than {SURE} runs, lowest to highest"""
+COLOURS = 8  # of groups, then they repeat
+MAX_RUNS = 64  # that are compared
+RESAMPLES = 400  # bootstrap samples of an interval
+GRID_POINTS = 80  # x values at which the curves of a group are averaged
+MIN_INTERVAL_RUNS = 5  # with fewer runs a 95 % interval would mean nothing
+DEFAULT_RUNS = 5  # compared if the user has chosen none
+BAND_NOTE = f"""interquartile mean; a run that ended earlier keeps its last value. Band: 95 % interval; with
+fewer than {MIN_INTERVAL_RUNS} runs, lowest to highest"""
 AXES = ("steps", "time", "episodes")
-RETURN = "return"  # the metric that is shown where none was chosen
-MOST_METRICS = 12
-SHORT = 7  # characters of a number that is not rounded in the name of a group
-LONGEST = 120  # characters of a metric's name
+RETURN = "return"  # the metric that is shown if none was chosen: return of evaluations, or of training
+MAX_METRICS = 12  # charts
+MAX_EXACT_LETTERS = 7  # a longer number is rounded in the name of a group
+MAX_NAME_LETTERS = 120  # characters of a metric's name
 
 RunList = Sequence[RunFacts]
-Groups = Mapping[str, RunList]  # by name
+Groups = Mapping[str, RunList]  # name of the group -> its runs
 
 
 def first_choice(runs: Runs) -> list[str]:
-    """The last group, else the last few runs of the environment that was trained last."""
+    """Return selectors of what is compared at first: the newest group, else the newest runs of one environment."""
     briefs = runs.page("by:run").lines
     sizes = Counter(run_brief.group for run_brief in briefs if run_brief.group)
     for run_brief in briefs:
         if sizes[run_brief.group] > 1:
             return [GROUP_PREFIX + run_brief.group]
-    return [run_brief.id for run_brief in briefs if run_brief.env == briefs[0].env][:FEW]
+    return [run_brief.id for run_brief in briefs if run_brief.env == briefs[0].env][:DEFAULT_RUNS]
 
 
 def choices(runs: Runs) -> list[tuple[str, str]]:
-    """(label, selector): groups first, then runs, the newest first."""
+    """Return what can be compared, as (label, selector): first groups, then runs, the newest first."""
     briefs = runs.page("by:run").lines
     members: dict[str, list[Brief]] = {}
     for run_brief in briefs:
@@ -64,7 +67,7 @@ def choices(runs: Runs) -> list[tuple[str, str]]:
 
 
 def chosen(runs: Runs, selectors: Sequence[str]) -> list[Brief]:
-    """Runs by id, and all of a group by `group:NAME`; UserError where there is none."""
+    """Return the runs that selectors name: a run's id, or `group:NAME` for a whole group; UserError if none matches."""
     briefs: dict[str, Brief] = {}
     for selector in selectors:
         if selector.startswith(GROUP_PREFIX):
@@ -78,22 +81,24 @@ def chosen(runs: Runs, selectors: Sequence[str]) -> list[Brief]:
 
 
 def compare_runs(runs: Runs, selectors: Sequence[str], metrics: Sequence[str]) -> tuple[Markup, list[tuple[str, str]]]:
-    """The complete tab, and the metrics to choose from: (label, name)."""
+    """Return the complete tab, and the metrics to choose from as (label, name)."""
     briefs = chosen(runs, selectors)
-    looked = [runs.look_into(run_brief.id) for run_brief in briefs[: MOST_RUNS + 1]]
-    return compare(looked, metrics, briefs), metric_choices(looked)
+    opened = [runs.look_into(run_brief.id) for run_brief in briefs[: MAX_RUNS + 1]]
+    return compare(opened, metrics, briefs), metric_choices(opened)
 
 
 def compare(all_runs: RunList, metrics: Sequence[str] = (RETURN,), briefs: Sequence[Brief] = ()) -> Markup:
-    """A chart for each metric, the trials of a search among `briefs`, the results."""
+    """Return a chart for each metric, then trials if `briefs` have different settings, results and config differences.
+
+    `briefs`: all chosen runs, also those beyond MAX_RUNS."""
     if len(all_runs) < 2:
         return note("choose a group, or at least two runs" if not all_runs else "one run: choose another to compare")
-    sections = [note(f"curves and tables show only the first {MOST_RUNS} runs")] if len(all_runs) > MOST_RUNS else []
-    runs = all_runs[:MOST_RUNS]
+    sections = [note(f"curves and tables show only the first {MAX_RUNS} runs")] if len(all_runs) > MAX_RUNS else []
+    runs = all_runs[:MAX_RUNS]
     by_group = groups(runs)
     clocks = {run_facts.run.id: clock(run_facts) for run_facts in runs}
-    legend = [note(BAND)] if len(by_group) < len(runs) else []
-    charts = [metric_chart(metric_name, by_group, clocks) for metric_name in metrics[:MOST_METRICS]]
+    legend = [note(BAND_NOTE)] if len(by_group) < len(runs) else []
+    charts = [metric_chart(metric_name, by_group, clocks) for metric_name in metrics[:MAX_METRICS]]
     figures = [tag("section", figure, class_="card") for figure in charts]
     sections.append(board(" ".join(by_group), clocks, *figures, *legend))
     sections.append(trials(briefs or [run_facts.brief for run_facts in runs]))
@@ -101,7 +106,7 @@ def compare(all_runs: RunList, metrics: Sequence[str] = (RETURN,), briefs: Seque
 
 
 def metric_chart(metric_name: str, by_group: Groups, clocks: Clocks) -> Markup:
-    """One metric of all runs, over one another."""
+    """Return a chart of one metric with the curves of all groups."""
     lines = []
     for index, (group_name, members) in enumerate(by_group.items()):
         lines += curves(group_name, members, f"c{index % COLOURS}", clocks, metric_name)
@@ -109,20 +114,22 @@ def metric_chart(metric_name: str, by_group: Groups, clocks: Clocks) -> Markup:
     goals = {run_facts.brief.goal for members in by_group.values() for run_facts in members}
     if metric_name == RETURN:
         return chart("Return", lines, goals.pop() if len(goals) == 1 else None)
-    metric = metric_of(metric_name[:LONGEST])
+    metric = metric_of(metric_name[:MAX_NAME_LETTERS])
     title = f"{metric.title}, {metric.unit_text}" if metric.unit_text else metric.title
     return chart(title, lines, about=f"{metric.name}: {metric.meaning}")
 
 
 def metric_choices(runs: RunList) -> list[tuple[str, str]]:
-    """(label, name) of everything that one of the runs has measured."""
-    names = {metric_name for run_facts in runs[:MOST_RUNS] for metric_name in run_facts.curves.curves}
-    options = [(f"{metric.title}: {metric.name}"[:LONGEST], metric.name) for metric in arranged(names)]
+    """Return (label, name) of each metric that at least one of the runs has measured."""
+    names = {metric_name for run_facts in runs[:MAX_RUNS] for metric_name in run_facts.curves.curves}
+    options = [(f"{metric.title}: {metric.name}"[:MAX_NAME_LETTERS], metric.name) for metric in arranged(names)]
     return [("Return of evaluations, or of training if there are none", RETURN), *options]
 
 
 def groups(runs: RunList) -> dict[str, list[RunFacts]]:
-    """Runs that differ in nothing but their seed, under the variant's name and the settings that distinguish them."""
+    """Return the groups of runs that differ only in their seed.
+
+    A group's name is the variant, with the settings in which it differs from others: "CartPole-v1:ppo gamma=0.98"."""
     by_settings: dict[tuple[str, frozenset[tuple[str, str]]], list[RunFacts]] = {}
     for run_facts in runs:
         changed = _changed_settings(run_facts)
@@ -143,23 +150,23 @@ def groups(runs: RunList) -> dict[str, list[RunFacts]]:
 
 
 def rounded(text: str) -> str:
-    """0.01234 for 0.012338746; the text of any other setting."""
+    """Return a long number rounded, "0.01234" for "0.012338746"; any other setting unchanged."""
     try:
-        return f"{float(text):.4g}" if len(text) > SHORT and "." in text else text
+        return f"{float(text):.4g}" if len(text) > MAX_EXACT_LETTERS and "." in text else text
     except ValueError:
         return text
 
 
 def curve_of(run_facts: RunFacts, metric_name: str = RETURN) -> list[Point]:
-    """The points of a metric; of RETURN evaluations, or the return of training where there are none."""
+    """Return the finite points of a metric; RETURN means evaluations, or the training return if there are none."""
     points = (
         run_facts.points(VAL) or run_facts.points(TRAIN) if metric_name == RETURN else run_facts.points(metric_name)
     )
-    return [point for point in points if abs(point.y) < LARGEST]
+    return [point for point in points if abs(point.y) < MAX_VALUE]
 
 
 def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks, metric_name: str = RETURN) -> list[Line]:
-    """Each run, and for several their middle on every axis."""
+    """Return the lines of a group: one per run, and if it has several, their mean curve for each x axis."""
     lines = []
     unfinished = set()
     for run_facts in runs:
@@ -179,9 +186,11 @@ def curves(group_name: str, runs: RunList, colour: str, clocks: Clocks, metric_n
 def middle_curve(
     title: str, lines: Sequence[Line], unfinished: Container[str], clocks: Clocks, axis: str
 ) -> Line | None:
-    """On a common grid, from where the last run begins to where the longest ends, or the first of those that still go
-    on; None where that is empty."""
-    series = []  # (x values, returns) of each run
+    """Return the interquartile mean of several lines with its band; None if they have no common range of x.
+
+    The range starts where the last of them starts. It ends with the longest one, or at the end of the shortest
+    unfinished run, because that one will still change."""
+    series = []  # for each run: (x values on this axis, y values)
     unfinished_ends = []
     for line in lines:
         x_values = np.array([point.x for point in line.points])
@@ -197,7 +206,7 @@ def middle_curve(
     last = min(unfinished_ends, default=max(x_values[-1] for x_values, _ in series))
     if last <= first:
         return None
-    grid = np.linspace(first, last, GRID)
+    grid = np.linspace(first, last, GRID_POINTS)
     columns = np.stack([np.interp(grid, x_values, returns) for x_values, returns in series]).T
     low, high = _bands(columns)
     points = [Point(float(x), iqm(column)) for x, column in zip(grid, columns, strict=True)]
@@ -205,10 +214,13 @@ def middle_curve(
 
 
 def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
-    """The lower and upper ends of the `interval` of each row, by the same draws, but much faster."""
+    """Return the lower and upper ends of a 95 % interval for each row of [rows, runs]; lowest and highest of few runs.
+
+    They are equal to utils.statistics.interval of each row, with the same random draws, but much faster."""
     count = rows.shape[1]
-    if count < SURE:
+    if count < MIN_INTERVAL_RUNS:
         return rows.min(1).tolist(), rows.max(1).tolist()
+    # bootstrap: [rows, resamples, runs], sorted; the mean of the middle half is the interquartile mean
     drawn = np.sort(np.sort(rows)[:, np.random.default_rng(0).integers(0, count, (RESAMPLES, count))], -1)
     means = drawn[..., count // 4 : count - count // 4].mean(-1)
     low, high = np.quantile(means, [0.025, 0.975], 1).tolist()
@@ -216,7 +228,7 @@ def _bands(rows: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def summary(by_group: Groups) -> Markup:
-    """A row per group: the middle of its results, with an interval."""
+    """Return a card with a row per group: the interquartile means of its results, with intervals."""
     table_rows = []
     for index, (group_name, runs) in enumerate(by_group.items()):
         briefs = [run_facts.brief for run_facts in runs]
@@ -236,27 +248,28 @@ def summary(by_group: Groups) -> Markup:
 
 
 def _key(text: str, group_index: int, title: str = "") -> Markup:
-    """A label in the colour of its group."""
+    """Return a label in the colour of its group."""
     return tag("span", text, class_=f"key c{group_index % COLOURS}", title=title)
 
 
 def _middle_text(values: Sequence[float | None]) -> str:
+    """Return the interquartile mean of values with its interval: "471.2 (95 % 455 to 488)"; "" without values."""
     valid = _valid(values)
     if not valid:
         return ""
     text = score(iqm(valid))
     if len(valid) > 1:
         [low], [high] = _bands(np.array([valid]))
-        text += f" ({'95 %' if len(valid) >= SURE else 'from'} {score(low)} to {score(high)})"
+        text += f" ({'95 %' if len(valid) >= MIN_INTERVAL_RUNS else 'from'} {score(low)} to {score(high)})"
     return text
 
 
 def _valid(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None and abs(value) < LARGEST]
+    return [value for value in values if value is not None and abs(value) < MAX_VALUE]
 
 
 def results(by_group: Groups) -> Markup:
-    """A row per run."""
+    """Return a card with a row per run."""
     table_rows = []
     for index, (group_name, runs) in enumerate(by_group.items()):
         for run_facts in runs:
@@ -277,7 +290,7 @@ def results(by_group: Groups) -> Markup:
 
 
 def config_differences(runs: RunList) -> Markup:
-    """Keys on which the runs do not agree."""
+    """Return a card with the config keys in which the runs differ."""
     configs = [_changed_settings(run_facts) for run_facts in runs]
     table_rows = []
     for config_key in sorted(set().union(*configs) - {"seed"}):
@@ -294,7 +307,8 @@ def config_differences(runs: RunList) -> Markup:
 
 
 def _changed_settings(run_facts: RunFacts) -> dict[str, str]:
+    """Return the settings of a run that are not defaults, as they are typed."""
     try:
         return {config_key: value for config_key, value, _ in differing_rows(run_facts.facts)}
-    except UserError:  # a config of another version: its curve can still be drawn
+    except UserError:  # a config of another version; the curves of the run can still be drawn
         return {}

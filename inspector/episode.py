@@ -1,6 +1,7 @@
-"""An episode recorded once, as all-intra videos and one compact JSON; all scrubbing happens in the browser.
+"""Records one episode for the browser: videos, and all numbers of its steps as compact JSON.
 
-How the numbers are shown is episode.js; how an episode is played is agents/trained/episode.py.
+The browser then shows any step without asking the server; so the videos are all-intra (a player can jump to any frame).
+episode.js shows the numbers; agents/trained/episode.py plays the episode. T is the episode's length in steps.
 """
 
 import json
@@ -26,38 +27,40 @@ from stride.inspector.pictures import heat_frames, seen_frames, tiles
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError, VideoFile
 
-MOST_STEPS = 5000
-MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in a video
-MOST_AGES = 64  # past steps to which attention is shown
-MOST_VIDEOS = 48  # that stay on disk, up to four of a recording
+MAX_STEPS = 5000  # of an episode
+MAX_OBSERVED = 64  # numbers of an observation that are shown; images are in a video
+MAX_AGES = 64  # past steps of which attention is shown
+MAX_VIDEOS = 48  # newest videos that stay on disk; a recording has up to four
 
-Observed = np.ndarray | dict[str, "Observed"]  # by name, as the environment nests them
+Observed = np.ndarray | dict[str, "Observed"]  # an array [T + 1, ...], or a dict of them, as the environment nests them
 
 
 class Recording(NamedTuple):
     """An episode as it is sent to the browser."""
 
-    data: dict[str, Any]
+    data: dict[str, Any]  # the result of `numbers`, seed and note
     videos: dict[str, Path]
-    """frame: the drawn world; seen: the observed images; action, value: the pixels on which these depend"""
+    """frame: the drawn environment; seen: observed images; action, value: pixels on which these depend (saliency)"""
     episode: Episode
-    key: str
-    """its name in the page"""
+    key: str  # a random name by which the page asks for a dream
 
 
 def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, folder: Path) -> Recording:
-    """Play, film into `folder` and collect the numbers; a world that cannot be drawn is recorded without a video."""
+    """Play an episode, write its videos into `folder` and collect its numbers.
+
+    An environment that cannot be drawn is recorded without videos, and the note says why. UserError for a wrong seed,
+    mode or number of steps."""
     policy_mode = check_mode(mode)
     if not 0 <= seed < 2**63:
         raise UserError(f"the seed must be a whole number, 0 or more, not {seed}")
-    if not 1 <= max_steps <= MOST_STEPS:
-        raise UserError(f"max steps must be from 1 to {MOST_STEPS:,}, not {max_steps}")
-    array_name = f"episode-{secrets.token_hex(8)}"
-    frame_path = folder / f"{array_name}-frame.mp4"
+    if not 1 <= max_steps <= MAX_STEPS:
+        raise UserError(f"max steps must be from 1 to {MAX_STEPS:,}, not {max_steps}")
+    file_stem = f"episode-{secrets.token_hex(8)}"
+    frame_path = folder / f"{file_stem}-frame.mp4"
     note = ""
     try:
         episode = _play(loaded, seed, policy_mode, max_steps, frame_path)
-        videos = {"frame": frame_path, **_film_observations(episode, loaded, folder / array_name)}
+        videos = {"frame": frame_path, **_film_observations(episode, loaded, folder / file_stem)}
     except (RenderError, VideoError) as error:
         episode = _play(loaded, seed, policy_mode, max_steps, None)
         videos = {}
@@ -67,6 +70,7 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
 
 
 def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
+    """Play an episode and film it into `path`; None: without a film."""
     with ExitStack() as stack:
         env = stack.enter_context(closing(make_rendered(loaded.config, "rgb_array" if path else None)))
         film = None
@@ -76,8 +80,8 @@ def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path |
         return record(env, loaded.agent, loaded.config, start, mode, max_steps, film or False, saliency=True)
 
 
-def _film_observations(episode: Episode, loaded: LoadedRun, array_name: Path) -> dict[str, Path]:
-    """Videos of the first image of the observation, where it has one."""
+def _film_observations(episode: Episode, loaded: LoadedRun, file_stem: Path) -> dict[str, Path]:
+    """Write videos of the first image in the observation and of its saliency; return kind -> path, {} without image."""
     observed_images = images(episode.observations)
     if not observed_images:
         return {}
@@ -89,7 +93,7 @@ def _film_observations(episode: Episode, loaded: LoadedRun, array_name: Path) ->
             films[film_kind] = heat_frames(gradients_by_name[first], stacked)
     paths = {}
     for film_kind, frames in films.items():
-        paths[film_kind] = array_name.with_name(f"{array_name.name}-{film_kind}.mp4")
+        paths[film_kind] = file_stem.with_name(f"{file_stem.name}-{film_kind}.mp4")
         with VideoFile(paths[film_kind], episode.fps, all_intra=True) as video:
             for frame in frames:
                 video.add(frame)
@@ -97,7 +101,7 @@ def _film_observations(episode: Episode, loaded: LoadedRun, array_name: Path) ->
 
 
 def _saliency(episode: Episode) -> dict[str, Leaves]:
-    """By "action" and "value": gradients by the name of an array of the observation; {} without any."""
+    """Return "action" and "value" -> gradients by name of the observation's arrays, if they were computed."""
     if episode.saliency is None:
         return {}
     kinds = {"action": episode.saliency.action, "value": episode.saliency.value}
@@ -105,17 +109,18 @@ def _saliency(episode: Episode) -> dict[str, Leaves]:
 
 
 def _delete_old(folder: Path) -> None:
+    """Delete all but the newest MAX_VIDEOS videos of the folder."""
     videos = sorted(folder.glob("episode-*.mp4"), key=lambda path: path.stat().st_mtime_ns)
-    for path in videos[:-MOST_VIDEOS]:
+    for path in videos[:-MAX_VIDEOS]:
         path.unlink(missing_ok=True)
 
 
 def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
-    """Everything but the frames, as plain lists of short floats; what is non-finite is null."""
+    """Return everything but the frames, as data for JSON; lists have an entry per step, non-finite numbers are None."""
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
     _, normalized = observed_numbers(episode.encoded)
-    # the input of the first layer is shown beside the observation only where normalising changed it
+    # the input of the first layer is shown beside the observation only if normalization changed it
     differs = normalized.shape == observed.shape and not np.allclose(normalized, observed, atol=1e-4)
     gamma = present(config.gamma, loaded)
     gae_lambda = present(vars(config).get("gae_lambda", 1.0), loaded)
@@ -150,7 +155,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
             for film_kind, by_name in _saliency(episode).items()
         },
         "spread": short_lists(np.nan_to_num(observed).std(0)),
-        "attention": None if episode.attention is None else short_lists(episode.attention[:, :MOST_AGES]),
+        "attention": None if episode.attention is None else short_lists(episode.attention[:, :MAX_AGES]),
         "dreams": episode.states is not None,
         "scaled": bool(config.normalize_reward),
         "gamma": gamma,
@@ -159,17 +164,17 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
 
 
 def present(value: float | Schedule, loaded: LoadedRun) -> float:
-    """A setting as it was at the checkpoint that plays."""
+    """Return a setting that may follow a schedule, as it was when the playing checkpoint was saved."""
     if isinstance(value, Schedule):
         return value.at(loaded.progress["env_steps"], loaded.config.max_timesteps)
     return value
 
 
 def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.ndarray]:
-    """Per step: rewards, returns before and after it, and with a critic its value, TD error and advantage.
+    """Return arrays [T]: rewards, returns before and after each step, and with a critic values, TD errors, advantages.
 
-    `to_go` is the plain sum, as returns are reported; `discounted` is what a critic's value estimates. An episode that
-    was truncated would have gone on: the critic's last value stands for the rest, where there is one.
+    `to_go` is the undiscounted sum of the rewards to come, as returns are reported; `discounted` is what a critic's
+    value estimates. A truncated episode would have continued; the critic's last value, if any, replaces the rest of it.
     """
     rewards = episode.rewards
     following = 0.0 if episode.terminated or episode.values is None else float(episode.values[-1])
@@ -201,7 +206,7 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
 
 
 def leaves(tree: Observed, array_name: str = "") -> dict[str, np.ndarray]:
-    """The arrays of an observation by dotted names, as the policy calls them; "" for one that is not a dict."""
+    """Return the arrays of an observation by dotted names, as the policy calls them; an array alone has the name ""."""
     if not isinstance(tree, dict):
         return {array_name: tree}
     arrays: dict[str, np.ndarray] = {}
@@ -211,14 +216,14 @@ def leaves(tree: Observed, array_name: str = "") -> dict[str, np.ndarray]:
 
 
 def images(tree: Observed) -> dict[str, np.ndarray]:
-    """The arrays that are images."""
+    """Return the arrays of an observation that are images: uint8, [T + 1, height, width] or more axes."""
     return {
         array_name: array for array_name, array in leaves(tree).items() if array.ndim >= 3 and array.dtype == np.uint8
     }
 
 
 def _numeric(tree: Observed) -> dict[str, np.ndarray]:
-    """The other arrays, [T + 1, numbers] each; the action mask is shown with the actions."""
+    """Return the arrays that are no images, each as [T + 1, numbers], without the mask, which is shown with actions."""
     arrays = {}
     for array_name, array in leaves(tree).items():
         if array_name not in {MASK, *images(tree)}:
@@ -227,7 +232,7 @@ def _numeric(tree: Observed) -> dict[str, np.ndarray]:
 
 
 def observed_numbers(tree: Observed) -> tuple[list[str], np.ndarray]:
-    """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers."""
+    """Return names and values [T + 1, numbers] of the first MAX_OBSERVED numbers of an observation."""
     arrays = _numeric(tree)
     number_names = []
     for array_name, array in arrays.items():
@@ -235,21 +240,21 @@ def observed_numbers(tree: Observed) -> tuple[list[str], np.ndarray]:
         number_names += [array_name] if count == 1 else [f"{array_name} {index}".strip() for index in range(count)]
     instants = len(next(iter(leaves(tree).values())))
     number_rows = np.concatenate([*arrays.values(), np.zeros((instants, 0))], 1)
-    return number_names[:MOST_OBSERVED], number_rows[:, :MOST_OBSERVED]
+    return number_names[:MAX_OBSERVED], number_rows[:, :MAX_OBSERVED]
 
 
 def gradients(by_name: Leaves, observations: Observed) -> np.ndarray:
-    """[T, numbers] in the order of observed_numbers; NaN where there is none."""
+    """Return gradients as [T, numbers], in the order of observed_numbers; NaN for arrays that have none."""
     steps = len(next(iter(by_name.values())))
     columns = [np.zeros((steps, 0))]
     for array_name, array in _numeric(observations).items():
         missing = np.full((steps, array.shape[1]), np.nan)
         columns.append(by_name[array_name].reshape(steps, -1) if array_name in by_name else missing)
-    return np.concatenate(columns, 1)[:, :MOST_OBSERVED]
+    return np.concatenate(columns, 1)[:, :MAX_OBSERVED]
 
 
 def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.ndarray) -> list[dict[str, Any]]:
-    """Name and bounds of each number: the spec's, where it describes as many, else the range of this episode."""
+    """Return name and bounds of each number: the spec's if it describes as many, else the range in this episode."""
     if len(quantities) != len(names):
         quantities = tuple(Quantity(array_name or "state") for array_name in names)
     descriptions = []
@@ -266,14 +271,14 @@ def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.n
 
 
 def short_lists(values: np.ndarray) -> Any:
-    """Lists of numbers with at most five digits; non-finite values, which JSON cannot represent, as None."""
+    """Return an array as nested lists of numbers with five digits; non-finite values, which JSON lacks, are None."""
     if values.ndim > 1:
         return [short_lists(row) for row in values]
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def player_markup(recording: Recording) -> Markup:
-    """The element that episode.js reads: the numbers in an attribute, hence escaped once and never executed."""
+    """Return the element that episode.js reads. The numbers are in an attribute: escaped once and never executed."""
     numbers = {**recording.data, "videos": {film_kind: str(path) for film_kind, path in recording.videos.items()}}
     text = json.dumps(numbers, separators=(",", ":"), allow_nan=False)
     return tag("div", class_="stride-episode", data_key=recording.key, data_episode=text)

@@ -1,7 +1,7 @@
-"""Checks of the events of the page, before Gradio stores anything of them: an invalid event is HTTP 4xx and one line.
+"""Checks the events that the browser sends, before they reach Gradio: an invalid one gets HTTP 4xx and one line.
 
-A mistake of the person (a seed below 0, an empty field) is answered in the same way, and the page shows it. Gradio
-keeps a state for each session, and the answers that were not fetched: here the number of both is limited.
+A user's mistake (a seed below 0, an empty field) gets such an answer, too, and the page shows it. Gradio keeps a state
+for each session, and answers until they are fetched; here the number of both is limited, so that memory is.
 """
 
 import json
@@ -14,27 +14,30 @@ from urllib.parse import parse_qs
 
 from stride.inspector.guard import API, App, Message, Receive, Scope, Send, respond
 
-JOIN, DATA = f"{API}queue/join", f"{API}queue/data"
-LENGTHS = (b"content-length", b"transfer-encoding")
+JOIN_ROUTE, DATA_ROUTE = f"{API}queue/join", f"{API}queue/data"
+LENGTH_HEADERS = (b"content-length", b"transfer-encoding")
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MOST_BYTES = 1 << 20  # of an event
-LONGEST, MOST_TEXTS, LARGEST = 4000, 1000, 2.0**63  # of a text, of a list of texts, of a number
-SESSIONS, UNREAD = 50, 20  # sessions that are kept; answers of one that wait to be fetched
-WAITING = 200  # events that wait for a thread
+MAX_EVENT_BYTES = 1 << 20  # of an event
+MAX_TEXT_LETTERS, MAX_TEXTS, MAX_NUMBER = 4000, 1000, 2.0**63  # characters of a text, texts in a list, a number
+MAX_SESSIONS, MAX_UNREAD = 50, 20  # sessions that are kept; answers of one session that were not fetched
+MAX_WAITING = 200  # events that wait for a thread
 
 Check = Callable[[object], bool]
-Fields = Mapping[str, Check]  # of the event data, which an event has beside the values of components
+Fields = Mapping[str, Check]  # name in the event data (sent beside the values of components) -> check of its value
 
 
 class Refusal(NamedTuple):
-    """Why an event is not passed on."""
+    """The answer to an event that is not passed on."""
 
-    status: int
+    status: int  # of HTTP
     why: str
 
 
 class EventDoor:
-    """An ASGI application in front of Gradio's. `fields`: by function, the checks of its event data."""
+    """An ASGI application that checks events, then passes them to Gradio's `app`.
+
+    `fields`: function of the page -> checks of the event data that it reads.
+    """
 
     def __init__(self, app: App, demo: Any, fields: Mapping[Callable[..., object], Fields]) -> None:
         self.app = app
@@ -43,9 +46,9 @@ class EventDoor:
         self._reading: Counter[str] = Counter()  # sessions whose answers are being fetched
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (JOIN, DATA):
+        if scope["type"] != "http" or scope["path"] not in (JOIN_ROUTE, DATA_ROUTE):
             await self.app(scope, receive, send)
-        elif scope["path"] == DATA:
+        elif scope["path"] == DATA_ROUTE:
             await self._fetch(scope, receive, send)
         elif scope["method"] == "POST":
             await self._join(scope, receive, send)
@@ -53,6 +56,7 @@ class EventDoor:
             await refuse(Refusal(405, "send an event with POST"), send)
 
     async def _join(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check an event and pass on only its checked parts, as a new body with a new length."""
         event = self.checked(await read(receive))
         if not isinstance(event, Refusal):
             event = self._full(event["session_hash"]) or event
@@ -60,27 +64,30 @@ class EventDoor:
             await refuse(event, send)
             return
         passed = json.dumps(event).encode()
-        headers = [header for header in scope["headers"] if header[0].lower() not in LENGTHS]
+        headers = [header for header in scope["headers"] if header[0].lower() not in LENGTH_HEADERS]
         length = (b"content-length", str(len(passed)).encode())
         await self.app({**scope, "headers": [*headers, length]}, replayed(passed, receive), send)
 
     async def _fetch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a session fetch its answers; while it does, the session counts as busy."""
         session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
         if session not in self.demo._queue.pending_messages_per_session:
             await refuse(Refusal(404, "this session has no open request"), send)
             return
         self._reading[session] += 1
         try:
-            with suppress(KeyError, RuntimeError):  # Gradio's, where two fetch for one session
+            with suppress(KeyError, RuntimeError):  # Gradio raises them if two requests fetch for one session
                 await self.app(scope, receive, send)
         finally:
             self._reading[session] -= 1
-            self._reading += Counter()  # drops those at 0
+            self._reading += Counter()  # removes entries with count 0
 
     def checked(self, body: bytes | None) -> dict[str, Any] | Refusal:
-        """The event with the keys that a page sends and no others, or why it is invalid."""
+        """Return the event with only the keys that the page sends, or a Refusal if it is invalid.
+
+        `body`: of the request; None if it was too long."""
         if body is None:
-            return Refusal(413, f"an event may have at most {MOST_BYTES:,} bytes")
+            return Refusal(413, f"an event may have at most {MAX_EVENT_BYTES:,} bytes")
         try:
             event = json.loads(body)
         except (ValueError, RecursionError):
@@ -112,26 +119,28 @@ class EventDoor:
         }
 
     def _full(self, session: str) -> Refusal | None:
-        """Drop the oldest idle session where there are too many; a Refusal where all are busy."""
+        """Drop the oldest idle sessions if there are too many; return a Refusal if all are busy, else None.
+
+        A session that left too many answers unfetched is refused, too."""
         queue = self.demo._queue
         answers = queue.pending_messages_per_session
         unread = queue.pending_event_ids_session
         for closed_session in [session_hash for session_hash in unread if session_hash not in answers]:
             del unread[closed_session]
-        if len(unread.get(session, ())) >= UNREAD:
-            return Refusal(429, f"{UNREAD} results of this session were not fetched")
-        while session not in answers and len(answers) >= SESSIONS:
+        if len(unread.get(session, ())) >= MAX_UNREAD:
+            return Refusal(429, f"{MAX_UNREAD} results of this session were not fetched")
+        while session not in answers and len(answers) >= MAX_SESSIONS:
             busy = {event.session_hash for event in queue.event_ids_to_events.values()} | self._reading.keys()
             idle_sessions = [session_hash for session_hash in answers if session_hash not in busy]
             if not idle_sessions:
-                return Refusal(503, f"{SESSIONS} pages are open, which is the limit; close one")
+                return Refusal(503, f"{MAX_SESSIONS} pages are open, which is the limit; close one")
             del answers[idle_sessions[0]]
             del unread[idle_sessions[0]]
         return None
 
 
 def wrong_value(components: Sequence[Any], values: Sequence[object]) -> str:
-    """A message about the first value that its component cannot have; "" where all are valid."""
+    """Return a message about the first value that its component cannot have; "" if all are valid."""
     if len(components) != len(values):
         return f"the event has {len(components)} values, not {len(values)}"
     for component, value in zip(components, values, strict=True):
@@ -141,9 +150,9 @@ def wrong_value(components: Sequence[Any], values: Sequence[object]) -> str:
 
 
 def _wrong(component: Any, value: object) -> str:
-    """A message; "" where the component can have this value."""
+    """Return what a component's value must be, if it is wrong; "" if the component can have it."""
     kind = component.get_block_name()
-    if component.stateful:  # the server's own value counts
+    if component.stateful:  # the browser's value is not used, only the server's own
         return ""
     if kind == "number":
         minimum = component.minimum
@@ -165,32 +174,32 @@ def _wrong(component: Any, value: object) -> str:
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a text of limited length without half characters (lone surrogates)."""
-    return isinstance(value, str) and len(value) <= LONGEST and not re.search("[\ud800-\udfff]", value)
+    """Return whether this is a text of limited length without half characters (lone surrogates)."""
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LETTERS and not re.search("[\ud800-\udfff]", value)
 
 
 def is_texts(value: object) -> bool:
-    return isinstance(value, list) and len(value) <= MOST_TEXTS and all(map(is_text, value))
+    return isinstance(value, list) and len(value) <= MAX_TEXTS and all(map(is_text, value))
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST  # no NaN, either
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER  # NaN is refused
 
 
 async def read(receive: Receive) -> bytes | None:
-    """The body of a request, as far as it came; None where it is too long."""
+    """Return the body of a request; None if it is too long."""
     body = b""
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > MOST_BYTES:
+        if len(body) > MAX_EVENT_BYTES:
             return None
         if not message.get("more_body"):
             return body
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A receiver of this body, then of everything else that comes."""
+    """Return an ASGI receiver that gives this body first, then everything else that comes."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:
@@ -200,5 +209,5 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 async def refuse(refusal: Refusal, send: Send) -> None:
-    """Answer as FastAPI does, so that the page shows the line."""
+    """Answer with a Refusal in FastAPI's format, so that the page shows its line."""
     await respond(send, refusal.status, b"application/json", json.dumps({"detail": refusal.why}))

@@ -1,6 +1,6 @@
-"""report.md as a page. A run folder may come from anywhere: its HTML, pictures and links are not passed on.
+"""Makes the tab Report from report.md, without its HTML, pictures and links, because a run may come from anywhere.
 
-A link shows its address as text only: browsers look up the names of links on their own.
+A link becomes text with its address as tooltip: for a real link, a browser may look up the host even without a click.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
-MOST_TEXT = 60_000  # characters; beyond is left out
-BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "`": "&#96;"})  # Gradio's templates read those
+MAX_TEXT = 60_000  # characters of a report; the rest is left out
+BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "`": "&#96;"})  # Gradio's templates would interpret these
 
 
 class Renderer(RendererHTML):
-    """Shows all HTML as text."""
+    """A renderer that shows HTML in Markdown as text, and leaves out pictures and links."""
 
     def html_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return f"<p>{escape(tokens[idx].content.strip())}</p>"
@@ -47,13 +47,14 @@ class Renderer(RendererHTML):
 
 
 def rendered(text: str) -> Markup:
+    """Return Markdown as safe HTML."""
     parser = MarkdownIt("commonmark", {"html": True}, renderer_cls=Renderer).enable("table")
-    page: str = parser.render(text[:MOST_TEXT])
+    page: str = parser.render(text[:MAX_TEXT])
     return tag("article", Markup(page.translate(BRACES)), class_="report")
 
 
 def report(run: RunFacts) -> Markup:
-    """The complete tab."""
+    """Return the complete tab."""
     text = report_text(run.run)
     if text:
         return tag("section", rendered(text), class_="card")
@@ -61,9 +62,9 @@ def report(run: RunFacts) -> Markup:
 
 
 def report_text(run: RunDir) -> str:
-    """The present text of report.md, "" where there is none; a link is not followed."""
+    """Return the text of report.md, "" if it is missing or unreadable; a symbolic link is not followed."""
     try:
         content = run_files.read_bytes(run.report) if run_files.exists(run.report) else b""
     except UserError:
         return ""
-    return content.decode("utf-8", "replace")[:MOST_TEXT]
+    return content.decode("utf-8", "replace")[:MAX_TEXT]

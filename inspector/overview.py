@@ -1,7 +1,10 @@
-"""One run at a glance: its learning curve, its other measurements, its settings, where it ran."""
+"""Makes the tab Overview of a run: status, alerts, learning curve and all its other metrics.
+
+The cards with settings and machine, which the tab Config & Model shows, are here, too.
+"""
 
 from stride.config.diff import changed_keys, differing_rows
-from stride.config.metrics import OWN, load_metrics, ordered
+from stride.config.metrics import OWN_PREFIX, load_metrics, ordered
 from stride.inspector.charts import Line, board, chart, clock, constant, goal_text
 from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
 from stride.inspector.runs import RunFacts
@@ -15,24 +18,25 @@ from stride.trainer_callbacks.watch import read_alerts
 from stride.utils.typography import duration, optional, score, short
 from stride.utils.user_error import UserError
 
-MOST_CHARTS = 100
-MOST_TEXT = 2000  # characters of a value
-SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")
-MACHINE = ("train/time/",)
+MAX_CHARTS = 100  # small charts in one card
+MAX_TEXT = 2000  # characters of a value
+SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")  # of learning
+MACHINE_AREAS = ("train/time/",)  # of speed, memory and time
 
 
 def overview(run_facts: RunFacts) -> Markup:
-    """The complete tab."""
+    """Return the complete tab."""
     charts = (
         learning(run_facts),
         small_charts(run_facts, "Learning"),
-        small_charts(run_facts, "Machine: speed, memory and use of time", MACHINE),
+        small_charts(run_facts, "Machine: speed, memory and use of time", MACHINE_AREAS),
     )
     page = board(run_facts.run.id, {"": clock(run_facts)}, *charts)
     return join([header(run_facts), alerts(run_facts), page, dreams(run_facts)])
 
 
 def header(run_facts: RunFacts) -> Markup:
+    """Return the variant, its description, the run's changes, labels and problems, and a row of facts."""
     brief = run_facts.brief
     tail = brief.tail
     config = run_facts.facts.get("config", {})
@@ -51,7 +55,7 @@ def header(run_facts: RunFacts) -> Markup:
         "seed": run_facts.facts.get("seed", "?"),
         "started": optional(brief.started, moment),
     }
-    description = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
+    description = tag("p", str(config.get("description", ""))[:MAX_TEXT], class_="about")
     problems = [tag("p", text, class_="damage") for text in (run_facts.fault, brief.reason) if text]
     details_row = facts_row(detail for detail in details.items() if detail[1] != "")
     changes = tag("p", "changed for this run: ", tag("b", brief.changes), class_="about") if brief.changes else ""
@@ -60,12 +64,13 @@ def header(run_facts: RunFacts) -> Markup:
 
 
 def _labels(labels: Labels) -> Markup:
-    """Tags and note, as `stride runs tag` and `stride runs note` wrote them."""
+    """Return the run's tags and note, which `stride runs tag` and `stride runs note` write."""
     words = [tag("span", word, class_="pill") for word in labels.tags]
     return tag("div", *words, tag("span", labels.note, class_="about"), class_="labels") if any(labels) else Markup("")
 
 
 def learning(run_facts: RunFacts) -> Markup:
+    """Return the chart of the return, in training and in evaluations."""
     lines = [Line(NAMES["train"], run_facts.points(TRAIN), "c1"), Line(NAMES["val"], run_facts.points(VAL), "c0")]
     sampled_bytes = run_facts.curves.sampled
     remark = f"metrics.csv has {sampled_bytes / 2**20:,.0f} MiB: the curves show a sample of its rows"
@@ -74,7 +79,7 @@ def learning(run_facts: RunFacts) -> Markup:
 
 
 def alerts(run_facts: RunFacts) -> Markup:
-    """Every alert so far and what to try, also those that have ended."""
+    """Return a card with every alert so far, ended ones included, and what to try; nothing if there was none."""
     try:
         all_alerts = read_alerts(run_facts.run)
     except UserError as error:
@@ -87,7 +92,9 @@ def alerts(run_facts: RunFacts) -> Markup:
 
 
 def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ()) -> Markup:
-    """A small chart for each metric of these areas; without areas of all others, undeclared ones last."""
+    """Return a card with a small chart for each metric whose name begins with one of `areas`; constant ones as a table.
+
+    Without `areas`: SMALL_AREAS, and metrics that metrics.yaml does not declare last."""
     declared = load_metrics()
     measured = run_facts.curves.curves.keys()
     metrics = ordered(
@@ -97,19 +104,19 @@ def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ())
     )
     charts = []
     constants = []
-    for metric in metrics[:MOST_CHARTS]:
-        title = metric.title[:MOST_TEXT]
+    for metric in metrics[:MAX_CHARTS]:
+        title = metric.title[:MAX_TEXT]
         points = run_facts.points(metric.name)
-        unknown = "of its algorithm" if metric.name.startswith(OWN) else "not declared in metrics.yaml"
-        meaning = f"{metric.name[:MOST_TEXT]}: {metric.meaning or unknown}"
+        unknown = "of its algorithm" if metric.name.startswith(OWN_PREFIX) else "not declared in metrics.yaml"
+        meaning = f"{metric.name[:MAX_TEXT]}: {metric.meaning or unknown}"
         value = constant(points)
         if value is None:
             charts.append(chart(title, [Line(title, points, "c2")], small=True, about=meaning))
         else:
             constants.append((title, f"{value:g}", meaning))
     remarks = []
-    if len(metrics) > MOST_CHARTS:
-        remarks.append(note(f"and {len(metrics) - MOST_CHARTS} more"))
+    if len(metrics) > MAX_CHARTS:
+        remarks.append(note(f"and {len(metrics) - MAX_CHARTS} more"))
     if constants:
         summary = f"{len(constants)} did not change: {', '.join(title for title, *_ in constants)}"
         constants_table = table(("metric", "value", "meaning"), constants, "pairs")
@@ -123,7 +130,7 @@ def small_charts(run_facts: RunFacts, heading: str, areas: tuple[str, ...] = ())
 
 
 def dreams(run_facts: RunFacts) -> Markup:
-    """How far a world model's dreams stray, where a run has ended with one."""
+    """Return a table of the errors of a world model's predictions; nothing if the run stored none."""
     try:
         dream_errors = read_dreams(run_facts.run)
     except UserError as error:
@@ -134,7 +141,7 @@ def dreams(run_facts: RunFacts) -> Markup:
 
 
 def configured(run_facts: RunFacts) -> Markup:
-    """The settings that are not defaults."""
+    """Return a card with the settings that are not defaults; those changed for this run are bold."""
     try:
         table_rows = differing_rows(run_facts.facts)
     except UserError as error:
@@ -148,12 +155,12 @@ def configured(run_facts: RunFacts) -> Markup:
 
 
 def environment(run_facts: RunFacts) -> Markup:
-    """Command, code, versions and machine."""
+    """Return a card with the run's command, code, versions and machine."""
     table_rows = [("run", run_facts.run.id)]
     for key in ("command", "git_hash", "engine", "device", "host", "versions"):
         value = run_facts.facts.get(key, "")
         details = value if isinstance(value, dict) else {key: value}
         for detail, text in details.items():
             if text != "":
-                table_rows.append((str(detail)[:MOST_TEXT], str(text)[:MOST_TEXT]))
+                table_rows.append((str(detail)[:MAX_TEXT], str(text)[:MAX_TEXT]))
     return card("Where it ran", table(("what", "value"), table_rows, "pairs"))

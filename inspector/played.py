@@ -1,6 +1,7 @@
-"""The tabs that need the networks themselves: a run's modules, an episode of it and a dream from one of its steps.
+"""Makes what needs a run's networks: the table of modules, recorded episodes, and dreams of a world model.
 
-The only file that loads torch. A dream is made when it is asked for, and drawn by dreams.js.
+Only this module and episode.py import torch; rooms.py imports them late. A dream, what the world model imagines from a
+step of an episode, is computed when the page asks for it; dreams.js draws it.
 """
 
 import base64
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from stride.agents.trained.episode import Episode, dream
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.agents.trained.player import Player
-from stride.config.diff import IDENTITY, config_of, written
+from stride.config.diff import IDENTITY_KEYS, config_of, written
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.rendered import RenderError
 from stride.inspector.episode import (
@@ -40,12 +41,12 @@ from stride.utils.typography import score
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError
 
-HORIZON = 15
-MOST_PIXELS = 128  # of a side of an imagined image that is sent
+DREAM_STEPS = 15  # imagined steps of a dream
+MAX_PIXELS = 128  # longest side of an imagined image that is sent to the browser
 
 
 def network(run: RunFacts) -> Markup:
-    """Without a checkpoint that loads, the config is shown all the same."""
+    """Return the tab Config & Model; without a checkpoint that loads, it still shows the config."""
     try:
         return model(run, load_run(run.run.id))
     except (UserError, EnvError, RenderError) as error:
@@ -53,7 +54,7 @@ def network(run: RunFacts) -> Markup:
 
 
 def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> RecordedEpisode:
-    """An episode for episode.js, its videos in `folder`; UserError, one line, where that fails."""
+    """Record an episode, with its videos in `folder`; UserError, one line, if that fails."""
     try:
         loaded = load_run(run.id, checkpoint)
         recording = record_for_browser(loaded, seed, mode, steps, folder)
@@ -71,7 +72,7 @@ def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, fol
 
 
 def model(run: RunFacts, loaded: LoadedRun) -> Markup:
-    """The complete tab."""
+    """Return the tab Config & Model of a run whose checkpoint was loaded."""
     network = loaded.agent.policy
     steps = loaded.progress.get("env_steps", 0)
     total = sum(parameter.numel() for parameter in network.parameters())
@@ -83,7 +84,7 @@ def model(run: RunFacts, loaded: LoadedRun) -> Markup:
 
 
 def config(run: RunFacts) -> Markup:
-    """The settings that are not defaults, every key, and the content of the file."""
+    """Return cards with the settings that are not defaults, with every key, and the config as YAML."""
     facts = run.facts.get("config")
     yaml_text = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
     raw = tag("details", tag("summary", "as YAML"), tag("pre", yaml_text))
@@ -91,16 +92,18 @@ def config(run: RunFacts) -> Markup:
         settings = [
             (config_key, written(value))
             for config_key, value in config_of(run.facts).items()
-            if config_key not in IDENTITY
+            if config_key not in IDENTITY_KEYS
         ]
         all_keys = tag("details", tag("summary", "every key"), table(("key", "value"), settings, "pairs"))
-    except UserError:  # of another version: said by `configured`
+    except UserError:  # a config of another version; `configured` shows the message
         all_keys = Markup("")
     return join([configured(run), card("Full config", all_keys, raw)])
 
 
 def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
-    """A row per module that holds parameters, indented by depth; what only wraps another one is part of its name."""
+    """Return a row per module with parameters: name indented by depth, class, tensors, number of parameters.
+
+    A module that only wraps another one has no row; its name becomes the beginning of the other's name."""
     table_rows = []
 
     def add(name: str, module: nn.Module, depth: int) -> None:
@@ -121,7 +124,8 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
 
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Children that hold parameters; one that is a part of another child is listed there alone: a head in its actor."""
+    """Return the children with parameters. A child that is also part of another child (a head of an actor) is left out
+    here, because it is listed below that one."""
     held = {name: {*map(id, child.parameters())} for name, child in module.named_children()}
     children = []
     for name, child in module.named_children():
@@ -132,7 +136,7 @@ def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def dreamt(player: Player, episode: Episode, stacked: int, key: str, step: object) -> Markup:
-    """The element that dreams.js reads; `step` comes from a browser."""
+    """Return the element that dreams.js reads. `step` comes from a browser; UserError if there is no such step."""
     if type(step) is not int or not 0 <= step <= episode.length:
         raise UserError(f"an episode of {episode.length:,} steps has no step {str(step)[:40]}")
     dream_object = {"step": step, **imagined(player, episode, stacked, step)}
@@ -141,11 +145,13 @@ def dreamt(player: Player, episode: Episode, stacked: int, key: str, step: objec
 
 
 def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[str, Any]:
-    """Lists over the imagined steps, fewer where the episode ends before; none at its end."""
-    result = dream(player, episode, step, HORIZON)
+    """Return lists over the imagined steps; they are shorter near the end of the episode, and empty at its end.
+
+    `film`: true and imagined images as one picture, None if no images are observed."""
+    result = dream(player, episode, step, DREAM_STEPS)
     if result is None:
         return {"seen": [], "reward": [], "goes_on": [], "value": None, "film": None}
-    tensors = {"": result.obs} if isinstance(result.obs, Tensor) else result.obs  # "" for one that has no name
+    tensors = {"": result.obs} if isinstance(result.obs, Tensor) else result.obs  # as `leaves` names them
     arrays = {array_name: tensor.numpy() for array_name, tensor in tensors.items()}
     ordered: Observed = {
         array_name: arrays[array_name] for array_name in leaves(episode.observations) if array_name in arrays
@@ -165,7 +171,7 @@ def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[
 
 
 def side_by_side_film(true_images: np.ndarray, dreamt_images: np.ndarray, stacked: int) -> dict[str, Any]:
-    """One picture, an instant below the other: the true image on the left, the imagined one on the right."""
+    """Return one PNG with a row for each step: the true image on the left, the imagined one on the right."""
     pairs = zip(true_images, dreamt_images, strict=False)
     rows = [np.concatenate([newest(image, stacked) for image in pair], 1) for pair in pairs]
     height, width, _ = rows[0].shape
@@ -176,8 +182,8 @@ def side_by_side_film(true_images: np.ndarray, dreamt_images: np.ndarray, stacke
 
 
 def newest(image: np.ndarray, stacked: int) -> np.ndarray:
-    """uint8 [H, W, 3] of the last of stacked images, large ones made smaller by leaving pixels out."""
+    """Return the newest of stacked images, uint8 [H, W, 3]; a large one is made smaller by leaving out pixels."""
     picture = tiles(image, stacked)[-1]
-    stride = -(-max(picture.shape[:2]) // MOST_PIXELS)
+    stride = -(-max(picture.shape[:2]) // MAX_PIXELS)
     small = picture[::stride, ::stride]
     return np.broadcast_to(small, (*small.shape[:2], 3))

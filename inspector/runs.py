@@ -1,6 +1,6 @@
-"""The runs that the inspector shows: a line of each from the index, and all files of the few that are opened.
+"""Reads the runs that the inspector shows: a short record of each from the index, and all files of a few opened runs.
 
-Read only, never locked. A problem of a run is shown in its line, and harms no other.
+Runs are only read, and never locked. A problem of one run is shown in its row and does not affect the others.
 """
 
 import sys
@@ -20,18 +20,18 @@ from stride.utils.curve import Point
 from stride.utils.statistics import iqm
 from stride.utils.user_error import UserError
 
-PAUSE = 5e-4  # seconds between two runs that are read ahead
-PAGE = 200  # runs that a table shows, until more are asked for
-MOST_OPEN = 12  # runs whose curves are kept in memory
-TURNS = 5  # looks at the table in which each ended run is checked once
-LARGEST = 1e100  # larger values are left out of a mean
+PAUSE_SECONDS = 5e-4  # between two runs that are read ahead
+PAGE_RUNS = 200  # runs that the table shows at first, and more per click
+MAX_OPEN_RUNS = 12  # runs whose curves are kept in memory
+CHECK_TURNS = 5  # an ended run is checked for changes at every 5th look at the table
+MAX_VALUE = 1e100  # larger values are left out of a mean
 
 
 class Page(NamedTuple):
-    """The runs to show, and the number of those that match; runs of a group are together, any other is alone."""
+    """The part of the table of runs that is shown."""
 
-    items: list[list[Brief]]
-    matching: int
+    items: list[list[Brief]]  # rows of the table: the runs of a group, or one run alone
+    matching: int  # number of all runs that match the query
     query: Query = Query()
 
     @property
@@ -48,9 +48,9 @@ class RunFacts:
     """Everything that is shown of one run."""
 
     run: RunDir
-    brief: Brief
-    facts: dict[str, Any]
-    curves: MetricsTable = field(compare=False)
+    brief: Brief  # its row in the table of runs
+    facts: dict[str, Any]  # of config.json: config, versions, command, ...
+    curves: MetricsTable = field(compare=False)  # of metrics.csv
 
     @property
     def fault(self) -> str:
@@ -61,12 +61,12 @@ class RunFacts:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Changes when a tab about the run would."""
+        """A value that differs as soon as a tab about the run would look different."""
         return self.brief, self.curves, self.curves.version, id(self.facts)
 
 
 class Runs:
-    """All runs under the root; every page of the browser asks the same one."""
+    """All runs under the root folder. All browser pages share this object; a lock guards it, as Gradio uses threads."""
 
     def __init__(self) -> None:
         self._index = RunIndex()
@@ -74,13 +74,15 @@ class Runs:
         self._turn = 0
         self._lock = threading.Lock()
 
-    def ids(self, most: int = PAGE) -> list[str]:
-        """The newest."""
+    def ids(self, most: int = PAGE_RUNS) -> list[str]:
+        """Return the ids of the newest runs, `most` at most."""
         with self._lock:
             return [*self._index.ids()][:most]
 
-    def page(self, words: str = "", most: int = PAGE) -> Page:
-        """The runs that the filter line asks for (run_query.py), the newest first unless it asks for another order."""
+    def page(self, words: str = "", most: int = PAGE_RUNS) -> Page:
+        """Return the runs that the filter line `words` asks for (run_query.py), the newest first unless it sorts.
+
+        At most about `most` runs: a group is shown completely."""
         query = parse(words)
         with self._lock:
             run_ids = self._index.ids()
@@ -91,16 +93,16 @@ class Runs:
             return Page(_cut(query.arrange(briefs, middle), most), len(briefs), query)
 
     def read_ahead(self) -> None:
-        """Read every run once, between the questions of pages: the first question about all is answered quickly."""
+        """Read every run once in the background, so that the first search over all runs is fast."""
         for run_id in self.ids(sys.maxsize):
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
             with self._lock:
                 self._index.brief(run_id)
         with self._lock:
             self._index.save()
 
     def _newest(self, run_ids: list[str], most: int) -> list[Brief]:
-        """So many, and the rest of the group that the last of them belongs to; no others are read."""
+        """Return the first `most` runs, and the rest of the group of the last one; no other runs are read."""
         briefs = [self._index.brief(run_id) for run_id in run_ids[:most]]
         group = briefs[-1].group if briefs else ""
         if group:
@@ -112,18 +114,19 @@ class Runs:
         return briefs
 
     def group(self, name: str) -> list[Brief]:
-        """Its runs by their seeds."""
+        """Return the runs of a group, sorted by seed."""
         with self._lock:
             self._check_by_turns(self._index.ids())
             return self._index.select("[group] = ?", [name], "coalesce(seed, 0), id")
 
     def brief(self, run_id: str) -> Brief:
+        """Return the short record of a run, as its files are now."""
         with self._lock:
-            self._index.ids()  # follows a change of the root
+            self._index.ids()  # notices a change of the root folder
             return self._index.brief(run_id)
 
     def find(self, selector: str) -> RunDir:
-        """RunDir.find for text that a browser sent: it cannot reach folders elsewhere on the disk."""
+        """Return the run that a selector from a browser names; UserError for a folder outside the root of runs."""
         selector = selector.strip()
         if not selector:
             raise UserError("choose a run, or type @last")
@@ -139,31 +142,31 @@ class Runs:
         return run
 
     def look_into(self, selector: str) -> RunFacts:
-        """A run as its files are now, even without a row; UserError where config.json cannot be read."""
+        """Return all facts and curves of a run, as its files are now; UserError if config.json cannot be read."""
         run = self.find(selector)
         with self._lock:
-            self._index.ids()  # follows a change of the root
+            self._index.ids()  # notices a change of the root folder
             run_brief = self._index.brief(run.id)
-            stamp = self._index.entry(run.id).config
+            stamp = self._index.entry(run.id).config  # changes with config.json; the facts are read again only then
             old_stamp, old = self._open_runs.get(run.id, ("", None))
             facts = old.facts if old and old_stamp == stamp else facts_of(run.path)
             curves = old.curves if old else MetricsTable(run.metrics_csv, spread=True)
             run_facts = RunFacts(run, run_brief, facts, curves)
-            remember(self._open_runs, run.id, (stamp, run_facts), MOST_OPEN)
+            remember(self._open_runs, run.id, (stamp, run_facts), MAX_OPEN_RUNS)
             curves.refresh()
             return run_facts
 
     def _check_by_turns(self, run_ids: Iterable[str]) -> None:
-        """Check every run, but those that have ended by turns: there are many, and only a resume changes one."""
+        """Update the index: every open run, and one in CHECK_TURNS of the ended runs, which only a resume changes."""
         self._turn += 1
         ended = self._index.ended()
         for index, run_id in enumerate(run_ids, self._turn):
-            if run_id not in ended or index % TURNS == 0:
+            if run_id not in ended or index % CHECK_TURNS == 0:
                 self._index.brief(run_id)
 
 
 def remember(cache: OrderedDict[str, Any], key: str, value: object, most: int) -> None:
-    """Put it at the end; where the cache holds more than `most` the oldest goes."""
+    """Put a value at the end of the cache; if it has more than `most` values, the oldest one is dropped."""
     cache[key] = value
     cache.move_to_end(key)
     if len(cache) > most:
@@ -171,7 +174,7 @@ def remember(cache: OrderedDict[str, Any], key: str, value: object, most: int) -
 
 
 def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:
-    """The first groups, until they hold so many runs."""
+    """Return the first groups until they have `most` runs or more; no group is cut."""
     count = 0
     first_items = []
     for members in items:
@@ -182,8 +185,8 @@ def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:
 
 
 def middle(values: Sequence[Value]) -> Value:
-    """The interquartile mean of numbers, the first of texts; None where there is nothing."""
-    numbers = [float(value) for value in values if isinstance(value, int | float) and abs(value) < LARGEST]
+    """Return one value for a group: the interquartile mean of numbers, else the first text by alphabet, else None."""
+    numbers = [float(value) for value in values if isinstance(value, int | float) and abs(value) < MAX_VALUE]
     if numbers:
         return iqm(numbers)
     return min((str(value) for value in values if value not in (None, "")), default=None)

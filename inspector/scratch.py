@@ -1,4 +1,7 @@
-"""The folder that is served: made for one process, deleted at its end, or by the next one where it was killed."""
+"""Makes the temporary folder whose files the inspector serves, and deletes it when the inspector ends.
+
+If the process was killed, the next inspector deletes the folder. A lock on a folder shows that its process still runs.
+"""
 
 import fcntl
 import os
@@ -9,29 +12,29 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "stride-inspect-"
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """An empty folder that is deleted when the block ends; a lock on it shows that its process lives."""
+    """Yield an empty folder that is deleted when the block ends."""
     sweep()
     folder, descriptor = _locked_folder()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():  # something was still being written there
+        if folder.exists():  # something was still being written there, so try again
             shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
 def sweep() -> int:
-    """Delete the folders of processes that were killed; returns their number."""
+    """Delete the folders of processes that were killed; return their number."""
     swept = 0
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # another user's, a link, or gone by now
-            descriptor = os.open(path, FOLDER)
+        with suppress(OSError):  # still locked, another user's, a link, or already deleted
+            descriptor = os.open(path, FOLDER_FLAGS)
             try:
                 if os.fstat(descriptor).st_uid == os.geteuid():
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,11 +46,13 @@ def sweep() -> int:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """A new folder and the descriptor that holds its lock; another one where that was deleted meanwhile."""
+    """Return a new folder and the file descriptor that holds its lock.
+
+    Another inspector's `sweep` may delete the folder before it is locked; then a new one is made."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         try:
-            descriptor = os.open(folder, FOLDER)
+            descriptor = os.open(folder, FOLDER_FLAGS)
         except FileNotFoundError:
             continue
         try:

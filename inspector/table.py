@@ -1,4 +1,7 @@
-"""The table of runs and the filter line above it: a row is a button, ticked rows are compared (runs.js)."""
+"""Makes the tab Runs: the filter line, and the table of runs.
+
+In the browser, runs.js opens the run of a clicked row, and filters.js writes the filter line and compares ticked rows.
+"""
 
 import time
 from collections import Counter
@@ -15,26 +18,37 @@ from stride.runstore.run_query import FIELDS, WORDS, Query
 from stride.utils.places import TRAIN
 from stride.utils.typography import duration, optional, score, short
 
-HEAD = {"run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",
-        "steps": "steps", "speed": "steps/s", "last": "last", "best": "best", "test": "test", "group": "group",
-        "id": "id"}  # fmt: skip
-LONGEST = 120  # characters of a cell
-MOST_CHOICES = 40  # groups to choose from; any other can be typed
-AGES = {"age<1h": "the last hour", "age<1d": "the last day", "age<7d": "the last week", "age<30d": "the last 30 days"}
-TIMES = {"took<1m": "under a minute", "took>=1m": "a minute or more", "took>=10m": "10 minutes or more",
-         "took>=1h": "an hour or more", "took>=1d": "a day or more"}  # fmt: skip
+HEADINGS = {  # key of a column -> its heading
+    "run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",
+    "steps": "steps", "speed": "steps/s", "last": "last", "best": "best", "test": "test", "group": "group", "id": "id",
+}  # fmt: skip
+MAX_CELL_LETTERS = 120  # characters of a cell
+MAX_CHOICES = 40  # groups and seeds in a menu; any other can be typed
+AGE_FILTERS = {  # term of the filter line -> its text in the menu
+    "age<1h": "the last hour",
+    "age<1d": "the last day",
+    "age<7d": "the last week",
+    "age<30d": "the last 30 days",
+}
+TOOK_FILTERS = {
+    "took<1m": "under a minute",
+    "took>=1m": "a minute or more",
+    "took>=10m": "10 minutes or more",
+    "took>=1h": "an hour or more",
+    "took>=1d": "a day or more",
+}
 OF_TRAINING = "training return: there was no evaluation"
 
 
 def filters() -> Markup:
-    """The filter line and the menus that write into it (filters.js)."""
+    """Return the filter line and the menus that write into it (filters.js)."""
     line = tag("input", id="filter", class_="field", type="search", autocomplete="off", spellcheck="false",
                aria_label="filter", placeholder="words, seed:1-5, best>400")  # fmt: skip
     menus = [
         _menu("status", "any status", {f"status:{status}": status for status in STATUSES}),
         _menu("result", "any result", {f"result:{verdict.replace(' ', '-')}": verdict for verdict in VERDICTS}),
-        _menu("age", "any date", AGES),
-        _menu("took", "any duration", TIMES),
+        _menu("age", "any date", AGE_FILTERS),
+        _menu("took", "any duration", TOOK_FILTERS),
         _menu("seed", "any seed", {}),
         _menu("group", "any group", {}),
         _menu("by", "seeds grouped", {"by:run": "seeds separate"}),
@@ -44,15 +58,16 @@ def filters() -> Markup:
 
 
 def _menu(column_key: str, default: str, choices: Mapping[str, str]) -> Markup:
+    """Return a menu. `choices`: term of the filter line -> label; `default`: the label of no filter."""
     options = [tag("option", label, value=term) for term, label in {"": default, **choices}.items()]
     return tag("select", *options, class_="field", data_key=column_key, aria_label=column_key)
 
 
 def runs_table(page: Page) -> Markup:
-    """The complete tab."""
+    """Return the table with its number of runs, or a note if no run matches."""
     if not page.items:
         return note(f"no runs in {runs_root()} match; start one: {TRAIN} CartPole-v1:ppo")
-    head = tag("tr", tag("th", ""), *(_heading(column_key, page.query) for column_key in HEAD))
+    head = tag("tr", tag("th", ""), *(_heading(column_key, page.query) for column_key in HEADINGS))
     body = []
     for members in page.items:
         if len(members) == 1:
@@ -64,16 +79,16 @@ def runs_table(page: Page) -> Markup:
     count = "1 run" if page.matching == 1 else f"{page.matching:,} runs"
     if len(briefs) < page.matching:
         count = f"{len(briefs):,} of {count}"
-    seeds = sorted({run_brief.seed for run_brief in briefs if run_brief.seed is not None})[:MOST_CHOICES]
+    seeds = sorted({run_brief.seed for run_brief in briefs if run_brief.seed is not None})[:MAX_CHOICES]
     groups = dict.fromkeys(run_brief.group for run_brief in briefs if run_brief.group and " " not in run_brief.group)
-    group_names = join([*groups][:MOST_CHOICES], " ")
+    group_names = join([*groups][:MAX_CHOICES], " ")
     box = tag("div", table, class_="scroll runs", data_seeds=join(seeds, " "), data_groups=group_names)
     return join([box, tag("p", count, class_="note count")])
 
 
 def _heading(column_key: str, query: Query) -> Markup:
-    """A press sorts by it, the next one in the other direction; numbers begin with the highest."""
-    label = HEAD[column_key]
+    """Return the heading of a column: a button that sorts by it, numbers from the highest; a second click reverses."""
+    label = HEADINGS[column_key]
     attributes = {}
     if query.sort == column_key:
         label += " ↓" if query.descending else " ↑"
@@ -84,17 +99,20 @@ def _heading(column_key: str, query: Query) -> Markup:
 
 
 def badge(status: str) -> Markup:
+    """Return a run's status on the colour that inspector.css gives it."""
     return tag("span", brief_text(status), class_=f"badge {status}" if status in STATUSES else "badge")
 
 
 def verdict_badge(verdict: str) -> Markup:
-    """A verdict as people see it; the number of its test's episodes does not change its colour."""
+    """Return a verdict ("solved (20 episodes)") in the colour of its first part; nothing if it is none of VERDICTS."""
     result = verdict.partition(" (")[0]
     return tag("span", verdict, class_=f"verdict {result.replace(' ', '-')}") if result in VERDICTS else Markup("")
 
 
 def run_label(run_id: str) -> tuple[str, str]:
-    """(label, id) of a run in a menu: what tells it from others comes first, where a phone does not cut it."""
+    """Return (label, id) of a run in a menu.
+
+    The label has what distinguishes the run first, then its date, because a narrow screen cuts the end."""
     stamp = STAMP.match(run_id)
     if not stamp:
         return run_id, run_id
@@ -102,12 +120,13 @@ def run_label(run_id: str) -> tuple[str, str]:
     return f"{run_id[stamp.end() :]}, {day[:4]}-{day[4:6]}-{day[6:]} {clock[:2]}:{clock[2:4]}", run_id
 
 
-def brief_text(text: str, longest: int = LONGEST) -> str:
-    """Cut to the length of a cell."""
+def brief_text(text: str, longest: int = MAX_CELL_LETTERS) -> str:
+    """Return a text, cut with an ellipsis to the length of a cell."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _row(run_brief: Brief, is_member: bool = False) -> Markup:
+    """Return the row of one run; a member of a group is hidden until its group is opened."""
     problem = run_brief.fault or run_brief.reason
     why = tag("div", brief_text(problem), class_="why", title=problem) if problem else ""
     tail = run_brief.tail
@@ -134,22 +153,22 @@ def _row(run_brief: Brief, is_member: bool = False) -> Markup:
 
 
 def _name(run_brief: Brief, changes: str | None = None) -> Markup:
-    """The variant, and below it what was changed of it."""
+    """Return the variant, and below it the settings that were changed for the run; `changes`: show these instead."""
     text = run_brief.changes if changes is None else changes
-    shown = join(brief_text(text).split("="), "=<wbr>")  # a phone breaks a line there, not inside of a number
+    shown = join(brief_text(text).split("="), "=<wbr>")  # <wbr>: a narrow screen breaks the line here, not in a number
     below = tag("div", shown, class_="changes", title=text) if text else ""
     return join([tag("button", brief_text(run_brief.variant), class_="link", type="button"), below])
 
 
 def _which(run_brief: Brief) -> Markup:
-    """On a phone, where most columns are left out: what tells runs of one name apart, and the status of an open one."""
+    """Return a line for narrow screens, which leave out most columns: seed, end of the id, status of an open run."""
     parts = [f"seed {run_brief.seed}" if run_brief.seed is not None else "", _short_name(run_brief.id)]
     parts.append("" if run_brief.result else run_brief.status)
     return tag("div", join(filter(None, parts), " · "), class_="which")
 
 
 def _group_row(members: Sequence[Brief]) -> Markup:
-    """Seeds of a command as one row, with the middle of their numbers."""
+    """Return the row of a group, with the interquartile means of its runs' numbers."""
     first = members[0]
     count = len(members)
     title = f"interquartile mean of {count} runs"
@@ -185,14 +204,14 @@ def _group_row(members: Sequence[Brief]) -> Markup:
 
 
 def _seed_range(seeds: Sequence[int]) -> str:
-    """`1–5`, or `1, 3, 9`"""
+    """Return seeds as text: "1–5", or "1, 3, 9"."""
     if len(seeds) > 1 and max(seeds) - min(seeds) == len(seeds) - 1:
         return f"{min(seeds)}–{max(seeds)}"
     return brief_text(", ".join(map(str, seeds)), 12)
 
 
 def _started(seconds: float | None) -> Markup:
-    """The browser turns it into an age, which it updates by itself."""
+    """Return the cell with the start of a run, which the browser shows as an age and updates itself."""
     if seconds is None:
         return tag("td", "")
     text = moment(seconds)
@@ -208,5 +227,5 @@ def _number(text: str, title: str = "") -> Markup:
 
 
 def _short_name(name: str) -> str:
-    """The letters that distinguish it; a name that a person gave is shown completely."""
+    """Return the last part of a name that Stride made (it begins with a date); a user's own name completely."""
     return name.rpartition("-")[2] if name[:8].isdigit() and "-" in name else brief_text(name, 24)

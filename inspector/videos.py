@@ -1,4 +1,4 @@
-"""The videos of a run: copied into the inspector's own folder first, because only that folder is served."""
+"""Makes the tab Videos. A run's videos are first copied into the inspector's own folder, the only one it serves."""
 
 import re
 import shutil
@@ -19,48 +19,48 @@ from stride.utils.typography import score
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError, thumbnail
 
-NAME = re.compile(r"epoch=([0-9]{1,18})\.mp4")
-MOST_VIDEOS = 200  # of a run
-MOST_BYTES, MOST_COPIED = 200 << 20, 1 << 30  # bytes of one video, of all copies
+EPOCH_VIDEO = re.compile(r"epoch=([0-9]{1,18})\.mp4")
+MAX_VIDEOS = 200  # of a run
+MAX_VIDEO_BYTES, MAX_COPIED_BYTES = 200 << 20, 1 << 30  # bytes of one video, of all copies
 
 
 class RecordedEpisode(NamedTuple):
-    """An episode that was recorded in the inspector. No torch."""
+    """An episode that was recorded in the inspector. It is defined here because played.py imports torch."""
 
-    page: Markup
-    videos: tuple[Path, ...]
-    """that of the frames first, where they were drawn"""
+    page: Markup  # the player
+    videos: tuple[Path, ...]  # the one of the drawn frames first
     description: str
-    key: str = ""
-    """its name in the page"""
+    key: str = ""  # the recording's name in the page
     dream: Callable[[object], Markup] | None = None
-    """the imagination from a step, for dreams.js; None without a world model"""
+    """Makes the element for dreams.js of what is imagined from a step; None without a world model."""
 
 
 def films_of(run: RunDir) -> list[Path]:
-    """The videos of run_play.py, then the newest `epoch=NN.mp4` of the training, in order.
+    """Return a run's videos in order: first those of run_play.py, then the newest `epoch=NN.mp4` of the training.
 
-    Links are left out, as they could name any file of the disk.
+    Links are left out, because they could point to any file of the disk.
     """
     file_names: list[tuple[bool, tuple[Any, ...], str]] = []  # [(is from training, order, name)]
     for file_name in list_names(run.videos):
-        with suppress(UserError):  # a link
+        with suppress(UserError):  # raised for a link
             if not exists(run.videos / file_name):
                 continue
-            if match := NAME.fullmatch(file_name):
+            if match := EPOCH_VIDEO.fullmatch(file_name):
                 file_names.append((True, (int(match[1]),), file_name))
             elif match := PLAYED.fullmatch(file_name):
                 file_names.append((False, (int(match[2]), int(match[3]), match[1]), file_name))
-    return [run.videos / file_name for *_, file_name in sorted(file_names)][-MOST_VIDEOS:]
+    return [run.videos / file_name for *_, file_name in sorted(file_names)][-MAX_VIDEOS:]
 
 
 def lend(run: RunDir, folder: Path) -> list[Path]:
-    """Copies in `folder`, which replace those of another run; the newest first, as long as there is space."""
+    """Copy a run's videos into `folder`, the newest first, while there is space; return the copies in order.
+
+    Copies of other runs are deleted."""
     for old_copy in folder.glob("video-*.mp4"):
         if not old_copy.name.startswith(f"video-{run.id}-"):
             old_copy.unlink(missing_ok=True)
     copies = []
-    space = MOST_COPIED - sum(copy.stat().st_size for copy in folder.glob("video-*.mp4"))
+    space = MAX_COPIED_BYTES - sum(copy.stat().st_size for copy in folder.glob("video-*.mp4"))
     for video_path in reversed(films_of(run)):
         copy = folder / f"video-{run.id}-{video_path.name.replace('=', '')}"
         if not copy.exists():
@@ -71,9 +71,9 @@ def lend(run: RunDir, folder: Path) -> list[Path]:
 
 
 def _copy(video_path: Path, copy: Path, space: int) -> int:
-    """Number of bytes; none of a file that is larger than the space, or was replaced by something else meanwhile."""
+    """Copy a video and return its size in bytes; 0, and no copy, if it is too large or cannot be read."""
     try:
-        with open_file(video_path, min(MOST_BYTES, space)) as source, open(copy, "wb") as target:
+        with open_file(video_path, min(MAX_VIDEO_BYTES, space)) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target)
             return target.tell()
     except (UserError, OSError):
@@ -82,7 +82,7 @@ def _copy(video_path: Path, copy: Path, space: int) -> int:
 
 
 def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) -> Markup:
-    """The complete tab: the videos of the run, then the one that was recorded here."""
+    """Return the complete tab: the videos of the run, then the episode that was recorded in the inspector."""
     figures = [_figure(video_path, caption(video_path, run.curves.returns)) for video_path in lend(run.run, folder)]
     if episode and episode.videos and episode.videos[0].exists():
         figures.append(_figure(episode.videos[0], episode.description))
@@ -94,7 +94,9 @@ def videos(run: RunFacts, folder: Path, episode: RecordedEpisode | None = None) 
 
 @lru_cache(maxsize=256)
 def poster(video_path: Path) -> str:
-    """A picture of the video in the page itself: browsers open only a few connections, and each video takes one."""
+    """Return a picture of the video as a data URL, "" if there is none.
+
+    With it, the browser does not load every video to show it: each video takes one of its few connections."""
     try:
         return f"data:image/jpeg;base64,{b64encode(thumbnail(video_path)).decode()}"
     except (VideoError, UserError):  # damaged, or PyAV is missing: the browser may still play it
@@ -102,7 +104,7 @@ def poster(video_path: Path) -> str:
 
 
 def caption(video_path: Path, returns: dict[int, float]) -> str:
-    """A description of a copy; its name has no "="."""
+    """Return a description of a copied video, from its name, which has no "=": "epoch 20, mean return 412"."""
     _, is_played, name = video_path.stem.partition("-play-")
     if is_played:
         parts = [re.sub(r"([a-z])([0-9])", r"\1 \2", part) for part in name.split("-")]

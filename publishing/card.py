@@ -1,6 +1,6 @@
-"""README.md of a published run: metadata that the Hub's leaderboards read, results, and commands that work as pasted.
+"""Writes README.md of a published run (its "model card"): metadata for the Hub's leaderboards, results, commands.
 
-Text only; its numbers come from elsewhere.
+The commands work as they are pasted. Nothing is measured here; folder.py gives the results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from importlib.metadata import metadata as metadata_of
 
 import yaml
 
-from stride.config.diff import BOLD, changed_keys, command_of, differing, settings_rows, short
+from stride.config.diff import BOLD_NOTE, changed_keys, command_of, differing, settings_rows, short
 from stride.config.loader import from_plain, to_plain
 from stride.config.schema import Config
 from stride.publishing.result import TestResult
@@ -17,15 +17,18 @@ from stride.runstore.run_facts import few, finite, mapping
 from stride.utils.places import PLAY, TRAIN
 from stride.utils.statistics import iqm
 
-LIBRARY = "stride-rl"
-TASK = "reinforcement-learning"
+LIBRARY_NAME = "stride-rl"
+TASK_NAME = "reinforcement-learning"
 CURVE, REPLAY = "curve.svg", "replay.mp4"
 
 
 def write_card(
     repo: str, facts: Mapping[str, object], result: TestResult, files: frozenset[str], refused: str = ""
 ) -> str:
-    """The whole README.md of `repo`, which will hold `files`; `refused` is why nobody can load it from there."""
+    """Return README.md for the repository `repo`.
+
+    `facts`: config.json of the published run. `files`: names of the other files, so that the card shows only what is
+    there. `refused`: why nobody will be able to load the run from the Hub; "" if they will."""
     config, env_id = mapping(facts["config"]), str(facts["env_id"])
     score = f"{result.mean_reward:.2f} +/- {result.std_reward:.2f}"
     replay_html = (
@@ -45,34 +48,35 @@ def write_card(
         "## Train it again",
         _repeat(from_plain(config)),
         "## Hyperparameters",
-        f"Different from the defaults of {config['algo_id']}{BOLD if facts.get('changes') else ''}:",
+        f"Different from the defaults of {config['algo_id']}{BOLD_NOTE if facts.get('changes') else ''}:",
         _table(("key", "value"), settings_rows(differing(config), changed_keys(facts))),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: loading them runs no code.",
     ]
-    return "\n\n".join(part for part in sections if part) + "\n"  # a part without a text has no place
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def metadata(algo_id: str, env_id: str, score: str, result: TestResult) -> str:
-    """The YAML head; leaderboards take mean_reward as "mean +/- std" with two digits each."""
+    """Return the YAML head of the card; leaderboards read mean_reward as "mean +/- std" with two digits each."""
     numbers = {"mean_reward": score, "n_eval_episodes": result.n_eval_episodes, "env_steps": result.env_steps}
     metrics = [{"type": name, "value": value, "name": name, "verified": False} for name, value in numbers.items()]
     model_entry = {
-        "task": {"type": TASK, "name": TASK},
+        "task": {"type": TASK_NAME, "name": TASK_NAME},
         "dataset": {"name": env_id, "type": env_id},
         "metrics": metrics,
     }
     head = {
-        "library_name": LIBRARY,
-        "pipeline_tag": TASK,
-        "tags": [env_id, algo_id, "deep-reinforcement-learning", TASK, LIBRARY],
+        "library_name": LIBRARY_NAME,
+        "pipeline_tag": TASK_NAME,
+        "tags": [env_id, algo_id, "deep-reinforcement-learning", TASK_NAME, LIBRARY_NAME],
         "model-index": [{"name": algo_id, "results": [model_entry]}],
     }
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
 
 
 def results(goal: float | None, result: TestResult) -> list[tuple[str, str]]:
+    """Return the rows (what, value) of the table of results, without empty ones."""
     mean_reward = result.mean_reward
     goal_result = f"met{few([result.n_eval_episodes])}" if goal is not None and mean_reward >= goal else "not met"
     verdict = "" if goal is None else f"{goal:g}, {goal_result}"
@@ -89,7 +93,7 @@ def results(goal: float | None, result: TestResult) -> list[tuple[str, str]]:
 
 
 def usage(repo: str) -> str:
-    """Commands for a checkout of Stride."""
+    """Return the section with commands and Python code that play the run, in a checkout of Stride."""
     return (
         f"In a checkout of {_stride()}:\n\n"
         "```sh\n"
@@ -109,16 +113,16 @@ def usage(repo: str) -> str:
 
 
 def _stride() -> str:
-    """The framework's name, linked to where pyproject.toml says that it lives."""
+    """Return the framework's name, as a link to the address in pyproject.toml."""
     try:
-        urls = metadata_of(LIBRARY).get_all("Project-URL") or []
+        urls = metadata_of(LIBRARY_NAME).get_all("Project-URL") or []
     except PackageNotFoundError:  # a checkout that was never installed
         urls = []
     return next((f"[Stride]({url.partition(', ')[2]})" for url in urls), "Stride")
 
 
 def no_use(refused: str) -> str:
-    """In the place of commands that would be refused."""
+    """Return the text that replaces the commands if the run cannot be loaded from the Hub."""
     return (
         f"`hub:` does not load this run, because a download must not name code: {_cell(refused)}. "
         "If that code is installed, the command below trains it again."
@@ -126,7 +130,7 @@ def no_use(refused: str) -> str:
 
 
 def _repeat(config: Config) -> str:
-    """The command whose config is this one; where the variant is not a shipped one, the file that makes it."""
+    """Return the command that trains this config again; with a YAML file if its variant is not a shipped one."""
     command_text = command_of(config)
     if command_text:
         return f"```sh\n{TRAIN} {command_text}\n```"
@@ -142,20 +146,22 @@ def _repeat(config: Config) -> str:
 
 
 def _plain(value: object) -> object:
-    """A value for YAML, a schedule in its short form where it has one."""
+    """Return a value for YAML; a schedule in its short form (lin_0.001) if it has one."""
     return (isinstance(value, Mapping) and short(value)) or value
 
 
 def origin(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return rows with the seed, the git commit and the versions of packages."""
     rows = [("seed", str(facts["seed"])), ("git", str(facts.get("git_hash") or "unknown"))]
     return rows + [(name, str(version_text)) for name, version_text in mapping(facts.get("versions")).items()]
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
 
 
 def _cell(text: str) -> str:
-    """One line that Markdown shows as it stands."""
+    """Return a text on one line that Markdown shows unchanged, also inside a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,6 +1,7 @@
-"""config.json as others get it: numbers, and names that the program itself has.
+"""Makes config.json of a published run, and finds in it the texts that a person wrote.
 
-Every other text was written by a person: it is shown to whoever publishes, and read by the scanner.
+Numbers and names that the program itself defines are safe to publish. Every other text was written by a person and may
+contain secrets: so it is shown to the user before publishing, and scanned (scanner.py).
 """
 
 import re
@@ -24,31 +25,36 @@ from stride.publishing.scanner import SecretFinding, scan
 from stride.utils.provenance import PACKAGES
 from stride.utils.user_error import UserError
 
-CLOCK = ("env_steps", "iterations", "updates")
-KEPT = ("git_hash", "engine", "env_backend")  # facts of the run that name neither place nor person
-FORMS = {  # of what the program wrote itself
+CLOCK_KEYS = ("env_steps", "iterations", "updates")
+KEPT_FACTS = ("git_hash", "engine", "env_backend")  # facts of the run that name no place and no person
+FORM_OF = {  # fact -> pattern of the values that the program itself writes
     "checkpoint": r"best|last|(?:epoch|step)=\d{1,20}",
     "git_hash": r"(?:[0-9a-f]{40}(?:\+changes)?)?",
     "versions": r"(?:\d[\w.+!-]{0,40})?",
     "engine": r"eager|fused_cpu|graphed|fused_gpu",
     "env_backend": r"fast|gym|ale|torch",
 }
-FREE = ("env_", "policy_kwargs", "spec.rewards")  # beginnings of places below config whose names a person chose
-NAMED_MOST = 3  # findings that a refusal names
+FREE_PREFIXES = (
+    "env_",
+    "policy_kwargs",
+    "spec.rewards",
+)  # beginnings of places below config whose names a person chose
+MAX_SHOWN = 3  # findings that a message names
 Names = Mapping[str, Any]
 
 
 class WrittenText(NamedTuple):
-    """A text that a person wrote, and where: config.spec.actions[1]."""
+    """A text in the facts that a person may have written."""
 
-    place: str
+    place: str  # config.spec.actions[1]
     text: str
-    shown: bool = True
+    shown: bool = True  # whether the user should read it; False for numbers under a name that a person chose
 
 
 def public_facts(loaded: LoadedRun) -> dict[str, Any]:
-    """The config and those facts that play, the card and a leaderboard need."""
-    # as it was trained: loading makes it playable, and has asked whether its names are trusted
+    """Return the facts to publish: the config, and what `play`, the card and leaderboards need."""
+    # The config as it was trained, because `loaded.config` is changed for playing. Everything is trusted here, because
+    # load_run has already checked the names in it.
     config = to_plain(from_plain(loaded.facts["config"], loaded.run.id, trust=EVERYBODY))
     versions = loaded.facts.get("versions")
     packages = versions if isinstance(versions, dict) else {}
@@ -58,36 +64,36 @@ def public_facts(loaded: LoadedRun) -> dict[str, Any]:
         "seed": loaded.config.seed,
         "goal": loaded.goal,
         "checkpoint": loaded.checkpoint,
-        "progress": {name: int(loaded.progress[name]) for name in CLOCK if name in loaded.progress},
-        **{name: str(loaded.facts[name]) for name in KEPT if name in loaded.facts},
+        "progress": {name: int(loaded.progress[name]) for name in CLOCK_KEYS if name in loaded.progress},
+        **{name: str(loaded.facts[name]) for name in KEPT_FACTS if name in loaded.facts},
         "versions": {name: str(packages[name]) for name in ("python", *PACKAGES) if name in packages},
         "config": config,
     }
 
 
 def written_texts(facts: Names) -> list[WrittenText]:
-    """Every text of the facts that is not a number, nor a name that the program itself has."""
+    """Return all texts of the facts that a person may have written: not those that the program itself defines."""
     public_names = known_names(facts["config"])
     return [text for text in _texts("", "", facts) if not _is_known(text, facts["config"], public_names)]
 
 
 def findings(texts: Sequence[WrittenText], own: Sequence[Secret]) -> list[SecretFinding]:
-    """The findings in all texts, none of which should be published."""
+    """Return what the scanner finds in all texts; `own`: secrets of this machine."""
     return [finding for written in texts for finding in scan(written.place, written.text, own)]
 
 
 def refuse(found: Sequence[SecretFinding]) -> None:
-    """UserError with the first places; nothing if there are none."""
+    """Raise UserError with the first findings, if there are any."""
     if found:
-        more = f"; and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
-        finding_texts = "; ".join(str(finding) for finding in found[:NAMED_MOST])
+        more = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+        finding_texts = "; ".join(str(finding) for finding in found[:MAX_SHOWN])
         raise UserError(
             f"nothing was published: {finding_texts}{more}; --allow-text publishes texts that you have read"
         )
 
 
 def shown(texts: Sequence[WrittenText]) -> list[str]:
-    """A line for each place; the entries of a list share one."""
+    """Return a line for each text that the user should read; the entries of a list share one."""
     lines: dict[str, list[str]] = {}
     for written in texts:
         if written.shown:
@@ -97,7 +103,7 @@ def shown(texts: Sequence[WrittenText]) -> list[str]:
 
 
 def known_names(config: Names) -> dict[str, set[str]]:
-    """Place -> the names that may stand there because they are ours or Gymnasium's."""
+    """Return place -> the names that are public there, because Stride or Gymnasium defines them."""
     shipped_names, env_id = shipped_files(), str(config["env_id"])
     file = shipped_names.get(env_id.replace("/", "-"))
     gym_names = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
@@ -111,9 +117,11 @@ def known_names(config: Names) -> dict[str, set[str]]:
 
 
 def _texts(place: str, name: str, value: object) -> Iterator[WrittenText]:
-    """Texts with what they are called, and the names of whatever a person may have named."""
+    """Yield all texts inside `value`, and the keys of mappings whose keys a person chose.
+
+    `place`: where the value is, config.env_kwargs; `name`: its key, if a person chose it, else ""."""
     if isinstance(value, dict):
-        is_free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE))
+        is_free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE_PREFIXES))
         for key, item in value.items():
             subplace = f"{place}.{key}" if place else key
             if is_free and not _is_plain(key):
@@ -127,16 +135,17 @@ def _texts(place: str, name: str, value: object) -> Iterator[WrittenText]:
 
 
 def _is_plain(key: str) -> bool:
-    """Whether a name may be part of a place that is shown."""
+    """Return whether a key is simple enough to be shown as part of a place."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_ ]{0,23}", key) is not None
 
 
-def _is_known(each: WrittenText, config: Names, known: Mapping[str, set[str]]) -> bool:
-    place = re.sub(r"\[\d+\]", "", each.place)
-    value = each.text.removeprefix("id: ") if place == "config.env_wrappers.id" else each.text
+def _is_known(written: WrittenText, config: Names, known: Mapping[str, set[str]]) -> bool:
+    """Return whether the program itself defines this text: a known name, or a value of a known form or field."""
+    place = re.sub(r"\[\d+\]", "", written.place)
+    value = written.text.removeprefix("id: ") if place == "config.env_wrappers.id" else written.text
     if place in known:
         return value in known[place]
-    pattern = FORMS.get(place.split(".")[0])
+    pattern = FORM_OF.get(place.split(".")[0])
     if pattern:
         return re.fullmatch(pattern, value) is not None
     first_part, field, *rest = (*place.split("."), "")
@@ -144,7 +153,7 @@ def _is_known(each: WrittenText, config: Names, known: Mapping[str, set[str]]) -
 
 
 def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
-    """Whether the schema says so: one of a few words, a device, the kind of a schedule; empty is nothing."""
+    """Return whether the schema defines the value: a choice of the field, a device, a kind of schedule, or empty."""
     if not value:
         return True
     if rest == ["kind", ""]:
@@ -153,6 +162,6 @@ def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
 
 
 def _words(hint: object) -> set[Any]:
-    """The words a field takes."""
+    """Return the choices of a field's type, all values of its Literals."""
     choices = get_args(hint)
     return {*choices} if get_origin(hint) is Literal else {word for argument in choices for word in _words(argument)}

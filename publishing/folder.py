@@ -1,6 +1,6 @@
-"""The files of a published run, as bytes by name: evaluated afresh, and the same for the same run.
+"""Makes the files of a published run, as bytes by name; the same run gives the same files.
 
-How they reach the Hub is hub.py's; what the card says is card.py's.
+The checkpoint is evaluated again for them. card.py writes the card, hub.py sends the files to the Hub.
 """
 
 import json
@@ -25,17 +25,17 @@ from stride.utils.statistics import mean_and_deviation
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoError, VideoFile
 
-EPISODES, SEED = 100, 0
-VIDEO_BYTES = 5_000_000
-VIDEO_STEPS = (2000, 500, 100)  # tried in turn until the video is small enough
-BINARY = {WEIGHTS, REPLAY}
-Say = Callable[[str], None]
+EPISODES, SEED = 100, 0  # of the evaluation
+MAX_VIDEO_BYTES = 5_000_000
+VIDEO_STEPS = (2000, 500, 100)  # lengths of the video that are tried until it is small enough
+BINARY_FILES = {WEIGHTS, REPLAY}
+Say = Callable[[str], None]  # prints one line
 
 
 def build_files(
     loaded: LoadedRun, repo: str, facts: Mapping[str, object], say: Say, episodes: int = EPISODES
 ) -> dict[str, bytes]:
-    """Name -> bytes of everything that is published; `facts` are those that may be."""
+    """Return name -> bytes of all files to publish. `facts`: from public_facts."""
     rows = read_metrics(loaded.run)
     result = evaluate(loaded, episodes)
     say(
@@ -53,22 +53,22 @@ def build_files(
     video_bytes = film(loaded, say)
     if video_bytes:
         files[REPLAY] = video_bytes
-    # last, because the card shows only what is there
+    # the card comes last, because it shows only files that exist
     files["README.md"] = write_card(repo, facts, result, frozenset(files), refused).encode()
     return files
 
 
 def check_nothing_left(files: dict[str, bytes], own: list[Secret]) -> None:
-    """The last door: UserError if a secret of this machine is in a file after all, in any spelling."""
+    """Raise UserError if a file contains a secret of this machine in any spelling: the last check before sending."""
     for file_name, file_bytes in files.items():
-        text = file_bytes.decode("latin-1" if file_name in BINARY else "utf-8", "replace")
+        text = file_bytes.decode("latin-1" if file_name in BINARY_FILES else "utf-8", "replace")
         for secret in own:
             if secret.certain and held(text, secret):
                 raise UserError(f"{file_name} contains {secret.kind}; nothing was published")
 
 
 def evaluate(loaded: LoadedRun, episodes: int) -> TestResult:
-    """Greedy episodes of their own seed, which neither training nor its evaluation has seen."""
+    """Return the results of greedy episodes, on a seed that neither training nor its evaluations used."""
     played_episodes = list(play_episodes(loaded, episodes, SEED))
     returns = [episode.episode_return for episode in played_episodes]
     mean_return, deviation = mean_and_deviation(returns)
@@ -87,7 +87,9 @@ def evaluate(loaded: LoadedRun, episodes: int) -> TestResult:
 
 
 def refusal(facts: Mapping[str, object], size: int) -> str:
-    """Why those who download it would be refused, in a line; "" if they would not be."""
+    """Return why a download of this run would be refused, in one line; "" if it would be loaded.
+
+    `size`: of the weights' file in bytes."""
     try:
         config_of(facts, size, FACTS)
     except UserError as error:
@@ -96,7 +98,7 @@ def refusal(facts: Mapping[str, object], size: int) -> str:
 
 
 def film(loaded: LoadedRun, say: Say) -> bytes:
-    """The first of the episodes as a small mp4; b"" and one line where nothing can render."""
+    """Return the first episode as a small mp4; b"", and one line to `say`, if it cannot be filmed or is too large."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / REPLAY
         try:
@@ -104,15 +106,15 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
             frame_rate = frames_per_second(env)
             env.close()
             for steps in VIDEO_STEPS:
-                with VideoFile(path, frame_rate) as video_bytes:
-                    record_episode(loaded, SEED, max_steps=steps, frames=video_bytes.add)
-                if path.stat().st_size <= VIDEO_BYTES:
+                with VideoFile(path, frame_rate) as video_file:
+                    record_episode(loaded, SEED, max_steps=steps, frames=video_file.add)
+                if path.stat().st_size <= MAX_VIDEO_BYTES:
                     return path.read_bytes()
-            say(f"no video: even {VIDEO_STEPS[-1]} steps are larger than {VIDEO_BYTES:,} bytes")
+            say(f"no video: even {VIDEO_STEPS[-1]} steps are larger than {MAX_VIDEO_BYTES:,} bytes")
         except (RenderError, VideoError, UserError, EnvError) as error:
             say(f"no video: {error}")
     return b""
 
 
-def _json(file_bytes: object) -> bytes:
-    return (json.dumps(file_bytes, indent=2, allow_nan=False) + "\n").encode()
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()

@@ -1,6 +1,7 @@
-"""A run published on the Hugging Face Hub, downloaded and distrusted: names, sizes, JSON, tensors, and no code.
+"""Downloads a published run from the Hugging Face Hub and checks everything in it, because anybody can publish one.
 
-Building a policy from it, and comparing the two, belongs to agents/trained/loading.py.
+Only known file names, limited sizes, plain JSON and tensors are accepted; code that it names is imported only if the
+user trusts it. agents/trained/loading.py then builds the policy and compares it with the weights.
 """
 
 import itertools
@@ -25,34 +26,37 @@ from stride.runstore.select import HUB_PREFIX, parse_selector
 from stride.utils.user_error import UserError
 
 WEIGHTS, FACTS = "model.safetensors", "config.json"
-NEEDED = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> the most bytes it may have
-PUBLISHED = {*NEEDED, "README.md", "results.json", "metrics.csv", "replay.mp4", "curve.svg"}
-BESIDES = {".gitattributes", "LICENSE"}  # what the Hub or its people put there
+NEEDED_FILES = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> largest size in bytes
+PUBLISHED_FILES = {*NEEDED_FILES, "README.md", "results.json", "metrics.csv", "replay.mp4", "curve.svg"}
+OTHER_FILES = {".gitattributes", "LICENSE"}  # files that the Hub or its users add
 REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 ENV_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
 WORD = re.compile(r"[A-Za-z0-9_.=+-]{1,100}")
-PLACE = re.compile(r"[/\\:]|^\.|\.xml$")  # in an argument of an environment: a file or a module
-DEPTH = 8
+FILE_OR_MODULE = re.compile(r"[/\\:]|^\.|\.xml$")  # an argument of an environment that could name a file or a module
+MAX_DEPTH = 8  # levels of nesting in config.json
 
 
 @dataclass(frozen=True)
 class HubRun:
-    """A run at one commit of a repository, checked."""
+    """A published run at one commit of its repository; all of it has been checked."""
 
-    repo: str
-    commit: str
-    facts: dict[str, Any]
+    repo: str  # user/name
+    commit: str  # hash
+    facts: dict[str, Any]  # content of config.json
     config: Config
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor]  # the policy's state dict
 
     @property
     def pinned(self) -> str:
-        """The selector that always means this commit."""
+        """The selector that always means this commit, hub:user/name@commit."""
         return f"{HUB_PREFIX}{self.repo}@{self.commit}"
 
 
 def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
-    """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
+    """Download and check the run that `hub:user/repo[@revision]` names.
+
+    `trust`: modules of this machine that its config may name. UserError, one printable line, if it is not a published
+    run or fails a check."""
     _, repo, revision = parse_selector(selector)
     check_repo(repo)
     if revision and (not REVISION.fullmatch(revision) or ".." in revision):
@@ -72,7 +76,9 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
     where = f"{HUB_PREFIX}{repo}@{commit[:7]}"
     _check_names({name: list_item.size if list_item else None for name, list_item in listed_files.items()}, where)
     with hub_errors(repo):
-        data = {name: _read(repo, commit, name, listed_files[name], byte_limit) for name, byte_limit in NEEDED.items()}
+        data = {
+            name: _read(repo, commit, name, listed_files[name], byte_limit) for name, byte_limit in NEEDED_FILES.items()
+        }
     facts = _facts(data[FACTS], f"{where}/{FACTS}")
     weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
     config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}", trust)
@@ -80,11 +86,13 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
 
 
 def _check_names(sizes: dict[str, int | None], where: str) -> None:
-    """Only files that publishing writes, and no larger than is sane; None is a folder."""
+    """Raise UserError unless all files are ones that publishing writes, none is missing and none is too large.
+
+    `sizes`: name -> bytes, None for a folder."""
     for name, file_size in sizes.items():
-        if name not in PUBLISHED | BESIDES or file_size is None:
+        if name not in PUBLISHED_FILES | OTHER_FILES or file_size is None:
             raise UserError(f"{where} has {name[:80]!r}, which run_publish.py does not write: nothing was loaded")
-    for name, byte_limit in NEEDED.items():
+    for name, byte_limit in NEEDED_FILES.items():
         if name not in sizes:
             raise UserError(f"{where} has no {name}: it is not a published run")
         if (sizes[name] or 0) > byte_limit:
@@ -97,7 +105,9 @@ def _read(repo: str, commit: str, name: str, listed: Listed | None, byte_limit: 
 
 
 def _facts(data: bytes, where: str) -> dict[str, Any]:
-    """config.json as plain data with printable texts, finite numbers and no names that begin with '_'."""
+    """Return config.json as plain data; UserError unless it has the entries that a published run has.
+
+    Texts must be printable, numbers finite, and no key may begin with '_'."""
     try:
         facts = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -116,7 +126,8 @@ def _facts(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _check_plain(value: object, where: str, depth: int) -> None:
-    if depth > DEPTH:
+    """Raise UserError for data that is nested too deep, has special keys, control characters or infinite numbers."""
+    if depth > MAX_DEPTH:
         raise UserError(f"{where} is nested too deeply")
     if isinstance(value, dict):
         for key in value:
@@ -132,20 +143,22 @@ def _check_plain(value: object, where: str, depth: int) -> None:
 
 
 def config_of(facts: Mapping[str, object], file_size: int, where: str, trust: Trust = NOBODY) -> Config:
-    """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
+    """Return the config in the facts, after every check of a YAML file and those for a config from elsewhere.
+
+    `file_size`: of the weights in bytes; layers that would need more weights than that are refused."""
     check_names(facts["config"], trust, where)
     config = from_plain(facts["config"], where, trust=trust)
     if not ENV_ID.fullmatch(config.env_id.rpartition(":")[2]):
         raise UserError(f"{where}: env_id {config.env_id[:60]!r} is not the name of an environment")
     if not WORD.fullmatch(config.variant):
         raise UserError(f"{where}: variant is not a name")
-    for wrapper in config.env_wrappers:  # a name of our table; one with a module is trusted, or was refused above
+    for wrapper in config.env_wrappers:  # a wrapper with a module was checked by check_names above
         if wrapper.get("id") not in WRAPPERS and not is_dotted(str(wrapper.get("id"))):
             raise UserError(
                 f"{where}: env_wrappers {str(wrapper)[:60]} is not registered; known: {', '.join(WRAPPERS)}"
             )
     for name, text in _texts(config.env_kwargs):
-        if PLACE.search(text):
+        if FILE_OR_MODULE.search(text):
             raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
     check_foreign(config, where)
     layer_widths = config.hidden_dims
@@ -156,7 +169,7 @@ def config_of(facts: Mapping[str, object], file_size: int, where: str, trust: Tr
 
 
 def _texts(value: object, name: str = "") -> list[tuple[str, str]]:
-    """(name, text) of every text inside."""
+    """Return (name, text) for every text inside a value; the name is the key nearest to it."""
     if isinstance(value, dict):
         return [inner_text for key, list_item in value.items() for inner_text in _texts(list_item, str(key))]
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""metrics.csv as others get it: written anew from numbers, under names that a run may log, and nothing else."""
+"""Writes metrics.csv of a published run from its numbers again, so that it contains only numbers and known names."""
 
 from stride.config.metrics import declared, ordered
 from stride.runstore import run_files
@@ -10,7 +10,7 @@ Rows = list[Row]
 
 
 def read_metrics(run: RunDir) -> Rows:
-    """The rows of a run, [] where it has none yet; UserError for a file that is no table of metrics."""
+    """Return the rows of a run's metrics, [] if it has none yet; UserError if a column is not a declared metric."""
     if not run_files.exists(run.metrics_csv):
         return []
     table = MetricsTable(run.metrics_csv)
@@ -25,7 +25,7 @@ def read_metrics(run: RunDir) -> Rows:
 
 
 def write_metrics(rows: Rows) -> bytes:
-    """Writes the numbers in the order of metrics.yaml, the clock first, those of its algorithm last."""
+    """Return metrics.csv: columns in the order of metrics.yaml, but clocks first; the user's own metrics last."""
     names = [metric.name for metric in ordered(name for row in rows for name in row)]
     columns = sorted(names, key=lambda name: "/clock/" not in name)
     lines = [",".join(format_number(row[name]) if name in row else "" for name in columns) for row in rows]

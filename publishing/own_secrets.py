@@ -1,5 +1,7 @@
-"""Secrets of this machine, whatever their form: values of the environment, of .netrc, the Hub's token, and who and
-where we are. Values are compared as they stand and as JSON, HTML, Markdown, URLs, base64 and hex would write them.
+"""Collects the secrets of this machine, so that publishing can check that no file contains one of them.
+
+These are values of environment variables, passwords of .netrc, the Hub's token, and the names and folders of machine
+and user. They are searched for as they are, and as JSON, HTML, Markdown, URLs, base64 and hex would write them.
 """
 
 import base64
@@ -17,43 +19,44 @@ from urllib.parse import quote, unquote, urlsplit
 from stride.publishing.random_text import is_random
 from stride.utils.secret_forms import PLAIN_VALUES, is_secret_name, netrc_passwords
 
-EVERYONES = {  # names of machines and users that tell nothing
+COMMON_NAMES = {  # names of machines and users that identify nobody
     "root", "user", "users", "admin", "ubuntu", "debian", "fedora", "test", "tester", "runner", "nobody", "guest",
     "docker", "jovyan", "ec2-user", "vscode", "codespace", "default", "localhost", "local", "vm", "box", "host",
     "server", "computer", "laptop", "desktop", "worker", "build", "agent", "gym", "train",
 }  # fmt: skip
-NAME = "the name of this machine or its user"
-LEAST, LONG = 4, 8  # characters of a secret at all, and of one that is found inside words, too
+MACHINE_OR_USER = "the name of this machine or its user"
+MIN_LETTERS = 4  # characters; a shorter value is not searched for
+LONG_LETTERS = 8  # characters; from this length on, a value is also found inside other words
 
 
 class Secret(NamedTuple):
-    """A value that stays here, and what it is: never shown itself."""
+    """A value that must not be published. Messages show its kind, never the value."""
 
-    kind: str
+    kind: str  # what it is: "the value of $WANDB_API_KEY"
     value: str
 
     @property
     def certain(self) -> bool:
-        """Whether finding it anywhere means that it leaked, since no word or number of a run would be it by chance."""
-        word = re.fullmatch(r"[a-z]{1,11}|\d{1,11}", self.value) or self.kind == NAME
-        return len(self.value) >= LONG and not word
+        """Whether a file that contains it must have leaked it: no short word or number, which may occur by chance."""
+        word = re.fullmatch(r"[a-z]{1,11}|\d{1,11}", self.value) or self.kind == MACHINE_OR_USER
+        return len(self.value) >= LONG_LETTERS and not word
 
 
 def find_own(token: str | None = None, environment: Mapping[str, str] | None = None) -> list[Secret]:
-    """Everything of this machine that is known to be secret, the longest first."""
+    """Return all known secrets of this machine, the longest first. `token`: of the Hub."""
     candidates = list(of_environment(os.environ if environment is None else environment))
     candidates += [Secret("the token of the Hub", token or "")]
     candidates += [Secret("a password of .netrc", password) for password in netrc_passwords()]
     candidates += [Secret("the home folder", str(Path.home())), Secret("the working folder", os.getcwd())]
-    candidates += [Secret(NAME, name) for name in _names()]
+    candidates += [Secret(MACHINE_OR_USER, name) for name in _names()]
     secrets = {
-        own for own in candidates if len(own.value) >= LEAST and own.value.strip("/").lower() not in PLAIN_VALUES
+        own for own in candidates if len(own.value) >= MIN_LETTERS and own.value.strip("/").lower() not in PLAIN_VALUES
     }
     return sorted(secrets, key=lambda own: (-len(own.value), own))
 
 
 def of_environment(environment: Mapping[str, str]) -> Iterable[Secret]:
-    """Values of the variables whose name says so, and of those that look like a key; of URLs the password, too."""
+    """Yield the values of variables with a name like a secret's, values that look like keys, and passwords in URLs."""
     for name, value in environment.items():
         kind, value = f"the value of ${name[:40]}", value.strip()
         if is_secret_name(name) or (" " not in value and is_random(value)):
@@ -64,17 +67,17 @@ def of_environment(environment: Mapping[str, str]) -> Iterable[Secret]:
 
 
 def held(text: str, own: Secret) -> bool:
-    """Whether the text holds the value in any spelling; a short one as a word of its own."""
-    if len(own.value) < LONG or own.kind == NAME:
+    """Return whether the text contains the secret in any spelling; a short secret or a name only as a whole word."""
+    if len(own.value) < LONG_LETTERS or own.kind == MACHINE_OR_USER:
         return re.search(rf"(?<![A-Za-z0-9]){re.escape(own.value)}(?![A-Za-z0-9])", text, re.IGNORECASE) is not None
     folded_text = text.casefold()
     return any(spelling.casefold() in folded_text for spelling in spellings(own.value))
 
 
 def spellings(value: str) -> set[str]:
-    """How a value may be written so that it can be read back."""
+    """Return all texts from which a value can be read back: escaped, as base64, as hex, ..."""
     data = value.encode("utf-8", "surrogateescape")
-    cell = " ".join(value.split()).replace("|", "\\|").replace("<", "&lt;")  # as card.py writes a cell
+    cell = " ".join(value.split()).replace("|", "\\|").replace("<", "&lt;")  # as card.py writes it into a table
     variants = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), cell}
     variants |= {
         html.escape(value, quote=False),
@@ -82,14 +85,17 @@ def spellings(value: str) -> set[str]:
         quote(value, safe="", errors="replace"),
     }
     variants |= {data.hex(), repr(value)[1:-1]}
-    for offset in range(3):  # base64 of a text that begins anywhere in front
+    # Base64 encodes 3 bytes as 4 letters, so a value inside a longer text has one of three encodings, by the position
+    # where it begins. The first and last letters, which also depend on its neighbours, are cut off.
+    for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + data).decode()
         stable_part = encoded[(0, 2, 3)[offset] : len(encoded) - (0 if (offset + len(data)) % 3 == 0 else 4)]
         variants |= {stable_part, stable_part.replace("+", "-").replace("/", "_")}
-    return {spelling for spelling in variants if len(spelling) >= LONG}
+    return {spelling for spelling in variants if len(spelling) >= LONG_LETTERS}
 
 
 def _password(value: str) -> str:
+    """Return the password in a URL; "" if there is none."""
     try:
         return urlsplit(value).password or ""
     except ValueError:  # not a URL after all
@@ -97,8 +103,9 @@ def _password(value: str) -> str:
 
 
 def _names() -> Iterable[str]:
+    """Return the names of this machine and its user, unless they are common ones."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = ""
-    return [name for name in (socket.gethostname(), user) if name.lower() not in EVERYONES]
+    return [name for name in (socket.gethostname(), user) if name.lower() not in COMMON_NAMES]

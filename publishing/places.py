@@ -1,16 +1,17 @@
-"""Where a machine, its files and its people are: paths of three systems, addresses in the network, e-mail."""
+"""Finds texts that tell where a machine or its files are, or who its user is: paths, network and e-mail addresses."""
 
 import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 URL = re.compile(r"\bhttps?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?(?:/[\w.~%/+@-]*)?")
+# folders at the root of Linux, macOS and Windows, with which paths begin
 ROOTS = r"home|Users|root|usr|var|etc|opt|mnt|media|tmp|srv|proc|private|Volumes|Library|cygdrive|scratch|nfs|gpfs"
 AT, DOT = (rf"(?:\s*[\[({{<]\s*{separator}\s*[\])}}>]\s*|\s+{separator}\s+)" for separator in ("at", "dot"))
-FORMS: tuple[tuple[str, str], ...] = (
+FORMS: tuple[tuple[str, str], ...] = (  # (kind for messages, pattern)
     ("path", rf"[/\\](?:{ROOTS})(?:[/\\]|\b(?![\w-]))"),
     ("path", r"(?<![\w)\]>.~</])/{1,2}[A-Za-z_.][\w.@+-]+"),
-    ("path", r"(?<![\w)\]>.</])/\w/\w+"),  # /c/Users, as some shells of Windows write it
+    ("path", r"(?<![\w)\]>.</])/\w/\w+"),  # /c/Users, as some shells on Windows write it
     ("path", r"(?<![\w.])\.\.[/\\]"),
     ("home folder", r"(?<![\w~])~[A-Za-z_][\w.-]*[/\\]|(?<![\w~])~[/\\]|(?<![\w/])(?:home|Users)[/\\][\w.-]+[/\\]"),
     ("home folder", r"\$\{?(?:HOME|USERPROFILE|env:\w+)\b|%(?:USERPROFILE|HOMEPATH|(?:LOCAL)?APPDATA|TEMP|USERNAME)%"),
@@ -24,21 +25,21 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("hardware address", r"(?<![\w-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?!\w)"),
     ("login on a host", r"(?i)\b(?:ssh|scp|sftp|rsync|mosh)\s+(?:-\S+\s+)*[\w.-]+@[\w.-]+"),
 )  # fmt: skip
-COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in FORMS)
-NUMBERS = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
-GROUPS = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(?!\w)")
-GROUP_DIGITS = 5  # of an address that is more than a slice in Python
+PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in FORMS)
+IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
+IPV6 = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(?!\w)")
+MIN_IPV6_DIGITS = 5  # with fewer, it may be a slice in Python (a[1::2])
 
 
 def places(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, what was found) of everything that tells where or who."""
-    text_without_urls = URL.sub(" ", text)  # a page on the web is a place that everybody knows
-    for kind, pattern in COMPILED:
+    """Yield (kind, text) of everything in a text that tells where or who: the first of each pattern, all addresses."""
+    text_without_urls = URL.sub(" ", text)  # addresses of web pages are public
+    for kind, pattern in PATTERNS:
         address = pattern.search(text_without_urls)
         if address:
             yield kind, address[0]
-    yield from (("network address", address) for address in NUMBERS.findall(text) if _holds(IPv4Address, address))
-    for address in GROUPS.findall(text):  # after the colon of `host:fe80::1`, too
+    yield from (("network address", address) for address in IPV4.findall(text) if _holds(IPv4Address, address))
+    for address in IPV6.findall(text):  # also tried without its start, as in `host:fe80::1`, and without a last colon
         if any(
             _holds(IPv6Address, candidate) for candidate in (address, address.partition(":")[2], address.rstrip(":"))
         ):
@@ -46,7 +47,8 @@ def places(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _holds(address: type[IPv4Address] | type[IPv6Address], text: str) -> bool:
-    if sum(c.isalnum() for c in text) < (GROUP_DIGITS if address is IPv6Address else 0):
+    """Return whether the text is an address of this type."""
+    if sum(c.isalnum() for c in text) < (MIN_IPV6_DIGITS if address is IPv6Address else 0):
         return False
     try:
         address(text)

@@ -1,11 +1,11 @@
-"""results.json of a published run. Measured by folder.py, shown by card.py."""
+"""The content of results.json of a published run: folder.py measures it, card.py shows it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """The returns of 100 episodes of a checkpoint."""
+    """The evaluation of a checkpoint, usually over 100 episodes. The names are the keys in results.json."""
 
     env_id: str
     env_steps: int

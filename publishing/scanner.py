@@ -1,6 +1,6 @@
-"""Reads a text that a person wrote as a stranger would: what in it is a secret, a place or a person?
+"""Finds what must not be published in a text that a person wrote: secrets, keys, paths, addresses, names.
 
-It only finds. What follows from it, and which texts are read, is said by `texts.py`.
+facts.py decides which texts are scanned, and what happens with the findings.
 """
 
 import html
@@ -14,32 +14,32 @@ from stride.publishing.own_secrets import Secret, held
 from stride.publishing.random_text import random_runs
 from stride.utils import secret_forms
 
-SHOWN = 3  # characters of what was found that are shown, and never more than a quarter of it
+MAX_SHOWN_LETTERS = 3  # first characters of a finding that are shown, but never more than a quarter of it
 
 
 class SecretFinding(NamedTuple):
-    """A text that must not be published, and where it is."""
+    """Something that must not be published."""
 
-    place: str
-    kind: str
-    text: str = ""
+    place: str  # where it is: config.description
+    kind: str  # what it looks like: "path"
+    text: str = ""  # empty for a secret of this machine, of which nothing may be shown
 
     def __str__(self) -> str:
         if not self.text:
             return f"{self.place} holds {self.kind}"
-        beginning = self.text[: min(SHOWN, len(self.text) // 4)]
+        beginning = self.text[: min(MAX_SHOWN_LETTERS, len(self.text) // 4)]
         beginning = "".join(c if c.isprintable() else "?" for c in beginning)
         return f"{self.place} contains what looks like a {self.kind}: {beginning}... ({len(self.text)} characters)"
 
 
 def scan(place: str, text: str, own: Sequence[Secret]) -> list[SecretFinding]:
-    """Everything in the text, one finding of a kind."""
+    """Return the findings in a text, one of each kind. `place`: its name in messages; `own`: this machine's secrets."""
     first_findings = {finding.kind: finding for view in views(text) for finding in _scan(place, view, own)}
     return list(first_findings.values())
 
 
 def views(text: str) -> list[str]:
-    """The text, and what it is without the letters nobody sees, without escapes, and undone as HTML."""
+    """Return a text and its plainer forms: without invisible characters, with URL and HTML escapes decoded."""
     plain_text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
     return list(
         dict.fromkeys(
@@ -49,6 +49,7 @@ def views(text: str) -> list[str]:
 
 
 def _scan(place: str, text: str, own: Sequence[Secret]) -> Iterator[SecretFinding]:
+    """Yield all findings in one form of a text."""
     yield from (SecretFinding(place, secret.kind) for secret in own if held(text, secret))
     for kind, form in secret_forms.COMPILED:
         match = form.search(text)

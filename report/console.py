@@ -13,7 +13,7 @@ from textwrap import wrap
 from rich import console as rich_console
 from rich.text import Text
 
-from stride.config.metrics import OWN, console_metrics
+from stride.config.metrics import OWN_PREFIX, console_metrics
 from stride.config.schema import Config
 from stride.report.in_place import InPlace
 from stride.report.run_view import RunView, live_view
@@ -85,7 +85,7 @@ class Console(Sink):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metrics = console_metrics()
-        self._history = History([metric.name for metric in self._metrics], first_step, OWN)
+        self._history = History([metric.name for metric in self._metrics], first_step, OWN_PREFIX)
         self._quiet = quiet
         self._terminal = terminal or standard_output()
         is_drawn = self._terminal.is_interactive and not quiet

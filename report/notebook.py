@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from stride.config.metrics import OWN, console_metrics
+from stride.config.metrics import OWN_PREFIX, console_metrics
 from stride.config.schema import Config
 from stride.report.console import BEAT_SECONDS, TEST_EPISODES
 from stride.report.notebook_page import Display, page, plain_text
@@ -48,7 +48,7 @@ class Notebook(Sink):
         self._run = run
         self._first_step = first_step
         self._metrics = console_metrics()
-        self._history = History([metric.name for metric in self._metrics], first_step, OWN)
+        self._history = History([metric.name for metric in self._metrics], first_step, OWN_PREFIX)
         self._train: list[Point] = []
         self._val: list[Point] = []
         self._header: Header | None = None

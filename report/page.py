@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from stride.config.diff import BOLD, changed_keys, differing, settings_rows
+from stride.config.diff import BOLD_NOTE, changed_keys, differing, settings_rows
 from stride.config.loader import to_plain
 from stride.config.metrics import Metric, arranged
 from stride.config.schema import Config
@@ -56,7 +56,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first, `task` as in the header."""
     facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
-    bold = BOLD if facts.get("changes") else ""
+    bold = BOLD_NOTE if facts.get("changes") else ""
     run_files.make_folder(run.logs)
     # the curve before the page that links to it: whoever sees the page sees a curve
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from stride.commands import train
 from stride.commands.completion import environments
 from stride.commands.train_arguments import parse_arguments
-from stride.config.auto import CHEAP_STEP, FLASH_UPDATES, choice_by, decide
+from stride.config.auto import FLASH_UPDATES, MAX_CHEAP_STEP, choice_by, decide
 from stride.config.general import Costs, Task, load_general
 from stride.config.loader import load_file
 from stride.envs_gym.task import task_of
@@ -48,8 +48,8 @@ def costing(step, actions="bounded", image=None):
 @pytest.mark.parametrize(
     ("updates", "on_gpu", "name"),
     [
-        (0.9 * CHEAP_STEP, False, "ppo"),
-        (CHEAP_STEP, False, "tqc"),
+        (0.9 * MAX_CHEAP_STEP, False, "ppo"),
+        (MAX_CHEAP_STEP, False, "tqc"),
         (0.9 * FLASH_UPDATES[64], True, "tqc"),
         (FLASH_UPDATES[64], False, "sac recipe=flash hidden_dims=[64]"),
         (FLASH_UPDATES[128], False, "sac recipe=flash hidden_dims=[128]"),

@@ -14,7 +14,7 @@ import yaml
 from stride import agents
 from stride.agents.networks.policies import mlp_policy
 from stride.commands import run_play, run_publish, train
-from stride.config.foreign import KEYS
+from stride.config.foreign import KEYS_HERE
 from stride.config.loader import load_config
 from stride.config.metrics import load_metrics
 from stride.config.schema import DQNConfig, PPOConfig, SACConfig
@@ -236,7 +236,7 @@ def test_what_is_typed_after_a_training_works(typed, tmp_path, capsys):
 def test_no_page_denies_a_key_that_is_there(page):
     """Names that an error message translates (config/foreign.py) are not said to be missing."""
     for row in rows(page):
-        key = KEYS.get(row.theirs)
+        key = KEYS_HERE.get(row.theirs)
         assert row.ours != "none" or key is None or key in PAGES[page], row
     for theirs, flag in (("--track", "logger=[wandb]"), ("-optimize", "stride sweep"), ("SubprocVecEnv", "workers")):
         lines = [line for line in PAGES[page].splitlines() if line.startswith(f"| `{theirs}`")]

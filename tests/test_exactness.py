@@ -8,7 +8,7 @@ from tiny_runs import tiny_run
 from stride.agents.trained.loading import read_checkpoint
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
-from stride.config.diff import NEUTRAL
+from stride.config.diff import NEUTRAL_KEYS
 from stride.report import page
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
@@ -148,7 +148,7 @@ def test_keys_that_are_called_neutral_are(key, value, run, tmp_path):
         "project_id": "other", "device": "cpu", "workers": 0,
     }  # fmt: skip
     others = {"video_freq_epochs", "engine", "eval_freq_epochs", "eval_freq_steps"}
-    assert {*changed, *others} == {*NEUTRAL, "threads"}
+    assert {*changed, *others} == {*NEUTRAL_KEYS, "threads"}
     log = resumed(run, *MORE)
     assert "(epoch=06), exact" in log and "metrics.csv" not in log and not list(run.path.glob("metrics.damaged*"))
     line = resumed(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))

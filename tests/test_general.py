@@ -14,7 +14,17 @@ from snapshots import shown
 from stride.agents.engines.choice import build_agent
 from stride.commands import train
 from stride.commands.train_opening import first_words
-from stride.config.general import GENERAL, KINDS, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
+from stride.config.general import (
+    ACTIONS_OF,
+    GENERAL,
+    KIND_NAMES,
+    Task,
+    gymnasium_ids,
+    is_general,
+    load_general,
+    split,
+    to_keep,
+)
 from stride.config.listing import print_variants
 from stride.config.loader import load_file, to_plain
 from stride.config.plugins import TooEarlyError
@@ -60,7 +70,7 @@ def general(algo_id, seen, done, *more):
 def test_who_is_said_to_fit_can_be_built_and_nobody_else(seen, done):
     """The table of who takes which actions against the networks themselves; images are made small, memories short."""
     task = described(SEEN[seen], DONE[done])
-    for algo_id in TAKES:
+    for algo_id in ACTIONS_OF:
         small = ["threads=1", "engine=eager", "n_envs=1"]
         small += ["buffer_size=500", "learning_starts=10"] if issubclass(ALGORITHMS[algo_id], ReplayConfig) else []
         try:
@@ -108,8 +118,8 @@ def test_the_class_of_a_task():
 def test_every_block_says_for_what_and_on_what_it_was_chosen():
     for path in GENERAL.glob("*.yaml"):
         file = EnvironmentFile.read(path)
-        assert path.stem in TAKES
-        assert {*file.variants} <= {*KINDS}
+        assert path.stem in ACTIONS_OF
+        assert {*file.variants} <= {*KIND_NAMES}
         for name in file.variants:
             values = file.raw(name).values
             assert re.match(r"general settings for [\w ]+, (chosen|published|as|similar) ", values["description"])

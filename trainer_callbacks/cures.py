@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stride.config.diff import IDENTITY, NEUTRAL, written
+from stride.config.diff import IDENTITY_KEYS, NEUTRAL_KEYS, written
 from stride.config.loader import from_plain, to_plain
 from stride.config.metrics import KEY, Rule
 from stride.utils.user_error import UserError
@@ -24,7 +24,7 @@ DISCOUNTS = {"gamma", "gae_lambda", "return_lambda"}  # compared by how soon the
 SHORTEST = 0.005  # the least of these 1 - x
 STEPWISE = {"policy_lr", "ent_coef"}  # changed threefold, others twofold
 PHRASE = re.compile(r"(lower|raise|set|change) \{(\w+)\}(?: to (\S+)$)?")
-UNLEARNT = NEUTRAL | IDENTITY | {
+UNLEARNT = NEUTRAL_KEYS | IDENTITY_KEYS | {
     "seed", "threads", "precision", "env_backend", "replay_storage", "step_timeout", "on_worker_death", "nan_guard",
     "logger", "tags", "notes", "callbacks",
 }  # fmt: skip  # keys that no failure to learn is blamed on
@@ -114,7 +114,7 @@ def advice(cures: Sequence[Cure]) -> str:
 
 def usual_values(plain: Plain, shipped: Sequence[str]) -> Plain:
     """A config with the values that its variant says of the changed keys; anybody may have written `shipped`."""
-    texts = [text for text in shipped if re.split("[.=]", text)[0] in plain.keys() - IDENTITY]
+    texts = [text for text in shipped if re.split("[.=]", text)[0] in plain.keys() - IDENTITY_KEYS]
     try:
         return to_plain(from_plain(plain, overrides=texts)) if texts else plain
     except UserError:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from stride.config.diff import FIXED
+from stride.config.diff import FIXED_KEYS
 from stride.config.loader import to_plain
 from stride.config.metrics import NOT_A_NUMBER
 from stride.config.schema import Config
@@ -150,7 +150,7 @@ def cure_of_numbers(run: RunDir, config: Config) -> list[str]:
     cures = Cures(to_plain(config), facts.get("shipped", ()))
     overrides = cures.checked(cures.of(NOT_A_NUMBER), MOST_CURES)
     if checkpoint_set.facts_of(run.checkpoints / "last.ckpt"):
-        overrides = tuple(override for override in overrides if override.partition("=")[0] not in FIXED)
+        overrides = tuple(override for override in overrides if override.partition("=")[0] not in FIXED_KEYS)
         return [f"{TRAIN} {shlex.join(['--resume', run.id, override])}" for override in overrides]
     return cure_commands(task_words(f"{config.env_id}:{config.variant}", config.seed, facts), overrides)
 

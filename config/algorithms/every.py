@@ -1,4 +1,4 @@
-"""Keys of every algorithm; the text under a field is the manual, --help and docs/config.md."""
+"""Keys that every algorithm has. The text under a field is what --help and docs/config.md say about the key."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -178,25 +178,25 @@ class Config:
 
     @property
     def iteration_steps(self) -> int:
-        """Env steps of an iteration, over all environments."""
+        """Env steps of one iteration, over all environments."""
         return self.n_envs
 
     @property
     def on_cuda(self) -> bool:
-        """Whether it is trained on a GPU, as far as the config says."""
+        """Whether the config asks for a GPU."""
         return self.device.startswith("cuda")
 
     @property
     def torch_threads(self) -> int:
-        """Threads of torch, by which large sums are rounded: one, where it is left to us."""
+        """CPU threads of torch; 1 for auto, because the rounding of large sums depends on the number."""
         return 1 if self.threads == "auto" else self.threads
 
     def schedules(self) -> dict[str, Schedule]:
-        """The fields that change with the clock."""
+        """Return field -> schedule, of the fields that follow one."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Schedule)}
 
     def driven(self) -> tuple[str, ...]:
-        """The fields whose value may change while it is trained: by the clock, at a plateau, or by the divergence."""
+        """Return the fields whose value may change during training: by a schedule, at a plateau or by FollowKL."""
         scaled = self.plateau.scale if self.plateau else {}
         following = {name: value for name, value in vars(self).items() if isinstance(value, FollowKL)}
         return tuple({**self.schedules(), **scaled, **following})

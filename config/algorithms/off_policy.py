@@ -1,4 +1,4 @@
-"""Keys of algorithms that remember: DQN, SAC, TQC and TD3 by a replay memory, Q-learning by its table."""
+"""Keys of algorithms that reuse old steps: DQN, SAC, TQC and TD3 with a replay memory; and of tabular Q-learning."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -135,12 +135,12 @@ class BoundedConfig(TransitionConfig):
 
     @property
     def actor_shape(self) -> NetworkShape:
-        """The keys of the actor's network."""
+        """Settings of the actor's network."""
         return self._shape.with_block(self.actor)
 
     @property
     def critic_shape(self) -> NetworkShape:
-        """The keys of each critic's network."""
+        """Settings of each critic's network."""
         return self._shape.with_block(self.critic)
 
     @property

@@ -1,4 +1,4 @@
-"""Keys of algorithms that learn from whole rollouts: PPO, REINFORCE, PQN."""
+"""Keys of algorithms that learn from whole rollouts and then discard them: PPO, REINFORCE, PQN."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ class RolloutConfig(Config):
 
     @property
     def rollout_size(self) -> int:
-        """Rows of a rollout, which is also the env steps of an iteration."""
+        """Rows of a rollout; one row is one env step of one environment."""
         return self.n_envs * self.n_steps
 
     @property
@@ -34,7 +34,7 @@ class RolloutConfig(Config):
 
     @property
     def minibatch_size(self) -> int:
-        """Rows per update: batch_size with a fraction resolved (floor, at least 1)."""
+        """Rows per update: batch_size, or for a fraction of the rollout its rows, rounded down, at least 1."""
         if isinstance(self.batch_size, float):
             return max(1, int(self.rollout_size * self.batch_size + 1e-9))  # 0.29 * 100 is 28.999999999999996
         return self.batch_size
@@ -60,17 +60,17 @@ class PolicyGradientConfig(RolloutConfig):
 
     @property
     def has_blocks(self) -> bool:
-        """Whether actor or critic has something otherwise."""
+        """Whether the actor or the critic has a block with its own settings."""
         return self.actor is not None or self.critic is not None
 
     @property
     def actor_shape(self) -> NetworkShape:
-        """The keys of the actor's network."""
+        """Settings of the actor's network."""
         return self._shape.with_block(self.actor)
 
     @property
     def critic_shape(self) -> NetworkShape:
-        """The keys of the critic's network."""
+        """Settings of the critic's network."""
         return self._shape.with_block(self.critic)
 
     @property

@@ -20,7 +20,7 @@ from stride.agents.engines.fused_cpu.kernel_tables import nets_of
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.agents.trained.loading import LoadedRun
 from stride.commands.train_arguments import parse_arguments
-from stride.config.diff import IDENTITY
+from stride.config.diff import IDENTITY_KEYS
 from stride.config.general import load_general
 from stride.config.loader import to_plain
 from stride.config.schema import Config, PPOConfig, ReplayConfig
@@ -172,7 +172,7 @@ def call_of(config: Config) -> tuple[str, dict[str, Any]]:
     """The arguments of `stride.train` that train by this config."""
     words, plain = f"{config.env_id}:{config.algo_id}", to_plain(config)
     base = to_plain(parse_arguments([words]).load(task_of))
-    return words, {key: plain[key] for key in plain if key not in IDENTITY and plain[key] != base[key]}
+    return words, {key: plain[key] for key in plain if key not in IDENTITY_KEYS and plain[key] != base[key]}
 
 
 def flops(config: PPOConfig) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stride.config.diff import IDENTITY, written
+from stride.config.diff import IDENTITY_KEYS, written
 from stride.report.ledger.explain import find_metric
 from stride.report.ledger.plot import MARKS, letters, overlay
 from stride.report.ledger.table import aligned, cell, plain
@@ -81,7 +81,7 @@ def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str
     result = {}
     for config_key in dict.fromkeys(config_key for config in configs for config_key in config):
         values = tuple(written(config[config_key]) if config_key in config else missing for config in configs)
-        if len({*values}) > 1 and config_key not in {*IDENTITY, "seed"}:
+        if len({*values}) > 1 and config_key not in {*IDENTITY_KEYS, "seed"}:
             result[config_key] = values
     return result
 

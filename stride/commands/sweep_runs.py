@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stride.config.search import BEST, Search, promoted, ranked
+from stride.config.search import CONFIRMED_TRIALS, Search, promoted, ranked
 from stride.report.sweep_result import Finalist, SweepResult
 from stride.runstore.history import STEPS
 from stride.runstore.many.process_pool import Finished
@@ -110,7 +110,7 @@ class SearchRuns:
         """The trials with the best values at the end."""
         complete = {trial.number: trial for trial in self.journal.trials if trial.state == COMPLETE}
         ranking = ranked({number: self.search.signed(trial.last) for number, trial in complete.items()})
-        return [complete[number] for number in ranking[:BEST]]
+        return [complete[number] for number in ranking[:CONFIRMED_TRIALS]]
 
     def confirm(self, pool: Pool, workers: int, noted: Noted) -> SweepResult | None:
         """The best trained on fresh seeds, from the start; None where that was stopped."""

@@ -24,7 +24,7 @@ from stride.commands.train_values import (
 from stride.commands.usage import OneLineParser, add_project
 from stride.config.auto import decide
 from stride.config.checks import refuse
-from stride.config.diff import LABELS, changes_between, merged_changes
+from stride.config.diff import LABEL_KEYS, changes_between, merged_changes
 from stride.config.extras import LOCAL, check_machines
 from stride.config.foreign import flag_advice
 from stride.config.general import Look, is_general, is_undecided, load_general, settings_of
@@ -207,7 +207,7 @@ class Arguments:
             return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
         except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
             typed = [text.lstrip("-") for text in self.overrides]
-            return merged_changes([text for text in typed if text.partition("=")[0] not in LABELS])
+            return merged_changes([text for text in typed if text.partition("=")[0] not in LABEL_KEYS])
 
     def shipped(self, config: Config) -> list[str]:
         """The overrides that take back `changes`: ["gamma=0.98"]; of a resumed run none."""

@@ -6,7 +6,7 @@ from typing import Any
 from stride.agents.base import Agent
 from stride.commands.train_arguments import Arguments
 from stride.commands.train_values import ignored_sweep
-from stride.config.general import KEEP, is_general_config, to_keep
+from stride.config.general import KEEP_ADVICE, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.envs_gym.make import is_given
@@ -109,6 +109,6 @@ def opening_lines(
         lines += [failure] if failure else []
         lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
     elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
-        lines += [KEEP, *to_keep(config)]
+        lines += [KEEP_ADVICE, *to_keep(config)]
     sweep = arguments.sweep.line if arguments.sweep else ignored_sweep()
     return (*lines, sweep) if sweep else tuple(lines)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from stride.commands.train_arguments import Arguments
-from stride.config.general import KEEP, is_general_config, to_keep
+from stride.config.general import KEEP_ADVICE, is_general_config, to_keep
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.report.sinks import group_watchers
@@ -19,7 +19,7 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
     plan_parts, threads, gpus = [], 1, 0
     for part, config in parts:
         if is_general_config(config) and not arguments.quiet:
-            print("\n".join((config.description, KEEP, *to_keep(config))))
+            print("\n".join((config.description, KEEP_ADVICE, *to_keep(config))))
         plan_parts.append(part_of(part, config))
         threads, gpus = max(threads, config.torch_threads), max(gpus, int(config.on_cuda))
     train, watchers = program("train"), group_watchers(arguments.quiet)

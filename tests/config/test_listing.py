@@ -17,7 +17,7 @@ from stride.config.checks import RANGES
 from stride.config.fields import build, hints, schedulable, takes
 from stride.config.general import Task, load_general
 from stride.config.json_schema import schema
-from stride.config.listing import BODIES, evidence, general_rows, list_environments, print_variants
+from stride.config.listing import MUJOCO_GOALS, evidence, general_rows, list_environments, print_variants
 from stride.config.loader import load_config, load_file, shipped_files
 from stride.config.manual import CLASSES, field_docs, help_text
 from stride.config.metrics import KEY, PATH, Metric, Rule, declared, load_metrics
@@ -106,8 +106,12 @@ def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):
     assert "Ant-v5:ppo" in out and "Ant-v5:sac" in out and "Humanoid" not in out
     shipped = {f"{row.env}:{row.variant}" for row in list_environments()}
     rows = {f"{row.env}:{row.variant}": row for row in general_rows()}
-    assert {spec.id: spec.reward_threshold for spec in gymnasium.registry.values() if spec.id in BODIES} == BODIES
-    assert not shipped & {*rows} and {f"{env}:{name}" for env in BODIES for name in ("ppo", "sac")} <= shipped | {*rows}
+    assert {
+        spec.id: spec.reward_threshold for spec in gymnasium.registry.values() if spec.id in MUJOCO_GOALS
+    } == MUJOCO_GOALS
+    assert not shipped & {*rows} and {f"{env}:{name}" for env in MUJOCO_GOALS for name in ("ppo", "sac")} <= shipped | {
+        *rows
+    }
     for words, row in rows.items():
         config = load_general(words, [], lambda config: Task("bounded", "", None, None))
         assert config.max_timesteps == row.budget and config.description.startswith(row.description)

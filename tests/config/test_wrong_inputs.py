@@ -157,8 +157,8 @@ def test_a_foreign_name_is_answered_with_the_one_here(line, monkeypatch):
 
 def test_what_is_offered_exists():
     keys = {key for algo_id in ALGORITHMS for key in known_keys(algo_id)}
-    assert {name for name in foreign.KEYS.values() if name != "spec.goal"} <= keys
-    assert not keys & {*foreign.KEYS}
+    assert {name for name in foreign.KEYS_HERE.values() if name != "spec.goal"} <= keys
+    assert not keys & {*foreign.KEYS_HERE}
     assert {*foreign.NEAREST_ALGORITHM.values()} <= {*ALGORITHMS}
 
 

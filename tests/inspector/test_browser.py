@@ -10,8 +10,8 @@ from gallery import gallery_copy
 from inspector_browsing import opened
 
 from stride.inspector.app import TABS
-from stride.inspector.played import HORIZON
-from stride.inspector.runs import PAGE
+from stride.inspector.played import DREAM_STEPS
+from stride.inspector.runs import PAGE_RUNS
 from stride.runstore.history import STEPS, VAL
 from stride.runstore.run_lock import locked
 
@@ -194,7 +194,7 @@ def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
     page.all(".ep-dream[data-dreamt='0']").wait_for()
     names = [*(each["name"] for each in data["observations"]), "reward", "continue", "value"]
     page.expect(page.all(".ep-dream-line .label")).to_have_text(names)
-    points = min(HORIZON, data["steps"])
+    points = min(DREAM_STEPS, data["steps"])
     assert len(dashed(page, "pole angle")) == 1 + points and len(dashed(page, "reward")) == points
     solid = page.all(".ep-dream-line polyline.truth").first.get_attribute("points")
     assert len(solid.split()) == 1 + points
@@ -261,7 +261,7 @@ def test_an_unknown_run_is_a_toast(page):
 
 
 def test_the_newest_are_shown_first_and_more_on_demand(browser, served, root, runs):
-    older = [root / f"20200101-{number:06d}-older" for number in range(PAGE)]
+    older = [root / f"20200101-{number:06d}-older" for number in range(PAGE_RUNS)]
     for folder in older:
         folder.mkdir()
         (folder / "config.json").write_text("{}")
@@ -270,7 +270,7 @@ def test_the_newest_are_shown_first_and_more_on_demand(browser, served, root, ru
         with opened(browser, served[1]) as page:
             page.open_run(runs["filmed"].id)
             page.tab("Runs")
-            page.expect(page.all("#runs tr[data-run]")).to_have_count(PAGE)
+            page.expect(page.all("#runs tr[data-run]")).to_have_count(PAGE_RUNS)
             row = page.all(f'#runs tr[data-run="{older[-1].name}"]')
             page.expect(row).to_contain_text("damaged")
             page.expect(row).to_contain_text("goal is not a finite number")

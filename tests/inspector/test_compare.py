@@ -9,9 +9,9 @@ from gallery import gallery_copy
 from inspector_browsing import opened
 
 from stride.inspector.charts import Line
-from stride.inspector.compare import GRID, SURE, choices, chosen, compare_runs, middle_curve
+from stride.inspector.compare import GRID_POINTS, MIN_INTERVAL_RUNS, choices, chosen, compare_runs, middle_curve
 from stride.inspector.runs import Runs
-from stride.inspector.trials import MOST_KEYS, number_of, trials
+from stride.inspector.trials import MAX_KEYS, number_of, trials
 from stride.utils.curve import Point
 from stride.utils.statistics import interval, iqm
 
@@ -30,7 +30,7 @@ def test_a_run_that_ended_sooner_stays_at_its_last_value():
     short, long = [Point(10.0, 0.0)], [Point(10.0, 2.0), Point(50.0, 4.0)]
     lines = [Line("x", short, "c0", run="r0"), Line("x", long, "c0", run="r1")]
     line = middle_curve("x", lines, (), CLOCKS, "steps")
-    assert line.points[0] == (10, 1) and line.points[-1] == (50, 2) and len(line.points) == GRID
+    assert line.points[0] == (10, 1) and line.points[-1] == (50, 2) and len(line.points) == GRID_POINTS
     assert (line.low[-1], line.high[-1]) == (0, 4)
 
 
@@ -49,11 +49,11 @@ def test_the_axis_is_each_runs_own_clock():
     assert middle_curve("x", own, (), clocks, "episodes") is None
 
 
-@pytest.mark.parametrize("count", [2, SURE - 1, SURE, 8])
+@pytest.mark.parametrize("count", [2, MIN_INTERVAL_RUNS - 1, MIN_INTERVAL_RUNS, 8])
 def test_few_runs_have_a_range_and_more_an_interval(count):
     line = middle_curve("x", curves([60] * count), (), CLOCKS, "steps")
     heights = np.arange(count, dtype=float)
-    wanted = (0.0, count - 1.0) if count < SURE else interval(heights, resamples=400)
+    wanted = (0.0, count - 1.0) if count < MIN_INTERVAL_RUNS else interval(heights, resamples=400)
     assert line.points[5].y == pytest.approx(iqm(heights))
     assert (line.low[5], line.high[5]) == pytest.approx(wanted)
 
@@ -86,7 +86,7 @@ def test_settings_are_numbers_or_names_and_runs_are_trials(runs):
     assert choices(found)[1] == ("CartPole-v1-ppo-s1-tri3, 2026-01-04 00:00", runs[3])
     text = re.search(r'data-trials="([^"]*)"', compare_runs(found, ["group:sweep-x"], ["return"])[0])[1]
     data = json.loads(text.replace("&quot;", '"').replace("&#123;", "{").replace("&#125;", "}"))
-    assert sorted(data["keys"]) == ["activation", "gamma"] and len(data["keys"]) <= MOST_KEYS
+    assert sorted(data["keys"]) == ["activation", "gamma"] and len(data["keys"]) <= MAX_KEYS
     place = data["keys"].index("gamma")
     assert {(run["numbers"][place], run["return"]) for run in data["runs"]} == {
         *zip(GAMMAS, (100, 101, 102, 103), strict=True)

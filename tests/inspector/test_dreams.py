@@ -14,7 +14,7 @@ from PIL import Image
 
 from stride.agents.trained.episode import dream, record_episode
 from stride.agents.trained.loading import load_run
-from stride.inspector.played import HORIZON
+from stride.inspector.played import DREAM_STEPS
 from stride.inspector.rooms import Rooms
 from stride.runstore.dreams import read_dreams
 from stride.utils.user_error import UserError
@@ -46,7 +46,7 @@ def own_dream(run, step):
     """(the episode of these rooms, what is dreamt from its step), from the run itself."""
     loaded = load_run(run.id, "last")
     episode = record_episode(loaded, 3, "sampled", 20, frames=False)
-    return episode, dream(loaded.agent, episode, step, HORIZON)
+    return episode, dream(loaded.agent, episode, step, DREAM_STEPS)
 
 
 def test_a_step_tells_what_is_imagined_from_it_under_the_actions_taken(runs, recorded):
@@ -55,7 +55,7 @@ def test_a_step_tells_what_is_imagined_from_it_under_the_actions_taken(runs, rec
     assert data["dreams"] is True
     own_key, told = content(rooms.dream(key, 2))
     assert own_key == key and told["step"] == 2 and told["film"] is None
-    assert len(told["seen"]) == min(HORIZON, data["steps"] - 2)
+    assert len(told["seen"]) == min(DREAM_STEPS, data["steps"] - 2)
     _, own = own_dream(runs["dreamer"], 2)
     for name, wanted in {"seen": own.obs, "reward": own.reward, "goes_on": own.goes_on, "value": own.value}.items():
         np.testing.assert_allclose(told[name], wanted, rtol=1e-4, atol=1e-6)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stride.inspector.events import MOST_BYTES, SESSIONS, UNREAD, EventDoor, Refusal
+from stride.inspector.events import MAX_EVENT_BYTES, MAX_SESSIONS, MAX_UNREAD, EventDoor, Refusal
 
 RECORD = ["a-run", "best", 0, "greedy", 10]
 DEEP = "[" * 100_000
@@ -95,13 +95,13 @@ def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, in
     def join_as(session):
         return join(json.dumps({**tick, "session_hash": session}))[0]
 
-    for body, status in (("{", 422), (DEEP, 422), ("[]", 422), ("x" * (MOST_BYTES + 1), 413), ("", 422),
+    for body, status in (("{", 422), (DEEP, 422), ("[]", 422), ("x" * (MAX_EVENT_BYTES + 1), 413), ("", 422),
                          (json.dumps({**tick, "fn_index": -1}), 404)):  # fmt: skip
         code, answer = join(body)
         assert code == status and {*answer} == {"detail"}
     assert get("nobody")[0] == 404
 
-    for number in range(3 * SESSIONS):  # fetched or not, they are forgotten
+    for number in range(3 * MAX_SESSIONS):  # fetched or not, they are forgotten
         while (code := join_as(f"s{number}")) == 503:  # events of all of them are under way
             time.sleep(0.1)
         assert code == 200
@@ -109,7 +109,7 @@ def test_a_running_inspector_answers_in_a_line_and_keeps_few_sessions(served, in
             assert '"process_completed"' in get(f"s{number}")[1]
     queue = inspector.demo._queue
     kept = queue.pending_messages_per_session, queue.pending_event_ids_session, inspector.demo.state_holder.session_data
-    assert max(map(len, kept)) <= SESSIONS
+    assert max(map(len, kept)) <= MAX_SESSIONS
 
-    assert [join_as("greedy") for _ in range(UNREAD + 5)] == [200] * UNREAD + [429] * 5
+    assert [join_as("greedy") for _ in range(MAX_UNREAD + 5)] == [200] * MAX_UNREAD + [429] * 5
     assert not re.search("Traceback|Exception", "".join(capfd.readouterr()))

@@ -10,7 +10,7 @@ from inspector_browsing import opened, serving
 from lab.faults.door import SECRET
 from stride.config.diff import differing_rows
 from stride.inspector.compare import compare
-from stride.inspector.markdown import MOST_TEXT, rendered, report
+from stride.inspector.markdown import MAX_TEXT, rendered, report
 from stride.inspector.overview import environment, overview
 from stride.inspector.played import config
 from stride.inspector.runs import Runs
@@ -92,7 +92,7 @@ def test_a_hostile_report_is_only_text(text):
 
 @pytest.mark.parametrize("piece", ["> ", "[", "**", "<", "|a", "[a]("])
 def test_a_report_of_one_sign_is_bounded(piece):
-    assert len(rendered(piece * (MOST_TEXT // 8))) < 20 * MOST_TEXT
+    assert len(rendered(piece * (MAX_TEXT // 8))) < 20 * MAX_TEXT
 
 
 def test_our_own_report_is_a_page_and_a_link_is_not_read(root):

@@ -14,9 +14,9 @@ import pytest
 
 from stride.agents.trained.player import Mode
 from stride.inspector import app, rooms, runs
-from stride.inspector.episode import MOST_STEPS
-from stride.inspector.runs import PAGE, Page, Runs, middle
-from stride.inspector.table import HEAD, filters, runs_table
+from stride.inspector.episode import MAX_STEPS
+from stride.inspector.runs import PAGE_RUNS, Page, Runs, middle
+from stride.inspector.table import HEADINGS, filters, runs_table
 from stride.runstore import metrics_table, run_state
 from stride.runstore import run_brief as brief
 from stride.runstore import run_index as listing
@@ -90,19 +90,19 @@ def sizes(monkeypatch):
 
 
 def test_a_table_of_many_runs_is_read_once_and_then_only_what_changed(root, reads):
-    for number in range(PAGE + 30):
+    for number in range(PAGE_RUNS + 30):
         make(root, f"20260101-{number:06d}-a")
     table = Runs()
     page = table.page()
-    assert len(page.lines) == PAGE and page.matching == PAGE + 30 and page.goes_on
-    assert page.lines[0].id == f"20260101-{PAGE + 29:06d}-a" and reads() == 2 * PAGE
-    assert table.page() == page and reads() == 2 * PAGE
+    assert len(page.lines) == PAGE_RUNS and page.matching == PAGE_RUNS + 30 and page.goes_on
+    assert page.lines[0].id == f"20260101-{PAGE_RUNS + 29:06d}-a" and reads() == 2 * PAGE_RUNS
+    assert table.page() == page and reads() == 2 * PAGE_RUNS
     with open(root / page.lines[7].id / "metrics.csv", "a") as file:
         file.write(row(90))
     again = table.page()
-    assert reads() == 2 * PAGE + 1 and again.lines[7].tail == Tail(720, 90.0, 90.0)
-    assert not table.page(most=9999).goes_on and reads() == 2 * PAGE + 61
-    assert table.page("a-v0:PPO finished").matching == PAGE + 30 and reads() == 2 * PAGE + 61
+    assert reads() == 2 * PAGE_RUNS + 1 and again.lines[7].tail == Tail(720, 90.0, 90.0)
+    assert not table.page(most=9999).goes_on and reads() == 2 * PAGE_RUNS + 61
+    assert table.page("a-v0:PPO finished").matching == PAGE_RUNS + 30 and reads() == 2 * PAGE_RUNS + 61
 
 
 def test_a_dead_run_is_not_read_at_each_look_and_lives_again_when_it_is_resumed(root, reads, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_filter_sees_a_run_that_is_resumed_within_a_few_looks(root):
     assert table.page("status:running").matching == 0
     config = root / "20260101-000003-a" / "config.json"
     config.write_text(config.read_text().replace("finished", "running"))
-    assert 1 in [table.page("status:running").matching for _ in range(runs.TURNS)]
+    assert 1 in [table.page("status:running").matching for _ in range(runs.CHECK_TURNS)]
     assert table.page("status:running").matching == 1
 
 
@@ -184,7 +184,7 @@ def test_a_large_file_is_sampled_and_read_on(root, sizes):
 
 
 def test_what_app_repeats_so_as_not_to_load_torch_is_what_others_say():
-    assert get_args(Mode) == rooms.MODES and app.MOST_STEPS == MOST_STEPS
+    assert get_args(Mode) == rooms.MODES and app.MAX_STEPS == MAX_STEPS
 
 
 # ---- the line of words
@@ -239,7 +239,7 @@ def test_runs_are_sorted_by_any_column_and_what_has_no_value_comes_last():
     assert order("sort:-steps by:run") == [[5], [2], [3], [1], [4]]
     assert order("sort:run by:run")[0] == [3] and order("sort:-run by:run")[-1] == [3]
     assert order("sort:started by:run")[-1] == [4]
-    assert all(len(order(f"sort:{key} by:run")) == len(LINES) for key in HEAD)
+    assert all(len(order(f"sort:{key} by:run")) == len(LINES) for key in HEADINGS)
 
 
 def test_seeds_of_a_group_stand_together_at_their_middle():

@@ -37,7 +37,7 @@ def hub_for(run, folder):
         patch.setenv("HF_TOKEN", TOKEN)
         patch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no_token"))
         patch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
-        patch.setattr(publishing.hub_client, "WAITS", (0.0, 0.0))
+        patch.setattr(publishing.hub_client, "WAIT_SECONDS", (0.0, 0.0))
         for name in ("DISPLAY", "WAYLAND_DISPLAY", "HF_HUB_OFFLINE"):
             patch.delenv(name, raising=False)
         yield server

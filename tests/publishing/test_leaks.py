@@ -14,7 +14,7 @@ from stride.agents.trained.loading import load_run
 from stride.commands import run_publish
 from stride.publishing.facts import findings, public_facts, refuse, shown, written_texts
 from stride.publishing.metrics_table import read_metrics, write_metrics
-from stride.publishing.own_secrets import NAME, find_own, is_secret_name
+from stride.publishing.own_secrets import MACHINE_OR_USER, find_own, is_secret_name
 from stride.publishing.scanner import scan
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
@@ -43,7 +43,7 @@ def test_no_secret_passes_no_harmless_text_is_stopped_and_no_finding_shows_what_
     monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
     own = find_own(environment={})
     assert not scan("description", "root mean square", own)
-    assert [found.kind for found in scan("description", "Deepthought did it", own)] == [NAME]
+    assert [found.kind for found in scan("description", "Deepthought did it", own)] == [MACHINE_OR_USER]
 
 
 @pytest.fixture

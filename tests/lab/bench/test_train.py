@@ -15,7 +15,7 @@ from lab.bench.measure import lasting
 from lab.bench.peers import Library, Ready
 from lab.site import learners, measured, tables
 from stride.agents.engines.choice import build_agent
-from stride.config.diff import IDENTITY
+from stride.config.diff import IDENTITY_KEYS
 from stride.config.loader import to_plain
 from stride.envs_gym.make import make_envs
 from stride.utils import entry
@@ -123,7 +123,7 @@ def test_a_whole_call_trains_by_the_config_that_the_title_names(work, tmp_path):
     ready = cases.ours(config, 2)
     run = ready.run()
     trained, wanted = run.facts["config"], to_plain(lasting(config, 2))
-    assert {key for key in wanted if trained[key] != wanted[key]} <= IDENTITY
+    assert {key for key in wanted if trained[key] != wanted[key]} <= IDENTITY_KEYS
     assert run.progress["env_steps"] == 2 * config.iteration_steps and ready.inside(run).fit > 0
     assert run.path.exists()
     ready.close()
