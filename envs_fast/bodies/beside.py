@@ -45,13 +45,13 @@ class Beside:
         self.ours.step(torch.from_numpy(action[None]))
         seen, reward, terminated, _, _ = self.theirs.step(in_units)
         self._total += float(reward)
-        told = self.ours.last.arrays
-        ended = bool(told.terminated[0, 0] | told.truncated[0, 0])
-        differs = bool(told.terminated[0, 0]) != bool(terminated)
-        differs |= not _same(np.float64(reward), told.reward[0, 0])
-        differs |= not _same(seen, (told.final_obs if ended else told.obs)[0, 0])
+        results = self.ours.last.arrays
+        ended = bool(results.terminated[0, 0] | results.truncated[0, 0])
+        differs = bool(results.terminated[0, 0]) != bool(terminated)
+        differs |= not _same(np.float64(reward), results.reward[0, 0])
+        differs |= not _same(seen, (results.final_obs if ended else results.obs)[0, 0])
         if ended:
-            differs |= not _same(np.float64(self._total), told.episode_return[0, 0])
+            differs |= not _same(np.float64(self._total), results.episode_return[0, 0])
             return self.begin() or differs
         return differs or float(self.ours.returns[0]) != self._total
 

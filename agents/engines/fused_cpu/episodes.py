@@ -28,7 +28,7 @@ from stride.agents.experience.nouns import leaves
 from stride.agents.sockets import EagerEpisodes, Learner
 from stride.envs_fast import world
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import Told
+from stride.envs_fast.world import StepResults
 from stride.utils.counter_rng import normal
 
 MOST_STEPS = 64  # whose draws are made at once
@@ -146,7 +146,7 @@ def make_match(envs: NumbaEnv, wanted: np.ndarray, draw: int, threads: int) -> M
         simulation=envs.simulation,
         obs=obs,
         action=action,
-        step=Told(obs, reward, terminated, truncated, final_obs, episode_return, episode_length),
+        step=StepResults(obs, reward, terminated, truncated, final_obs, episode_return, episode_length),
         playing=np.zeros(n, np.int32),
         packed_action=packed_action,
         packed_draws=np.zeros(n * draw, np.float32),

@@ -11,7 +11,7 @@ import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import TILE, fields_at, scratch_of
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, floats, put
-from stride.envs_fast.world import Simulation, Told
+from stride.envs_fast.world import Simulation, StepResults
 from stride.utils.kernel_cache import njit
 
 F = np.float32
@@ -41,7 +41,7 @@ class Match(NamedTuple):
     simulation: Simulation
     obs: np.ndarray  # [1, N, ...] float32 or int64: what is acted upon next
     action: np.ndarray  # [1, N] int64 or [1, N, A] float32
-    step: Told  # results of one step; its obs is the one above
+    step: StepResults  # results of one step; its obs is the one above
     playing: np.ndarray  # [N] int32 from a thread's first world on: those of its worlds that still play
     packed_action: np.ndarray  # [1, N, ...] like action: theirs side by side
     packed_draws: np.ndarray  # [N * draw] float32 likewise; zeros where nothing is sampled
