@@ -121,9 +121,7 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
         shown = islice(container.decode(stream), 0, None, every)
         pixels = [frame.to_ndarray(format="rgb24", width=width, height=height) for frame in shown]
         images = [Image.fromarray(picture) for picture in pixels]
-        milliseconds = max(
-            20, round(1000 * every / float(stream.average_rate))
-        )  # browsers slow down faster ones
+        milliseconds = max(20, round(1000 * every / float(stream.average_rate)))  # browsers slow down faster ones
         output = io.BytesIO()
         images[0].save(output, "GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
     return Gif(output.getvalue(), height, width)
