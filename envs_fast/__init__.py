@@ -1,7 +1,7 @@
 """Compiled environments, thousands at a time: `envs_fast.make("CartPole-v1", num_envs=4096, seed=0)`.
 
-Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)`;
-a world that Gymnasium has not got goes by its plain id too, unless its own package is installed and has registered it.
+Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)`. An
+environment that Gymnasium does not have is registered under its plain id, too, unless its own package has done that.
 """
 
 if __name__ == "envs_fast":
@@ -26,9 +26,9 @@ for _world in COMPILED.values():
             vector_entry_point="stride.envs_fast.gym_face:FastVectorEnv",
             max_episode_steps=_world.time_limit,
             reward_threshold=_world.reward_threshold,
-            nondeterministic=_name == _world.env_id,  # its streams go on outside np_random, from which resumes replay
+            nondeterministic=_name == _world.env_id,  # resumes replay np_random, which it does not use
             kwargs={"env_id": _world.env_id},
         )
 
-# POPGym and MiniGrid, if they are imported later: their own ids
+# POPGym and MiniGrid, if they are imported later, register their own ids again, and Gymnasium would warn
 warnings.filterwarnings("ignore", ".*Overriding environment (popgym|MiniGrid)-")

@@ -26,18 +26,19 @@ from stride.utils.simd_math import cos, sincos
 
 DT, LENGTH_1, COM_1, COM_2, GRAVITY = 0.2, 1.0, 0.5, 0.5, 9.8  # masses and moments of inertia are 1
 MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi
-RESET = 0.1
-WRAPS = 6  # a step turns a link by less than 26 rad
-ROWS, WIDTH = 4, 6  # numbers of a state and of what is seen of it
+RESET = 0.1  # first angles (rad) and speeds (rad/s) are uniform in +-RESET
+WRAPS = 6  # how often an angle is wrapped: a step turns a link by less than 26 rad, so 6 times 2 pi are enough
+ROWS, WIDTH = 4, 6  # numbers in a state; numbers in an observation
 
 State = tuple[float, float, float, float]
 
 
 @njit(forceinline=True, error_model="numpy", fastmath={"nsz"})
 def slopes(theta_1: float, theta_2: float, speed_1: float, speed_2: float, torque: float) -> State:
-    """The time derivative of the state; every product in Gymnasium's order, factors of 1 left out.
+    """Return the time derivative of the state; products are in Gymnasium's order, factors of 1 are left out.
 
-    Without "arcp", which turns the three divisions by d1 into products: the steps after this enlarge that rounding.
+    Compiled without the fastmath flag "arcp", which would turn the three divisions by d1 into products: later steps
+    enlarge that difference in rounding.
     """
     sine, cosine = sincos(theta_2)
     d1 = COM_1**2 + (LENGTH_1**2 + COM_2**2 + 2 * LENGTH_1 * COM_2 * cosine) + 1.0 + 1.0
@@ -58,7 +59,7 @@ def slopes(theta_1: float, theta_2: float, speed_1: float, speed_2: float, torqu
 
 @njit(inline="always")
 def wrap(angle: float) -> float:
-    """The angle wrapped to [-pi, pi], turn by turn: each subtraction rounds as Gymnasium's loop does."""
+    """Return the angle wrapped to [-pi, pi], one turn at a time, so that each subtraction rounds as in Gymnasium."""
     size = abs(angle)
     for _ in range(WRAPS):
         size = size - 2.0 * math.pi if size > math.pi else size
@@ -67,7 +68,7 @@ def wrap(angle: float) -> float:
 
 @njit(inline="always")
 def step(state: State, action: int, moment: Moment, parameters: OnlyLimit, tables: Tables) -> tuple[State, float, bool]:
-    """One step from angles (a, b) and speeds (c, d); it ends where the tip is above the bar."""
+    """Play one Runge-Kutta step from angles (a, b) and speeds (c, d); it ends when the tip is above the bar."""
     a, b, c, d = state
     torque = np.float64(np.int32(action) - np.int32(1))
     half = DT / 2.0
@@ -85,7 +86,7 @@ def step(state: State, action: int, moment: Moment, parameters: OnlyLimit, table
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: OnlyLimit, tables: Tables) -> State:
-    """The first state of an episode: four uniforms in +-0.1, rounded to float32 as Gymnasium does."""
+    """Draw the first state of an episode: four uniforms in +-0.1, rounded to float32 as Gymnasium does."""
     a, b, c, d = draw(0, episode)
     return (
         np.float64(np.float32(between(a, -RESET, RESET))),
@@ -97,7 +98,7 @@ def reset(episode: Episode, parameters: OnlyLimit, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: OnlyLimit) -> tuple[float, float, float, float, float, float]:
-    """The observation of a state: cosine and sine of each angle, and the speeds."""
+    """Return the observation: cosine and sine of each angle, and the speeds."""
     a, b, c, d = state
     sine_1, cosine_1 = sincos(a)
     sine_2, cosine_2 = sincos(b)
@@ -105,13 +106,13 @@ def observe(state: State, parameters: OnlyLimit) -> tuple[float, float, float, f
 
 
 def setting() -> Setting:
-    """Nothing to choose."""
+    """There are no arguments."""
     high = np.array([1.0, 1.0, 1.0, 1.0, MAX_SPEED_1, MAX_SPEED_2], np.float32)
     return Setting(Box(-high, high, dtype=np.float32), Discrete(3))
 
 
 def recall(obs: np.ndarray) -> np.ndarray:
-    """A state that is seen so."""
+    """Return a state that has this observation."""
     return np.array([math.atan2(obs[1], obs[0]), math.atan2(obs[3], obs[2]), obs[4], obs[5]])
 
 

@@ -1,7 +1,8 @@
-"""Bandit-v0: pull one of several arms, each pays a Gaussian reward; nothing to see and nothing to remember.
+"""Bandit-v0: pull one of several arms, each gives a Gaussian reward.
 
-Our own: the observation is always 0 and an episode terminates after `episode_length` pulls. Means are drawn from the
-standard normal by `arms_seed` unless given, and are the same in every world. Registered with Gymnasium on import.
+Stride's own environment: the observation is always 0, there is no state, and an episode terminates after
+`episode_length` pulls. The arms' means are standard normal numbers drawn with `arms_seed`, unless they are given; they
+are the same in every world. Importing this registers it with Gymnasium.
 """
 
 import math
@@ -22,20 +23,20 @@ from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import cos, log
 from stride.utils.user_error import UserError
 
-ROWS, WIDTH = 0, 1  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 0, 1  # numbers in a state; numbers in an observation
 
 Nothing = tuple[()]
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     episode_length: int
     time_limit: int = NO_LIMIT
 
 
 class Arms(NamedTuple):
-    """Mean and deviation of each arm's rewards: float64 [n_arms]."""
+    """Mean and standard deviation of each arm's rewards: float64 [n_arms]."""
 
     means: np.ndarray
     stds: np.ndarray
@@ -43,7 +44,7 @@ class Arms(NamedTuple):
 
 @njit(inline="always")
 def gaussian(age: int, episode: Episode) -> float:
-    """A standard normal by Box and Muller from two 32-bit uniforms; none lies beyond 6.7."""
+    """Return a standard normal number for the step after `age` others: Box and Muller, two 32-bit uniforms, <= 6.7."""
     a, b, _, _ = draw(IN_EPISODE * (age + 1), episode)
     radius = math.sqrt(-2.0 * log(1.0 - between(a, 0.0, 1.0)))
     return radius * cos(between(b, 0.0, 2.0 * math.pi))
@@ -53,32 +54,32 @@ def gaussian(age: int, episode: Episode) -> float:
 def step(
     state: Nothing, action: int, moment: Moment, parameters: Parameters, tables: Arms
 ) -> tuple[Nothing, float, bool]:
-    """Pull an arm: its reward."""
+    """Pull an arm and return its reward."""
     gain = tables.means[action] + tables.stds[action] * moment.noise
     return state, gain, moment.age + 1 >= parameters.episode_length
 
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Arms) -> Nothing:
-    """There is nothing to remember."""
+    """Return the empty state."""
     return ()
 
 
 @njit(inline="always")
 def observe(state: Nothing, parameters: Parameters) -> tuple[int]:
-    """There is nothing to see."""
+    """Return the observation, always 0."""
     return (0,)
 
 
 @njit(**MOVE)
 def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Arms) -> None:
-    """One step of a tile of worlds."""
+    """Play one step of a tile of worlds: first all random numbers, then the steps."""
     draw_each(gaussian, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
 def arms(n_arms: int, means: Sequence[float] | None, stds: float | Sequence[float], seed: int) -> Arms:
-    """Mean and standard deviation of every arm."""
+    """Return mean and standard deviation of every arm; UserError for a wrong length or a negative deviation."""
     drawn = normal(uniforms(Key(seed, PURPOSE), (n_arms,))).tolist()
     spread = numbers("stds", [stds] * n_arms if is_number(stds) else stds, n_arms)
     if min(spread) < 0.0:
@@ -100,12 +101,12 @@ def setting(
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """A bandit looks the same at all times."""
+    """Return no attributes: there is no state."""
     return {}
 
 
 class Bandit(gymnasium.Env[int, int]):
-    """This bandit as a plain Gymnasium environment."""
+    """The same bandit as a plain Gymnasium environment."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 

@@ -1,6 +1,7 @@
 """Blackjack-v1: come closer to 21 than the dealer; rules of Gymnasium 1.4 (Sutton and Barto, Example 5.1).
 
-The deck is infinite. A hand is its total, aces counted as 1, and whether it holds one: then 10 more if that fits.
+The deck is infinite. A hand is stored as its total with aces counted as 1, and whether it has an ace: then it is worth
+10 more if that is at most 21.
 """
 
 from typing import Any, NamedTuple
@@ -17,46 +18,46 @@ STICK, HIT = 0, 1
 RANKS, TEN = 13, 10  # ten, jack, queen and king all count 10
 BEST, DEALER_STANDS = 21, 17
 TOTAL, ACE, CARDS, UP, HOLE = range(5)  # rows of the state
-ROWS, WIDTH = 5, 3  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 5, 3  # numbers in a state; numbers in an observation
 
-Hand = tuple[int, int, int, int, int]
+Hand = tuple[int, int, int, int, int]  # total, ace, cards (of the player), open and hidden card of the dealer
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
-    natural: bool
+    natural: bool  # see `setting`
     sab: bool
     time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def card(word: np.uint32) -> int:
-    """A card's value from 32 random bits; the bias is below 2**-32."""
+    """Draw a card's value, 1 to 10, from 32 random bits; the bias is below 2**-32."""
     return min(int((np.uint64(word) * np.uint64(RANKS)) >> np.uint64(32)) + 1, TEN)
 
 
 @njit(inline="always")
 def usable(total: int, ace: int) -> int:
-    """1 where an ace counts 11."""
+    """Return 1 if the hand has an ace that counts 11, else 0."""
     return 1 if ace == 1 and total + 10 <= BEST else 0
 
 
 @njit(inline="always")
 def worth(total: int, ace: int) -> int:
-    """A hand's value, its ace counted as 11 where that helps."""
+    """Return a hand's value, with an ace counted as 11 if that is at most 21."""
     return total + 10 * usable(total, ace)
 
 
 @njit(inline="always")
 def is_natural(total: int, ace: int, cards: int) -> bool:
-    """An ace and a ten."""
+    """Say whether the first two cards are an ace and a ten."""
     return cards == 2 and ace == 1 and total == 11
 
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Hand:
-    """Two cards each: the player's total, ace and number of cards, the dealer's open and hidden card."""
+    """Deal two cards to the player and two to the dealer."""
     a, b, c, d = draw(0, episode)
     first, second = card(a), card(b)
     return first + second, 1 if first == 1 or second == 1 else 0, 2, card(c), card(d)
@@ -64,7 +65,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Hand:
 
 @njit(inline="always")
 def dealers_worth(up: int, hole: int, block: int, episode: Episode) -> int:
-    """The value of the dealer's hand, drawing from `block` on until 17 is reached; it never takes 16 blocks."""
+    """Return the value of the dealer's hand after drawing to 17, from random block `block` on; less than 16 blocks."""
     total, ace = up + hole, 1 if up == 1 or hole == 1 else 0
     while worth(total, ace) < DEALER_STANDS:
         for word in draw(block, episode):
@@ -78,7 +79,7 @@ def dealers_worth(up: int, hole: int, block: int, episode: Episode) -> int:
 
 @njit(inline="always")
 def payoff(total: int, ace: int, cards: int, dealer: int, up: int, hole: int, parameters: Parameters) -> float:
-    """The player's reward for sticking with a hand of at most 21 against what the dealer drew."""
+    """Return the player's reward for sticking with a hand of at most 21; `dealer` is the value of the dealer's hand."""
     player, natural = worth(total, ace), is_natural(total, ace, cards)
     dealer_natural = is_natural(up + hole, 1 if up == 1 or hole == 1 else 0, 2)
     if parameters.sab and natural and not dealer_natural:
@@ -90,7 +91,7 @@ def payoff(total: int, ace: int, cards: int, dealer: int, up: int, hole: int, pa
 
 @njit(inline="always")
 def step(state: Hand, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[Hand, float, bool]:
-    """One more card, or the dealer's turn; it ends with the latter and with more than 21."""
+    """Take a card, or stick: then the dealer draws. The episode ends with that, or with more than 21."""
     total, ace, cards, up, hole = state
     block = IN_EPISODE * (moment.age + 1)
     if action == HIT:
@@ -107,7 +108,7 @@ def step(state: Hand, action: int, moment: Moment, parameters: Parameters, table
 
 @njit(inline="always")
 def observe(state: Hand, parameters: Parameters) -> tuple[int, int, int]:
-    """The worth of the player's hand, the dealer's open card, and whether an ace counts 11."""
+    """Return the value of the player's hand, the dealer's open card, and whether an ace counts 11."""
     total, ace, _, up, _ = state
     return worth(total, ace), up, usable(total, ace)
 
@@ -125,7 +126,7 @@ def setting(natural: bool = False, sab: bool = True) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state; it shows totals, and the dealer's spade."""
+    """Return attributes that set this state in Gymnasium's environment: hands with the same totals, in spades."""
     total, ace, up, hole = int(column[TOTAL]), int(column[ACE]), int(column[UP]), int(column[HOLE])
     return {
         "player": [1, total - 1] if ace else [total],
@@ -136,7 +137,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 
 
 def recall(obs: np.ndarray) -> np.ndarray:
-    """A state that is seen so; what the dealer hides is not."""
+    """Return a state that has this observation; the dealer's hidden card is not known and is 0."""
     total, up, ace = obs.tolist()
     return np.array([total - 10 * ace, ace, 2, up, 0])
 

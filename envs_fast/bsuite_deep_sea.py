@@ -16,13 +16,13 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Wo
 from stride.utils.kernel_cache import njit
 
 LARGEST = 100  # rows: a policy reads as many inputs as there are squares
-ROWS, WIDTH = 2, 1  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 1  # numbers in a state; numbers in an observation
 
 State = tuple[int, int]  # row and column
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     size: int
     windy: int  # 0 or 1

@@ -17,13 +17,13 @@ from stride.utils.kernel_cache import njit
 REWARD_STEPS = (1, 3, 10, 30, 100)  # when the reward of each chain comes
 CHAINS, LENGTH = 5, 100  # steps of an episode
 USUAL, BONUS = 1.0, 1.1
-ROWS, WIDTH = 2, 2  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 2  # numbers in a state; numbers in an observation
 
 State = tuple[int, int]  # steps of the episode, and the chain: -1 before the first action
 
 
 class Parameters(NamedTuple):
-    """The number that the argument decides."""
+    """The number that the keyword argument decides."""
 
     best: int  # the chain that pays more
     time_limit: int = NO_LIMIT

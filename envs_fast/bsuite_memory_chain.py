@@ -15,13 +15,13 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Ta
 from stride.utils.kernel_cache import njit
 
 LONGEST = 100_000  # steps between the bit and the question; bsuite's experiments end at 100
-ROWS, WIDTH = 2, 3  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 3  # numbers in a state; numbers in an observation
 
 State = tuple[int, int]  # steps of the episode, and the bit
 
 
 class Parameters(NamedTuple):
-    """The numbers that the argument decides."""
+    """The numbers that the keyword argument decides."""
 
     memory_length: int
     share: float  # of a step in the time that is shown

@@ -1,4 +1,7 @@
-"""The memory that kernels write and all others read: tensors in one piece, each from a cache line's start on."""
+"""Allocates the buffers that kernels write step results into: several tensors in one piece of memory.
+
+Each tensor begins at a multiple of 64 bytes, the size of a cache line.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,31 +13,31 @@ from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs
 
-Kind = tuple[tuple[int, ...], torch.dtype]  # of a tensor
-Arrays = TypeVar("Arrays")
-LINE = 64  # bytes
+Kind = tuple[tuple[int, ...], torch.dtype]  # shape and type of a tensor
+Arrays = TypeVar("Arrays")  # the same buffers as kernels take them: StepResults on the CPU, a tuple of tensors on a GPU
+LINE = 64  # bytes of a cache line
 
 
 class Trajectory(NamedTuple, Generic[Arrays]):
-    """T steps of N worlds: the fields of `Step`, each with a time axis in front, and the kernels' view of them."""
+    """The results of T steps of N worlds: the fields of `Step` with a time axis in front, and the same for kernels."""
 
     obs: Obs  # [T, N, ...] after each action
-    reward: Tensor
+    reward: Tensor  # this and the others: [T, N], final_obs [T, N, ...]
     terminated: Tensor
     truncated: Tensor
     final_obs: Obs
     episode_return: Tensor
     episode_length: Tensor
-    arrays: Arrays  # the same memory, as the kernels take it: in the order of `Told`
+    arrays: Arrays  # the same memory as the kernels take it, in the order of `StepResults`
 
 
 def size_of(kinds: Sequence[Kind]) -> int:
-    """Bytes that hold such tensors, wherever the memory begins."""
+    """Return how many bytes `carve` needs for these tensors; one line more, because memory may begin anywhere."""
     return LINE + sum(_lines(kind) for kind in kinds)
 
 
 def carve(memory: Tensor, kinds: Sequence[Kind]) -> list[Tensor]:
-    """Tensors that are stretches of a memory, uint8 [size_of(kinds)], one behind the other."""
+    """Divide a memory, uint8 [size_of(kinds)], into tensors, one behind the other, without copying."""
     tensors = []
     start = -memory.data_ptr() % LINE
     for shape, dtype in kinds:
@@ -45,10 +48,10 @@ def carve(memory: Tensor, kinds: Sequence[Kind]) -> list[Tensor]:
 
 
 def zeros(kinds: Sequence[Kind], device: torch.device) -> list[Tensor]:
-    """Tensors in one piece of memory of a device.
+    """Allocate zeroed tensors in one piece of memory on a device.
 
-    The CPU's is NumPy's, for which the system maps large pages where it is large: in small ones the translations of
-    addresses of 64 steps of 4096 worlds do not fit into the processor.
+    On the CPU NumPy allocates, because it asks the system for huge pages if the memory is large. With pages of 4 KB the
+    addresses of 64 steps of 4096 worlds do not fit into the processor's TLB.
     """
     if device.type == "cpu":
         return carve(torch.from_numpy(np.zeros(size_of(kinds), np.uint8)), kinds)
@@ -56,7 +59,7 @@ def zeros(kinds: Sequence[Kind], device: torch.device) -> list[Tensor]:
 
 
 def step_buffers(space: Space[Any], steps: int, num_envs: int, device: torch.device) -> list[Tensor]:
-    """Memory, zero, for the results of `steps` steps of worlds with these observations: the fields of `Told`."""
+    """Allocate zeroed buffers for the results of `steps` steps: the fields of `StepResults`."""
     shape = (steps, num_envs)
     observation = observations(space, shape)
     flag = (shape, torch.bool)
@@ -65,13 +68,13 @@ def step_buffers(space: Space[Any], steps: int, num_envs: int, device: torch.dev
 
 
 def trajectory(space: Space[Any], results: list[Tensor], arrays: Arrays) -> Trajectory[Arrays]:
-    """That memory with names, and as the kernels take it."""
+    """Give names to the tensors of `step_buffers`; `arrays` is the same memory as the kernels take it."""
     obs, reward, terminated, truncated, final_obs, total, length = results
     return Trajectory(_tree(space, obs), reward, terminated, truncated, _tree(space, final_obs), total, length, arrays)
 
 
 def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
-    """Shape and type of observations as the kernels write them."""
+    """Return shape (`leading` axes in front) and type of observations as the kernels write them."""
     if isinstance(space, spaces.Dict):
         return (*leading, len(space.spaces)), torch.int64
     if isinstance(space, spaces.Discrete):
@@ -80,18 +83,18 @@ def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
 
 
 def first(tree: Obs) -> Obs:
-    """The first step of a tree with a time axis."""
+    """Return the first step of observations [T, N, ...]."""
     return {name: leaf[0] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0]
 
 
 def _lines(kind: Kind) -> int:
-    """Bytes of the cache lines that a tensor takes."""
+    """Return the bytes of a tensor, rounded up to whole cache lines."""
     shape, dtype = kind
     return -(-int(np.prod(shape)) * dtype.itemsize // LINE) * LINE
 
 
 def _tree(space: Space[Any], tensor: Tensor) -> Obs:
-    """The buffer as the policy sees it: itself, or one view for each name."""
+    """Return an observation buffer as the policy sees it: the tensor itself, or for a Dict one view for each name."""
     if isinstance(space, spaces.Dict):
         return {name: tensor[..., k] for k, name in enumerate(space.spaces)}
     return tensor

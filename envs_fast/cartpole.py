@@ -14,23 +14,24 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Ta
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import mul_add, sincos_near_zero
 
-GRAVITY, MASS_CART, MASS_POLE, LENGTH, FORCE, TAU = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # length is half the pole's
+GRAVITY, MASS_CART, MASS_POLE, LENGTH, FORCE, TAU = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # LENGTH is half the pole's
 TOTAL_MASS = MASS_POLE + MASS_CART
 POLEMASS_LENGTH = MASS_POLE * LENGTH
+# constant factors of Gymnasium's formulas
 PULL = POLEMASS_LENGTH / TOTAL_MASS
 INERTIA, SHARE = LENGTH * (4.0 / 3.0), LENGTH * MASS_POLE / TOTAL_MASS
 X_LIMIT, THETA_LIMIT = 2.4, 12 * 2 * math.pi / 360
 RESET = 0.05
-ROWS, WIDTH = 4, 4  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 4, 4  # numbers in a state; numbers in an observation
 
 State = tuple[float, float, float, float]
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
-    reward: float  # of a step after which the pole stands
-    reward_lost: float  # of the one that loses it
+    reward: float  # of a step after which the pole still stands
+    reward_lost: float  # of the step in which it is lost
     time_limit: int = NO_LIMIT
 
 
@@ -38,9 +39,9 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """One step of the physics from an angle within 12 degrees; it ends where the pole or the cart is lost.
+    """Play one step; the angle before it is within 12 degrees. The episode ends when the pole or the cart is lost.
 
-    Rounded as Gymnasium does where a last bit can be seen within 4 ulp of a velocity, fused where it cannot.
+    Velocities are within 4 ulp of Gymnasium's: products and sums are fused (mul_add) only where that stays true.
     """
     x, x_dot, theta, theta_dot = state
     force = FORCE if action == 1 else -FORCE
@@ -58,14 +59,14 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first state of an episode: four uniforms in +-0.05."""
+    """Draw the first state of an episode: four uniforms in +-0.05."""
     a, b, c, d = draw(0, episode)
     return between(a, -RESET, RESET), between(b, -RESET, RESET), between(c, -RESET, RESET), between(d, -RESET, RESET)
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """The observation of a state: all of it."""
+    """Return the observation: the complete state."""
     return state
 
 
@@ -80,7 +81,7 @@ def setting(sutton_barto_reward: bool = False) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state."""
+    """Return the attributes that set this state in Gymnasium's environment."""
     return {"state": column.copy(), "steps_beyond_terminated": None}
 
 

@@ -1,6 +1,6 @@
-"""CliffWalking-v1 and CliffWalkingSlippery-v1: to the goal along a cliff; a fall costs 100 and leads back to the start.
+"""CliffWalking-v1 and CliffWalkingSlippery-v1: walk to the goal along a cliff; a fall costs 100 and leads to the start.
 
-Rules of Gymnasium 1.4 (Sutton and Barto, Example 6.6). No time limit: whoever trains here may want max_episode_steps.
+Rules of Gymnasium 1.4 (Sutton and Barto, Example 6.6). There is no time limit; set max_episode_steps for trainings.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ STEP_REWARD, FALL_REWARD = -1.0, -100.0
 
 
 def tables(slippery: bool) -> Tables:
-    """The cliff; when slippery, the step goes to either side as often as where it was meant to go."""
+    """Return the transitions; if slippery, a step goes straight, to the left or to the right, equally often."""
 
     def moved(state: int, action: int) -> Outcome:
         row = min(max(state // COLUMNS + MOVES[action][0], 0), ROWS - 1)

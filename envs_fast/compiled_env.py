@@ -1,7 +1,7 @@
-"""N compiled worlds, wherever they are computed: arguments, buffers, how episodes begin, snapshots.
+"""The base class of compiled environments on the CPU and on a GPU: arguments, buffers, resets, snapshots.
 
-Physics and rules live in the worlds' own files, the shapes of everything in world.py, how the worlds are stepped in
-numba_env.py (the CPU) and cuda_env.py (a GPU). A snapshot says nothing of where it was taken.
+Physics and rules are in the file of each environment, the types of all arrays in world.py. numba_env.py steps the
+worlds on the CPU, cuda_env.py on a GPU. A snapshot (`state_dict`) of one loads into the other.
 """
 
 import inspect
@@ -21,7 +21,10 @@ from stride.utils.user_error import UserError, nearest
 
 
 class CompiledEnv(Generic[Arrays]):
-    """N worlds of one id; `seed` is that of the last reset, `last` the results of the last step or beginning."""
+    """N worlds of one environment id.
+
+    `seed` is that of the last reset, None before it; `last` holds the results of the last step or reset.
+    """
 
     resume = "exact"  # a checkpoint continues every episode bit for bit
 
@@ -41,24 +44,26 @@ class CompiledEnv(Generic[Arrays]):
         self.seed: int | None = None
 
         one = (num_envs,)
-        number = torch.from_numpy(np.zeros(0, world.state_dtype)).dtype
+        number = torch.from_numpy(np.zeros(0, world.state_dtype)).dtype  # the torch dtype of the state
         self.state_size = self.setting.state_size or world.state_size
         state = (self.state_size, num_envs), number
         worlds = buffers.zeros((state, (one, torch.int32), (one, torch.int32), (one, torch.float64)), device)
-        self.device = worlds[0].device  # with its number
+        self.device = worlds[0].device  # with its index: cuda:0, not cuda
         results = buffers.step_buffers(self.observation_space, 1, num_envs, device)
-        self._snapshot = {"obs": results[0][0], **dict(zip(Worlds._fields, worlds, strict=True))}  # in a snapshot
-        self.last = self._trajectory(results)  # what step and restart write
+        # the tensors that state_dict() copies: the present observation, and the fields of Worlds
+        self._snapshot = {"obs": results[0][0], **dict(zip(Worlds._fields, worlds, strict=True))}
+        self.last = self._trajectory(results)  # `step` and `restart` write here; T is 1
         self.obs = buffers.first(self.last.obs)
         self._step = Step(*(buffers.first(field) for field in self.last[:-1]))  # type: ignore[arg-type]
         action = (num_envs, *(self.action_space.shape or ()))
         self._action_shape = torch.Size(action)
         self._steps_shape = torch.Size((1, *action))
+        # number of discrete actions, 0 for a Box
         self._choices = int(self.action_space.n) if isinstance(self.action_space, spaces.Discrete) else 0
         self._action_dtype = torch.int64 if self._choices else torch.float32
 
     def trajectory(self, steps: int) -> Trajectory[Arrays]:
-        """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
+        """Return zeroed buffers for `steps` steps, which `advance` can write into any number of times."""
         demand_counts(self.env_id, steps=steps)
         return self._trajectory(buffers.step_buffers(self.observation_space, steps, self.num_envs, self.device))
 
@@ -66,15 +71,15 @@ class CompiledEnv(Generic[Arrays]):
         return buffers.trajectory(self.observation_space, results, self._as_arrays(results))
 
     def _as_arrays(self, results: list[Tensor]) -> Arrays:
-        """The memory of a trajectory, the fields of `Told`, as the kernels take it."""
+        """Convert the buffers of a trajectory, the fields of `StepResults`, to what the kernels take."""
         raise NotImplementedError
 
     def _renew(self) -> None:
-        """Take over the present seed and parameters; the memory stays where it is."""
+        """Pass the current seed and parameters to the kernels; the memory keeps its addresses."""
         raise NotImplementedError
 
     def _begin(self, mask: Tensor) -> None:
-        """Begin the episodes of the masked worlds, bool [N] of the CPU, and observe all."""
+        """Begin an episode in each masked world (bool [N] on the CPU) and write the observations of all worlds."""
         raise NotImplementedError
 
     def reset(self, seed: int) -> Obs:
@@ -89,7 +94,10 @@ class CompiledEnv(Generic[Arrays]):
         return self.obs
 
     def restart(self, mask: np.ndarray) -> Obs:
-        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
+        """Abandon the episodes of the masked worlds (bool [N]), begin their next ones, return all observations.
+
+        Raise ValueError for a mask of another type or shape, UserError before the first reset.
+        """
         self._demand_reset()
         mask = np.asarray(mask)
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
@@ -100,13 +108,16 @@ class CompiledEnv(Generic[Arrays]):
         return self.obs
 
     def charge_as_gymnasium(self) -> None:
-        """From now on an action beyond a box's bounds costs what it costs in Gymnasium; to a policy it is the bound."""
+        """From now on use the rewards of Gymnasium's environment for actions outside the bounds.
+
+        Else such an action costs as much as the bound (mountain_car_continuous.py).
+        """
         if self.setting.gym_parameters is not None:
             self._parameters = self.setting.gym_parameters
             self._renew()
 
     def _limited(self) -> Parameters:
-        """The parameters, with the time limit that was asked for."""
+        """Return the parameters with the time limit of this environment."""
         limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
         return self._parameters._replace(time_limit=limit)
 
@@ -115,7 +126,10 @@ class CompiledEnv(Generic[Arrays]):
             raise UserError(f"{self.env_id}: call reset(seed) before the first step")
 
     def _room_for(self, actions: Tensor, out: Trajectory[Arrays] | None) -> Trajectory[Arrays]:
-        """Buffers for what actions [T, N, ...] lead to: `out` where there is one, and it and they fit."""
+        """Check actions [T, N, ...], and return buffers for their results: `out`, or new ones if it is None.
+
+        Raise ValueError if the actions or `out` do not have the right shape, type or device.
+        """
         if not isinstance(actions, Tensor):
             raise ValueError(self._expected(("T", *self._action_shape), actions))
         steps = actions.shape[0] if actions.ndim else 0
@@ -141,13 +155,13 @@ class CompiledEnv(Generic[Arrays]):
         return f"{self.env_id} takes actions {expected}, got {received}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the future depends on, copied to the CPU: 20 to 60 bytes for each world."""
+        """Return everything that future steps depend on, copied to the CPU: 20 to 60 bytes for each world."""
         self._demand_reset()
         copies = {name: tensor.to("cpu", copy=True) for name, tensor in self._snapshot.items()}
         return {"env_id": self.env_id, "num_envs": self.num_envs, **self._rules(), "seed": self.seed, **copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue every episode where `state_dict` was taken."""
+        """Continue every episode from a `state_dict`; UserError if it belongs to other worlds or other arguments."""
         names = {"env_id", "num_envs", "seed", *self._rules(), *self._snapshot}
         if not isinstance(state, Mapping) or not names <= state.keys():
             raise UserError(f"{self.env_id}: load_state_dict takes only the result of state_dict()")
@@ -164,20 +178,20 @@ class CompiledEnv(Generic[Arrays]):
             tensor.copy_(state[name])
 
     def _rules(self) -> dict[str, str]:
-        """The arguments and the time limit as text: they, too, decide how an episode goes on."""
+        """Return the arguments and the time limit as text: a snapshot continues only with the same ones."""
         arguments = {f"argument {name}": repr(_plain(value)) for name, value in self.env_kwargs.items()}
         return {**arguments, "time limit": repr(self.time_limit)}
 
 
 def demand_counts(env_id: str, **counts: int | None) -> None:
-    """Refuse by its name what is neither None nor a whole number of at least 1."""
+    """Raise UserError, with the argument's name, for a value that is neither None nor a whole number from 1 up."""
     for name, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise UserError(f"{env_id}: {name} must be a whole number of at least 1, got {value!r}")
 
 
 def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[str, Any]]:
-    """The world as its keyword arguments ask for it, and all of these; unknown ones are refused by name."""
+    """Return the world's setting and all keyword arguments, defaults included; UserError for an unknown one."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(world.setting).parameters.items()}
     accepted = list(defaults)
     for name in env_kwargs:
@@ -194,7 +208,7 @@ def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[st
 
 
 def _plain(value: object) -> object:
-    """Numbers, text and lists of them, whatever kind of sequence or array they came in."""
+    """Convert arrays, NumPy scalars, bytes and tuples to plain numbers, text and lists, so that their repr is equal."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, bytes):

@@ -1,6 +1,7 @@
-"""N compiled worlds on a GPU behind the VecEnv contract: owns their memory there, starts kernels, waits for nothing.
+"""Compiled environments on a GPU: owns their memory there and launches kernels without waiting. Has VecEnv's interface.
 
-Bit for bit the worlds of NumbaEnv: a snapshot of one goes on in the other. What both share is in compiled_env.py.
+Results equal those of NumbaEnv bit for bit, and a snapshot of one loads into the other. compiled_env.py has what both
+share.
 """
 
 from typing import Any
@@ -16,15 +17,17 @@ from stride.envs_fast.vec_env import Obs, Step, wrong_action
 from stride.envs_fast.world import World, Worlds
 from stride.utils.cuda_kernels import Compile, compile_cuda
 
-Arrays = tuple[Tensor, ...]  # the fields of `Told`
+Arrays = tuple[Tensor, ...]  # the fields of `StepResults`
 
 
 class CudaEnv(CompiledEnv[Arrays]):
-    """N worlds of one id. `state`, `ages`, `episodes` and `returns` are theirs to read, column i for world i;
-    `simulation` is what their kernels take first, for the present seed, and `compile` makes kernels for where they are.
+    """N worlds of one environment id on a GPU.
 
-    No memory moves while the object lives, but the seed is handed to kernels by value: who has captured `step` in a
-    graph captures it again after `reset` and `load_state_dict`.
+    `state` [state_size, N], `ages`, `episodes` and `returns` [N] are for reading; column i belongs to world i.
+    `simulation` are the first arguments of the kernels for the current seed; `compile` compiles a CUDA source.
+
+    All memory keeps its address, but kernels get the seed by value: a CUDA graph that captured `step` must be captured
+    again after `reset` and `load_state_dict`.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class CudaEnv(CompiledEnv[Arrays]):
         self.compile, self._kernels, self._name = compile, compile(source, self.device), source.name
         self.state, self.ages, self.episodes, self.returns = (self._snapshot[name] for name in Worlds._fields)
         self.wrong = torch.zeros(1, dtype=torch.int32, device=self.device)
+        # what kernels read: the parameters as float64, and (address, number of elements) of each table
         self._numbers = torch.tensor([*self._limited()], dtype=torch.float64, device=self.device)
         self._tables = [torch.from_numpy(table).to(self.device) for table in self.setting.tables]
         tables = [[table.data_ptr(), table.numel()] for table in self._tables]
@@ -50,7 +54,7 @@ class CudaEnv(CompiledEnv[Arrays]):
         self.simulation = self._arguments()
 
     def _arguments(self) -> tuple[Tensor | np.generic, ...]:
-        """As world.cuh takes them."""
+        """Return the first arguments of the kernels, in the order of world.cuh."""
         seed = self.seed or 0
         words = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
         worlds = self.state, self.ages, self.episodes, self.returns, np.int32(self.num_envs), np.int32(0)
@@ -62,8 +66,8 @@ class CudaEnv(CompiledEnv[Arrays]):
         )
 
     def reset(self, seed: int) -> Obs:
-        """Start every world at its episode 0; world i plays the same whatever the number of worlds."""
-        self._look()
+        """Begin episode 0 in every world; world i plays the same for any number of worlds."""
+        self._check_actions()
         return super().reset(seed)
 
     def step(self, action: Tensor) -> Step:
@@ -71,7 +75,7 @@ class CudaEnv(CompiledEnv[Arrays]):
         try:
             fits = action.shape == self._action_shape and action.dtype == self._action_dtype
             fits = fits and action.device == self.device
-        except AttributeError:  # a list, say; where a tensor comes, this costs nothing
+        except AttributeError:  # not a tensor but a list, for example; this costs nothing if it is a tensor
             fits = False
         if not fits:
             raise ValueError(self._expected(self._action_shape, action))
@@ -80,10 +84,10 @@ class CudaEnv(CompiledEnv[Arrays]):
         return self._step
 
     def advance(self, actions: Tensor, out: Trajectory[Arrays] | None = None) -> Trajectory[Arrays]:
-        """Play actions [T, N, ...] in one launch; `out` from `trajectory(T)`."""
+        """Play actions [T, N, ...] in one launch and return the results, in `out` if given (from `trajectory(T)`)."""
         result = self._room_for(actions, out)
         self._play(len(actions), actions, result)
-        self._snapshot["obs"].copy_(result.arrays[0][-1])  # what a snapshot holds as the present observation
+        self._snapshot["obs"].copy_(result.arrays[0][-1])  # the current observation, for snapshots
         return result
 
     def _play(self, steps: int, actions: Tensor, out: Trajectory[Arrays]) -> None:
@@ -97,21 +101,21 @@ class CudaEnv(CompiledEnv[Arrays]):
             self.wrong,
         )
 
-    def _look(self) -> None:
-        """Refuse what was wrong with the actions since somebody looked; waits for the device."""
+    def _check_actions(self) -> None:
+        """Raise an error if an action has been invalid since the last check. Waits for the device."""
         if self.wrong.item():
             raise wrong_action(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the future depends on, copied to the CPU: 20 to 60 bytes for each world."""
-        self._look()
+        """Return everything that future steps depend on, copied to the CPU: 20 to 60 bytes for each world."""
+        self._check_actions()
         return super().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue every episode where `state_dict` was taken."""
+        """Continue every episode from a `state_dict`; UserError if it belongs to other worlds or other arguments."""
         super().load_state_dict(state)
-        self.wrong.zero_()  # of worlds that are no more
+        self.wrong.zero_()  # it was about the episodes that are now replaced
 
     def close(self) -> None:
-        """The memory goes with the environment."""
-        self._look()
+        """Raise an error if an action was invalid; the memory is freed with the environment object."""
+        self._check_actions()

@@ -1,4 +1,7 @@
-"""A world's twin for a GPU: NAME.cu beside NAME.py; its kernels are NAME_advance and NAME_restart (world.cuh)."""
+"""Finds the GPU version ("twin") of a compiled environment: NAME.cu beside NAME.py.
+
+Its kernels are NAME_advance and NAME_restart, with the arguments of world.cuh.
+"""
 
 from pathlib import Path
 
@@ -8,21 +11,22 @@ from stride.utils.user_error import UserError
 
 
 def twin_of(world: World) -> Path:
-    """The file in which it is; a world need not have one."""
+    """Return the path of a world's CUDA source; the file need not exist."""
     return Path(world.kernels[NUMBA].advance.py_func.__code__.co_filename).with_suffix(".cu")
 
 
 def with_twin() -> list[str]:
-    """The ids that GPU kernels are checked and timed with: all that have some, but of MiniGrid's tasks the last of each
-    file, whose others differ in numbers alone.
+    """Return the ids with a GPU version, with which kernels are checked and timed.
+
+    Of the MiniGrid tasks in one file only the last counts: the others differ only in parameters.
     """
-    # one entry for each file of MiniGrid's tasks, and one for each other id; of equal keys the last id stays
+    # the key is the file for MiniGrid's tasks, (file, id) for others; of equal keys the last id stays
     chosen = {(twin_of(world), "MiniGrid-" in env_id or env_id): env_id for env_id, world in WORLDS.items()}
     return [env_id for (twin, _), env_id in chosen.items() if twin.exists()]
 
 
 def source_of(world: World) -> Source:
-    """Its source; the kernels bear the source's name."""
+    """Return the CUDA source of a world, with all includes; UserError if it has no GPU version."""
     twin = twin_of(world)
     if not twin.exists():
         raise UserError(f"{world.env_id} has no GPU kernels ({twin} does not exist); use device=cpu")

@@ -1,6 +1,6 @@
 """FrozenLake-v1 and FrozenLake8x8-v1: cross the ice to the goal without falling into a hole; rules of Gymnasium 1.4.
 
-Every map with a start is accepted, also one whose goal cannot be reached; a random map has to be given as `desc`.
+Each map with a start is accepted, even if its goal cannot be reached. Random maps must be given as `desc`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up as (rows, co
 
 
 def tables(lake: Sequence[str], slippery: bool, success_rate: float, schedule: Sequence[float]) -> Tables:
-    """The lake as Gymnasium builds it; `schedule` are the rewards of goal, hole and ice."""
+    """Return the transitions as in Gymnasium; `schedule`: rewards of goal, hole and other tiles."""
     rows = len(lake)
     columns = len(lake[0])
     reward = dict(zip("GHFS", (*schedule, schedule[2]), strict=True))
@@ -46,13 +46,13 @@ def tables(lake: Sequence[str], slippery: bool, success_rate: float, schedule: S
 
 
 def slips_of(slippery: bool, success_rate: float) -> tuple[float, ...]:
-    """The probabilities of going to one side, where meant, and to the other side."""
+    """Return the probabilities of going to one side, straight, and to the other side; one number on safe ice."""
     slip = (1.0 - success_rate) / 2.0
     return (slip, success_rate, slip) if slippery else (1.0,)
 
 
 def _lake(desc: Sequence[Any] | None, map_name: str | None) -> list[str]:
-    """The rows of the map, checked."""
+    """Return the rows of the map; UserError for a wrong one."""
     if desc is None:
         if map_name is None:
             raise UserError("give map_name or desc: Gymnasium's random map would differ in every process")

@@ -1,6 +1,6 @@
-"""One compiled world as a `gymnasium.Env`, for checkers and habit: `gymnasium.make("fast/CartPole-v1")`.
+"""One compiled world as a `gymnasium.Env`, for checkers and single episodes: `gymnasium.make("fast/CartPole-v1")`.
 
-It is no faster than Gymnasium's own; `gymnasium.make_vec` is where the speed is.
+It is no faster than Gymnasium's own environment; use `gymnasium.make_vec` for speed.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from stride.envs_fast.world import NO_LIMIT
 
 
 class FastEnv(gymnasium.Env[Any, Any]):
-    """A vector of one; episodes are cut by Gymnasium's TimeLimit around it."""
+    """A FastVectorEnv of one world, without a time limit: Gymnasium puts its TimeLimit around it."""
 
     def __init__(self, env_id: str, render_mode: str | None = None, **env_kwargs: Any) -> None:
         mode = AutoresetMode.DISABLED
@@ -27,7 +27,7 @@ class FastEnv(gymnasium.Env[Any, Any]):
         self.action_space = self.vector.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; without a seed the next of the stream."""
+        """Begin an episode; without a seed it is the next one of the last seed."""
         super().reset(seed=seed)
         obs, infos = self.vector.reset(seed=seed)
         return self._one(obs), _info(infos)
@@ -53,10 +53,10 @@ class FastEnv(gymnasium.Env[Any, Any]):
 
 
 def _info(infos: dict[str, Any]) -> dict[str, Any]:
-    """The infos of the only world."""
+    """Return the infos of the only world: the first entry of each, without Gymnasium's masks `_name`."""
     return {name: value[0] for name, value in infos.items() if not name.startswith("_")}
 
 
 def single_env(env_id: str, **kwargs: Any) -> FastEnv:
-    """The entry point for Gymnasium: a class would have to know its render modes before its id."""
+    """Make a FastEnv; Gymnasium's entry point. A class would need its render modes before the id is known."""
     return FastEnv(env_id, **kwargs)

@@ -28,13 +28,13 @@ from stride.utils.simd_math import cos
 MIN_POSITION, MAX_POSITION, MAX_SPEED, GOAL = -1.2, 0.6, 0.07, 0.5
 FORCE, GRAVITY = 0.001, 0.0025
 RESET_LOW, RESET_HIGH = -0.6, -0.4
-ROWS, WIDTH = 2, 2  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 2  # numbers in a state; numbers in an observation
 
 State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     goal_velocity: float
     time_limit: int = NO_LIMIT
@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """One step of the physics; it ends where the flag is reached."""
+    """Play one step; the episode ends when the car reaches the flag fast enough."""
     position, velocity = state
     velocity = velocity + (np.float64(np.int32(action) - np.int32(1)) * FORCE + cos(3.0 * position) * (-GRAVITY))
     velocity = min(max(velocity, -MAX_SPEED), MAX_SPEED)
@@ -55,13 +55,13 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first state of an episode: somewhere in the valley, at rest."""
+    """Draw the first state of an episode: somewhere in the valley, at rest."""
     return between(draw(0, episode)[0], RESET_LOW, RESET_HIGH), 0.0
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """The observation of a state: all of it."""
+    """Return the observation: the complete state."""
     return state
 
 

@@ -1,9 +1,10 @@
 """MountainCarContinuous-v0: MountainCar with an engine that can be throttled and has to be used sparingly.
 
-Gymnasium's Continuous_MountainCarEnv keeps its state in float32, except the first of an episode; so does this, in
-float64 arrays that hold float32 values. Every rounding of its mixed arithmetic is repeated. An action beyond the bounds
-moves the car like the bound, but Gymnasium charges for all of it: so does this behind Gymnasium's and SB3's face. To a
-policy the bound is what it did (vec_env.py), and what it is charged for, with Gymnasium's worlds as with these.
+Gymnasium's Continuous_MountainCarEnv keeps its state in float32, except the first one of an episode. So does this, in
+float64 arrays that hold float32 values, and it repeats each rounding of Gymnasium's mixed arithmetic.
+An action outside the bounds moves the car like the bound, but Gymnasium's cost is that of the whole action. It is the
+same here for users of gym_face.py and sb3.py. In Stride's own trainings the action is clipped first (vec_env.py), so
+its cost is that of the bound, both here and with Gymnasium's environment.
 """
 
 import math
@@ -23,28 +24,28 @@ MIN_POSITION, MAX_POSITION, MAX_SPEED, GOAL = float(F(-1.2)), float(F(0.6)), flo
 POWER, GRAVITY = float(F(0.0015)), 0.0025
 REWARD, COST = 100.0, 0.1
 RESET_LOW, RESET_HIGH = -0.6, -0.4
-ROWS, WIDTH = 2, 2  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 2  # numbers in a state; numbers in an observation
 
 State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     goal_velocity: float
-    largest_charge: float  # the size up to which an action is charged
+    largest_charge: float  # the cost of a larger action is that of one of this size
     time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def single(x: float) -> float:
-    """The nearest float32, as a float64."""
+    """Round to float32, return a float64."""
     return np.float64(np.float32(x))
 
 
 @njit(forceinline=True, fastmath=False)
 def gain(reached: bool, effort: float) -> float:
-    """Without "nsz", under which some processors would pay -0.0 where nothing happens."""
+    """Return the reward. Compiled without the fastmath flag "nsz", with which some processors return -0.0 for 0."""
     return (REWARD if reached else 0.0) - effort * effort * COST
 
 
@@ -52,7 +53,7 @@ def gain(reached: bool, effort: float) -> float:
 def step(
     state: State, action: np.float32, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """One step, to float32 values; it ends where the flag is reached."""
+    """Play one step, rounded to float32; the episode ends when the car reaches the flag fast enough."""
     position, velocity = state
     force = np.float64(min(max(action, np.float32(-1.0)), np.float32(1.0)))
     angle = 3.0 * position if moment.age == 0 else single(3.0 * position)
@@ -67,13 +68,13 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first state of an episode: somewhere in the valley, at rest."""
+    """Draw the first state of an episode: somewhere in the valley, at rest."""
     return between(draw(0, episode)[0], RESET_LOW, RESET_HIGH), 0.0
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """The observation of a state: all of it."""
+    """Return the observation: the complete state."""
     return state
 
 
@@ -86,7 +87,7 @@ def setting(goal_velocity: float = 0.0) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state."""
+    """Return the attributes that set this state in Gymnasium's environment."""
     return {"state": column.astype(F)}
 
 

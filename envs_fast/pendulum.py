@@ -16,15 +16,16 @@ from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import round_down, sin, sincos
 
 MAX_SPEED, MAX_TORQUE, DT, LENGTH = 8.0, 2.0, 0.05, 1.0  # the mass is 1
-TURN = (6.283185303211212, 2.0 * math.pi - 6.283185303211212)  # 2 pi as 33 + 20 bits: multiples are exact
+# 2 pi as a sum of two numbers of 33 and 20 bits, so that small multiples are exact
+TURN = (6.283185303211212, 2.0 * math.pi - 6.283185303211212)
 RESET_THETA, RESET_SPEED = math.pi, 1.0
-ROWS, WIDTH = 2, 3  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 2, 3  # numbers in a state; numbers in an observation
 
 State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     pull: float  # 3 g / (2 LENGTH)
     time_limit: int = NO_LIMIT
@@ -32,7 +33,7 @@ class Parameters(NamedTuple):
 
 @njit(inline="always")
 def angle_normalize(theta: float) -> float:
-    """The angle wrapped to [-pi, pi)."""
+    """Return the angle wrapped to [-pi, pi)."""
     shifted = theta + math.pi
     turns = round_down(shifted * (1.0 / (2.0 * math.pi)))
     return ((shifted - turns * TURN[0]) - turns * TURN[1]) - math.pi
@@ -42,7 +43,7 @@ def angle_normalize(theta: float) -> float:
 def step(
     state: State, action: np.float32, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """One step for an action in units of the torque's bounds; the angle is not wrapped. It never ends."""
+    """Play one step for an action in [-1, 1]; the stored angle is not wrapped. The episode never terminates."""
     theta, speed = state
     torque = np.float32(2.0) * min(max(action, np.float32(-1.0)), np.float32(1.0))
     angle = angle_normalize(theta)
@@ -56,14 +57,14 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first state of an episode: any angle, a speed within 1."""
+    """Draw the first state of an episode: any angle, a speed within 1."""
     a, b, _, _ = draw(0, episode)
     return between(a, -RESET_THETA, RESET_THETA), between(b, -RESET_SPEED, RESET_SPEED)
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
-    """The observation of a state: cosine and sine of the angle, and the speed."""
+    """Return the observation: cosine and sine of the angle, and the speed."""
     theta, speed = state
     sine, cosine = sincos(theta)
     return cosine, sine, speed
@@ -81,12 +82,12 @@ def setting(g: float = 10.0) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state."""
+    """Return the attributes that set this state in Gymnasium's environment."""
     return {"state": column.copy(), "last_u": None}
 
 
 def recall(obs: np.ndarray) -> np.ndarray:
-    """A state that is seen so."""
+    """Return a state that has this observation."""
     return np.array([math.atan2(obs[1], obs[0]), obs[2]])
 
 

@@ -17,14 +17,14 @@ from stride.utils.kernel_cache import njit
 ASKED, SHOWN = 0, 1  # what is seen: whether cards are asked for or shown
 MOST = 3  # decks: 156 suits in ten words
 OTHERS = 0x3FFFFFFF  # bits of a word without its oldest suit
-ROWS, WIDTH = 16, 2  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 16, 2  # numbers in a state; numbers in an observation
 
 Words = tuple[int, int, int, int, int, int, int, int, int, int]  # suits in the hand, the newest first
 State = tuple[int, ...]  # a Deck, cards in the hand, the suit that is seen, and Words
 
 
 class Parameters(NamedTuple):
-    """The numbers that the argument decides."""
+    """The numbers that the keyword argument decides."""
 
     decks: int
     scale: float  # of a reward: every answer being right returns 1
@@ -71,7 +71,7 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first card of full decks."""
+    """Deal the first card of full decks."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, 1, suit, suit, 0, 0, 0, 0, 0, 0, 0, 0, 0
 
@@ -84,7 +84,7 @@ def observe(state: State, parameters: Parameters) -> tuple[int, int]:
 
 @njit(**MOVE)
 def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
+    """Play one step of a tile of worlds: first all random numbers, then the steps."""
     draw_each(uniform_of_step, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 

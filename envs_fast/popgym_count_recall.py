@@ -19,13 +19,13 @@ from stride.utils.user_error import UserError, nearest
 KINDS = {"colors": 2, "suits": 4, "ranks": 13}
 MOST = 4  # decks: with more, 128 cards would be of a kind
 EACH_BYTE = 0x01010101
-ROWS, WIDTH = 11, 2  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 11, 2  # numbers in a state; numbers in an observation
 
 State = tuple[int, int, int, int, int, int, int, int, int, int, int]  # Kinds of both decks, left in each, both cards
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     cards: int  # of each deck
     kinds: int

@@ -14,13 +14,13 @@ from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
 from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, Tables, World
 from stride.utils.kernel_cache import njit
 
-ROWS, WIDTH = 6, 1  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 6, 1  # numbers in a state; numbers in an observation
 
 State = tuple[int, int, int, int, int, int]  # a Deck, the first suit, and the suit that is seen
 
 
 class Parameters(NamedTuple):
-    """The numbers that the argument decides."""
+    """The numbers that the keyword argument decides."""
 
     decks: int
     scale: float  # of a reward: every answer being right returns 1
@@ -43,20 +43,20 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first card of full decks."""
+    """Deal the first card of full decks."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, suit, suit
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int]:
-    """The suit of the last card."""
+    """Return the suit of the last card."""
     return (state[5],)
 
 
 @njit(**MOVE)
 def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
+    """Play one step of a tile of worlds: first all random numbers, then the steps."""
     draw_each(uniform_of_step, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 

@@ -31,13 +31,13 @@ from stride.utils.kernel_cache import njit
 from stride.utils.user_error import UserError
 
 LONGEST = 64  # suits that are remembered, in four words
-ROWS, WIDTH = 8, 1  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 8, 1  # numbers in a state; numbers in an observation
 
 State = tuple[int, int, int, int, int, int, int, int]  # a Deck, and four words of the last suits
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     decks: int
     k: int
@@ -69,20 +69,20 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first card of full decks."""
+    """Deal the first card of full decks."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, suit, 0, 0, 0
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int]:
-    """The suit of the last card."""
+    """Return the suit of the last card."""
     return (state[4] & 3,)
 
 
 @njit(**MOVE)
 def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
+    """Play one step of a tile of worlds: first all random numbers, then the steps."""
     draw_each(uniform_of_step, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 

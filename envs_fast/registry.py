@@ -1,7 +1,7 @@
-"""The worlds by their id, and how to make some of one: `make("CartPole-v1", num_envs=4096, seed=0)`.
+"""The list of compiled environments, and `make("CartPole-v1", num_envs=4096, seed=0)`, which makes worlds of one id.
 
-A new world is one file and one row here; the tests pick it up from WORLDS. BODIES are Gymnasium's MuJoCo tasks, which
-need MuJoCo and have no version for a GPU.
+A new environment is one file and one row here; the tests find it in WORLDS. BODIES are Gymnasium's MuJoCo tasks, which
+need MuJoCo and have no GPU version.
 """
 
 from typing import Any, overload
@@ -98,7 +98,10 @@ def make(
     env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
     device: str | torch.device | None = None, **env_kwargs: Any,
 ) -> NumbaEnv | CudaEnv:  # fmt: skip
-    """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
+    """Make `num_envs` worlds of an id. With a seed they are already reset; `device=None` is the CPU.
+
+    `workers`: CPU threads. `env_kwargs`: arguments of the environment. UserError for an unknown id or wrong arguments.
+    """
     if env_id not in COMPILED:
         known = ", ".join(COMPILED)
         raise UserError(f"no fast environment {env_id!r}{nearest(str(env_id), COMPILED)}; known: {known}")
@@ -106,15 +109,15 @@ def make(
     env: NumbaEnv | CudaEnv
     if str(device).startswith("cuda") and workers != 1:
         raise UserError(f"{env_id}: workers are CPU threads; on {device}, workers must be 1, got {workers!r}")
-    place = CPU if device is None else training_device(str(device))
+    target = CPU if device is None else training_device(str(device))
     if env_id in BODIES:
-        if place.type == "cuda":
+        if target.type == "cuda":
             raise UserError(f"{env_id} is stepped on the CPU; leave device out")
         refusal = bodies.why_not(env_id, env_kwargs)
         if refusal:
             raise UserError(refusal)
-    if place.type == "cuda":
-        env = CudaEnv(world, num_envs, max_episode_steps, place, **env_kwargs)
+    if target.type == "cuda":
+        env = CudaEnv(world, num_envs, max_episode_steps, target, **env_kwargs)
     else:
         env = NumbaEnv(world, num_envs, max_episode_steps, workers, **env_kwargs)
     if seed is not None:

@@ -1,6 +1,6 @@
-"""The compiled worlds as a Stable-Baselines3 `VecEnv`: `stride.envs_fast.sb3.make("CartPole-v1", n_envs=8)`.
+"""Compiled environments as a Stable-Baselines3 `VecEnv`: `stride.envs_fast.sb3.make("CartPole-v1", n_envs=8)`.
 
-Infos carry what SB3 and its Monitor would put there; worlds without anything to tell have an empty one.
+The infos have what SB3's own vector environments and its Monitor write there, and are empty until an episode ends.
 """
 
 import time
@@ -32,7 +32,7 @@ def make(
     env_id: str, n_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None,
     render_mode: str | None = None, **env_kwargs: Any,
 ) -> "FastSB3":  # fmt: skip
-    """`n_envs` worlds of an id; `seed` is that of the first reset, and None one by chance."""
+    """Make `n_envs` worlds of an id; `seed` is for the first reset, None: a random seed."""
     env = registry.make(env_id, n_envs, max_episode_steps=max_episode_steps, **env_kwargs)
     vector = FastSB3(env, Drawing(env, env_kwargs, render_mode))
     if seed is not None:
@@ -41,7 +41,10 @@ def make(
 
 
 class FastSB3(VecEnv):
-    """Arrays returned are the caller's. Boxes keep their own units; a tuple is seen as a dict "0", "1", ..."""
+    """N compiled worlds with SB3's interface. Returned arrays are copies, which the caller may keep.
+
+    Actions are in the units of Gymnasium's Box. A Tuple observation becomes a Dict with the names "0", "1", ...
+    """
 
     def __init__(self, env: NumbaEnv, drawing: Drawing) -> None:
         self.env = env
@@ -55,7 +58,7 @@ class FastSB3(VecEnv):
         self._began = time.time()
 
     def reset(self) -> Observation:
-        """Begin every world: by the seed given since the last reset, else with the next episode of its stream."""
+        """Reset every world: with the seed given since the last reset, else to its next episode."""
         seed = self._seeds[0]
         if seed is not None or self.env.seed is None:
             self.env.reset(int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed))
@@ -66,7 +69,7 @@ class FastSB3(VecEnv):
         return _copy(self.env.obs)
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Keep the actions for `step_wait`: nothing runs in the background."""
+        """Store the actions for `step_wait`; nothing runs in the background."""
         array = np.asarray(actions)
         kinds = "iu" if self._scale is None else "fiu"
         shape = (self.num_envs, *(self.action_space.shape or ()))
@@ -76,7 +79,7 @@ class FastSB3(VecEnv):
         self._action = np.ascontiguousarray(array, np.int64) if self._scale is None else self._scale.to_unit(array)
 
     def step_wait(self) -> tuple[Observation, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Advance every world; where an episode ended, `obs` is the first of the next one."""
+        """Advance every world; where an episode ended, the observation is the first one of the next episode."""
         step = self.env.step(torch.from_numpy(self._action))
         dones = (step.terminated | step.truncated).numpy()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -98,14 +101,14 @@ class FastSB3(VecEnv):
         return _copy(step.obs), step.reward.numpy().copy(), dones, infos
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """The values of `set_attr`, else an attribute of Gymnasium's environment in the world's state."""
+        """Return what `set_attr` stored, else an attribute of Gymnasium's environment in each world's state."""
         worlds = self._get_indices(indices)
         if attr_name in self._attributes:
             return [self._attributes[attr_name][world] for world in worlds]
         return self._drawing.read(attr_name, worlds)
 
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
-        """Remember something of one's own about worlds; what the environment itself has is compiled and stays."""
+        """Store a new attribute for worlds; UserError for one that the environment has, because it is compiled."""
         if attr_name not in self._attributes:
             if self._drawing.knows(attr_name):
                 raise UserError(
@@ -118,19 +121,19 @@ class FastSB3(VecEnv):
     def env_method(
         self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
-        """The results of a method of Gymnasium's environment in each world's state."""
+        """Call a method of Gymnasium's environment in each world's state, and return the results."""
         return self._drawing.call(method_name, self._get_indices(indices), *method_args, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type[Wrapper], indices: Indices = None) -> list[bool]:
-        """True for Monitor alone: its infos are there, so that SB3 neither wraps again nor misreads returns."""
+        """Say True for Monitor only: its infos are there, so SB3 need not wrap the worlds with it."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
     def get_images(self) -> list[np.ndarray | None]:
-        """A frame of every world."""
+        """Return a frame of every world."""
         return self._drawing.call("render", range(self.num_envs))
 
     def close(self) -> None:
-        """Close the window and let the threads go."""
+        """Close the window and stop the threads."""
         self._drawing.close()
         self.env.close()
 

@@ -1,6 +1,6 @@
-"""Worlds that are a table of transitions: how the table is stored, looked up, and stepped for many worlds at once.
+"""Kernels for environments that are a table of transitions (state, action) -> next state, reward, end.
 
-The rules that fill a table live with their world (frozen_lake, cliff_walking, taxi).
+frozen_lake.py, cliff_walking.py and taxi.py contain the rules that fill a table.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
 from stride.envs_fast.world import IN_EPISODE, KERNEL, NO_LIMIT, NUMBA, Episode, Moment, Stream, Worlds, between, draw
 from stride.utils.kernel_cache import njit
 
-ROWS, WIDTH = 1, 1  # numbers of a state and of what is seen of it
+ROWS, WIDTH = 1, 1  # numbers in a state; numbers in an observation
 
-Place = tuple[int]
+State = tuple[int]
 
 
 class Outcome(NamedTuple):
-    """Where an action may lead."""
+    """One possible result of an action."""
 
     state: int
     reward: float
@@ -30,28 +30,31 @@ Rules = Callable[[int, int], Sequence[Outcome]]  # (state, action) -> one outcom
 
 
 class Parameters(NamedTuple):
-    """Numbers that a table does not hold."""
+    """Numbers that are not in the tables."""
 
-    observations: int  # that differ: states from here on are a second copy
-    actions: int  # to choose from, for kernels that get a table without its shape
+    observations: int  # how many there are; state s >= observations looks like state s - observations (taxi.py)
+    actions: int  # how many there are, for GPU kernels, which get a table without its shape
     time_limit: int = NO_LIMIT
 
 
 class Tables(NamedTuple):
-    """A world for the kernel; outcome k of (state, action) has the same probability everywhere."""
+    """The transitions of a world. Outcome k has the same probability for every state and action."""
 
     next_state: np.ndarray  # int32 [states, actions, outcomes]
     rewards: np.ndarray  # float64 [states, actions, outcomes]
     ends: np.ndarray  # uint8 [states, actions, outcomes]
-    thresholds: np.ndarray  # float64 [outcomes - 1]: where a uniform passes on to the next outcome
-    starts: np.ndarray  # int32 [starts]
-    start_thresholds: np.ndarray  # float64 [starts - 1]
+    thresholds: np.ndarray  # float64 [outcomes - 1]: cumulated probabilities
+    starts: np.ndarray  # int32 [starts]: first states of an episode
+    start_thresholds: np.ndarray  # float64 [starts - 1]: cumulated probabilities
 
 
 def tabulate(
     states: int, actions: int, rules: Rules, probabilities: Sequence[float], starts: dict[int, float]
 ) -> Tables:
-    """Write the rules down; a single outcome stands for all of them, `starts` are weights by state."""
+    """Fill the tables from rules, `rules(state, action)`: one outcome for each of `probabilities`, or one for all.
+
+    `starts`: first states of an episode, with their weights.
+    """
     shape = (states, actions, len(probabilities))
     tables = Tables(
         np.empty(shape, np.int32),
@@ -72,7 +75,7 @@ def tabulate(
 
 @njit(inline="always")
 def choose(uniform: float, thresholds: np.ndarray) -> int:
-    """Which outcome a uniform stands for."""
+    """Return the outcome that a uniform in [0, 1) selects."""
     outcome = 0
     for k in range(thresholds.size):
         outcome += 1 if uniform >= thresholds[k] else 0
@@ -81,23 +84,23 @@ def choose(uniform: float, thresholds: np.ndarray) -> int:
 
 @njit(inline="always")
 def uniform_of_step(age: int, episode: Episode) -> float:
-    """The uniform that decides the step after `age` others."""
+    """Return the uniform in [0, 1) that decides the outcome of the step after `age` others."""
     return between(draw(IN_EPISODE * (age + 1), episode)[0], 0.0, 1.0)
 
 
 @njit(inline="always")
 def step(
-    state: Place, action: int, moment: Moment, parameters: Parameters, tables: Tables
-) -> tuple[Place, float, bool]:
-    """Where an action leads, its reward, and whether that ends the episode."""
-    (place,), outcome = state, choose(moment.noise, tables.thresholds)
-    ends = tables.ends[place, action, outcome] != 0
-    return (tables.next_state[place, action, outcome],), tables.rewards[place, action, outcome], ends
+    state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[State, float, bool]:
+    """Return the next state, the reward, and whether the episode ends."""
+    (number,), outcome = state, choose(moment.noise, tables.thresholds)
+    ends = tables.ends[number, action, outcome] != 0
+    return (tables.next_state[number, action, outcome],), tables.rewards[number, action, outcome], ends
 
 
 @njit(inline="always")
-def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Place:
-    """The first state of an episode."""
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
+    """Draw the first state of an episode."""
     if tables.starts.size == 1:
         return (tables.starts[0],)
     uniform = between(draw(0, episode)[0], 0.0, 1.0)
@@ -105,15 +108,15 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Place:
 
 
 @njit(inline="always")
-def observe(state: Place, parameters: Parameters) -> Place:
-    """The observation of a state: a second copy of all states looks like the first."""
-    (place,) = state
-    return (place - parameters.observations if place >= parameters.observations else place,)
+def observe(state: State, parameters: Parameters) -> State:
+    """Return the observation of a state: its number, the same for both copies of a state."""
+    (number,) = state
+    return (number - parameters.observations if number >= parameters.observations else number,)
 
 
 @njit(**MOVE)
 def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds; what is certain needs no draws."""
+    """Play one step of a tile of worlds; random numbers are drawn only if there are several outcomes."""
     if tables.thresholds.size > 0:
         draw_each(uniform_of_step, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
@@ -123,7 +126,7 @@ KERNELS = {NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH, move)}
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state."""
+    """Return the attributes that set this state in Gymnasium's environment."""
     return {"s": int(column[0]), "lastaction": None}
 
 
@@ -131,7 +134,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 def chances(
     worlds: Worlds, stream: Stream, thresholds: np.ndarray, actions: np.ndarray, odds: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the probability, odds[action, outcome], of the outcome each action is about to have; 1 for no action."""
+    """Write odds[action, outcome] of the outcome that each action [N] is about to have; 1 for an invalid action."""
     ages, episodes = worlds.ages, worlds.episodes
     for i in range(actions.size):
         episode = Episode(episodes[i], stream.first_world + i, stream.seed_lo, stream.seed_hi)

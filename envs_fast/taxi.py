@@ -1,6 +1,7 @@
 """Taxi-v4: fetch the passenger and bring them where they want to go; rules of Gymnasium 1.4 (Dietterich, 2000).
 
-Fickleness is a second copy of all states: there the next move with the passenger aboard changes the destination.
+With `fickle_passenger` there is a second copy of all states, numbers 500 to 999. In these the next move with the
+passenger aboard changes the destination once.
 """
 
 from itertools import product
@@ -24,23 +25,23 @@ STEP_REWARD = -1.0
 WRONG_REWARD = -10.0
 DELIVERY_REWARD = 20.0
 
-Square = tuple[int, int]
+Square = tuple[int, int]  # row, column
 
 
 def encode(square: Square, passenger: int, destination: int) -> int:
-    """The number of a state."""
+    """Return the number of a state, 0 to 499."""
     return ((square[0] * SIZE + square[1]) * (len(PLACES) + 1) + passenger) * len(PLACES) + destination
 
 
 def decode(state: int) -> tuple[Square, int, int]:
-    """The square, the passenger's place and the destination of a state."""
+    """Return the square, the passenger's place and the destination of a state's number."""
     rest, destination = divmod(state % STATES, len(PLACES))
     rest, passenger = divmod(rest, len(PLACES) + 1)
     return divmod(rest, SIZE), passenger, destination
 
 
 def drive(square: Square, action: int) -> Square:
-    """One square on, or none where a wall stands; between rows there are none."""
+    """Return the next square, or the same one if a wall is between them; there are no walls between rows."""
     row, column = square
     if action in (EAST, WEST) and MAP[row][2 * column + (2 if action == EAST else 0)] != ":":
         return square
@@ -48,7 +49,7 @@ def drive(square: Square, action: int) -> Square:
 
 
 def attend(square: Square, passenger: int, destination: int, action: int) -> Outcome:
-    """Pick the passenger up or drop them off."""
+    """Return the outcome of picking the passenger up or dropping them off."""
     if action == PICK_UP and passenger < ABOARD and square == PLACES[passenger]:
         return Outcome(encode(square, ABOARD, destination), STEP_REWARD, False)
     if action == DROP_OFF and passenger == ABOARD and square in PLACES:
@@ -59,18 +60,18 @@ def attend(square: Square, passenger: int, destination: int, action: int) -> Out
 
 
 def weather_of(rainy: bool, straight: float) -> tuple[float, ...]:
-    """The probabilities of driving straight on, to the left, to the right."""
+    """Return the probabilities of driving straight on, to the left, to the right; one number without rain."""
     return (straight, (1.0 - straight) / 2.0, (1.0 - straight) / 2.0) if rainy else (1.0,)
 
 
 def odds(rainy: bool, fickle: bool, straight: float) -> np.ndarray:
-    """Gymnasium's "prob" of each outcome: the weather's part in it, and 1 for an action in place."""
+    """Return float64 [6, outcomes], Gymnasium's "prob": the probability by the weather, 1 for pick-up and drop-off."""
     driving = np.repeat(weather_of(rainy, straight), ABOARD - 1 if fickle else 1)
     return np.stack([np.ones_like(driving) if action in (PICK_UP, DROP_OFF) else driving for action in range(6)])
 
 
 def action_masks() -> np.ndarray:
-    """int8 [states, actions]: the actions that change something."""
+    """Return int8 [states, actions]: 1 for actions that change something."""
     masks = np.zeros((STATES, 6), np.int8)
     for state in range(STATES):
         square, passenger, _ = decode(state)
@@ -81,7 +82,7 @@ def action_masks() -> np.ndarray:
 
 
 def tables(rainy: bool, fickle: bool, straight: float, change: float) -> Tables:
-    """The town; `straight` and `change` are the probabilities of keeping to the road and of changing one's mind."""
+    """Return the tables. `straight`: probability of going straight in rain; `change`: of changing the destination."""
     weather = weather_of(rainy, straight)
     starts = {
         encode((row, column), passenger, destination): 1.0
@@ -90,13 +91,13 @@ def tables(rainy: bool, fickle: bool, straight: float, change: float) -> Tables:
     }
     if not fickle:
         return tabulate(STATES, 6, lambda state, action: _outcomes(state, action, rainy), weather, starts)
-    moods = {state: 1.0 - change for state in starts} | {STATES + state: change for state in starts}
-    with_wishes = [chance / (ABOARD - 1) for chance in weather for _ in range(ABOARD - 1)]
-    return tabulate(2 * STATES, 6, lambda state, action: _fickle_outcomes(state, action, rainy), with_wishes, moods)
+    fickle_starts = {state: 1.0 - change for state in starts} | {STATES + state: change for state in starts}
+    chances = [chance / (ABOARD - 1) for chance in weather for _ in range(ABOARD - 1)]
+    return tabulate(2 * STATES, 6, lambda state, action: _fickle_outcomes(state, action, rainy), chances, fickle_starts)
 
 
 def _outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
-    """Possible outcomes for a passenger who knows where to go: in rain straight on, to the left, to the right."""
+    """Return the possible outcomes with a fixed destination; in rain three: straight on, to the left, to the right."""
     square, passenger, destination = decode(state)
     if action in (PICK_UP, DROP_OFF):
         return [attend(square, passenger, destination, action)] * (3 if rainy else 1)
@@ -108,7 +109,7 @@ def _outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
 
 
 def _fickle_outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
-    """Each of the outcomes once for every other destination; in the second copy of the states it is chosen."""
+    """Return each outcome once for every other destination, which is taken only in the second copy of the states."""
     square, passenger, destination = decode(state)
     outcomes = []
     for outcome in _outcomes(state, action, rainy):
@@ -141,7 +142,7 @@ def setting(
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which Gymnasium's environment draws this state."""
+    """Return the attributes that set this state in Gymnasium's environment."""
     return {"s": int(column[0]) % STATES, "fickle_step": int(column[0]) >= STATES, "lastaction": None}
 
 

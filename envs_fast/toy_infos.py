@@ -1,7 +1,7 @@
-"""The infos of Gymnasium's toy-text environments: "prob", and Taxi's "action_mask".
+"""The infos of Gymnasium's toy-text environments, for gym_face.py: "prob", and Taxi's "action_mask".
 
-"prob" is the probability of what happened, and 1 where an episode begins. It is float64 throughout; SyncVectorEnv makes
-integers of all where its first world happens to tell the integer 1, which cuts 1/3 down to 0.
+"prob" is the probability of the outcome of an action, and 1 where an episode begins. It is always float64.
+SyncVectorEnv makes an integer array if its first world gives the integer 1, and then 1/3 becomes 0.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class ToyInfos:
         self._chances = bind(chances, worlds, stream, self._thresholds, action, odds, out)
 
     def ahead(self, actions: np.ndarray) -> np.ndarray:
-        """The probability of what these actions [N] are about to lead to."""
+        """Return float64 [N]: the probability of the outcome that each action [N] will have in the next step."""
         out = np.empty(self._env.num_envs)
         (worlds, stream, _, _) = self._env.simulation
         self._chances(worlds, stream, self._thresholds, actions, self._odds, out)

@@ -1,7 +1,8 @@
-"""The contract of a vector environment: N worlds stepped together, whoever simulates them.
+"""The interface that every vector environment has: N worlds stepped together, compiled or Gymnasium's.
 
-SAME_STEP autoreset: an ended episode is reset inside the same `step`, so `obs` is already the first observation of
-the next episode and `final_obs` keeps the true last one. No environment lives here.
+Agents use only this interface; envs_fast/ and envs_gym/ implement it. Autoreset is SAME_STEP: an ended episode is reset
+inside the same `step`, so `obs` is already the first observation of the next episode and `final_obs` keeps the last
+observation of the ended one.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -19,13 +20,13 @@ Obs = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name;
 class Step(NamedTuple):
     """The results of one action. The buffers belong to the environment and are overwritten by its next step."""
 
-    obs: Obs  # [N, ...] the observation to act upon next
+    obs: Obs  # [N, ...] the observation for the next action
     reward: Tensor  # [N] float32
     terminated: Tensor  # [N] bool: the task ended, there is no future
     truncated: Tensor  # [N] bool: cut short, never together with terminated; the future is worth V(final_obs)
-    final_obs: Obs  # [N, ...] the true last observation where the episode ended, rubbish elsewhere
-    episode_return: Tensor  # [N] float32: raw return of the episode this step belongs to, meaningful where it ended
-    episode_length: Tensor  # [N] float32: steps of that episode, meaningful where it ended; 0 = nobody counts that end
+    final_obs: Obs  # [N, ...] the last observation of an episode that ended in this step, undefined elsewhere
+    episode_return: Tensor  # [N] float32: raw return of an episode that ended in this step, undefined elsewhere
+    episode_length: Tensor  # [N] float32: steps of that episode, undefined elsewhere; 0: the end is not counted
 
 
 class VecEnv(Protocol):
@@ -38,23 +39,23 @@ class VecEnv(Protocol):
     """
 
     num_envs: int
-    device: torch.device  # where observations and all else that `step` returns lie, and where it wants its actions
+    device: torch.device  # the device of everything that `step` returns, and of the actions that it takes
     observation_space: Space[Any]
     action_space: Space[Any]
-    time_limit: int | None  # steps after which an episode is truncated, where that is known
-    resume: str  # exact: a checkpoint continues every episode to the bit; seam: it cuts those that are running
-    reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
+    time_limit: int | None  # steps after which an episode is truncated; None: not known
+    resume: str  # exact: a checkpoint continues every episode bit for bit; seam: it truncates those that are running
+    reward_threshold: float | None  # the mean return that counts as solved; None: the environment defines none
 
     @property
     def wrong(self) -> Tensor | None:
-        """int32 [1] on `device`, not 0 after an action that there is not, until somebody looks (`wrong_action`).
+        """A flag, int32 [1] on `device`: not 0 after an invalid action, until `wrong_action` clears it.
 
-        The worlds have gone on with the nearest one that there is. None where `step` refuses such an action at once.
+        The environments have continued with the nearest valid action. None if `step` refuses invalid actions at once.
         """
         ...
 
     def reset(self, seed: int) -> Obs:
-        """Reset every environment; for one seed, environment i starts the same for any N.
+        """Reset every environment; with the same seed, environment i starts the same for any N.
 
         The observation is a buffer that `step` overwrites.
         """
@@ -68,9 +69,9 @@ class VecEnv(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state, as plain data and copies.
+        """Return the complete state as plain data, copied.
 
-        With `resume: seam` running episodes are not in it: they end as truncated where it is loaded.
+        With `resume: seam` running episodes are not in it: loading it ends them as truncated.
         """
         ...
 
@@ -84,14 +85,17 @@ class VecEnv(Protocol):
 
 
 def legal_actions(space: Space[Any]) -> str:
-    """In words, which actions a world of this space takes."""
+    """Say in words which actions are valid in this action space, for error messages."""
     if isinstance(space, spaces.Discrete):
         return f"actions are 0 to {int(space.n) - 1}"
     return "actions are numbers; -1 to 1 spans the bounds"
 
 
 def wrong_action(envs: VecEnv) -> ValueError:
-    """The error where `envs.wrong` is set, which is cleared. A device reports neither the world nor the step."""
+    """Clear the flag `envs.wrong` and return the error to raise for it.
+
+    The flag says neither which environment got the invalid action nor in which step.
+    """
     assert envs.wrong is not None
     envs.wrong.zero_()
     kind = NumbersError if isinstance(envs.action_space, spaces.Box) else ValueError

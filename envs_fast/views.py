@@ -1,6 +1,7 @@
-"""Stretches of memory inside kernels, without counting references: windows of arrays, columns, arrays of the stack.
+"""Numba intrinsics for kernels: views of arrays without reference counting, arrays on the stack, tuples in arrays.
 
-Tuples of numbers go in and out of arrays unrolled, where a loop over them would choose at each turn.
+A slice of an array in Numba counts references, which costs time and stops vector code; these views do not. Loops over
+a tuple's numbers are unrolled, because a loop at run time would have to choose the element at each turn.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +18,18 @@ from numba.np.arrayobj import make_array, populate_array
 from stride.envs_fast.world import TILE
 
 Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
-Emitted = tuple[Signature, Emit]  # what an intrinsic is made of: its types, and who writes its code
-_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+Emitted = tuple[
+    Signature, Emit
+]  # what an intrinsic's function returns: its types, and a function that writes LLVM code
+_intrinsic: Any = (
+    intrinsic  # as Any: an intrinsic is called without its first argument, which type checkers cannot know
+)
 
 
 def view(
     context: CPUContext, builder: ir.IRBuilder, numba_type: types.Array, data: ir.Value, size: ir.Value
 ) -> ir.Value:
-    """A contiguous 1-D array of memory that outlives it: without counting references."""
+    """Make a contiguous 1-D array [size] at the address `data`; the memory must live longer than the array."""
     result = make_array(numba_type)(context, builder)
     item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(numba_type.dtype)))
     shape, strides = (cgutils.pack_array(builder, [value]) for value in (size, item))
@@ -34,7 +39,7 @@ def view(
 
 @_intrinsic
 def window(typing_context: Typing, array: types.Array, start: types.Type, size: types.Type) -> Emitted:
-    """array[start : start + size] of a contiguous 1-D array."""
+    """Return array[start : start + size] of a contiguous 1-D array."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         data = make_array(array)(context, builder, arguments[0]).data
@@ -47,7 +52,7 @@ def window(typing_context: Typing, array: types.Array, start: types.Type, size: 
 def columns(
     typing_context: Typing, array: types.Array, start: types.Type, size: types.Type, rows: types.Literal
 ) -> Emitted:
-    """array[:, start : start + size] of a contiguous 2-D array, as a tuple of its `rows` rows, which is a literal."""
+    """Return array[:, start : start + size] of a contiguous 2-D array as a tuple of `rows` (a literal) 1-D arrays."""
     numba_type = types.Array(array.dtype, 1, "C")
     signature = Signature(types.Tuple([numba_type] * rows.literal_value), (array, types.intp, types.intp, rows), None)
 
@@ -68,7 +73,7 @@ def columns(
 def spread(
     typing_context: Typing, values: Sequence[types.Type], array: types.Array, start: types.Type, pitch: types.Type
 ) -> Emitted:
-    """array[start + k * pitch] = values[k] for every k of a tuple."""
+    """Do array[start + k * pitch] = values[k] for every k of a tuple."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         target = make_array(array)(context, builder, arguments[1]).data
@@ -85,7 +90,7 @@ def spread(
 def gather(
     typing_context: Typing, array: types.Array, start: types.Type, pitch: types.Type, count: types.Literal
 ) -> Emitted:
-    """(array[start], array[start + pitch], ...), a tuple of `count`, which is a literal."""
+    """Return the tuple (array[start], array[start + pitch], ...) of `count` (a literal) numbers."""
     numba_type = types.Tuple([array.dtype] * count.literal_value)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
@@ -102,7 +107,7 @@ def gather(
 
 @_intrinsic
 def flat(typing_context: Typing, array: types.Array) -> Emitted:
-    """array.reshape(-1) of a contiguous array, whatever its dimensions."""
+    """Return array.reshape(-1) of a contiguous array with any number of dimensions."""
     numba_type = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
@@ -114,7 +119,7 @@ def flat(typing_context: Typing, array: types.Array) -> Emitted:
 
 @_intrinsic
 def take(typing_context: Typing, arrays: Sequence[types.Array], i: types.Type) -> Emitted:
-    """(arrays[0][i], arrays[1][i], ...) of a tuple of contiguous 1-D arrays."""
+    """Return (arrays[0][i], arrays[1][i], ...) of a tuple of contiguous 1-D arrays."""
     numba_type = types.Tuple([array.dtype for array in arrays])
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
@@ -129,7 +134,7 @@ def take(typing_context: Typing, arrays: Sequence[types.Array], i: types.Type) -
 
 @_intrinsic
 def put(typing_context: Typing, values: Sequence[types.Type], arrays: Sequence[types.Array], i: types.Type) -> Emitted:
-    """arrays[k][i] = values[k] for every k of two tuples."""
+    """Do arrays[k][i] = values[k] for every k of two tuples."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         given, targets = (cgutils.unpack_tuple(builder, argument) for argument in arguments[:2])
@@ -142,6 +147,8 @@ def put(typing_context: Typing, values: Sequence[types.Type], arrays: Sequence[t
 
 
 def _stack_array(element: types.Type, spare: int) -> Any:
+    """Return an intrinsic that makes an array on the stack, with `spare` more elements at its end."""
+
     @_intrinsic(prefer_literal=True)
     def make(typing_context: Typing, rows: types.Literal, more: types.Literal) -> Emitted:
         numba_type = types.Array(element, 1, "C")
@@ -151,7 +158,7 @@ def _stack_array(element: types.Type, spare: int) -> Any:
             context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
         ) -> ir.Value:
             memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
-            memory.align = 64  # no vector of it lies in two cache lines
+            memory.align = 64  # bytes of a cache line: no vector of 64 bytes spans two lines
             data = builder.bitcast(memory, context.get_data_type(element).as_pointer())
             return view(context, builder, numba_type, data, context.get_constant(types.intp, size))
 
@@ -160,6 +167,7 @@ def _stack_array(element: types.Type, spare: int) -> Any:
     return make
 
 
-# (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
+# Called as scratch(rows, more): an array of (rows + more) * TILE numbers on the stack, not initialised. To allocate it
+# on the heap would take as long as a step of 16 worlds.
 scratch = _stack_array(types.float64, 0)
 scratch_list = _stack_array(types.uint32, 8)

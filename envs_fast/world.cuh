@@ -75,7 +75,7 @@ struct Worlds {  // world.py's Worlds and Stream
 };
 
 template <class Seen>
-struct Told {  // world.py's
+struct Told {  // StepResults of world.py
   Seen* obs;
   float* reward;
   u8* terminated;

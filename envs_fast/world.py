@@ -1,13 +1,15 @@
-"""A compiled world: its description, its kernels, and the types of their arguments.
+"""Defines what a compiled environment (a "world") is: its description, its kernels, and the types of their arguments.
 
-A world says three things, each about one world at one instant (`cartpole.py` is the shortest to read):
+The file of an environment defines three functions, each for one world at one instant (`cartpole.py` is the shortest):
     step(state, action, moment, parameters, tables) -> (state, reward, terminated)
     reset(episode, parameters, tables) -> state
-    observe(state, parameters) -> what is seen of it
-`state` and what is seen are tuples of numbers, an action is one number. A picture has too many for a tuple: worlds that
-are seen so read and write arrays (grids.py). `kernels.py` makes of them two kernels,
-    advance(simulation, lo, hi, actions, told)    plays actions.shape[0] steps of the worlds [lo, hi)
-    restart(simulation, lo, hi, mask, obs)        begins the episode `episodes[i]` wherever mask[i]; what is seen of all
+    observe(state, parameters) -> observation
+`state` and observation are tuples of numbers, an action is one number. A picture has too many numbers for a tuple:
+environments with picture observations read and write arrays instead (grids.py).
+`kernels.py` builds two Numba kernels from the three functions:
+    advance(simulation, lo, hi, actions, results)  plays actions.shape[0] steps of the worlds [lo, hi)
+    restart(simulation, lo, hi, mask, obs)         begins episode number `episodes[i]` in each world i of [lo, hi) with
+                                                   mask[i], then writes the observations of all of [lo, hi) to `obs`
 """
 
 from collections import ChainMap
@@ -26,34 +28,38 @@ KERNEL: dict[str, Any] = {
     "cache": True,
     "nogil": True,
     "error_model": "numpy",
-    "fastmath": {"nsz", "arcp"},  # "contract" would round otherwise than NumPy; "reassoc" breaks utils.simd_math
+    "fastmath": {"nsz", "arcp"},  # "contract" would round differently from NumPy; "reassoc" breaks utils.simd_math
 }
-TILE = 512  # worlds that play all T steps before the next tile begins: their state stays in the innermost cache
-NO_LIMIT = 2**31 - 1  # the time limit of a world without one
-WORLDS_OWN = WORLD << 24  # last counter word of every draw here; a Key has a process's rank there, which is small
-IN_EPISODE = 16  # draws of a step use the blocks from IN_EPISODE * (age + 1) on, those of a reset the blocks below
-NUMBA = "numba"  # the kind of kernels that are written in Python
+TILE = 512  # number of worlds that play all T steps before the next tile begins: their state stays in the L1 cache
+NO_LIMIT = 2**31 - 1  # the time limit, in steps, of a world without one
+# The last counter word of every random number of a world. A counter_rng.Key has the rank of its process there, which is
+# small: so draws of worlds and draws by a Key never share a counter.
+WORLDS_OWN = WORLD << 24
+# Random blocks (4 words of 32 bits each) for one step. A reset uses blocks 0 to 15, the step after `age` others uses
+# the blocks from IN_EPISODE * (age + 1) on.
+IN_EPISODE = 16
+NUMBA = "numba"  # key of World.kernels for kernels that are written in Python
 
 
 class Worlds(NamedTuple):
-    """N worlds; column or entry i is world i's. C-contiguous, written in place."""
+    """The state of N worlds; column or entry i belongs to world i. Arrays are C-contiguous and written in place."""
 
-    state: np.ndarray  # [state_size, N], by_world [N, state_size]: float64 where Gymnasium's is, int32 where it counts
+    state: np.ndarray  # [state_size, N], or [N, state_size] if World.by_world; float64 for physics, int32 for counts
     ages: np.ndarray  # int32 [N]: steps since the episode began
-    episodes: np.ndarray  # int32 [N]: the number of the running episode
-    returns: np.ndarray  # float64 [N]: its raw rewards so far
+    episodes: np.ndarray  # int32 [N]: the number of the running episode, from 0
+    returns: np.ndarray  # float64 [N]: the sum of the raw rewards of the running episode so far
 
 
 class Stream(NamedTuple):
-    """Which draws are whose: world i is number first_world + i in every draw of a seed."""
+    """Which random numbers the worlds use: world i draws as number first_world + i of this seed."""
 
     first_world: int
-    seed_lo: int  # the seed's lower 32 bits
-    seed_hi: int
+    seed_lo: int  # lower 32 bits of the seed
+    seed_hi: int  # upper 32 bits
 
 
 class Parameters(Protocol):
-    """The numbers of a world, by name: a NamedTuple of floats and ints, one of them this."""
+    """The numbers that configure a world: each world has its own NamedTuple of floats and ints, with `time_limit`."""
 
     @property
     def time_limit(self) -> int: ...
@@ -64,16 +70,16 @@ class Parameters(Protocol):
 
 
 class OnlyLimit(NamedTuple):
-    """The parameters of a world in which nothing can be chosen."""
+    """The parameters of a world that has no arguments: only the time limit in steps."""
 
     time_limit: int = NO_LIMIT
 
 
-Tables = tuple[np.ndarray, ...]  # a NamedTuple of arrays, the same for all worlds; most have none
+Tables = tuple[np.ndarray, ...]  # a NamedTuple of arrays that all N worlds read; empty for most environments
 
 
 class Simulation(NamedTuple):
-    """All that a kernel plays with, but for actions and results."""
+    """Everything that a kernel needs except actions and results."""
 
     worlds: Worlds
     stream: Stream
@@ -81,54 +87,58 @@ class Simulation(NamedTuple):
     tables: Tables
 
 
-class Told(NamedTuple):
-    """The results of T steps of N worlds, C-contiguous: the last three are written only where an episode ended."""
+class StepResults(NamedTuple):
+    """The results of T steps of N worlds, C-contiguous. The last three are written only where an episode ended."""
 
-    obs: np.ndarray  # [T, N, ...]: where an episode ended, the first of the next one
+    obs: np.ndarray  # [T, N, ...]: where an episode ended, the first observation of the next episode
     reward: np.ndarray  # float32 [T, N]
     terminated: np.ndarray  # uint8 [T, N]
     truncated: np.ndarray  # uint8 [T, N]; never together with terminated
-    final_obs: np.ndarray  # [T, N, ...]
-    episode_return: np.ndarray  # float32 [T, N]
-    episode_length: np.ndarray  # float32 [T, N]
+    final_obs: np.ndarray  # [T, N, ...]: the last observation of the episode that ended
+    episode_return: np.ndarray  # float32 [T, N]: its sum of rewards
+    episode_length: np.ndarray  # float32 [T, N]: its steps
 
 
 class Episode(NamedTuple):
-    """An episode's place in the random numbers: its draws depend on nothing else."""
+    """Identifies an episode for random numbers: its draws depend on these four numbers and nothing else."""
 
-    number: int
-    world: int
+    number: int  # counts the episodes of a world, from 0
+    world: int  # Stream.first_world + index of the world
     seed_lo: int
     seed_hi: int
 
 
 class Moment(NamedTuple):
-    """When a step is made."""
+    """When a step happens, and its random number if there is one."""
 
     age: int  # steps of the episode before this one
-    noise: float  # what the world's `move` has drawn for this step, where it draws ahead; rubbish elsewhere
+    noise: float  # what the world's `move` drew for this step (tiles.draw_each); undefined in worlds without a `move`
     episode: Episode
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A world as the keyword arguments of its environment ask for it."""
+    """What a world's keyword arguments decide: `World.setting(**kwargs)` returns it."""
 
     observation_space: Space[Any]  # Box float32 or uint8, Discrete, or a Dict of Discrete: obs int64 [n, entries]
     action_space: Space[Any]  # as the policy sees it: Discrete, or Box(-1, 1)
-    gym_action_space: Space[Any] | None = None  # Gymnasium's own, where it is another
+    gym_action_space: Space[Any] | None = None  # Gymnasium's own action space if it differs
     parameters: Parameters = field(default_factory=OnlyLimit)
-    gym_parameters: Parameters | None = None  # the same behind Gymnasium's face, where they are others
+    gym_parameters: Parameters | None = (
+        None  # parameters for use as a Gymnasium environment (gym_face.py) if they differ
+    )
     tables: Tables = ()
-    in_gym_units: bool = False  # whether actions behind Gymnasium's face come in its units, not as -1 to 1
-    state_size: int | None = None  # where arguments decide it
-    owners: tuple[Any, ...] = ()  # of memory to which the tables have addresses
+    in_gym_units: bool = False  # whether gym_face.py passes actions in Gymnasium's units instead of -1 to 1
+    state_size: int | None = None  # only if the arguments decide it; else World.state_size counts
+    owners: tuple[
+        Any, ...
+    ] = ()  # objects that own memory whose addresses are in `tables`; kept so that it is not freed
     odds: np.ndarray | None = None  # float64 [actions, outcomes]: "prob" in Gymnasium's infos
-    action_masks: np.ndarray | None = None  # int8 [observations, actions]: "action_mask" there
+    action_masks: np.ndarray | None = None  # int8 [observations, actions]: "action_mask" in Gymnasium's infos
 
 
 class Kernel(Protocol):
-    """A function that Numba compiles; `bind` calls its machine code."""
+    """The parts of a Numba dispatcher that Stride uses; `bind` returns its machine code as a function."""
 
     py_func: Callable[..., None]
     signatures: list[Any]
@@ -138,88 +148,92 @@ class Kernel(Protocol):
 
 
 class Kernels(NamedTuple):
-    """Both kernels of a world, of one kind."""
+    """The two kernels of a world (see the top of this file)."""
 
     advance: Kernel
     restart: Kernel
 
 
 class Scene(NamedTuple):
-    """How a world is drawn of which more is drawn than is seen."""
+    """Draws a world whose picture shows more than its observation, such as all of a MiniGrid map."""
 
     draw: Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
-    """(a column of the state, what is seen of it, its parameters) -> uint8 [height, width, 3]"""
+    """(a column of the state, its observation, the parameters) -> uint8 [height, width, 3]"""
     play: Callable[[np.ndarray, int, Any], None]
-    """(a column of the state, an action, its parameters): one step in place. Kernels keep no state in which an episode
-    ended: it is played once more."""
+    """(a column of the state, an action, the parameters): plays one step in place. Kernels do not keep the state in
+    which an episode ended, so that to draw it the last step is played again."""
 
 
 @dataclass(frozen=True)
 class World:
-    """One environment id: everything that is needed to run it, whatever its kernels run on."""
+    """Describes one environment id: everything that is needed to run it, on the CPU or on a GPU."""
 
     env_id: str
     setting: Callable[..., Setting]  # its keyword arguments, with their defaults, are those of the environment
-    kernels: Mapping[str, Kernels]  # by kind
-    state_size: int
+    kernels: Mapping[str, Kernels]  # {NUMBA: ...}
+    state_size: int  # how many numbers the state of one world has
     gym_state: Callable[[np.ndarray], dict[str, Any]] | None = None
     """A column of the state -> attributes of Gymnasium's environment; None: Gymnasium has no such environment."""
-    recall: Callable[[np.ndarray], np.ndarray] = np.asarray  # an observation -> a column of the state that looks so
-    time_limit: int | None = None
-    reward_threshold: float | None = None
+    recall: Callable[[np.ndarray], np.ndarray] = (
+        np.asarray
+    )  # an observation -> a column of the state that looks like it
+    time_limit: int | None = None  # steps
+    reward_threshold: float | None = None  # the mean return that counts as solved
     state_dtype: type[np.generic] = np.float64
     by_world: bool = False
-    """Whether the kernels of the CPU want the numbers of a world side by side in memory (grids.py)."""
+    """Whether the CPU kernels need the numbers of a world side by side in memory: state [N, state_size] (grids.py)."""
     picture: Callable[[np.ndarray], np.ndarray] | None = None
-    """An observation -> uint8 [height, width, 3], of a world that draws itself."""
-    scene: Scene | None = None
-    heavy: bool = False  # a step takes so long that threads share out a single one
+    """An observation -> uint8 [height, width, 3], for a world that is drawn from its observation alone."""
+    scene: Scene | None = None  # for a world that is drawn from its state, too
+    heavy: bool = False  # whether a step takes so long (MuJoCo) that it pays to divide a single step among threads
     pose: Callable[[Any, np.ndarray], None] | None = None
-    """Puts Gymnasium's environment into the state of a column, where attributes would not."""
-    compile_seconds: int = 5  # roughly, for the line that explains the wait
-    default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
+    """(Gymnasium's environment, a column of the state): sets its state if `gym_state`'s attributes are not enough."""
+    compile_seconds: int = 5  # about how long Numba compiles, for the log line that explains the wait
+    default_kwargs: dict[str, Any] = field(default_factory=dict)  # arguments that belong to this id
 
     @property
     def draws_itself(self) -> bool:
-        """Whether it is drawn without Gymnasium's environment."""
+        """Whether Stride draws this world itself, without Gymnasium's environment."""
         return self.picture is not None or self.scene is not None
 
 
 def plain_gym_state(column: np.ndarray) -> dict[str, Any]:
-    """The attributes with which many of Gymnasium's environments draw a state."""
+    """Return the attributes that set the state of many Gymnasium environments: `env.state`, a copy of the column."""
     return {"state": column.copy()}
 
 
-WORLDS: dict[str, World] = {}  # by id; envs_fast/registry.py has a row for each
-BODIES: dict[str, World] = {}  # by id, those of envs_fast/bodies
-COMPILED: Mapping[str, World] = ChainMap(WORLDS, BODIES)
+WORLDS: dict[str, World] = {}  # all by id except MuJoCo's; filled by envs_fast/registry.py
+BODIES: dict[str, World] = {}  # MuJoCo's tasks by id; filled by envs_fast/bodies/registry.py
+COMPILED: Mapping[str, World] = ChainMap(WORLDS, BODIES)  # both
 
 
 def fast_id(env_id: str) -> str:
-    """The id by which Gymnasium makes a compiled world, whoever has the plain one: it knows one slash in an id."""
+    """Return the Gymnasium id of a compiled world: `fast/` and its id, with "-" for slashes: one is allowed."""
     return f"fast/{env_id.replace('/', '-')}"
 
 
 def bind(kernel: Kernel, *arguments: object) -> Callable[..., Any]:
-    """The machine code for arguments of these types. It does not ask theirs at each call: 0.5 us instead of 0.7, or of
-    3 with named tuples. Whoever calls it answers for types, contiguity and shapes.
+    """Compile (or load) a kernel for the types of `arguments` and return its machine code as a function.
+
+    The function does not check the types of its arguments: a call takes 0.5 us instead of 0.7, or of 3 with named
+    tuples. The caller must pass the same types, contiguity and numbers of dimensions each time.
     """
     return kernel.compile(tuple(numba.typeof(argument) for argument in arguments))
 
 
 @njit(inline="always")
 def draw(block: int, episode: Episode) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
-    """Four random words that depend on nothing but the block and the episode."""
+    """Return four random words of 32 bits that depend on nothing but the block number and the episode."""
     return philox(block, episode.number, episode.world, WORLDS_OWN, episode.seed_lo, episode.seed_hi)
 
 
 @njit(inline="always")
 def draw_now(moment: Moment) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
-    """The first four random words of a step; docs/tutorials/first_world.md makes a world that draws so."""
+    """Return the first four random words of a step; docs/tutorials/first_world.md makes a world that uses them."""
     return draw(IN_EPISODE * (moment.age + 1), moment.episode)
 
 
 @njit(inline="always")
 def between(word: np.uint32, low: float, high: float) -> float:
-    """A float64 uniform in [low, high) from all 32 bits of a word."""
+    """Return a uniform float64 in [low, high) made from all 32 bits of a random word."""
     return low + (high - low) * (np.float64(word) * 2.0**-32)

@@ -1,6 +1,7 @@
-"""What only a clone can do: start the laboratory `lab/`, which no wheel holds. Only Python's own modules here.
+"""Starts a module of the laboratory `lab/`, which exists only in a clone of the project, not in a wheel.
 
-The launchers in scripts/ run this file by its path, so that they also work where nothing of ours is installed.
+The launchers in scripts/ run this file by its path, so that they also work where Stride is not installed. So it imports
+only the standard library.
 """
 
 import os
@@ -11,10 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run_lab(module: str) -> None:
-    """Become `python -m MODULE` with the words of this process; where there is no clone one line and exit code 2."""
+    """Replace this process by `python -m MODULE` with its arguments; without a clone print one line, exit code 2."""
     if not (ROOT / "lab").is_dir():
         print(f"this command needs a clone of the project; there, run python -m {module}", file=sys.stderr)
         sys.exit(2)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    words = [sys.executable, "-m", module, *sys.argv[1:]]
-    os.execve(sys.executable, words, os.environ | {"PYTHONPATH": path})
+    arguments = [sys.executable, "-m", module, *sys.argv[1:]]
+    os.execve(sys.executable, arguments, os.environ | {"PYTHONPATH": path})

@@ -1,8 +1,8 @@
-"""Random numbers as a function of where they are used: Philox4x32-10 of (seed, purpose, rank, iteration, index).
+"""All random numbers of Stride: a function (Philox4x32-10) of seed, purpose, rank, iteration and index, without state.
 
-Nothing here keeps state, so a draw never depends on how many others were made. The Numba form, the torch form and the
-kernels of counter_rng.cu are bit-equal; environments call `philox` with counters of their own (draw, episode, world,
-purpose).
+A number depends only on its Key and its index, never on how many others were drawn before. Numba, torch and the CUDA
+kernels of counter_rng.cu give the same bits. Environments call `philox` with other counters: block, episode, world,
+purpose (envs_fast/world.py).
 Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
@@ -19,23 +19,27 @@ from stride.utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
 
+# constants of Philox, from the paper
 MULTIPLIER_0, MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85
 MASK = 0xFFFFFFFF
 
 
 class Key(NamedTuple):
-    """Names one table of draws; two different keys share nothing. Who uses a key twice gets the same numbers twice."""
+    """Names one table of random numbers. Two keys have independent tables; one key has the same each time."""
 
     seed: int  # [0, 2**63)
-    purpose: int
-    rank: int = 0
-    iteration: int | Tensor = 0  # a tensor, int64 [], where a graph that is replayed reads it from the device
+    purpose: int  # one of ACT .. PLAY above
+    rank: int = 0  # of the process, in a training with several
+    iteration: int | Tensor = 0  # a tensor, int64 [], if a replayed CUDA graph must read it from the device
 
 
 @njit(inline="always")
 def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
-    """Four uint32 from the counter (c0..c3) and the key (k0, k1); every operation is cast, Numba would widen it."""
+    """Return four random uint32 for the counter (c0..c3) and the key (k0, k1).
+
+    Each operation is cast to uint32 or uint64, because Numba would use int64 otherwise.
+    """
     x0, x1, x2, x3 = np.uint32(c0), np.uint32(c1), np.uint32(c2), np.uint32(c3)
     y0, y1 = np.uint32(k0), np.uint32(k1)
     for _ in range(10):
@@ -50,13 +54,13 @@ def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uin
 
 @njit(inline="always")
 def to_uniform(word: int | np.uint32) -> np.float32:
-    """The upper 24 bits of a uint32 as a float32 in [0, 1): every value is exact."""
+    """Return the upper 24 bits of a uint32 as a float32 in [0, 1); no value is rounded."""
     return np.float32(np.uint32(word) >> np.uint32(8)) * np.float32(1.0 / (1 << 24))
 
 
 @njit(cache=True)
 def fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
-    """Fill the uint32 array `out`; element i is lane i % 4 of block i // 4."""
+    """Fill the uint32 array `out`; element i is number i % 4 of the four that counter c0 = i // 4 gives."""
     blocks = out.size // 4
     for block in range(blocks):
         i = 4 * block
@@ -77,28 +81,34 @@ def _fill_uniforms(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int)
 
 
 def counters(key: Key) -> tuple[Any, int, int, int, int]:
-    """The words (c1, c2, c3, k0, k1) of a key: iteration (a tensor where it is one), purpose, rank, two of the seed."""
+    """Return the words (c1, c2, c3, k0, k1) of a key: iteration, purpose, rank, low and high half of the seed.
+
+    The iteration stays a tensor if it is one. ValueError for a seed outside [0, 2**63).
+    """
     if not 0 <= key.seed < 1 << 63:
         raise ValueError(f"the seed of a key must be in [0, 2**63), got {key.seed}")
     return key.iteration & MASK, key.purpose & MASK, key.rank & MASK, key.seed & MASK, key.seed >> 32
 
 
 def words_numpy(key: Key, n: int) -> np.ndarray:
-    """The first `n` uint32 of the key's table, by the Numba kernel."""
+    """Return the first `n` numbers of the key's table as uint32, by the Numba kernel."""
     out = np.empty(n, np.uint32)
     fill_words(out, *counters(key))
     return out
 
 
 def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
-    """High and low 32 bits of a 32 x 32 bit product in int64 arithmetic, by halves so that nothing overflows."""
+    """Return high and low 32 bits of word * constant, both of 32 bits, in int64 arithmetic.
+
+    The constant is multiplied in halves of 16 bits, so that nothing overflows.
+    """
     low = word * (constant & 0xFFFF)
     high = word * (constant >> 16) + (low >> 16)
     return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
 
 
 def words_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
-    """The first `n` words of the key's table as int64 in [0, 2**32), by torch operations on `device`."""
+    """Return the first `n` numbers of the key's table as int64 in [0, 2**32), by torch operations on `device`."""
     c1_, c2_, c3_, k0, k1 = counters(key)
     c0 = torch.arange((n + 3) // 4, dtype=torch.int64, device=device)
     c1, c2, c3 = torch.zeros_like(c0) + c1_, torch.full_like(c0, c2_), torch.full_like(c0, c3_)
@@ -111,12 +121,13 @@ def words_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
 
 
 def uniforms_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
-    """The first `n` uniforms of the key's table, float32 in [0, 1), by torch operations on `device`."""
+    """Return the first `n` uniforms of the key's table, float32 in [0, 1), by torch operations on `device`."""
     return (words_torch(key, n, device) >> 8).to(torch.float32) * (1.0 / (1 << 24))
 
 
 @cache
 def _kernels(compile: Compile, device: torch.device) -> DeviceKernels:
+    """Compile counter_rng.cu for a device, once."""
     return compile(read_source(Path(__file__).with_suffix(".cu")), device)
 
 
@@ -144,24 +155,25 @@ def fill_uniforms(key: Key, out: Tensor) -> Tensor:
 
 
 def uniforms(key: Key, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
-    """A table of uniforms, float32 in [0, 1); a longer table of the same key begins with the same numbers.
+    """Return uniforms, float32 in [0, 1); a larger table of the same key begins with the same numbers.
 
-    Key and place decide, and nothing else: every device and number of threads gives the same bits. 24 bits each, so 0
-    may be drawn, 1 never, and values are multiples of 2**-24: too coarse to pick one of a million rows evenly.
+    Only the key and the index decide, so each device and each number of threads gives the same bits. A number has 24
+    bits: 0 may be drawn, 1 never, and values are multiples of 2**-24, too coarse to pick one of a million rows evenly.
     """
     return fill_uniforms(key, torch.empty(shape, dtype=torch.float32, device=device))
 
 
 def normal(uniform: Tensor) -> Tensor:
-    """Standard normals (float32) from uniforms in [0, 1) by the inverse distribution function, finite at 0.
+    """Return standard normals (float32) made from uniforms in [0, 1) by the inverse distribution function.
 
-    Half a grid step is added in float64: in float32 the largest uniform would round up to 1. The tails end at +-5.42.
+    Half a step of the grid, 2**-25, is added first, so that 0 gives a finite number; in float64, because in float32 the
+    largest uniform would round up to 1. So all results are in +-5.42.
     """
     return torch.special.ndtri(uniform.double() + 2.0**-25).float()
 
 
 def integers(key: Key, n: int, high: int) -> list[int]:
-    """`n` integers in [0, high) for seeding worlds, high <= 2**32; element i does not depend on `n`."""
+    """Return `n` integers in [0, high), high <= 2**32, for seeds of environments; element i does not depend on `n`."""
     if not 0 < high <= 1 << 32:
         raise ValueError(f"integers are drawn in [0, high) with 1 <= high <= 2**32, got high={high}")
     words = words_numpy(key, 2 * n).tolist()  # 64 bits for each, so that the bias is at most 2**-32
@@ -169,9 +181,9 @@ def integers(key: Key, n: int, high: int) -> list[int]:
 
 
 def permutation(key: Key, n: int, device: torch.device | str = "cpu") -> Tensor:
-    """A random order of 0..n-1, int64 [n]: indices sorted by their word, ties (1 in 2**32) by index.
+    """Return a random order of 0..n-1, int64 [n]: the indices sorted by their random words, equal words by index.
 
-    The same on every device, because no two sort keys are equal; for another `n` it is another order.
+    It is the same on every device, because no two sort keys are equal. Another `n` gives an unrelated order.
     """
     kind = torch.device(device).type
     if kind == "cpu" and not isinstance(key.iteration, Tensor):
@@ -181,4 +193,4 @@ def permutation(key: Key, n: int, device: torch.device | str = "cpu") -> Tensor:
     else:
         words = words_torch(key, n, device)
     index = torch.arange(n, device=device)
-    return torch.argsort(((words - (1 << 31)) << 32) | index)  # shifted to signed, so that the order stays
+    return torch.argsort(((words - (1 << 31)) << 32) | index)  # word - 2**31 fits into 32 signed bits

@@ -1,11 +1,12 @@
-"""CUDA sources on a GPU: made into one text, compiled by NVRTC, launched by CuPy on torch's current stream and memory.
+"""Compiles CUDA sources with NVRTC and launches their kernels with CuPy, on torch's current stream and torch's memory.
 
-A line `#include "utils/device_math.cuh"` is that file, once. A line `#include "envs_fast/cartpole.py"` is every number
-of that module whose name is in capitals, as a `#define` that is exact (hexadecimal); a tuple SIN is SIN_0, SIN_1, ...
+A source is one text with all includes pasted in. `#include "utils/device_math.cuh"` is that file, once.
+`#include "envs_fast/cartpole.py"` becomes one `#define` for each number of that module whose name is in capitals, exact
+because it is hexadecimal; a tuple SIN becomes SIN_0, SIN_1, ...
 
-Nothing else imports CuPy, and this only where something is to be compiled. A launch allocates nothing and waits for
-nothing, so that a graph of torch's can capture it. Compiled code is stored in the user's folder of kernels, which
-nobody else can write to, by a hash of everything that it follows from.
+Only this module imports CuPy, and only when something must be compiled. A launch allocates nothing and does not wait,
+so that a CUDA graph can capture it. Machine code is stored in the user's kernel folder (kernel_folder.py) under a hash
+of the source, the options and the version of NVRTC.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from stride.utils.kernel_folder import FOLDER, PRIVATE
 from stride.utils.places import PROJECT, module_of
 from stride.utils.user_error import UserError
 
-OPTIONS = (  # of whoever compiles for a GPU: a product and a sum are rounded twice, as on the CPU, unless fma() is said
+OPTIONS = (  # of NVRTC: a * b + c is rounded twice, as on the CPU, unless the source calls fma()
     "-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true",
 )  # fmt: skip
 INCLUDE = re.compile(r'#include "([^"]+)"\s*')
@@ -35,30 +36,30 @@ NUMBERS = (int, float, np.integer, np.floating)
 
 Number = int | float | np.integer | np.floating
 Compiled = Any  # cupy.RawKernel
-SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)
+MAX_SHARED_KB = {  # shared memory that a block may ask for, by compute capability (CUDA's programming guide)
     (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99,
 }  # fmt: skip
-ANYWHERE = 48  # KB: what every GPU gives
-HOST_CAPABILITY = (9, 0)  # of a processor that stands in for a GPU
+MIN_SHARED_KB = 48  # what every GPU gives
+HOST_CAPABILITY = (9, 0)  # compute capability of a CPU that stands in for a GPU in tests
 
 
 class Source(NamedTuple):
-    """A text that compiles as it is."""
+    """The complete text of a CUDA source."""
 
-    name: str  # what errors and the cache call it
-    text: str  # includes are pasted in
+    name: str  # for error messages and file names of the cache
+    text: str  # with all includes pasted in
 
 
 class DeviceKernels(Protocol):
-    """The compiled kernels of a source: CudaKernels, or whatever stands in for a GPU in a test."""
+    """The compiled kernels of a source: CudaKernels, or a replacement on the CPU in tests."""
 
     def launch(
         self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
     ) -> None:
         """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
 
-        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
-        same in every launch of a kernel.
+        Tensors are passed as addresses, NumPy scalars by value. `shared`: bytes of dynamic shared memory for a block,
+        the same in every launch of a kernel.
         """
 
 
@@ -66,7 +67,7 @@ Compile = Callable[[Source, torch.device], DeviceKernels]
 
 
 def read_source(*files: Path) -> Source:
-    """The files, one below the other, and all that they include."""
+    """Join files to one source, with everything that they include."""
     pasted: set[str] = set()
     defined: dict[str, str] = {}
     lines = [line for file in files for line in _lines(file, _named(file), pasted, defined)]
@@ -74,7 +75,7 @@ def read_source(*files: Path) -> Source:
 
 
 def with_sizes(source: Source, sizes: Mapping[str, Number | Sequence[int]]) -> Source:
-    """The source compiled for these sizes, names in capitals that it reads as constants; of several a list, `1, 2`."""
+    """Return the source with `#define NAME value` in front for each of `sizes`; a sequence becomes `1, 2`."""
     texts = defines({**sizes})
     for name, value in sizes.items():
         if isinstance(value, Sequence):
@@ -84,7 +85,10 @@ def with_sizes(source: Source, sizes: Mapping[str, Number | Sequence[int]]) -> S
 
 
 def defines(constants: dict[str, object]) -> dict[str, str]:
-    """Names in capitals that stand for numbers or for tuples of numbers, and how C++ writes these."""
+    """Return the C++ literals of all constants (names in capitals) that are numbers or tuples of numbers.
+
+    {"DT": 0.02, "SIN": (1, 2)} becomes {"DT": "0x1.47ae147ae147bp-6", "SIN_0": "1", "SIN_1": "2"}.
+    """
     literals: dict[str, str] = {}
     for name, value in constants.items():
         if not CONSTANT.fullmatch(name):
@@ -101,7 +105,10 @@ def _named(file: Path) -> str:
 
 
 def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> Iterator[str]:
-    """The text of a file, with `#line` before each stretch, so that a compiler's messages name the original file."""
+    """Yield the lines of a file with its includes, and `#line` where the file changes, for the compiler's messages.
+
+    `pasted`: files that are already in the text; `defined`: constants that are already defined. Both are updated.
+    """
     pasted.add(name)
     yield f'#line 1 "{name}"'
     for number, line in enumerate(file.read_text().splitlines(), 1):
@@ -117,7 +124,7 @@ def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> 
 
 
 def _constants(path: str, defined: dict[str, str]) -> Iterator[str]:
-    """The constants of a module, but for those that are defined; two meanings of a name are refused."""
+    """Yield `#define` lines for the constants of a module that are not defined yet; ValueError if a value differs."""
     module = importlib.import_module(module_of(path))
     for name, value in defines(vars(module)).items():
         if name not in defined:
@@ -128,7 +135,7 @@ def _constants(path: str, defined: dict[str, str]) -> Iterator[str]:
 
 
 def _literal(value: Number) -> str:
-    """A C++ literal of exactly this number: float32 where the number is one."""
+    """Return the C++ literal of exactly this number; one of float32 if the number is np.float32."""
     if isinstance(value, int | np.integer):
         text = str(int(value))
     else:
@@ -137,21 +144,21 @@ def _literal(value: Number) -> str:
 
 
 class KernelError(RuntimeError):
-    """NVRTC refuses a source, or CUDA a launch: named, with the reason they give."""
+    """NVRTC cannot compile a source, or CUDA cannot launch a kernel; the message has their reason."""
 
 
 def capability(device: torch.device) -> tuple[int, int]:
-    """The compute capability of a GPU: (9, 0) for sm_90."""
+    """Return the compute capability of a GPU, such as (9, 0) for sm_90."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else HOST_CAPABILITY
 
 
 def shared_of_block(device: torch.device) -> int:
-    """Bytes of shared memory that a block may have."""
-    return SHARED.get(capability(device), ANYWHERE) << 10
+    """Return the bytes of shared memory that a block may have."""
+    return MAX_SHARED_KB.get(capability(device), MIN_SHARED_KB) << 10
 
 
 class CudaKernels:
-    """The kernels of a source on one device; loaded by their first launch, which therefore is none to be captured."""
+    """The kernels of a source on one device. The first launch loads a kernel: a CUDA graph must not capture it."""
 
     def __init__(self, name: str, cubin: Path, device: torch.device) -> None:
         self._cupy = _cupy()
@@ -169,7 +176,7 @@ class CudaKernels:
             try:
                 if kernel not in self._kernels:
                     self._kernels[kernel] = self._module.get_function(kernel)
-                    if shared:  # above 48 KB a kernel gets as much as it was promised
+                    if shared:  # CUDA gives a kernel more than 48 KB only if this limit was raised before
                         self._kernels[kernel].max_dynamic_shared_size_bytes = shared
                 self._kernels[kernel]((-(-threads // block),), (block,), values, shared_mem=shared)
             except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
@@ -178,13 +185,13 @@ class CudaKernels:
 
 @cache
 def compile_cuda(source: Source, device: torch.device) -> CudaKernels:
-    """The source for this device; the same object for the same source and device."""
+    """Compile a source for a device; the same source and device give the same object."""
     major, minor = capability(device)
     return CudaKernels(source.name, cubin_of(source, f"sm_{major}{minor}"), device)
 
 
 def cubin_of(source: Source, architecture: str, folder: Path = FOLDER / "cuda") -> Path:
-    """The file of the source's machine code for an architecture such as sm_90, compiled where there is none yet.
+    """Return the file with the machine code of a source for an architecture such as sm_90; compile it if it is missing.
 
     Needs no GPU and no driver.
     """
@@ -195,7 +202,7 @@ def cubin_of(source: Source, architecture: str, folder: Path = FOLDER / "cuda") 
     if not path.exists():
         machine_code = _compile(nvrtc, source, options)
         folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")  # complete under its name, or not there
+        temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")  # no reader sees half a file
         temporary.write_bytes(machine_code)
         temporary.replace(path)
     return path
@@ -213,7 +220,7 @@ def _compile(nvrtc: ModuleType, source: Source, options: tuple[str, ...]) -> byt
 
 
 def _cupy() -> Any:
-    # CuPy makes a folder as it is imported, by default in a home that may be read-only
+    # CuPy makes a folder when it is imported, by default in the home folder, which may be read-only
     os.environ.setdefault("CUPY_CACHE_DIR", str(FOLDER / "cupy"))
     try:
         import cupy

@@ -1,5 +1,7 @@
-"""Learning curves as hand-written SVG, readable on light and dark pages, without a plotting library: one run's return
-and evaluations, or the seeds of a variant and their mean."""
+"""Draws learning curves as SVG text, without a plotting library; readable on light and dark pages.
+
+One run's returns and evaluations, or several seeds and their mean. Reports, the inspector and docs use it.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +14,13 @@ from stride.runstore.metrics_table import NAMES
 from stride.runstore.metrics_table import Point as Point
 from stride.utils.typography import plain, short
 
-WIDTH, HEIGHT = 760, 360
-LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48
-MARGIN = 0.03  # of the height, below the lowest mark
-GOAL_HEIGHT = 20  # pixels that its label takes above the line
-POINTS = 600  # more cannot be seen at this width
+WIDTH, HEIGHT = 760, 360  # pixels of the picture
+LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48  # pixels between the plot and the edges of the picture
+MARGIN = 0.03  # space below the lowest tick, as a fraction of the axis
+GOAL_HEIGHT = 20  # pixels that the goal's label takes above its line
+POINTS = 600  # of a curve; more cannot be seen at this width
 COLOURS = ("#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#1b7c83", "#6e7781")
-SEED_COLOURS = COLOURS[:1] + COLOURS[2:]  # the second is that of the median
+SEED_COLOURS = COLOURS[:1] + COLOURS[2:]  # without the second, which is the colour of the median
 
 # The card paints its own background: a page may be dark while the reader's system is light.
 STYLE = """
@@ -44,13 +46,13 @@ STYLE = """
     .goaltext { fill: #3fb950 } .goaltext, .name { stroke: #0d1117 }
   }
 """
-MOST_BESIDE = 3  # names beside the title
-MOST_DOTS = 60
-CLASSES = ("first", "second", "third", "fourth", "fifth")
+MAX_TITLE_NAMES = 3  # names of a legend that fit beside the title
+MAX_DOTS = 60  # with more evaluations no dots are drawn
+CLASSES = ("first", "second", "third", "fourth", "fifth")  # CSS classes of several curves
 
 
 class Band(NamedTuple):
-    """A mean and the interval around it."""
+    """A mean curve and the interval around it."""
 
     mean: Sequence[Point]
     low: Sequence[Point]
@@ -62,23 +64,23 @@ class CurveLine(NamedTuple):
 
     points: Sequence[Point]
     style: str  # a class of STYLE
-    width: float
-    colour: str = ""  # in place of that of the class
+    width: float  # pixels
+    colour: str = ""  # instead of the colour of the class
 
 
 class Overlay(NamedTuple):
-    """What is drawn in a picture beside its own curves, and how its legend names it."""
+    """More curves and bands to draw behind those of a picture, with labels."""
 
     lines: Sequence[CurveLine] = ()
-    bands: Mapping[str, Band] = MappingProxyType({})  # by class
-    labels: Sequence[str] = ()  # elements of SVG
+    bands: Mapping[str, Band] = MappingProxyType({})  # by CSS class
+    labels: Sequence[str] = ()  # SVG elements
 
 
 NO_OVERLAY = Overlay()
 
 
 class Axes(NamedTuple):
-    """The range of the data and its way to pixels."""
+    """The range of the data (x begins at 0), and its conversion to pixels, as text for SVG."""
 
     x_high: float
     y_low: float
@@ -96,7 +98,7 @@ class Axes(NamedTuple):
 
 
 def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
-    """Return over env steps: that of training thin, evaluations strong with their points, the goal dashed."""
+    """Draw one run, return over env steps: training thin, evaluations thick with dots, the goal dashed."""
     curve_lines = [CurveLine(_thin(train), "train", 1.5), CurveLine(_thin(val), "val", 2.5)]
     legend = [(line.style, NAMES[line.style]) for line in curve_lines if line.points]
     return picture(title, curve_lines, goal, legend, dots=curve_lines[1].points)
@@ -109,7 +111,7 @@ def seeds_svg(
     goal: float | None,
     overlay: Overlay = NO_OVERLAY,
 ) -> str:
-    """Several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
+    """Draw several seeds: each thin, their mean bold, the goal dashed."""
     curve_lines = [CurveLine(_thin(seed), "seed", 1.0) for seed in seeds]
     curve_lines.append(CurveLine(_thin(mean), "mean", 3.0))
     legend = [("seed", "seed"), ("mean", "mean")]
@@ -117,7 +119,10 @@ def seeds_svg(
 
 
 def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal: float | None) -> str:
-    """Seeds thin, each in its colour with its name while there are few, their median bold in its band."""
+    """Draw a group: seeds thin, and their median bold with a band.
+
+    If there are at most as many seeds as SEED_COLOURS, each has its own colour and its name below the title.
+    """
     are_named = len(seeds) <= len(SEED_COLOURS)
     curve_lines = []
     for points, colour in zip(seeds.values(), SEED_COLOURS if are_named else repeat(""), strict=False):
@@ -129,14 +134,14 @@ def group_svg(title: str, seeds: Mapping[str, Sequence[Point]], band: Band, goal
 
 
 def _seed_names(names: Sequence[str]) -> list[str]:
-    """A row of names below the title, each in the colour of its curve."""
+    """Return a row of names below the title, each in the colour of its curve."""
     pairs = zip(names, SEED_COLOURS, strict=False)
     texts = [f'<tspan dx="6" style="fill: {colour}">{escape(name)}</tspan>' for name, colour in pairs]
     return [f'<text x="{LEFT - 6}" y="{TOP - 10}">{"".join(texts)}</text>']
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None, overlay: Overlay = NO_OVERLAY) -> str:
-    """A line for each band, at most as many as there are CLASSES, the goal dashed."""
+    """Draw a curve with its band for each of `bands` (name -> Band, at most as many as CLASSES), the goal dashed."""
     legend = list(zip(CLASSES[: len(bands)], bands, strict=True))
     curve_lines = [CurveLine(bands[name].mean, style, 2.5) for style, name in legend]
     filled = {**overlay.bands, **{f"{style}band": bands[name] for style, name in legend}}
@@ -144,7 +149,7 @@ def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None, overlay
 
 
 def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:
-    """Several curves, each in a colour of its own with its name below the title, the goal dashed."""
+    """Draw several curves (name -> points), each in its own colour with its name at the right, the goal dashed."""
     curve_lines = []
     labels = []
     for line_index, (curve_name, points) in enumerate(curves.items()):
@@ -164,7 +169,7 @@ def picture(
     dots: Sequence[Point] = (),
     labels: Sequence[str] = (),
 ) -> str:
-    """The complete SVG."""
+    """Return a complete SVG with curves, bands (mean and interval), dots, the goal and a legend."""
     points = [point for line in lines for point in line.points]
     points += [point for band in bands.values() for band_edge in band for point in band_edge]
     y_values = [point.y for point in points] + ([] if goal is None else [goal])
@@ -180,13 +185,13 @@ def picture(
         pen = f'fill="none" stroke-width="{line.width}" stroke-linejoin="round"{stroke}'
         if line.points:
             elements.append(f'<polyline class="{line.style}" points="{axes.path(line.points)}" {pen}/>')
-    if len(dots) <= MOST_DOTS:
+    if len(dots) <= MAX_DOTS:
         elements += [f'<circle class="dot" cx="{axes.x(dot.x)}" cy="{axes.y(dot.y)}" r="3"/>' for dot in dots]
     return svg_card(title, WIDTH, HEIGHT, LEFT, [*elements, *labels, *_legend(legend)])
 
 
 def svg_card(title: str, width: int, height: int, title_x: int, body: Sequence[str], line_style: str = "") -> str:
-    """A complete SVG: a card with its title, and `body` on it; `style` is CSS beside STYLE."""
+    """Return a complete SVG: a card with a title, and the elements `body` on it; `line_style`: CSS after STYLE."""
     size = f'viewBox="0 0 {width} {height}" role="img" width="{width}" height="{height}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
@@ -199,7 +204,7 @@ def svg_card(title: str, width: int, height: int, title_x: int, body: Sequence[s
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers (1, 2 or 5 times a power of ten) that span [low, high]."""
+    """Return about `count` numbers that span [low, high]; their distance is 1, 2 or 5 times a power of ten."""
     if high <= low:
         half_range = max(abs(low) * 0.1, 1.0)
         low, high = low - half_range, high + half_range
@@ -211,7 +216,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def _thin(points: Sequence[Point]) -> list[Point]:
-    """The finite points; means of neighbours, so that a long run makes no larger file than a short one."""
+    """Return the finite points of a curve, at most POINTS: more are averaged in groups of neighbours."""
     finite_points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
     group_size = math.ceil(len(finite_points) / POINTS)
     if group_size <= 1:
@@ -242,8 +247,10 @@ def _grid(axes: Axes, y_ticks: list[float]) -> list[str]:
 
 
 def _goal(axes: Axes, goal: float | None, y_ticks: Sequence[float]) -> list[str]:
-    """The dashed line, where there is a goal; its label is at the left, where a curve has not yet arrived, and on the
-    side of the line on which it does not touch the label of a mark."""
+    """Return the dashed line of the goal with its label; [] without a goal.
+
+    The label is at the left, where curves are still low, and below the line if a tick's label is close above it.
+    """
     if goal is None:
         return []
     y = float(axes.y(goal))
@@ -256,12 +263,12 @@ def _goal(axes: Axes, goal: float | None, y_ticks: Sequence[float]) -> list[str]
 
 
 def _legend(entries: list[tuple[str, str]]) -> list[str]:
-    """(class, name) side by side behind the title, of many one below the other in the plot."""
+    """Return the legend of (class, name): side by side after the title, or if there are many, as a list in the plot."""
     elements = []
     entry_width = 26 + 6 * max([5, *(len(curve_name) for _, curve_name in entries)])
     for line_index, (line_style, curve_name) in enumerate(reversed(entries)):
         x, y = WIDTH - RIGHT - entry_width - (entry_width + 20) * line_index, 22
-        if len(entries) > MOST_BESIDE:
+        if len(entries) > MAX_TITLE_NAMES:
             x, y = LEFT + 12, TOP + 12 + 18 * (len(entries) - 1 - line_index)
         elements.append(f'<line class="{line_style}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
         elements.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(curve_name)}</text>')

@@ -1,4 +1,4 @@
-"""The device that a config names: whether it is there, how it is called, and what makes its answers repeatable."""
+"""Finds the torch device that a config names, describes it, and makes its results repeatable."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from stride.utils.user_error import UserError
 
 CPU = torch.device("cpu")
 DRIVER = Path("/proc/driver/nvidia/version")  # its first line names the kernel module and its version
-NUMBER = re.compile(r"\s(\d+\.\d+(\.\d+)?)\s")
-WORKSPACE = ":4096:8"  # cuBLAS with a workspace of its own for each stream: the same sums in the same order
+VERSION = re.compile(r"\s(\d+\.\d+(\.\d+)?)\s")
+WORKSPACE = ":4096:8"  # a separate cuBLAS workspace for each stream, so that sums keep their order
 
 
 def training_device(name: str) -> torch.device:
-    """auto, cpu, cuda or cuda:N as a device to train on; UserError, one line, where there is none of that name.
+    """Return the device for auto, cpu, cuda or cuda:N; UserError, one line, if there is no such device.
 
-    A GPU always has its number, so that devices compare equal to those of tensors. CUDA is asked, but not begun.
+    A GPU always has its index, so that it equals the device of tensors. CUDA is asked but not initialised.
     """
     if name in ("auto", "cpu"):
         return CPU
@@ -40,25 +40,25 @@ def training_device(name: str) -> torch.device:
 
 
 def why_no_cuda() -> str:
-    """What keeps torch from finding a GPU: its build, or what the driver answers."""
+    """Say why torch finds no GPU: its build, or the first sentence of the driver's error."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} was built without CUDA"
     try:
         torch.cuda.init()
-    except RuntimeError as error:  # no driver, one that is too old, all GPUs hidden: torch's first sentence says which
+    except RuntimeError as error:  # no driver, too old a driver, or all GPUs hidden
         return str(error).split(". ")[0].strip()
     return f"torch {torch.__version__} for CUDA {torch.version.cuda} gives no reason"
 
 
 def described(device: torch.device) -> str:
-    """For people: `cpu`, or `cuda:0 (NVIDIA H200)`."""
+    """Return the device as text for people: `cpu`, or `cuda:0 (NVIDIA H200)`."""
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def prepare(device: torch.device, precision: str | int) -> None:
-    """Before the first tensor is on a GPU: the same answers each time, and how float32 products are rounded there.
+    """Make the results of a GPU repeatable, and set how it rounds float32 products (`precision`: "tf32" or another).
 
-    Process-wide, as torch has it. Nothing changes for the CPU.
+    Call it before the first tensor is on the GPU. It holds for the whole process. It does nothing for the CPU.
     """
     if device.type != "cuda":
         return
@@ -66,7 +66,7 @@ def prepare(device: torch.device, precision: str | int) -> None:
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a kernel less a tensor
     torch.backends.cudnn.benchmark = False
-    # cuDNN's own default is tf32. Said by the older names: Lightning reads these, and torch refuses a mix of both
+    # cuDNN's default is tf32. These are the older names of the switches: Lightning reads them, and torch refuses a mix
     tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
@@ -74,7 +74,7 @@ def prepare(device: torch.device, precision: str | int) -> None:
 
 
 def gpu_details(device: torch.device) -> dict[str, str]:
-    """The model, its driver, and torch's CUDA, which equal bits rest on beside code and versions; {} for the CPU."""
+    """Return the GPU's model, its driver and torch's CUDA version, on which bits depend; {} for the CPU."""
     if device.type != "cuda":
         return {}
     return {
@@ -85,8 +85,8 @@ def gpu_details(device: torch.device) -> dict[str, str]:
 
 
 def driver_version(text: str) -> str:
-    """The version in the text of the driver's file; "unknown" where there is none, as under WSL."""
-    match = NUMBER.search(text.partition("\n")[0])
+    """Find the version in the text of the driver's file; "unknown" if there is none, as under WSL."""
+    match = VERSION.search(text.partition("\n")[0])
     return match[1] if match else "unknown"
 
 

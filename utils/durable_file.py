@@ -1,7 +1,7 @@
-"""Files that are complete or not there at all, and how to delete what processes that died left behind. No torch.
+"""Writes files so that they are complete or not there at all, and deletes what dead processes left behind. No torch.
 
-A file is written in its folder under a name that says who writes it, synced, renamed, and its folder synced: a
-reader, a crash or a power cut sees the old file or the new one.
+A file is written in its folder under a temporary name with the process id, synced to disk and renamed; then the folder
+is synced. So a reader, or a crash or a power cut, finds the old file or the new one, never half of one.
 """
 
 import errno
@@ -16,21 +16,21 @@ from typing import Any, BinaryIO
 
 from stride.utils.user_error import UserError
 
-OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
-OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process is short of them; the file may be sound
+OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)  # nothing can be written
+OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # too few descriptors or memory; the file may be fine
 TEMPORARY = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
 
 
 def temporary(path: Path) -> Path:
-    """Where this process writes what will be `path`: hidden, beside it, of a name nobody else takes."""
+    """Return the path to write to before it is renamed to `path`: hidden, in the same folder, a unique name."""
     return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager
 def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """A file to write; it takes the place of `path` when the block ends well, and leaves nothing where it does not.
+    """Open a file to write; it replaces `path` when the block ends, and is deleted if the block raises an error.
 
-    Without `sync_name` the caller syncs the folder, once for all that it puts there.
+    With `sync_name=False` the caller syncs the folder later, once for several files.
     """
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -42,7 +42,7 @@ def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_in(folder: int, name: str, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """As `replacing`, in a folder that is open already."""
+    """Do what `replacing` does, in a folder given by its open descriptor."""
     temporary_name = temporary(Path(name)).name
     try:
         descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -59,7 +59,7 @@ def replacing_in(folder: int, name: str, sync_name: bool = True) -> Iterator[Bin
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in the folder survive a power cut from here on."""
+    """Sync a folder to disk, so that its new and renamed files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -75,7 +75,7 @@ def write_json(path: Path, data: object, sync_name: bool = True) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The file's data, or one clear line when it is missing or damaged."""
+    """Return the data of a JSON file; UserError, one clear line, if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -87,9 +87,9 @@ def read_json(path: Path) -> Any:
 
 
 def relink(link: Path, target: Path) -> None:
-    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing.
+    """Make `link` a relative link to `target`, in one step, so that it always points to the old target or the new one.
 
-    The folder is synced by the caller, once for all links.
+    It is relative, so that the folder around both may be moved. The caller syncs the folder, once for all links.
     """
     new_link = temporary(link)
     new_link.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
@@ -101,7 +101,7 @@ def relink(link: Path, target: Path) -> None:
 
 
 def sweep(folder: Path) -> int:
-    """Delete what was being written in the folder by processes that are gone."""
+    """Delete the temporary files of processes that no longer exist; return how many."""
     removed = 0
     for path in folder.iterdir():
         match = TEMPORARY.fullmatch(path.name)
@@ -116,12 +116,12 @@ def sweep(folder: Path) -> int:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """UserError unless the folder (or the nearest above that exists) can be written to and has `needed` bytes."""
+    """Raise UserError unless the folder (or the nearest existing one above it) is writable and has `needed` bytes."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     probe = existing / f".probe.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         probe.write_bytes(b"\0" * 4096)
-        probe.unlink(missing_ok=True)  # whoever resumes the run may have swept it
+        probe.unlink(missing_ok=True)  # another process that resumes the run may have swept it
         free = shutil.disk_usage(existing).free
     except OSError as error:
         probe.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def check_room(folder: Path, needed: int) -> None:
 
 
 def _gone(pid: int) -> bool:
-    """Whether no process of this number is there."""
+    """Say whether no process has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,7 @@
-"""How every command ends: its errors in one line, a Ctrl-C in none, and the exit code that a shell expects."""
+"""Runs the main function of every command: prints its errors as one line and ends with the right exit code.
+
+Exit codes: 0 done, 1 failed, 2 the user can fix it (UserError), 3 goal missed, 130 Ctrl-C, which prints nothing.
+"""
 
 import errno
 import signal
@@ -16,20 +19,21 @@ from stride.utils.places import current_folder
 from stride.utils.streams import loss, losses, outlive_readers
 from stride.utils.user_error import NumbersError, UserError, one_line
 
-GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
-Main = Callable[[list[str]], int]
+GOAL_MISSED = 3  # exit code of a training that ended normally but did not reach the goal it was required to reach
+Main = Callable[[list[str]], int]  # arguments of the command line -> exit code
 Code = TypeVar("Code", int, int | None)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the person can right it: exit code 2. What went wrong in the work itself is 1."""
+    """Say whether the user can fix the error: then the exit code is 2, else 1."""
     return isinstance(error, UserError)
 
 
 def begin(first: Callable[[list[str]], int | None], loading_text: str = "") -> None:
-    """Before the heavy imports: what `first` can answer or refuse without them ends the process here.
+    """Run `first`, the part of a command that needs no heavy imports, such as --help and errors in arguments.
 
-    Else (None) they come next, and `loading_text` is shown on a live terminal until `quick_start.loaded()`.
+    If it returns an exit code or raises, the process ends here. If it returns None, this returns, the caller does its
+    heavy imports, and a live terminal shows `loading_text` until `quick_start.loaded()`.
     """
     quick_start.paused()
     outlive_readers()
@@ -45,15 +49,16 @@ def ended(
     *failures: type[Exception],
     refused: Callable[[Exception], bool] = is_refusal,
 ) -> Code | int:
-    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are printed as one line,
-    with the notes that were added to them.
+    """Run `main` and return its exit code, or that of the error that it raised.
 
-    So is a want of descriptors or memory. Anything else is a bug and passes with its traceback.
+    UserError, NumbersError, `failures`, and a lack of descriptors or memory are printed as one line, with the notes
+    that were added to them. Any other error is a bug and is raised, with its traceback. `refused` says which of the
+    expected errors have exit code 2 instead of 1, unless the error has an `exit_code` of its own.
     """
     expected: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
     try:
         with ctrl_c():
-            with suppress(UserError):  # of a project: reported by who needs it
+            with suppress(UserError):  # an error of the user's project: the part that needs the project reports it
                 use_folders()
                 folder = current_folder()
                 if folder and import_refusal(folder):
@@ -73,9 +78,9 @@ def ended(
 
 
 def printed(code: int) -> int:
-    """The exit code of a command whose work is what it prints: 1, with a line, where not all of that could be written.
+    """Return the exit code of a command whose result is its output: 1, with a line, if stdout could not be written.
 
-    A reader that left has read what it wanted.
+    `code` stays if only the reader left (EPIPE, as with `| head -1`): it has read what it wanted.
     """
     sys.stdout.flush()
     if "stdout" not in losses or losses["stdout"].errno == errno.EPIPE:
@@ -85,12 +90,15 @@ def printed(code: int) -> int:
 
 
 def run(main: Main, *failures: type[Exception]) -> NoReturn:
-    """The rest of this process is `main`, whether or not anybody reads what it prints."""
+    """Run `main` with the command line and end the process with its exit code, even if nobody reads its output."""
     outlive_readers()
     sys.exit(printed(ended(main, sys.argv[1:], *failures)))
 
 
 def run_and_leave(main: Main) -> NoReturn:
-    """As `run`, and nothing is taken apart at the end: for commands that make thousands of objects, and no thread."""
+    """Do what `run` does, but end the process without freeing objects, which is faster (quick_start.leave).
+
+    For commands that make thousands of objects and no threads.
+    """
     outlive_readers()
     quick_start.leave(printed(ended(main, sys.argv[1:])))

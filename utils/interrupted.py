@@ -1,6 +1,6 @@
-"""Signals that end a program, and what they raise: distinguished from what other people's code raises by itself.
+"""Handles the signals that end a program, and tells a real Ctrl-C from a KeyboardInterrupt that user code raises.
 
-A KeyboardInterrupt that an environment raises is no Ctrl-C; so where we listen, a Ctrl-C is an Interrupted.
+An environment may raise KeyboardInterrupt by itself. So while our handler is installed, a real Ctrl-C raises CtrlC.
 """
 
 import signal
@@ -14,27 +14,27 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; docker, syste
 
 
 class Interrupted(BaseException):
-    """Raised by a signal's handler; not an Exception, so that nothing on the way out takes it for an error."""
+    """Raised by a signal handler. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class CtrlC(Interrupted, KeyboardInterrupt):
-    """A person's, not an environment's."""
+    """Raised when a person presses Ctrl-C."""
 
 
 def name_of(number: int) -> str:
-    """The name that a person uses for the signal."""
+    """Return the name of a signal for people: "Ctrl-C", or "SIGTERM"."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def by_signal(error: BaseException) -> bool:
-    """Whether a signal may have raised it; a KeyboardInterrupt only where Python's own handler listens."""
+    """Say whether a signal may have raised the error; a KeyboardInterrupt only if Python's handler is installed."""
     python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return isinstance(error, Interrupted) or (isinstance(error, KeyboardInterrupt) and python)
 
 
 @contextmanager
 def ctrl_c() -> Iterator[None]:
-    """Within, a Ctrl-C raises CtrlC; where somebody else listens, or in a thread, nothing changes."""
+    """Make a Ctrl-C raise CtrlC inside the block. In a thread, or if another handler is installed, change nothing."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -51,9 +51,10 @@ def _raise(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Noted:
-    """`with Noted() as noted:` takes the signals that end a program; `number` is the first that came, 0 before it.
+    """`with Noted() as noted:` records the signals that end a program instead of ending it.
 
-    What is ignored stays so: `nohup` keeps a closed terminal from the program.
+    `noted.number` is the first signal that came, 0 before that. Signals that were ignored stay ignored, such as SIGHUP
+    under `nohup`.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class Noted:
         return self
 
     def listen(self) -> None:
-        """Take the signals (again: Lightning puts a handler of its own on SIGTERM)."""
+        """Install the handlers; call it again after Lightning has installed its own for SIGTERM."""
         for number in ENDING:
             if self._handlers.get(number) is not signal.SIG_IGN:
                 signal.signal(number, self._note)

@@ -1,7 +1,7 @@
-"""`njit` with a cache that does not depend on the path of a checkout, in the folder of `kernel_folder`.
+"""`njit` for all kernels of Stride, with a cache in the folder of `kernel_folder` instead of Numba's.
 
-Numba's own cache finds a file's kernels by the path of its folder, so that whoever moves a checkout compiles again, and
-gives numbers to machine code that two processes at once would give twice.
+Numba's own cache finds the kernels of a file by the path of its folder, so a moved checkout would compile everything
+again. It also numbers the files of machine code, and two processes at once could use the same number.
 """
 
 import errno
@@ -22,7 +22,7 @@ from stride.utils.kernel_folder import FOLDER, PRIVATE, PROJECT
 
 
 class KernelLocator:
-    """Tells Numba where the kernels of one file are: by the file's path in the checkout and its content."""
+    """Tells Numba the folder for the kernels of one source file: it depends on the file's path and content."""
 
     def __init__(self, function: Callable[..., object], file: str) -> None:
         self._py_file = file  # Numba's warnings name it
@@ -30,7 +30,7 @@ class KernelLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], file: str) -> Self | None:
-        """None where it was typed in; Numba asks its other locators then."""
+        """Return None for a function typed in a console, without a file; Numba then asks its own locators."""
         return cls(function, file) if os.path.exists(file) else None
 
     def get_cache_path(self) -> str:
@@ -48,6 +48,7 @@ class KernelLocator:
 
 @cache
 def _stamp(file: str) -> str:
+    """Return the hash of a file's path in the checkout and its content."""
     path = Path(file).resolve()
     name = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
     return hashlib.sha256(f"{name}\0".encode() + path.read_bytes()).hexdigest()
@@ -58,12 +59,12 @@ class _Located(CompileResultCacheImpl):
 
 
 class KernelCache(FunctionCache):
-    """Numba's, in our folder; one process at a time adds to it, and where nobody can write, nothing is added."""
+    """Numba's cache in our folder. One process at a time writes to it; if it cannot be written, nothing is stored."""
 
     _impl_class = _Located
 
     def load_overload(self, signature: object, context: Any) -> Any:
-        """Numba's, but the modules that only compiling needs are not imported for a stored kernel: 50 MB, 0.3 s."""
+        """Load a stored kernel as Numba does, but without importing what only compiling needs (50 MB, 0.3 s)."""
         rtsys.initialize(context)  # symbols that stored machine code refers to
         return self._load_overload(signature, context)
 
@@ -81,7 +82,7 @@ class KernelCache(FunctionCache):
 
 
 def njit(*function: Callable[..., object], cache: bool = False, **options: Any) -> Any:
-    """numba.njit, as decorator with or without options."""
+    """Decorate with numba.njit, with or without options; `cache=True` uses our cache."""
 
     def compiled(python: Callable[..., object]) -> Any:
         dispatcher = numba.njit(**options)(python)

@@ -1,8 +1,8 @@
-"""The folder of compiled kernels: one for each user, and in it one for each state of the sources.
+"""Chooses the folder of compiled kernels: one for each user, and in it one folder for each state of the sources.
 
-A state is the sources (their names and contents), this processor, Numba, llvmlite and Python. The path of a checkout is
-no part of it: a moved one, a copy, a second clone of the same sources find what was compiled. The files are run as they
-are (machine code in pickles), so a folder that anybody else could write to is never used.
+A state is a hash of the sources (names and contents), the processor, and the versions of Numba, llvmlite and Python.
+The path of the checkout does not count, so a moved checkout or a second clone finds the compiled kernels. The files are
+executed as they are (machine code in pickles), so a folder that another user could write to is never used.
 """
 
 import atexit
@@ -26,14 +26,14 @@ from numba.core import config
 
 from stride.utils.places import PROJECT, UNKNOWN, of_another, others_may_write
 
-SOURCES = (
+SOURCES = (  # folders with kernels: all their *.py count
     "envs_fast",
     "envs_fast/bodies",
     "envs_fast/minatar",
     "envs_fast/minigrid",
     "agents/engines/fused_cpu/kernels",
 )
-ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
+ALONE = (  # single files of other folders, with kernels or constants of kernels
     "agents/engines/fused_cpu/frame.py",
     "agents/engines/fused_cpu/workers.py",
     "agents/engines/plan/layout.py",
@@ -48,15 +48,17 @@ ALONE = (  # files whose folder holds other things too: kernels, and the constan
     "utils/counter_rng.py",
     "utils/simd_math.py",
 )
-STATE, GONE = re.compile("[0-9a-f]{16}"), re.compile(r"[0-9a-f]{16}\.gone\d+")
-NEWEST, DAY, DAYS = 5, 86_400, 60  # states that stay; what was used within a day stays, what was not in 60 goes
-LOCK = "compiling.lock"
-PRIVATE = 0o700
-PASSING = ".stride-for-one-process-"  # how a folder is called that goes with its process
+STATE, GONE = re.compile("[0-9a-f]{16}"), re.compile(r"[0-9a-f]{16}\.gone\d+")  # names of folders: kept, being deleted
+KEPT_STATES = 5  # the newest ones stay
+DAY = 86_400  # seconds; a state that was used within a day stays
+MAX_UNUSED_DAYS = 60  # after this time even one of the newest is deleted
+LOCK = "compiling.lock"  # in the folder of a state; locked while a process compiles into it
+PRIVATE = 0o700  # mode of a folder that only its owner may enter
+PASSING = ".stride-for-one-process-"  # how the name of a folder begins that is deleted when its process ends
 
 
 def _features() -> frozenset[str]:
-    """Names of the processor's instruction sets; NUMBA_CPU_FEATURES, where set, counts instead."""
+    """Return the names of the processor's instruction sets, or those in NUMBA_CPU_FEATURES if it is set."""
     if config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
         names = str(config.CPU_FEATURES).split(",")  # type: ignore[attr-defined]
         return frozenset(name[1:] for name in names if name.startswith("+"))
@@ -68,7 +70,10 @@ FEATURES = _features()
 
 
 def state() -> str:
-    """A hash of everything that machine code follows from. Numba looks at a kernel's file only, not at inlined ones."""
+    """Return a hash of everything that machine code depends on, 16 digits.
+
+    All source files count, because a kernel contains inlined functions of other files; Numba checks only its own file.
+    """
     switches = (config.ENABLE_AVX, config.OPT, config.BOUNDSCHECK, sys.flags.optimize)  # type: ignore[attr-defined]
     versions = (numba.__version__, llvmlite.__version__, sys.version)
     digest = hashlib.sha256(repr((NAME, sorted(FEATURES), switches, versions)).encode())
@@ -79,15 +84,15 @@ def state() -> str:
 
 
 def root_of(environment: Mapping[str, str]) -> Path:
-    """The folder of all states: what NUMBA_CACHE_DIR names, else the user's cache, else temporary files of the user.
+    """Return the folder of all states: NUMBA_CACHE_DIR, else in the user's cache, else in the temporary folder.
 
-    Where none of them is the user's alone, one that is deleted with this process.
+    If other users could write to each of them, return a new folder that is deleted when this process ends.
     """
     if named := environment.get("NUMBA_CACHE_DIR"):
         return Path(named).absolute()
     homes = (environment.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache"))
     roots = [Path(home) / "stride" / "kernels" for home in homes if os.path.isabs(home)]
-    with suppress(FileNotFoundError):  # no folder at all can be written to: whoever compiles will report it
+    with suppress(FileNotFoundError):  # no folder is writable: compiling will report it
         roots.append(Path(tempfile.gettempdir()) / f"stride-{os.geteuid()}" / "kernels")
     for root in roots:
         if _make_private(root):
@@ -100,7 +105,7 @@ def root_of(environment: Mapping[str, str]) -> Path:
 
 
 def _make_private(root: Path) -> bool:
-    """Whether this user alone can write to it and nobody can put another in its place; made where it is missing."""
+    """Make the folder if it is missing; say whether only this user can write to it, and nobody else can replace it."""
     try:
         for folder in (*reversed(root.parents), root):
             if not folder.exists():
@@ -115,7 +120,7 @@ def _make_private(root: Path) -> bool:
 
 
 def _replaceable(folder: os.stat_result) -> bool:
-    """Whether others may rename what it holds; in /tmp the sticky bit forbids it."""
+    """Say whether other users may rename the files in a folder; in /tmp the sticky bit forbids it."""
     if of_another(folder, UNKNOWN):
         return True
     return bool(others_may_write(folder)) and not folder.st_mode & stat.S_ISVTX
@@ -126,15 +131,15 @@ FOLDER = ROOT / state()
 
 
 def prune(root: Path, used: Path, now: float) -> None:
-    """Delete states that are old or many, but not the one that is used, and none that others may be using."""
+    """Delete the folders of old states, but not `used` and none that was used within a day. `now`: Unix time."""
     ages = []
     for path in root.iterdir():
         if GONE.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)  # of a process that was killed at it
+            shutil.rmtree(path, ignore_errors=True)  # a process was killed while it deleted this one
         elif STATE.fullmatch(path.name) and path != used:
             ages.append((now - path.stat().st_mtime, path))
     for rank, (age, path) in enumerate(sorted(ages), 1):
-        if age > DAY and (rank >= NEWEST or age > DAYS * DAY):
+        if age > DAY and (rank >= KEPT_STATES or age > MAX_UNUSED_DAYS * DAY):
             _remove(path)
 
 
@@ -145,6 +150,6 @@ def _remove(folder: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        gone = folder.with_name(f"{folder.name}.gone{os.getpid()}")  # whole under its name, or not there
+        gone = folder.with_name(f"{folder.name}.gone{os.getpid()}")  # renamed first, so that nobody finds half a state
         folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)

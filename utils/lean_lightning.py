@@ -1,16 +1,16 @@
-"""Imports Lightning without what it does not need to train: torch's compiler, and most of torchmetrics.
+"""Imports Lightning without what training does not need: torch's compiler, and most of torchmetrics.
 
-This module is imported before Lightning.
+Import this module before Lightning. It makes a start 6 of 19 seconds faster.
 
-torch._dynamo, torch's compiler with all of sympy, is loaded only by programs that compile. Lightning names two things
-of it while it is imported, and an optimizer one when it is made: OptimizedModule, to know what was compiled, and
-`disable`, to leave a function out of it. Until torch._dynamo is there nothing is compiled; so until then the first has
-no instances, and a function with the second is itself. Whoever imports torch._dynamo, torch.compile above all, gets
-torch's own, and from then on it is asked.
+**torch._dynamo** is torch's compiler; it imports all of sympy. While Lightning is imported it reads two names of it,
+and an optimizer one: OptimizedModule, to ask whether a module was compiled, and `disable`, to exclude a function from
+compiling. As long as torch._dynamo is not loaded nothing is compiled. So a stand-in is enough: an OptimizedModule
+without instances, and a `disable` that returns the function unchanged. If a program imports torch._dynamo later, for
+example with torch.compile, it gets the real module, and both stand-ins ask that one from then on.
 
-Lightning uses two classes of torchmetrics, whose package loads much more when it is imported: SciPy, torchvision and
-transformers, each where it is installed. Six of 19 seconds of a start were spent there. The package is here from the
-start, with these classes; the rest of it is loaded when another name of it is used.
+**torchmetrics** imports SciPy, torchvision and transformers if they are installed, but Lightning uses only two of its
+classes. So the package is put into sys.modules unexecuted, with these two classes; it is executed when another of its
+names is used.
 """
 
 import functools
@@ -26,40 +26,42 @@ from typing import Any
 
 import torch
 
-NAME = "torch._dynamo"
-PRESET = "__dynamo_disable"  # where torch._compile looks for what it made of a function when that was called first
+DYNAMO = "torch._dynamo"
+DISABLED_ATTRIBUTE = "__dynamo_disable"  # torch._compile stores there the disabled version of a function
 LIGHTNING = "lightning.pytorch"
 METRICS = "torchmetrics"
-USED = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}  # by Lightning
+LIGHTNING_USES = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}
 
 
 def disable(function: Callable[..., Any] | None = None, *arguments: Any, **options: Any) -> Callable[..., Any]:
-    """As torch._dynamo.disable, as soon as that is loaded."""
+    """Stand in for torch._dynamo.disable: call the function directly until torch._dynamo is loaded, then disabled."""
     if function is None:
         return functools.partial(disable, *arguments, **options)
 
     @functools.cache
     def disabled() -> Callable[..., Any]:
-        return sys.modules[NAME].disable(function, *arguments, **options)
+        return sys.modules[DYNAMO].disable(function, *arguments, **options)
 
     @functools.wraps(function)
     def late(*values: Any, **keywords: Any) -> Any:
-        return (disabled() if NAME in sys.modules else function)(*values, **keywords)
+        return (disabled() if DYNAMO in sys.modules else function)(*values, **keywords)
 
     return late
 
 
 class _Compiled(type):
+    """Metaclass that answers isinstance(thing, OptimizedModule)."""
+
     def __instancecheck__(cls, thing: object) -> bool:
-        return NAME in sys.modules and isinstance(thing, sys.modules[NAME].OptimizedModule)
+        return DYNAMO in sys.modules and isinstance(thing, sys.modules[DYNAMO].OptimizedModule)
 
 
 class OptimizedModule(metaclass=_Compiled):
-    """As torch._dynamo.OptimizedModule where somebody asks whether a thing is one."""
+    """Stand in for torch._dynamo.OptimizedModule in isinstance(); it has no instances before that is loaded."""
 
 
 class _StandIn(ModuleType):
-    """In place of torch._dynamo while Lightning is imported; another name of it imports the real module."""
+    """Stand in for torch._dynamo while Lightning is imported; any other name imports the real module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -69,17 +71,17 @@ class _StandIn(ModuleType):
 
 
 def _drop_stand_in() -> None:
-    if isinstance(sys.modules.get(NAME), _StandIn):
-        del sys.modules[NAME]
+    if isinstance(sys.modules.get(DYNAMO), _StandIn):
+        del sys.modules[DYNAMO]
 
 
 class _LatePackage(ModuleType):
-    """torchmetrics, not executed yet: that is done when a name is used that Lightning does not use."""
+    """The package torchmetrics, not executed yet; it is executed when a name is used that Lightning does not use."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in USED:
-            importlib.import_module("torchmetrics.utilities")  # which Metric and itself import in a circle, this first
-            return getattr(importlib.import_module(USED[name]), name)
+        if name in LIGHTNING_USES:
+            importlib.import_module("torchmetrics.utilities")  # first, because it and Metric import each other
+            return getattr(importlib.import_module(LIGHTNING_USES[name]), name)
         if name.startswith("__") and name != "__all__":
             raise AttributeError(name)
         self.__class__ = ModuleType  # type: ignore[assignment]
@@ -101,40 +103,41 @@ def _delay_torchmetrics() -> None:
 
 
 def _optimizer_functions() -> list[FunctionType]:
-    """Those of torch.optim.Optimizer that load torch._dynamo, to be left out of it, when they are first called."""
+    """Return the methods of torch.optim.Optimizer whose first call would load torch._dynamo, to disable them there."""
     members = vars(torch.optim.Optimizer).values()
     wrappers = [member for member in members if isinstance(member, FunctionType)]
     return [vars(wrapper)["__wrapped__"] for wrapper in wrappers if wrapper.__globals__["__name__"] == "torch._compile"]
 
 
 class _GiveWay(MetaPathFinder):
-    """When torch._dynamo is imported, all that was preset for the time before it is removed."""
+    """An import hook: when torch._dynamo is imported, it removes what _import_lightning stored in the optimizer."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name == NAME:
+        if name == DYNAMO:
             sys.meta_path.remove(self)
             for function in _optimizer_functions():
-                vars(function).pop(PRESET, None)
+                vars(function).pop(DISABLED_ATTRIBUTE, None)
 
 
 def _import_lightning() -> None:
-    dynamo = sys.modules[NAME] = _StandIn(NAME)
+    """Import Lightning with the stand-ins, or, if it needs more names of them, again with the real modules."""
+    dynamo = sys.modules[DYNAMO] = _StandIn(DYNAMO)
     vars(dynamo).update(disable=disable, OptimizedModule=OptimizedModule)
     _delay_torchmetrics()
     try:
         importlib.import_module(LIGHTNING)
-    except ImportError:  # one that needs more than these names: import it again, with the whole modules
+    except ImportError:  # this Lightning needs more than these names
         _drop_stand_in()
         for name in [name for name in sys.modules if name.partition(".")[0] in ("lightning", METRICS)]:
             del sys.modules[name]
         importlib.import_module(LIGHTNING)
-    enough = sys.modules.get(NAME) is dynamo  # no other name was used
+    enough = sys.modules.get(DYNAMO) is dynamo  # no other name was used
     _drop_stand_in()
     if enough:
         for function in _optimizer_functions():
-            vars(function).setdefault(PRESET, function)
+            vars(function).setdefault(DISABLED_ATTRIBUTE, function)
         sys.meta_path.insert(0, _GiveWay())
 
 
-if NAME not in sys.modules and LIGHTNING not in sys.modules:
+if DYNAMO not in sys.modules and LIGHTNING not in sys.modules:
     _import_lightning()

@@ -1,7 +1,7 @@
-"""Modules of the user's own: in which folders they are looked for, and how one that is named is imported.
+"""Imports the user's own modules (environments, policies, wrappers): in which folders to search, and which to refuse.
 
-A folder is searched after the standard library and whatever is installed, and only if nobody else may write to it.
-What the user names (`module:Name`, `imports`) is loaded from there, even where an installed module has the same name.
+A folder is searched after the standard library and installed packages, and only if no other user may write to it. A
+module that the user names (`module:Name`, `imports`) is loaded from there even if an installed one has the same name.
 """
 
 import importlib
@@ -35,21 +35,21 @@ log = logging.getLogger("stride")
 
 
 class UserModules(NamedTuple):
-    """What this process may import of the user's own."""
+    """The user's folders and modules that this process may import from; plain data, to pass to other processes."""
 
     folders: tuple[str, ...] = ()
-    imports: tuple[str, ...] = ()  # of the projects among them
-    preferred: tuple[str, ...] = ()  # modules imported from there although installed ones have the same name
+    imports: tuple[str, ...] = ()  # modules that pyproject.toml of these folders lists: [tool.stride] imports
+    preferred: tuple[str, ...] = ()  # modules imported from the folders although installed ones have the same name
 
 
 _in_use = UserModules()
-_added: set[str] = set()  # entries of sys.path that came from this file
-_preferred: list[str] = []
-_warnings: set[str] = set()  # lines that this process has printed
+_added: set[str] = set()  # entries of sys.path that this module has added
+_preferred: list[str] = []  # see UserModules.preferred
+_warnings: set[str] = set()  # warnings that this process has printed
 
 
 def use_folders(*more: Path) -> UserModules:
-    """Make modules importable from the project, from `more` and their projects, and from the present folder."""
+    """Make modules importable from the project, from the folders `more`, their projects, and the present folder."""
     around = [current_project(), *(project_around(folder) for folder in more if os.path.isdir(folder))]
     projects = [project for project in around if project and not import_refusal(project.folder)]
     candidates = [named_folder(), *(project.folder for project in projects), *more, current_folder()]
@@ -60,13 +60,13 @@ def use_folders(*more: Path) -> UserModules:
 
 
 def snapshot() -> UserModules:
-    """For processes that shall import the same: only those `imports` that have been imported in this one."""
+    """Return what another process needs to import the same; of `imports` only those that this process has imported."""
     imported = [name for name in _in_use.imports if name in sys.modules]
     return UserModules(_in_use.folders, tuple(imported), tuple(name for name in _preferred if name in sys.modules))
 
 
 def restore(modules: UserModules) -> None:
-    """Use the folders of a `snapshot()`, as in the process that made it."""
+    """Use the folders and modules of a `snapshot()`, in another process."""
     global _in_use
     _in_use = modules._replace(preferred=())
     folders = [name for name in modules.folders if name in _added or name not in sys.path]
@@ -77,30 +77,30 @@ def restore(modules: UserModules) -> None:
 
 
 def imports_left() -> list[str]:
-    """Those modules of the projects' `imports` that nobody has imported yet."""
+    """Return the modules of the projects' `imports` that are not imported yet."""
     return [name for name in _in_use.imports if name not in sys.modules]
 
 
 def import_refusal(folder: Path) -> str:
-    """Why nothing is imported from a folder, "" where it may be."""
+    """Say why nothing is imported from a folder; "" if it is allowed."""
     try:
         real = folder.resolve(strict=True)
         status = os.stat(real)
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
         return "it does not exist"
     if real == PROJECT:
-        return ""  # the program itself
+        return ""  # Stride's own folder
     for parent in (real, *real.parents):
         if _is_run(parent):
             return f"it is in the folder of the run {parent.name}"
-    # a folder that is named is trusted, whoever owns it: in a container files belong to a user of the machine around it
+    # a folder given by --project is trusted, whoever owns it: in a container files belong to a user of the host
     if folder != named_folder() and (stranger := of_another(status, os.stat(PROJECT).st_uid)):
         return f"{stranger}; if you trust the files there, add --project {folder}"
     return others_may_write(status)
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether it is a run's own folder, whoever made it; a project may have a config.json or checkpoints/, too."""
+    """Say whether it is the folder of a run. config.json or checkpoints/ alone is not enough: projects have them."""
     with suppress(OSError, UserError):
         stamped = bool(STAMP.match(folder.name))
         if os.path.lexists(folder / "config.json"):
@@ -110,10 +110,13 @@ def _is_run(folder: Path) -> bool:
 
 
 def import_named(name: str) -> ModuleType:
-    """A module that the user named: the one of the folders in use, else the installed one."""
+    """Import a module that the user named: from the folders in use, else the installed one.
+
+    UserError if another module of that name is loaded already.
+    """
     top = name.partition(".")[0]
     local = PathFinder.find_spec(top, [*_in_use.folders])
-    other = _spec_of(top)
+    other = _spec_of(top)  # the one that Python would import
     if local and local.loader and local.has_location and other and _locations(local) != _locations(other):
         if top in sys.modules:
             raise UserError(f"{name}: {local.origin} has the name of {other.origin}, which is loaded; rename yours")
@@ -128,18 +131,18 @@ def import_named(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name and (PROJECT / error.name / "__init__.py").is_file():  # how our modules were called once
+        if error.name and (PROJECT / error.name / "__init__.py").is_file():  # a module of Stride without `stride.`
             error.msg = f"{error.msg}; write stride.{error.name}"
         raise
 
 
 def can_import(name: str) -> bool:
-    """Whether there is a module or package of this top-level name to import."""
+    """Say whether a module or package of this top-level name exists."""
     return _spec_of(name) is not None or name in sys.modules
 
 
 def folders_of(names: Iterable[str]) -> list[Path]:
-    """The folders in use that modules of these names have been imported from."""
+    """Return those folders in use from which modules of these names have been imported."""
     origins: set[str] = set()
     for name in names:
         top = name.partition(".")[0]
@@ -149,7 +152,7 @@ def folders_of(names: Iterable[str]) -> list[Path]:
 
 
 def warn_unused(*more: Path) -> None:
-    """A line on stderr for each folder whose modules, or some of them, are not imported, and why."""
+    """Print a line on stderr for each folder with modules that are not importable, and why."""
     project = current_project()
     for folder in dict.fromkeys((named_folder(), project and project.folder, *more, current_folder())):
         line = _unused(folder.absolute(), import_refusal(folder)) if folder else ""
@@ -160,7 +163,7 @@ def warn_unused(*more: Path) -> None:
 
 @cache
 def _unused(folder: Path, refusal: str) -> str:
-    """The line, "" where all modules of the folder are imported when they are asked for."""
+    """Return the line of `warn_unused` for a folder; "" if all its modules are importable."""
     names = modules_in([str(folder)])
     if refusal:
         return f"nothing is imported from {folder}: {refusal}" if names else ""
@@ -171,7 +174,7 @@ def _unused(folder: Path, refusal: str) -> str:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a top-level name is that of a module of Python, of this program, or of an installed package."""
+    """Say whether a top-level name belongs to Python, to Stride, or to an installed package."""
     spec = _spec_of(name)
     if spec is None or spec.origin is None:  # None: only a folder
         return False
@@ -180,26 +183,26 @@ def is_installed(name: str) -> bool:
 
 
 def _is_of_program(spec: ModuleSpec) -> bool:
-    """Whether it is a package of the checkout, or `stride` of a wheel."""
+    """Say whether it is a package of Stride: a folder of the checkout, or `stride` of a wheel."""
     return any(PROJECT in (Path(location), Path(location).parent) for location in _locations(spec))
 
 
 def modules_in(folders: list[str] | None) -> list[str]:
-    """Names of modules and packages in the folders, None: wherever Python searches."""
+    """Return the names of modules and packages in the folders; None: in all of sys.path."""
     names = [module.name for module in pkgutil.iter_modules(folders)]
     return [name for name in names if name.isidentifier() and name != "__main__"]
 
 
 def _spec_of(top: str) -> ModuleSpec | None:
-    """The spec of the loaded module of this name, else of the one that would be loaded."""
+    """Return the spec of the loaded module of this name, else of the one that Python would load, else None."""
     try:
         return importlib.util.find_spec(top)
-    except ValueError:  # a module without one, such as __main__
+    except ValueError:  # a loaded module without a spec, such as __main__
         return None
 
 
 def _locations(spec: ModuleSpec) -> list[str]:
-    """The file or folder of a module, real paths; none of a built-in one."""
+    """Return the real paths of a module's file or package folders; [] for a built-in module."""
     if spec.submodule_search_locations is not None:
         return [os.path.realpath(location) for location in spec.submodule_search_locations]
     return [os.path.realpath(spec.origin)] if spec.origin and spec.has_location else []

@@ -1,4 +1,4 @@
-"""Folders: of this program, of the user's project, and of whoever calls; and how a command is started.
+"""Finds folders (of Stride, of the user's project, of the caller) and says how a command is started and typed.
 
 The modules have the same names in a checkout and in a wheel, `stride.agents.ppo`. In a checkout the folder agents/ is
 beside the folder stride/, and stride/__init__.py adds it to the package; in a wheel it is inside.
@@ -7,12 +7,12 @@ A project is the nearest pyproject.toml above with a table [tool.stride]:
 
     [tool.stride]
     imports = ["walker"]   modules that register environments, policies, wrappers; imported before these are looked up
-    configs = "configs"    YAML files, before the shipped ones
+    configs = "configs"    YAML files, searched before those of Stride
     runs = "runs"          the folder of runs; STRIDE_RUNS overrides it
 
 It is searched from the present folder, or from the folder that --project or STRIDE_PROJECT names; never from the folder
-of a run or of anything else that others made. Modules and kernels that are run must be in a folder that nobody else can
-write to.
+of a run or another file of foreign origin. Modules and kernels that are executed must be in a folder that no other user
+can write to.
 """
 
 import os
@@ -31,21 +31,21 @@ from stride.utils.user_error import UserError, nearest, read_user_file
 
 PROJECT = Path(__file__).resolve().parent.parent  # the folder that holds agents/, config/, utils/, ...
 IS_WHEEL = (PROJECT / "commands").is_dir()
-HOME = PROJECT if IS_WHEEL else PROJECT / "stride"  # the folder `stride`
-ROOT = HOME.parent  # on sys.path it makes `import stride` work
-RUN = "run_"  # run_play.py is `stride play`
+HOME = PROJECT if IS_WHEEL else PROJECT / "stride"  # the folder of the package `stride`
+ROOT = HOME.parent  # the folder that must be in sys.path for `import stride`
+RUN = "run_"  # prefix of files: run_play.py is `stride play`
 FILE, TABLE = "pyproject.toml", re.compile(rb"^\s*\[\s*tool\s*\.\s*stride\s*[\].]", re.M)
-MOST_BYTES = 1 << 20
-CALLED = "STRIDE_CALLED"  # set by `stride` for the processes that it becomes and starts
-VARIABLE = "STRIDE_PROJECT"  # what --project sets, so that every process that is started from here knows it
+MAX_FILE_BYTES = 1 << 20  # of a pyproject.toml
+CALLED = "STRIDE_CALLED"  # environment variable that `stride` sets for itself and the processes that it starts
+VARIABLE = "STRIDE_PROJECT"  # environment variable that --project sets, so that all child processes know the project
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFAULTS: dict[str, object] = {"imports": [], "configs": "configs", "runs": "runs"}
-UNKNOWN = 65534  # whom a user namespace does not know, such as the owner of / in a container
-_callers: list[str] = []  # folders that trainings of this process were begun in, those that have not ended
+UNKNOWN = 65534  # the user id of owners that a container does not know, such as the owner of its /
+_callers: list[str] = []  # present folders in which the running trainings of this process were started
 
 
 def current_folder() -> Path | None:
-    """The present folder, None where it has been removed."""
+    """Return the present folder, None if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -53,10 +53,10 @@ def current_folder() -> Path | None:
 
 
 def program(command: str) -> list[str]:
-    """What starts `train` or `run_play` in a process of its own.
+    """Return the arguments that start a command such as `train` or `run_play` in a new process.
 
-    Of a wheel it is a module and no file, and the present folder is not searched (-P): modules of these folders would
-    hide the user's own, or the other way round.
+    In a wheel the command is a module, not a file. -P stops Python from searching the present folder first: a module of
+    the user there could hide one that Stride needs.
     """
     if IS_WHEEL:
         return [sys.executable, "-P", "-m", f"stride.commands.{command}"]
@@ -64,8 +64,10 @@ def program(command: str) -> list[str]:
 
 
 def spelled(command: str) -> list[str]:
-    """How a person types it in the folder that this process was begun in, as this process was begun: `stride train`,
-    or `python train.py` of a checkout; with paths where PATH leads elsewhere, and where the checkout is another folder.
+    """Return how a person types a command in the folder where this process was started, as a list of words.
+
+    That is `stride train` if this process was started so, else `python train.py`. The program has its path if PATH
+    finds another one, and the file has its path if the checkout is in another folder.
     """
     if IS_WHEEL or BY_STRIDE:
         return [_on_path("stride"), command.removeprefix(RUN)]
@@ -73,7 +75,7 @@ def spelled(command: str) -> list[str]:
 
 
 def _on_path(name: str) -> str:
-    """The program of this name beside our interpreter: its name where a shell would take that one, else its path."""
+    """Return the name of a program beside our interpreter if a shell would find that one, else its path."""
     ours = Path(sys.executable).with_name(name)
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if os.access(os.path.join(folder, name), os.X_OK):
@@ -82,11 +84,12 @@ def _on_path(name: str) -> str:
 
 
 def _from_here(path: Path) -> str:
+    """Return a path as typed in a shell, relative to the folder where this process was started."""
     return shlex.quote(os.path.relpath(path, _began_in) if _began_in else str(path))
 
 
 def _by_stride() -> bool:
-    """Whether this process was begun as `stride WORD`, or by such a process."""
+    """Say whether this process was started as `stride WORD`, or by such a process."""
     script = next((word for word in sys.orig_argv[1:] if not word.startswith("-")), "")
     return CALLED in os.environ or os.path.basename(script) == "stride"
 
@@ -98,12 +101,12 @@ COMMAND = re.compile(r"python (train|run_play|run_inspect|run_publish)\.py")
 
 
 def as_typed(text: str) -> str:
-    """A help text with its commands as they are typed here: of a wheel `python run_play.py` is `stride play`."""
+    """Return a help text with commands as typed here: in a wheel `python run_play.py` becomes `stride play`."""
     return COMMAND.sub(lambda match: " ".join(spelled(match[1])), text)
 
 
 def module_of(path: str) -> str:
-    """The dotted name of a file that is named from the project's folder: agents/ppo.py is stride.agents.ppo."""
+    """Return the module name of a file of Stride: agents/ppo.py is stride.agents.ppo."""
     return f"stride.{path.removesuffix('.py').replace('/', '.')}"
 
 
@@ -117,13 +120,13 @@ class Project(NamedTuple):
 
 
 def current_project() -> Project | None:
-    """The project around the folder that is named, else around the present one; None outside of all."""
+    """Return the project that contains the folder of --project, else the present folder; None if there is none."""
     start = named_folder() or current_folder()
     return None if start is None else project_around(start)
 
 
 def named_folder() -> Path | None:
-    """The folder that --project or STRIDE_PROJECT names."""
+    """Return the folder that --project or STRIDE_PROJECT names, None without; UserError if it is no folder."""
     name = os.environ.get(VARIABLE)
     if not name:
         return None
@@ -134,24 +137,28 @@ def named_folder() -> Path | None:
 
 @cache
 def project_around(folder: Path) -> Project | None:
-    """The project that `folder` belongs to. A file of another user than the folder's owner names nothing to import."""
+    """Return the project that contains `folder`, None if there is none.
+
+    A pyproject.toml counts only if it belongs to this user, to root or to the owner of `folder`: it names modules that
+    are imported.
+    """
     owners = {0, os.geteuid(), folder.stat().st_uid}
     for parent in (folder, *folder.parents):
         file = parent / FILE
         if file.is_file() and file.stat().st_uid in owners:
-            data = read_user_file(file, MOST_BYTES)
+            data = read_user_file(file, MAX_FILE_BYTES)
             if TABLE.search(data) and (found_project := read_project(file, data)):
                 return found_project
     return None
 
 
 def read_project(file: Path, data: bytes) -> Project | None:
-    """The checked table, None where there is none after all; UserError, one line, for what it cannot say."""
-    import tomllib  # outside of all projects nothing is to be read
+    """Return the checked table [tool.stride] of a pyproject.toml, None without one; UserError for a wrong entry."""
+    import tomllib  # here, because most processes are in no project
 
     try:
         table = tomllib.loads(data.decode()).get("tool", {}).get("stride")
-    except ValueError as error:  # no TOML, no UTF-8
+    except ValueError as error:  # not TOML, or not UTF-8
         raise UserError(f"{file}: {error}") from error
     if table is None:
         return None
@@ -170,7 +177,7 @@ def read_project(file: Path, data: bytes) -> Project | None:
 
 
 def name_project(folder: str | Path) -> None:
-    """From now on `folder` is the project, in this process and in every process that is started from it."""
+    """Make `folder` the project of this process and of all child processes that start from now on."""
     try:
         os.environ[VARIABLE] = os.path.abspath(folder)
     except ValueError as error:
@@ -180,7 +187,7 @@ def name_project(folder: str | Path) -> None:
 
 @contextmanager
 def in_project(folder: str | Path) -> Iterator[None]:
-    """Only inside the block `folder` is the project; "" changes nothing."""
+    """Make `folder` the project inside the block only; "" changes nothing."""
     before = os.environ.get(VARIABLE)
     try:
         if folder:
@@ -193,9 +200,10 @@ def in_project(folder: str | Path) -> Iterator[None]:
 
 
 def default_runs() -> Path:
-    """The folder of runs without STRIDE_RUNS: in the project, else beside the checkout; of a wheel in the present one.
+    """Return the folder of runs if STRIDE_RUNS is not set.
 
-    The present folder decides: --project names modules and settings, and does not move the runs.
+    It is the one that the project around the present folder names, else runs/ in the checkout, or for a wheel runs/ in
+    the present folder. --project does not change it: that names modules and settings only.
     """
     folder = current_folder()
     around = project_around(folder) if folder else None
@@ -203,7 +211,10 @@ def default_runs() -> Path:
 
 
 def others_may_write(folder: os.stat_result) -> str:
-    """Who else can, by its mode: everybody, or a group but the primary one of this user or of its owner; else ""."""
+    """Say in words who else may write to a folder, by its mode; "" if nobody.
+
+    The primary groups of this user and of the folder's owner are allowed.
+    """
     if folder.st_mode & stat.S_IWOTH:
         return "every user may write to it"
     if folder.st_mode & stat.S_IWGRP and folder.st_gid not in {0, os.getegid(), _primary_group(folder.st_uid)}:
@@ -212,14 +223,14 @@ def others_may_write(folder: os.stat_result) -> str:
 
 
 def of_another(folder: os.stat_result, *trusted: int) -> str:
-    """The owner in words, where that is neither root, this user, nor one of `trusted`; else ""."""
+    """Say in words who owns a folder, if not root, this user or a user id in `trusted`; else ""."""
     return "" if folder.st_uid in {0, os.geteuid(), *trusted} else f"it belongs to the user {folder.st_uid}"
 
 
 def _primary_group(user: int) -> int:
-    """The group of a user; of one that this machine does not know, as in a container, the group of the same number."""
+    """Return the primary group of a user id; if this machine does not know the user (container), the same id."""
     if user == UNKNOWN:
-        return 0  # may be anybody
+        return 0  # the owner may be anybody, so trust no group of theirs
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:
@@ -228,7 +239,7 @@ def _primary_group(user: int) -> int:
 
 @contextmanager
 def in_callers_folder() -> Iterator[None]:
-    """A training begins: paths are printed relative to the present folder, though its world may call os.chdir."""
+    """Put around a training: print paths relative to the present folder, even if the environment calls os.chdir."""
     _callers.append(os.getcwd())
     try:
         yield
@@ -238,12 +249,12 @@ def in_callers_folder() -> Iterator[None]:
 
 
 def back_to_caller() -> None:
-    """Enter the caller's folder again, once no world needs the one that it entered."""
+    """Change to the caller's folder again, when the environment that changed it is closed."""
     if _callers:
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the folder was deleted
             os.chdir(_callers[-1])
 
 
 def from_caller(path: Path) -> str:
-    """The path relative to the caller's folder."""
+    """Return the path relative to the caller's folder."""
     return os.path.relpath(path, _callers[-1] if _callers else None)

@@ -1,4 +1,4 @@
-"""Everything that is needed to repeat a run: the exact command, the code's state, versions and the machine."""
+"""Collects what is needed to repeat a run: the exact command, the state of the code, versions and the machine."""
 
 import hashlib
 import os
@@ -17,19 +17,21 @@ from typing import Any
 
 from stride.utils.places import IS_WHEEL, PROJECT, spelled
 
+# folders and file types whose content decides a training's bits (source_hash)
 CODE = ("utils", "runstore", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
-SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
-_called: ContextVar[Sequence[str]] = ContextVar("_called", default=())  # what a program asks for, in words
+SUFFIXES = (".py", ".cu", ".cuh")
+# the command of the running call from Python, as a person would type it; () if this process is a command itself
+_called: ContextVar[Sequence[str]] = ContextVar("_called", default=())
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 
 def git_hash() -> str:
-    """The commit the code stands at, with `+changes` where it was edited since; "" outside a checkout."""
-    if IS_WHEEL:  # whatever repository its site-packages may lie in is another
+    """Return the commit of the code, with `+changes` if files were edited since; "" outside a git checkout."""
+    if IS_WHEEL:  # a repository around site-packages is another one
         return ""
     try:
         commit = _git("rev-parse", "HEAD")
-        records = (":!docs", ":!evidence")  # which change no result
+        records = (":!docs", ":!evidence")  # folders that change no result
         changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *records)
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -38,9 +40,9 @@ def git_hash() -> str:
 
 @cache
 def source_hash(*more: str) -> str:
-    """The first 16 digits of the SHA-256 of the code that decides a training's bits, and of `more` folders.
+    """Return 16 digits of the SHA-256 of the code that decides a training's bits, and of the folders `more`.
 
-    It needs no git checkout.
+    Unlike git_hash it needs no git checkout.
     """
     digest = hashlib.sha256()
     for folder in (*CODE, *more):
@@ -51,7 +53,7 @@ def source_hash(*more: str) -> str:
 
 @cache
 def code_hash(module: str) -> str:
-    """The hash of an imported module, or of the complete package that it belongs to; "" where it has no files."""
+    """Return the hash of an imported module, or of the whole package that it belongs to; "" if it has no files."""
     package = vars(sys.modules[module.split(".")[0]])
     source_files = sorted(path for folder in package.get("__path__", ()) for path in Path(folder).rglob("*.py"))
     module_file = vars(sys.modules[module]).get("__file__")
@@ -69,7 +71,7 @@ def _git(*arguments: str) -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Plain data for config.json."""
+    """Return command, commit, versions and machine as plain data, for a run's config.json."""
     return {
         "command": command(),
         "git_hash": git_hash(),
@@ -82,14 +84,14 @@ def provenance() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Its name as Linux tells it, else as Python does."""
+    """Return the processor's name from /proc/cpuinfo, else from Python."""
     cpuinfo = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.M) if cpuinfo.is_file() else []
     return names[0] if names else platform.processor()
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that bits depend on; "" for one that is not installed."""
+    """Return the versions of Python and of the packages that bits depend on; "" for one that is not installed."""
     found_versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -100,13 +102,13 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    """The command that was typed, or that a person would type for what a program calls."""
+    """Return the command that was typed, or for a call from Python the one that a person would type."""
     return shlex.join(_called.get() or [*spelled(Path(sys.argv[0]).stem), *_single(sys.argv[1:])])
 
 
 @contextmanager
 def called(name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """While a program calls what a person would type as a command."""
+    """Make `command()` return this command inside the block, for a call from Python."""
     previous_command = _called.set([*spelled(name), *arguments])
     try:
         yield
@@ -115,7 +117,7 @@ def called(name: str, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _single(arguments: list[str]) -> list[str]:
-    """The arguments for this run alone: a group passes its name to its runs, and keeps them quiet."""
+    """Remove what a group adds to the arguments of its runs: --group NAME and --quiet."""
     if "--group" not in arguments:
         return arguments
     group_index = arguments.index("--group")

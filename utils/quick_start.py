@@ -1,7 +1,7 @@
-"""A command without the waits at both ends: no garbage is collected while modules load, none is taken apart at exit.
+"""Makes a command start and end faster: no garbage collection while modules load, no freeing of objects at exit.
 
-Imported before everything else. Loading makes a million objects that stay: the garbage collector would walk through
-them again and again, and taking them apart when the process ends costs as much as loading torch.
+Import it before everything else. Loading makes a million objects that stay. The garbage collector would check them
+again and again, and to free them when the process ends takes as long as loading torch.
 """
 
 import atexit
@@ -14,11 +14,11 @@ from functools import partial
 from typing import NoReturn
 
 gc.disable()
-_to_undo: list[Callable[[], object]] = []  # what holds only while modules load
+_to_undo: list[Callable[[], object]] = []  # functions that undo what `loading` did
 
 
 def loading(text: str = "") -> None:
-    """Imports come now: a Ctrl-C among them has nothing to save, and ends without a traceback. The text is printed."""
+    """Call before heavy imports: Ctrl-C ends the process at once, without a traceback; a terminal shows `text`."""
     if text and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         print(text, end="", flush=True)
         _to_undo.append(partial(print, "\r" + " " * len(text), end="\r", flush=True))
@@ -28,20 +28,20 @@ def loading(text: str = "") -> None:
 
 
 def paused() -> None:
-    """Work comes between two imports: a Ctrl-C is heard again."""
+    """Call before other work between two imports: Ctrl-C raises KeyboardInterrupt again, and the text is removed."""
     while _to_undo:
         _to_undo.pop()()
 
 
 def loaded() -> None:
-    """Everything is imported: collect garbage again, but never look at what exists by now."""
+    """Call when everything is imported: collect garbage again, but never check the objects that exist now."""
     paused()
     gc.freeze()
     gc.enable()
 
 
 def leave(code: int) -> NoReturn:
-    """End the process: what was registered for its end is done, and nothing is taken apart."""
+    """End the process: run the atexit functions and flush the streams, but free no objects."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Processors and memory that this process may use and uses: affinity, control groups, its part of a machine."""
+"""Tells how many processors and how much memory this process may use (affinity, control groups), and what it uses."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-CORES_VARIABLE = "STRIDE_CORES"  # processors that whoever starts several of us side by side leaves to one of them
+CORES_VARIABLE = "STRIDE_CORES"  # environment variable: processors for this process, set by a parent with several
 GROUPS, GROUP_OF_PROCESS, LOAD = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/loadavg")
-LOOKS, PAUSE = 3, 0.001  # at who runs: what does so in all of them runs for a while
-PAGE = os.sysconf("SC_PAGE_SIZE")
-UNLIMITED = 1 << 20  # processors
+LOAD_SAMPLES, SAMPLE_PAUSE = 3, 0.001  # how often to count running processes, and seconds between; the lowest counts
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+UNLIMITED = 1 << 20  # processors; more than any machine has
 
 
 def cores() -> int:
-    """Processors that this process may keep busy, at least 1."""
+    """Return how many processors this process may keep busy, at least 1."""
     allowed = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
@@ -29,23 +29,26 @@ def cores() -> int:
 
 
 def idle() -> int:
-    """Processors of the machine that nobody else computes on now; all of them where the system does not say."""
+    """Return how many processors of the machine are free now, at least 1; all if there is no /proc/loadavg."""
     others = []
-    for look in range(LOOKS):
-        time.sleep(PAUSE if look else 0)
+    for sample in range(LOAD_SAMPLES):
+        time.sleep(SAMPLE_PAUSE if sample else 0)
         match = re.match(r"(?:\S+ ){3}(\d+)/", _text(LOAD))
         others.append(max(0, int(match[1]) - 1) if match else 0)  # one of them is this process
     return max(1, (os.cpu_count() or 1) - min(others))
 
 
 def quota(groups: Path, group_of_process: Path) -> int:
-    """Processors of a container or a systemd slice, rounded up: the smallest quota from our group up to the root."""
+    """Return the processors of a container or systemd slice: the smallest quota of all groups around us, rounded up."""
     quotas = [_quota_of(folder) for folder in _group_folders(groups, group_of_process, "cpu")]
     return max(1, -int(-min([*quotas, UNLIMITED]) // 1))
 
 
 def _group_folders(groups: Path, group_of_process: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process' control group for a controller, and of the groups above it; version 2, and 1."""
+    """Yield the folders of this process' control group and of its parents, for cgroup versions 1 and 2.
+
+    `controller`: "cpu" or "memory", which have separate trees in version 1.
+    """
     for line in _text(group_of_process).splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and controller not in controllers.split(","):
@@ -56,7 +59,7 @@ def _group_folders(groups: Path, group_of_process: Path, controller: str) -> Ite
 
 
 def _quota_of(folder: Path) -> float:
-    """Processors' worth of time that a control group may take, by its quota and period in microseconds."""
+    """Return the processors that a control group may use: its quota / period, both in microseconds; inf: no limit."""
     values = _text(folder / "cpu.max").split()  # version 2
     if not values:
         values = [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
@@ -65,7 +68,7 @@ def _quota_of(folder: Path) -> float:
 
 
 def memory_used() -> int:
-    """Bytes in memory of this process and of those it started; where there is no /proc the most it ever had."""
+    """Return the bytes of memory of this process and its children; without /proc, the peak of this process."""
     try:
         return memory_of(os.getpid())
     except OSError:
@@ -74,25 +77,28 @@ def memory_used() -> int:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes of any process and of those it started, whose shared pages do not count; OSError without it."""
+    """Return the bytes of memory of a process and its children, without the children's shared pages.
+
+    OSError if the process does not exist.
+    """
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     pages, _ = _pages(str(pid))
     for child in children:
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the child has just ended
             resident, shared = _pages(child)
             pages += resident - shared
     return pages * PAGE
 
 
 def _pages(pid: str) -> tuple[int, int]:
-    """Pages in memory, and how many of them are shared with other processes, such as libraries."""
+    """Return a process' pages in memory, and how many of them are shared with other processes, such as libraries."""
     _, resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[:3]
     return int(resident), int(shared)
 
 
 @cache
 def memory_limit() -> int:
-    """Bytes of memory of the machine, or what its container or job may take."""
+    """Return the bytes of memory of the machine, or the limit of the container or job if that is lower."""
     limits = [os.sysconf("SC_PHYS_PAGES") * PAGE]
     for folder in _group_folders(GROUPS, GROUP_OF_PROCESS, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -102,6 +108,7 @@ def memory_limit() -> int:
 
 
 def _text(path: Path) -> str:
+    """Return the text of a file, "" if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a person could see a window, and what MuJoCo draws with where nobody could."""
+"""Says whether windows can be shown, and chooses the OpenGL library with which MuJoCo draws without a screen."""
 
 import os
 import sys
@@ -9,20 +9,21 @@ from typing import Any
 from stride.utils.user_error import UserError, describe_error
 
 LIBRARIES = {"egl": ("EGL", "libegl1"), "osmesa": ("OSMesa", "libosmesa6")}  # by MUJOCO_GL, with Debian's package
-INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER that open no window
+INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER with which no window is visible
 
 
 def has_display() -> bool:
-    """Whether a person could see a window."""
+    """Say whether a person could see a window."""
     if os.environ.get("SDL_VIDEODRIVER", "") not in INVISIBLE or not sys.platform.startswith("linux"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def offer_egl() -> str:
-    """Have Gymnasium draw MuJoCo's tasks by EGL where there is no screen; what is missing for it, "" if nothing.
+    """Set MUJOCO_GL=egl if there is no screen, so that Gymnasium draws MuJoCo's tasks with EGL.
 
-    Its own first choice, GLFW, only warns that there is no screen, and an error of OpenGL follows.
+    Return what is missing for that, "" if nothing. Gymnasium would first try GLFW, which only warns that there is no
+    screen; then an unclear error of OpenGL follows.
     """
     if "MUJOCO_GL" in os.environ:
         return _lacking()
@@ -35,9 +36,9 @@ def offer_egl() -> str:
 
 
 def import_mujoco() -> Any:
-    """MuJoCo's package; ImportError where it is not installed, UserError where MUJOCO_GL names what is not there.
+    """Import MuJoCo's package; ImportError if it is not installed, UserError if its OpenGL library is missing.
 
-    The package loads that library at once, and errors of many kinds follow where it cannot.
+    The package loads the library that MUJOCO_GL names at once, and raises errors of many types if it cannot.
     """
     try:
         return import_module("mujoco")
@@ -48,7 +49,7 @@ def import_mujoco() -> Any:
 
 
 def _lacking() -> str:
-    """The library that MUJOCO_GL names, where there is none."""
+    """Say which library MUJOCO_GL names but is not installed; "" if it is installed or not set."""
     name = os.environ.get("MUJOCO_GL", "").lower().strip()
     library, debian = LIBRARIES.get(name, ("", ""))
     if not library or find_library(library):

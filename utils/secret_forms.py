@@ -1,14 +1,16 @@
-"""Secrets by their form and by their name: a kind and its regular expression, one a line, and names of variables.
+"""Regular expressions that recognise secrets (tokens, keys, passwords) and names of variables that hold secrets.
 
-Written from what the services say in public about their own tokens. A library such as detect-secrets was weighed and
-left out: it reads source code line by line, knows neither paths nor addresses nor what is secret on this machine, and
-what it finds by form is a line here. What has no form is found by `publishing/random_text.py`.
+Publishing a run uses them, so that no secret is uploaded. The forms follow what the services publish about their
+tokens. A library such as detect-secrets is not used: it reads source code line by line, and does not know paths,
+addresses and the secrets of this machine; each form that it knows is one line here. `publishing/random_text.py` finds
+secrets without a form.
 """
 
 import netrc
 import re
 from collections.abc import Iterable
 
+# names of variables: DB_PASS has the words DB and PASS
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 SECRET_PARTS = {
     "token", "tokens", "key", "keys", "secret", "secrets", "pass", "passwd", "password", "passwords", "passphrase",
@@ -18,7 +20,7 @@ SECRET_PARTS = {
 }  # fmt: skip
 SECRET_ENDS = ("token", "key", "secret", "password", "passwd", "pass", "pwd", "webhook", "credentials")
 SECRET_NAMES = re.compile(r"DATABASE_URL|_URI$|CONNECTION|CONN_STR", re.IGNORECASE)
-PLAIN_NAMES = {"PWD", "OLDPWD"}  # the working folder
+PLAIN_NAMES = {"PWD", "OLDPWD"}  # no secrets: the working folder
 PLAIN_VALUES = {"true", "false", "yes", "none", "null", "auto", "default", "disabled", "enabled", "user", "test"}
 
 UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -27,9 +29,9 @@ OF_KEYS = r"api|access|auth|account|private|client|secret|sharedaccess|subscript
 NAMED = rf"pass(?:wor[dt]|wd|phrase|code)?|pwd|secret|credentials?|(?:{OF_KEYS})[ _.-]?(?:key|token|secret|code|id)|" \
         r"token|bearer|otp|pin|cookie|session[ _.-]?(?:id|key)|aws_\w+|authorization|sig|signature"  # fmt: skip
 STRONG = r"pass(?:wor[dt]|wd|phrase|code)|pwd|passwort"
-VALUE = r"(?=[^\s\"'`,;]*[0-9!$%&*?@^~+/_=-])[^\s\"'`,;]{5,}"  # more than a word
+VALUE = r"(?=[^\s\"'`,;]*[0-9!$%&*?@^~+/_=-])[^\s\"'`,;]{5,}"  # with a digit or sign, so no word
 
-FORMS: tuple[tuple[str, str], ...] = (
+FORMS: tuple[tuple[str, str], ...] = (  # (what it is, for messages; regular expression)
     # code hosts and packages
     ("GitHub token", r"(?i)gh[pousr]_[a-z0-9]{16,}|github_pat_[a-z0-9_]{16,}"),
     ("GitLab token", r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent|oas)-[A-Za-z0-9_-]{16,}|GR1348941[A-Za-z0-9_-]{16,}"),
@@ -101,18 +103,18 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("hexadecimal key", r"(?<![0-9a-zA-Z])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{16,}(?![0-9a-zA-Z])"),
 )  # fmt: skip
 COMPILED = tuple((kind, re.compile(form)) for kind, form in FORMS)
-GUESSES = {"secret by its name", "UUID, which may be a key", "hexadecimal key"}  # what much else looks like, too
+GUESSES = {"secret by its name", "UUID, which may be a key", "hexadecimal key"}  # harmless text may match, too
 
 
 def is_secret_name(name: str) -> bool:
-    """By the words of a name: DB_PASS, openaiKey, GH_PAT; TOKENIZERS_PARALLELISM and COMPASS have none."""
+    """Say whether a variable's name suggests a secret: DB_PASS, openaiKey, GH_PAT, but not COMPASS."""
     words = [word.lower() for word in NAME_WORDS.findall(name)]
     ends = any(word.endswith(SECRET_ENDS) and word != "monkey" for word in words)
     return name not in PLAIN_NAMES and (ends or bool(SECRET_PARTS & {*words}) or bool(SECRET_NAMES.search(name)))
 
 
 def netrc_passwords() -> Iterable[str]:
-    """None where there is no such file, or none that can be read."""
+    """Return the passwords in the user's ~/.netrc; [] if there is no such file or it cannot be read."""
     try:
         return [entry[2] for entry in netrc.netrc().hosts.values() if entry[2]]
     except (OSError, netrc.NetrcParseError):

@@ -1,8 +1,8 @@
-"""sin, cos, exp, log and tanh that LLVM turns into vector code: branch-free polynomials for use inside Numba kernels.
+"""sin, cos, exp, log and tanh for Numba kernels, as polynomials without branches, of which LLVM makes vector code.
 
 Worst errors measured (tests/utils/test_simd_math.py): sin, cos 0.8 ulp for |x| <= 50,000; exp, log 0.9; tanh 2.3. Names
-that end in 32 are single precision: sin, cos 1e-7 for |x| <= 8,000; exp, log 1.0 ulp; tanh 2.3. Zero loses its sign.
-Results do not depend on the fastmath flags "contract", "nsz" and "arcp" of the caller; never give it "reassoc".
+that end in 32 are single precision: sin, cos 1e-7 for |x| <= 8,000; exp, log 1.0 ulp; tanh 2.3. -0.0 becomes 0.0.
+The caller's fastmath flags "contract", "nsz" and "arcp" do not change results; the flag "reassoc" would break them.
 Coefficients of sin, cos, log: Sun Microsystems' fdlibm, 1993; single precision: Moshier's Cephes.
 """
 
@@ -20,10 +20,11 @@ from stride.utils.kernel_cache import njit
 
 Float = float | np.float64
 Single = np.float32
-_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+_intrinsic: Any = intrinsic  # as Any: an intrinsic is called without its first argument, which mypy cannot know
 
 TWO_OVER_PI = 2.0 / math.pi
-HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)  # 33 + 33 + 53 bits
+# pi / 2 as a sum of three numbers of 33, 33 and 53 bits, so that its product with a small integer is exact
+HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 SIN = (
     -1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
     2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10,
@@ -32,12 +33,12 @@ COS = (
     4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
     -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11,
 )  # fmt: skip
-NEAR_ZERO_SIN = (  # the same for |x| <= 0.21: at the Chebyshev points, 2**-54.8 and 2**-62.8 of the result
+NEAR_ZERO_SIN = (  # for |x| <= 0.21, fitted at the Chebyshev points; relative errors 2**-54.8 (sin), 2**-62.8 (cos)
     -0.16666666666666594, 0.008333333332796476, -0.000198412637541691, 2.753523185100073e-06,
 )  # fmt: skip
 NEAR_ZERO_COS = (0.0416666666666666, -0.0013888888888441472, 2.4801582228634603e-05, -2.7538912057806273e-07)
 LN2 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)  # 33 + 53 bits
-EXP = (  # (exp(r) - 1 - r) / r**2 at the Chebyshev points of |r| <= ln(2) / 2: error 2**-61 of exp(r)
+EXP = (  # (exp(r) - 1 - r) / r**2, fitted at the Chebyshev points of |r| <= ln(2) / 2: relative error of exp(r) 2**-61
     0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326084, 0.0013888888888883711,
     0.0001984126987500228, 2.480158732567746e-05, 2.755725517000089e-06, 2.755727347871858e-07,
     2.5105312729622103e-08, 2.09147553258932e-09,
@@ -66,7 +67,7 @@ EXP_LOW_32, EXP_HIGH_32, TANH_END_32 = F(-104.0), F(89.0), F(9.1)
 
 
 def _llvm(name: str, n: int) -> Any:
-    """An intrinsic of LLVM of `n` arguments of one floating-point type; Numba's own may become calls into libm."""
+    """Return the code of an LLVM intrinsic with `n` floating-point arguments; Numba's may call libm instead."""
 
     def emit(context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]) -> Any:
         kind = arguments[0].type
@@ -78,25 +79,28 @@ def _llvm(name: str, n: int) -> Any:
 
 @_intrinsic
 def nearest_integer(typing_context: object, x: types.Float) -> Any:
-    """Round half to even, still a float: unlike adding and subtracting 1.5 * 2**52 it survives any fastmath flag."""
+    """Return the nearest integer (half to even) as a float.
+
+    Unlike adding and subtracting 1.5 * 2**52, this stays correct with any fastmath flag.
+    """
     return Signature(x, (x,), None), _llvm("llvm.rint", 1)
 
 
 @_intrinsic
 def round_down(typing_context: object, x: types.Float) -> Any:
-    """The largest integer <= x, still a float."""
+    """Return the largest integer <= x as a float."""
     return Signature(x, (x,), None), _llvm("llvm.floor", 1)
 
 
 @_intrinsic
 def mul_add(typing_context: object, a: types.Float, b: types.Float, c: types.Float) -> Any:
-    """a * b + c, rounded once where the processor can (every x86 since 2013), whatever the caller's flags."""
+    """Return a * b + c, rounded once if the processor can (every x86 since 2013), with any flags of the caller."""
     return Signature(a, (a, b, c), None), _llvm("llvm.fmuladd", 3)
 
 
 @_intrinsic
 def polynomial(typing_context: object, x: types.Float, coefficients: types.UniTuple) -> Any:
-    """coefficients[0] + x * (coefficients[1] + x * ...), each step a mul_add."""
+    """Return coefficients[0] + x * (coefficients[1] + x * ...); each step is a mul_add."""
 
     def emit(context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]) -> Any:
         x_value, packed = arguments
@@ -112,14 +116,14 @@ def polynomial(typing_context: object, x: types.Float, coefficients: types.UniTu
 
 @_intrinsic
 def float_of_bits(typing_context: object, bits: Any) -> Any:
-    """The float64 of an int64's bits, or the float32 of an int32's."""
+    """Return the float64 with the bits of an int64, or the float32 with the bits of an int32."""
     kind, result = (types.float64, ir.DoubleType()) if bits.bitwidth == 64 else (types.float32, ir.FloatType())
     return Signature(kind, (bits,), None), lambda _, builder, __, arguments: builder.bitcast(arguments[0], result)
 
 
 @_intrinsic
 def bits_of_float(typing_context: object, x: types.Float) -> Any:
-    """The bits of a float64 as int64, or of a float32 as int32."""
+    """Return the bits of a float64 as int64, or of a float32 as int32."""
     kind = types.Integer.from_bitwidth(x.bitwidth, True)
     bits = ir.IntType(x.bitwidth)
     return Signature(kind, (x,), None), lambda _, builder, __, arguments: builder.bitcast(arguments[0], bits)
@@ -127,18 +131,18 @@ def bits_of_float(typing_context: object, x: types.Float) -> Any:
 
 @njit(inline="always")
 def sincos_near_zero(x: Float) -> tuple[Float, Float]:
-    """sin(x) and cos(x) for |x| <= 0.21, which is 12 degrees, at a third of the price; 1e-13 wrong at twice that."""
+    """Return sin(x) and cos(x) for |x| <= 0.21 (12 degrees), in a third of the time; the error at 0.42 is 1e-13."""
     z = x * x
     zz = z * z
     s, c = NEAR_ZERO_SIN, NEAR_ZERO_COS
-    sine = mul_add(zz, mul_add(z, s[3], s[2]), mul_add(z, s[1], s[0]))  # in pairs: a short chain
+    sine = mul_add(zz, mul_add(z, s[3], s[2]), mul_add(z, s[1], s[0]))  # in pairs: fewer steps wait for each other
     cosine = mul_add(zz, mul_add(z, c[3], c[2]), mul_add(z, c[1], c[0]))
     return mul_add(z * x, sine, x), mul_add(z, mul_add(z, cosine, -0.5), 1.0)
 
 
 @njit(inline="always")
 def _turned(quadrant: np.int32, s: Float, c: Float) -> tuple[Float, Float]:
-    """sin and cos of an angle, from those of its distance to the nearest multiple of pi / 2."""
+    """Return sin and cos of an angle x from s = sin(r), c = cos(r), where r = x - quadrant * pi / 2."""
     odd = (quadrant & np.int32(1)) != 0
     sine = c if odd else s
     cosine = s if odd else c
@@ -149,7 +153,7 @@ def _turned(quadrant: np.int32, s: Float, c: Float) -> tuple[Float, Float]:
 
 @njit(inline="always")
 def sincos(x: Float) -> tuple[Float, Float]:
-    """sin(x) and cos(x); NaN for NaN and infinities."""
+    """Return sin(x) and cos(x); NaN for NaN and infinities."""
     turns = nearest_integer(x * TWO_OVER_PI)
     quadrant = np.int32(turns)
     a, b = mul_add(-turns, HALF_PI[0], x), turns * HALF_PI[1]  # both exact for |turns| < 2**20
@@ -186,7 +190,7 @@ def _power_of_two(k: int | np.integer) -> Float:
 
 @njit(inline="always")
 def _exp_parts(x: Float) -> tuple[Float, np.int32]:
-    """(p, k) with exp(x) = 2**k * (1 + p), |p| < 0.42."""
+    """Return (p, k) with exp(x) = 2**k * (1 + p) and |p| < 0.42."""
     turns = nearest_integer(x * (1.0 / 0.6931471805599453))
     a, b = mul_add(-turns, LN2[0], x), turns * LN2[1]
     r = a - b
@@ -196,7 +200,7 @@ def _exp_parts(x: Float) -> tuple[Float, np.int32]:
 
 @njit(inline="always")
 def exp(x: Float) -> Float:
-    """e**x, with inf and subnormal results where they are due."""
+    """Return e**x; the result may be inf or subnormal."""
     inside = EXP_LOW if x < EXP_LOW else x
     inside = EXP_HIGH if inside > EXP_HIGH else inside
     p, k = _exp_parts(inside)
@@ -206,7 +210,7 @@ def exp(x: Float) -> Float:
 
 @njit(inline="always")
 def log(x: Float) -> Float:
-    """The natural logarithm: -inf at 0, NaN below."""
+    """Return the natural logarithm: -inf at 0, NaN for negative x."""
     small = x < 2.2250738585072014e-308
     bits = bits_of_float(x * 18014398509481984.0 if small else x)
     exponent = np.int32((bits - np.int64(SQRT_HALF_BITS)) >> np.int64(52))
@@ -224,7 +228,7 @@ def log(x: Float) -> Float:
 
 @njit(inline="always")
 def tanh(x: Float) -> Float:
-    """The hyperbolic tangent: exactly odd, exactly +-1 from 22 on."""
+    """Return the hyperbolic tangent: tanh(-x) = -tanh(x) exactly, and exactly +-1 for |x| >= 22."""
     size = abs(x)
     p, k = _exp_parts(2.0 * (TANH_END if size > TANH_END else size))
     scale = _power_of_two(k)
@@ -235,7 +239,7 @@ def tanh(x: Float) -> Float:
 
 @njit(inline="always")
 def sincos32(x: Single) -> tuple[Single, Single]:
-    """sin(x) and cos(x) in single precision."""
+    """Return sin(x) and cos(x) in single precision."""
     turns = nearest_integer(x * TWO_OVER_PI_32)
     quadrant = np.int32(turns)
     r = mul_add(-turns, HALF_PI_32[2], mul_add(-turns, HALF_PI_32[1], mul_add(-turns, HALF_PI_32[0], x)))
@@ -259,7 +263,7 @@ def _exp_parts_32(x: Single) -> tuple[Single, np.int32]:
 
 @njit(inline="always")
 def exp32(x: Single) -> Single:
-    """e**x in single precision."""
+    """Return e**x in single precision."""
     inside = EXP_LOW_32 if x < EXP_LOW_32 else x
     inside = EXP_HIGH_32 if inside > EXP_HIGH_32 else inside
     p, k = _exp_parts_32(inside)
@@ -269,7 +273,7 @@ def exp32(x: Single) -> Single:
 
 @njit(inline="always")
 def log32(x: Single) -> Single:
-    """The natural logarithm in single precision: -inf at 0, NaN below."""
+    """Return the natural logarithm in single precision: -inf at 0, NaN for negative x."""
     small = x < F(1.17549435e-38)
     bits = bits_of_float(x * F(8388608.0) if small else x)
     exponent = np.int32(np.int32(bits - np.int32(SQRT_HALF_BITS_32)) >> np.int32(23))
@@ -284,7 +288,7 @@ def log32(x: Single) -> Single:
 
 @njit(inline="always")
 def tanh32(x: Single) -> Single:
-    """The hyperbolic tangent in single precision: exactly odd, exactly +-1 from 9.1 on."""
+    """Return the hyperbolic tangent in single precision: exactly odd, exactly +-1 for |x| >= 9.1."""
     size = abs(x)
     p, k = _exp_parts_32(F(2.0) * (TANH_END_32 if size > TANH_END_32 else size))
     scale = _power_of_two_32(k)

@@ -1,5 +1,7 @@
-"""Aggregates over seeds that a few bad runs cannot fool (Agarwal et al., "Deep RL at the edge of the statistical
-precipice", 2021), and a mean and a deviation that no float is too large for. NumPy only."""
+"""Statistics over seeds: interquartile means, bootstrap intervals, mean and deviation without overflow. NumPy only.
+
+A few bad runs change them little (Agarwal et al., "Deep RL at the edge of the statistical precipice", 2021).
+"""
 
 import math
 import statistics
@@ -8,11 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-FEWEST = 5  # values that an interval is told of: a bootstrap of fewer knows nothing of what they did not show
+FEWEST = 5  # number of values from which on an interval is shown: a bootstrap of fewer values is too narrow
 
 
 def iqm(x: ArrayLike) -> float:
-    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down) of the values."""
+    """Return the interquartile mean: without the lowest and the highest quarter (rounded down) of the values."""
     values = np.sort(np.asarray(x, np.float64).reshape(-1))
     if not values.size:
         raise ValueError("the interquartile mean of no values")
@@ -27,7 +29,10 @@ def interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a statistic; the same values, in any order, and seed give the same interval."""
+    """Return the percentile bootstrap interval (low, high) of a statistic.
+
+    The same values, in any order, and the same seed give the same interval. ValueError for no values.
+    """
     values = np.sort(np.asarray(x, np.float64).reshape(-1))
     if not values.size:
         raise ValueError("an interval of no values")
@@ -38,9 +43,9 @@ def interval(
 
 
 def difference_interval(x: ArrayLike, y: ArrayLike, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval (95 %) of how much larger the interquartile mean of x is than that of y."""
+    """Return the percentile bootstrap interval (95 %) of the interquartile mean of x minus that of y."""
     generator = np.random.default_rng(seed)
-    means = []  # of x, then of y: one for each resample
+    means = []  # [resamples] of x, then of y
     for values in (np.sort(np.asarray(x, np.float64).reshape(-1)), np.sort(np.asarray(y, np.float64).reshape(-1))):
         picks = generator.integers(0, values.size, (resamples, values.size))
         means.append(np.array([iqm(values[pick]) for pick in picks]))
@@ -49,18 +54,18 @@ def difference_interval(x: ArrayLike, y: ArrayLike, resamples: int = 2000, seed:
 
 
 def chance_of_more(x: ArrayLike, y: ArrayLike) -> float:
-    """Probability that one of x is larger than one of y, ties counted half: 0.5 where neither is better."""
+    """Return the probability that a value of x is larger than one of y, ties counted half: 0.5 if neither is better."""
     column = np.asarray(x, np.float64).reshape(-1, 1)
     row = np.asarray(y, np.float64).reshape(1, -1)
     return float(np.mean((column > row) + 0.5 * (column == row)))
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of a population; NaN where a number is not finite."""
+    """Return mean and standard deviation (of the population); both are NaN if a number is not finite."""
     if not all(map(math.isfinite, values)):
         return math.nan, math.nan
     try:
         mean = statistics.fmean(values)
-    except OverflowError:  # of the sum: fractions have no largest one
+    except OverflowError:  # the sum is too large for a float: statistics.mean adds fractions
         mean = statistics.mean(values)
     return mean, statistics.pstdev(values)

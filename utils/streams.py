@@ -1,8 +1,8 @@
-"""Standard streams that never end a program, and the events that programs read from stdout.
+"""Makes stdout and stderr safe to write to, and writes the events that other programs read from stdout.
 
-What cannot be written to stdout or stderr is dropped, and noted: the reader left (`| head -1`), the stream was closed
-(`>&-`, or by a library), the disk behind it is full, or it is a pipe that does not wait and nobody reads it.
-An event is a line of JSON; docs/events.md says what each holds.
+Output that cannot be written is dropped, and the error is stored in `losses`: the reader left (`| head -1`), the stream
+was closed (`>&-`, or by a library), the disk is full, or it is a non-blocking pipe that nobody reads.
+An event is a line of JSON; docs/events.md describes them.
 """
 
 import errno
@@ -19,18 +19,18 @@ from typing import Any, TextIO
 
 from stride.utils.user_error import describe_error, one_line
 
-PATIENCE = 2.0  # seconds for a stream that would block, until the first time that was not enough
-VERSION = 1  # of what events hold; keys may be added to it, none changes its meaning
+PATIENCE = 2.0  # seconds to wait for a stream that would block; after the first loss there is no waiting
+VERSION = 1  # of the content of events; keys may be added, none changes its meaning
 FAILED, INTERRUPTED = "failed", "interrupted"
-losses: dict[str, OSError] = {}  # by stream, the first error that something was dropped for
-listeners: list[Callable[[str], None]] = []  # called with a line at the first loss of each stream
+losses: dict[str, OSError] = {}  # "stdout" or "stderr" -> the first error because of which output was dropped
+listeners: list[Callable[[str], None]] = []  # functions that get a message at the first loss of each stream
 
 
 class Outlet(io.FileIO):
-    """A descriptor to write to. What cannot be written is dropped, and the next write is tried again."""
+    """A file descriptor to write to. Output that cannot be written is dropped; the next write is tried again."""
 
     def __init__(self, number: int, stream: str) -> None:
-        """`stream`: how the descriptor is called in a message."""
+        """`number`: the descriptor; `stream`: its name in messages, such as "stdout"."""
         super().__init__(number, "w", closefd=False)
         self._stream = stream
         self._inherited = os.get_inheritable(number)
@@ -49,8 +49,9 @@ class Outlet(io.FileIO):
         return size
 
     def _write(self, data: memoryview) -> int:
-        """How many bytes were written; OSError where none can be."""
-        # a number that was closed may be another file's by now; Python opens none that is inherited, as streams are
+        """Write bytes and return how many; OSError if none can be written."""
+        # if the descriptor was closed, another file may have its number now: but Python opens files as not inheritable,
+        # while the standard streams are inheritable
         if os.get_inheritable(self.fileno()) != self._inherited:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         while (written := super().write(data)) is None:
@@ -62,43 +63,43 @@ class Outlet(io.FileIO):
 
 
 class OutletText(io.TextIOWrapper):
-    """Characters for an Outlet."""
+    """A text stream on top of an Outlet."""
 
     def close(self) -> None:
-        """Only a flush: whoever closes sys.stdout, such as a world, does not close it for everybody."""
+        """Flush only: an environment or library that closes sys.stdout must not close it for all code."""
         self.flush()
 
 
 def loss(stream: str) -> str:
-    """Why not everything was written to this stream, in a line."""
+    """Return a line that says why output to this stream was dropped."""
     return f"{stream}: {losses[stream].strerror}; output that cannot be printed there is dropped"
 
 
 def outlive_readers() -> None:
-    """For the entry points, before anything is printed: stdout and stderr become Outlets.
+    """Make stdout and stderr Outlets; entry points call this before they print anything.
 
-    What was closed (`>&-`) is /dev/null from here on: else the next file that is opened would take its number, and what
-    is printed would go there. The signal stays ignored, as Python has it: a socket that its peer closes must not end
-    the process.
+    A stream that was closed (`>&-`) becomes /dev/null: else the next file that is opened would get its number, and
+    printed text would go into that file. SIGPIPE stays ignored, as Python sets it: a socket that the other side closes
+    must not end the process.
     """
     losses.clear()
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(nowhere(), True)  # the lowest number that is free is this one
+            os.set_inheritable(nowhere(), True)  # gets the lowest free number, which is this one
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  (it stays)
     sys.stdout = _lasting(sys.stdout, "stdout", 1)
     sys.stderr = _lasting(sys.stderr, "stderr", 2)
 
 
 def nowhere() -> int:
-    """An open file that reads as empty and keeps nothing."""
+    """Open /dev/null for reading and writing; return the descriptor."""
     return os.open(os.devnull, os.O_RDWR)
 
 
 def _lasting(stream: TextIO | None, name: str, number: int) -> TextIO:
-    """The stream on an Outlet; None where it was closed when Python began."""
+    """Return a text stream with an Outlet below it; `stream` is None if it was closed when Python started."""
     if stream is None:
         stream = open(number, "w", closefd=False)  # noqa: SIM115  (it stays)
     if not isinstance(stream, io.TextIOWrapper):
@@ -116,7 +117,7 @@ def _lasting(stream: TextIO | None, name: str, number: int) -> TextIO:
 
 
 def event_line(event: str, **details: object) -> str:
-    """One event; a number that JSON does not know is null."""
+    """Return one event as a line of JSON; NaN and infinities become null."""
     return json.dumps(_jsonable({"event": event, "version": VERSION, "time": round(time.time(), 3), **details}))
 
 
@@ -129,10 +130,10 @@ def _jsonable(value: object) -> object:
 
 
 class Events:
-    """Writes events to a stream; whether anybody reads them makes no difference."""
+    """Writes events to a stream, even if nobody reads them."""
 
     def __init__(self, stream: io.RawIOBase) -> None:
-        self.over = False  # the last one was written
+        self.over = False  # whether the event "end" was written
         self._stream = stream
 
     def emit(self, event: str, **details: object) -> None:
@@ -140,17 +141,17 @@ class Events:
         self._stream.write(f"{event_line(event, **details)}\n".encode())
 
     def end(self, result: str, error: str | None = None) -> None:
-        """The last one, of a command that has no more to report."""
+        """Write the last event, "end", unless it was written already."""
         if not self.over:
             self.emit("end", result=result, error=error)
 
 
 @contextmanager
 def only_events(*expected: type[Exception]) -> Iterator[Events]:
-    """Stdout for events alone: what anybody else prints there meanwhile, a world or a library, goes to stderr.
+    """Reserve stdout for events inside the block: what an environment or a library prints goes to stderr.
 
-    The last event is `end`, whatever happens, and an error is raised again. Its text is that of an `expected` error,
-    with the name of the class for any other.
+    The last event is always `end`. If the block raises, the event has the error's text (with the name of its class
+    unless it is one of `expected`), and the error is raised again.
     """
     sys.stdout.flush()
     stdout = os.dup(1)

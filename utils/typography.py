@@ -1,4 +1,4 @@
-"""How numbers, durations, bars, sparklines and curves are set in text; pure functions of plain values, no colours."""
+"""Formats numbers, durations, progress bars, sparklines and curves as text: pure functions, without colours."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ ASCII_BLOCKS = "_.-~=+*#"
 
 
 def number(value: float, precision: int) -> str:
-    """`precision` decimals and thousands separators; what would round to zero, or is huge, as a power of ten."""
+    """Format with `precision` decimals and thousands separators; tiny and huge numbers as a power of ten: 1.2e-05."""
     if not math.isfinite(value):
         return str(value)
     if value and abs(value) < 0.5 * 10.0**-precision:
@@ -22,27 +22,27 @@ def number(value: float, precision: int) -> str:
 
 
 def score(value: float) -> str:
-    """A return in a headline: 243.1, 0.74."""
+    """Format a return for a headline: 243.1, 0.74."""
     return number(value, 1 if abs(value) >= 10 else 2)
 
 
 def plain(value: float) -> str:
-    """A number somebody typed (a goal, a bound), without decimals it does not need."""
+    """Format a number that a person has typed (a goal, a bound), without needless decimals: 475, 0.5, 1,000,000."""
     return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
 
 
 def optional(value: Any, style: Callable[[Any], str]) -> str:
-    """The value in this style; "" for None."""
+    """Format a value with the function `style`; "" for None."""
     return "" if value is None else style(value)
 
 
 def mean_text(mean: float, deviation: float, count: int) -> str:
-    """`483.00 ± 12.30`; of one value the value alone, which has no deviation."""
+    """Format `483.00 ± 12.30`; only the mean if `count` is 1, because one value has no deviation."""
     return f"{mean:.2f} ± {deviation:.2f}" if count > 1 else f"{mean:.2f}"
 
 
 def duration(seconds: float) -> str:
-    """0:27, 12:03, 1:02:03, 2d 03:04:05."""
+    """Format seconds as 0:27, 12:03, 1:02:03 or 2d 03:04:05; "-:--" if they are not finite."""
     if not math.isfinite(seconds):
         return "-:--"
     minutes, second = divmod(max(0, round(seconds)), 60)
@@ -54,7 +54,7 @@ def duration(seconds: float) -> str:
 
 
 def short(value: float) -> str:
-    """20k, 1.5M: for the ticks of an axis."""
+    """Format a number for the ticks of an axis: 20k, 1.5M."""
     for unit_size, unit_letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit_size:
             return f"{value / unit_size:.3g}{unit_letter}"
@@ -62,21 +62,21 @@ def short(value: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
-    """The last `width` values as blocks between their own lowest and highest; a gap where one is not a number."""
+    """Draw the last `width` values as blocks between their lowest and highest; a space for one that is not finite."""
     characters = ASCII_BLOCKS if ascii_only else BLOCKS
     last_values = list(values)[max(0, len(values) - width) :] if width > 0 else []
     finite_values = [value for value in last_values if math.isfinite(value)]
     if not finite_values:
         return " " * len(last_values)
     low, high = min(finite_values), max(finite_values)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # a constant is neither low nor high
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant: blocks of middle height
         return "".join(characters[3] if math.isfinite(value) else " " for value in last_values)
     scale = (len(characters) - 1) / (high - low)
     return "".join(characters[round((value - low) * scale)] if math.isfinite(value) else " " for value in last_values)
 
 
 def bar(fraction: float, width: int, ascii_only: bool = False) -> tuple[str, str]:
-    """(done, still to do), `width` characters together."""
+    """Draw a progress bar of `width` characters as two strings: the part that is done, and the rest."""
     half_blocks = round(2 * width * min(1.0, max(0.0, fraction)))
     full_blocks, half_block = divmod(half_blocks, 2)
     if ascii_only:
@@ -85,7 +85,7 @@ def bar(fraction: float, width: int, ascii_only: bool = False) -> tuple[str, str
 
 
 def area_chart(xs: Sequence[float], ys: Sequence[float], width: int = 64, height: int = 8) -> str:
-    """A filled curve in `height` lines of text with its range on the left; gaps are bridged."""
+    """Draw a filled curve in `height` lines of text with its range on the left; gaps in `xs` are interpolated."""
     columns = _columns(xs, ys, width)
     low, high = min(columns), max(columns)
     eighths_per_unit = (8 * height - 1) / (high - low) if high > low else 0.0
@@ -102,7 +102,7 @@ def area_chart(xs: Sequence[float], ys: Sequence[float], width: int = 64, height
 
 
 def _columns(xs: Sequence[float], ys: Sequence[float], width: int) -> list[float]:
-    """`ys` averaged over `width` equal stretches of the ascending `xs`; a line is drawn across empty stretches."""
+    """Average `ys` over `width` equal parts of the ascending `xs`; empty parts are interpolated linearly."""
     x_span = (xs[-1] - xs[0]) or 1.0
     stretches: dict[int, list[float]] = {}
     for x, y in zip(xs, ys, strict=True):

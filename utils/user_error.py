@@ -1,6 +1,6 @@
-"""The exception for mistakes of the person at the keyboard, and checks that raise it: of numbers, of files.
+"""UserError, the exception for mistakes that the user can fix, and checks of numbers and files that raise it.
 
-Any text becomes one harmless line for a terminal and a log. Only the standard library.
+Any text in a message becomes one printable line for a terminal and a log. Only the standard library is imported.
 """
 
 import os
@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-MOST = 290  # characters of a line; with "error: " in front it stays below 300
-WORD_LIMITS = (120, 60, 40)  # what words are cut to where a line is longer, the first that is enough
-LONGEST_NAME = 100  # no option is similar to anything longer
-MOST_DIGITS, DEEPEST = 40, 20
-LARGEST = 2**63 - 1  # what tensors and files can count
+MAX_LINE = 290  # characters of a line; with "error: " in front it stays below 300
+WORD_LIMITS = (120, 60, 40)  # if a line is too long, its words are cut to the first of these lengths that is enough
+MAX_NAME = 100  # characters of a wrong name that are compared with the right ones
+MOST_DIGITS, DEEPEST = 40, 20  # limits of a config's values: digits of a number; lists inside lists
+LARGEST = 2**63 - 1  # the largest int64, in tensors and files
 
 
 class UserError(ValueError):
-    """One clear line about what is wrong and how to right it; entry points print it and exit with code 2.
+    """One clear line that says what is wrong and how to fix it; entry points print it and exit with code 2.
 
-    For what a person can right: arguments, files, a full disk. Never for our own mistakes, which keep their traceback.
-    Any text is turned into one printable line of bounded length (`one_line`).
+    For what the user can fix: arguments, files, a full disk. Never for bugs of Stride, which keep their traceback. Any
+    text becomes one printable line of limited length (`one_line`).
     """
 
     def __init__(self, text: str = "") -> None:
@@ -33,7 +33,7 @@ class UserError(ValueError):
 
 @contextmanager
 def errors_in(where: str) -> Iterator[None]:
-    """Inside, the line of a UserError begins with `where`: the file, block or key that it is about."""
+    """Put `where` (a file, a block or a key) in front of the message of a UserError that the block raises."""
     try:
         yield
     except UserError as error:
@@ -41,23 +41,23 @@ def errors_in(where: str) -> Iterator[None]:
 
 
 class NumbersError(ArithmeticError, ValueError):
-    """A NaN or an infinity where learning needs a number; nothing has learnt from it. Exit code 1."""
+    """A NaN or an infinity was found before anything was learnt from it. Exit code 1."""
 
 
 def nearest(word: str, options: Iterable[str], n: int = 3) -> str:
-    """`"; did you mean a, b?"` with up to `n` options close to `word`, or `""` when none is."""
+    """Return `"; did you mean a, b?"` with up to `n` options similar to `word`, or `""` if none is."""
     from difflib import get_close_matches  # only an error needs it
 
     original = {option.lower(): option for option in options}
-    lower = word[:LONGEST_NAME].lower()
+    lower = word[:MAX_NAME].lower()
     close = get_close_matches(lower, original, n=n, cutoff=0.6)
     if not close and len(lower) >= 2:
         close = sorted(option for option in original if lower in option or (len(option) >= 2 and option in lower))[:n]
     return f"; did you mean {', '.join(original[option] for option in close)}?" if close else ""
 
 
-def one_line(text: str, most: int = MOST) -> str:
-    """No line breaks, nothing unprintable (it is spelled out), long words and then the line shortened in the middle."""
+def one_line(text: str, most: int = MAX_LINE) -> str:
+    """Return the text as one printable line of at most `most` characters; long words, then the line, are shortened."""
     line = printable(" ".join(shortened(text, 1 << 16).split()))
     for longest in WORD_LIMITS:
         if len(line) > most:
@@ -66,32 +66,32 @@ def one_line(text: str, most: int = MOST) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with unprintable characters spelled out, line breaks too."""
+    """Return the text with unprintable characters, line breaks too, replaced by their escapes, such as \\n."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """At most this many characters: the middle is left out."""
+    """Shorten the text to at most `most` characters: the middle becomes "…"."""
     half = (most - 1) // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
 def describe_error(error: BaseException) -> str:
-    """`ZeroDivisionError: the sky fell`, in one line."""
+    """Return an error with the name of its class as one line: `ZeroDivisionError: division by zero`."""
     import traceback  # only an error needs it
 
     name = type(error).__name__
-    if isinstance(error, SyntaxError):  # formatted it has several lines, and the file is in none of them
+    if isinstance(error, SyntaxError):  # format_exception_only gives several lines, and str(error) has the file
         return one_line(f"{name}: {error}")
     text = " ".join(traceback.format_exception_only(error)).partition(": ")[2].strip()
     return one_line(f"{name}: {text}" if text else name)
 
 
 def whole_number(text: str) -> int:
-    """The integer in a text, which may have underscores; ValueError where it is none, or has too many digits."""
-    if len(text) > 2 * MOST_DIGITS:  # Python itself refuses thousands of digits by another error
+    """Return the integer in a text such as 1_000; ValueError if it is none or has too many digits."""
+    if len(text) > 2 * MOST_DIGITS:  # Python refuses thousands of digits with another message
         raise ValueError(f"more than {MOST_DIGITS} digits")
     number = int(text)
     if abs(number) >= 10**MOST_DIGITS:
@@ -100,7 +100,7 @@ def whole_number(text: str) -> int:
 
 
 def check_value(name: str, value: object, depth: int = 0) -> None:
-    """UserError for what no setting is: a longer number, text that cannot be written, lists in lists in lists."""
+    """Raise UserError for a value that no setting can have: a huge number, invalid text, too deep nesting."""
     if depth > DEEPEST:
         raise UserError(f"{name} is nested too deep: more than {DEEPEST} times")
     if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
@@ -120,14 +120,17 @@ def check_value(name: str, value: object, depth: int = 0) -> None:
 
 
 def read_user_file(path: Path, most: int) -> bytes:
-    """The bytes of an ordinary file of at most `most`; a device or a pipe, which may never end, is not read."""
+    """Return the bytes of an ordinary file of at most `most` bytes.
+
+    UserError if it is larger, cannot be read, or is a device or a pipe, which may never end.
+    """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             ordinary = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             data = file.read(most + 1) if ordinary else b""
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # a null byte, half a character
+    except ValueError as error:  # a null byte or half a character in the path
         raise UserError(f"cannot read {str(path)!r}: {error}") from error
     if not ordinary:
         raise UserError(f"cannot read {path}: it is a device or a pipe, not an ordinary file")
@@ -137,12 +140,15 @@ def read_user_file(path: Path, most: int) -> bytes:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe is opened although nobody writes to it."""
+    """Open a file; for a pipe do not wait until somebody writes to it."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def check_file_name(path: str, flag: str) -> None:
-    """UserError where no file could ever have that name: too long, a null byte, below what is no folder."""
+    """Raise UserError if no file can have this path: it is too long, has a null byte, or a parent is no folder.
+
+    `flag`: the option or key that gave the path, for the message.
+    """
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""Frames into an mp4 that plays everywhere: H.264, yuv420p, its index in front. Whole under its name, or not there.
+"""Writes frames to an mp4 file that plays everywhere: H.264, yuv420p, the index at its beginning.
 
-PyAV brings its own ffmpeg; it is only needed by those who write videos: pip install 'stride-rl[video]'.
+The file appears under its name only when it is complete. PyAV, with its own ffmpeg, is needed only to write or read
+videos: pip install 'stride-rl[video]'.
 """
 
 import io
@@ -18,7 +19,7 @@ import numpy as np
 from stride.utils.durable_file import temporary
 from stride.utils.user_error import UserError
 
-QUALITY = {"crf": "23", "preset": "veryfast"}
+QUALITY = {"crf": "23", "preset": "veryfast"}  # options of the encoder x264
 
 
 class VideoError(RuntimeError):
@@ -26,9 +27,9 @@ class VideoError(RuntimeError):
 
 
 class VideoFile:
-    """`with VideoFile(path, fps) as video: video.add(frame)`; an exception inside leaves nothing behind.
+    """`with VideoFile(path, fps) as video: video.add(frame)`; an exception inside the block leaves no file.
 
-    `all_intra` makes every frame a key frame, for players that jump to any of them.
+    `all_intra` makes every frame a key frame, for players that jump to any frame.
     """
 
     def __init__(self, path: Path, fps: float, all_intra: bool = False) -> None:
@@ -46,7 +47,10 @@ class VideoFile:
         return self
 
     def add(self, frame: np.ndarray) -> None:
-        """uint8 [height, width, 3]; the first one decides the size, odd sides lose one pixel (yuv420p has no half)."""
+        """Append a frame, uint8 [height, width, 3]; VideoError if it differs in size from the first one.
+
+        An odd height or width loses one pixel, because yuv420p needs even ones.
+        """
         if self._stream is None:
             self._size = frame.shape
             self._begin(*frame.shape[:2])
@@ -83,7 +87,7 @@ class VideoFile:
 
 
 def thumbnail(path: Path, width: int = 320) -> bytes:
-    """The frame in the middle of a video as a small JPEG."""
+    """Return the frame in the middle of a video as a JPEG that is `width` pixels wide."""
     av = load_av()
     with _errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -98,15 +102,15 @@ def thumbnail(path: Path, width: int = 320) -> bytes:
 
 
 class Gif(NamedTuple):
-    """A moving picture."""
+    """A video as a GIF file."""
 
     data: bytes
-    height: int
+    height: int  # pixels
     width: int
 
 
 def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
-    """A video as a small one of at most so many frames, evenly spread, in the time it took; for pages of pictures."""
+    """Make a GIF of a video with at most `most` frames, evenly spread, that takes as long as the video."""
     from PIL import Image
 
     av = load_av()
@@ -117,7 +121,7 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
         shown = islice(container.decode(stream), 0, None, every)
         pixels = [frame.to_ndarray(format="rgb24", width=width, height=height) for frame in shown]
         images = [Image.fromarray(picture) for picture in pixels]
-        milliseconds = max(20, round(1000 * every / float(stream.average_rate)))  # less is taken for slow
+        milliseconds = max(20, round(1000 * every / float(stream.average_rate)))  # browsers slow down faster ones
         output = io.BytesIO()
         images[0].save(output, "GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
     return Gif(output.getvalue(), height, width)
@@ -125,7 +129,7 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
 
 @contextmanager
 def _errors(path: Path, raised: type[BaseException], verb: str = "written") -> Iterator[None]:
-    """Around what ffmpeg does: what it raises becomes a VideoError that names the file."""
+    """Turn errors of ffmpeg inside the block into a VideoError that names the file."""
     try:
         yield
     except (raised, OSError, StopIteration, IndexError) as error:
@@ -133,7 +137,7 @@ def _errors(path: Path, raised: type[BaseException], verb: str = "written") -> I
 
 
 def load_av() -> Any:
-    """PyAV, or the line that says how to get it."""
+    """Import PyAV; UserError, a line that says how to install it, if it is missing."""
     try:
         import av
     except ImportError as error:

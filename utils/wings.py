@@ -1,24 +1,24 @@
-"""The wings by name: the one table in which the core names them, each imported when it is first asked for.
+"""The table of modules in wings (optional parts such as envs_gym/) that the core uses, imported when first needed.
 
-Whatever else the core needs of a wing is handed in by the roof: train.py and its like, scripts/, stride/.
+The core imports no wing directly. What else it needs of a wing is passed to it by the commands in stride/commands/.
 """
 
 from importlib import import_module
 from typing import Any
 
 WINGS = {
-    # who steps worlds (envs_gym/backends.py)
+    # backends, which step environments (envs_gym/backends.py)
     "torch": "stride.envs_gym.backend_torch",
     "fast": "stride.envs_gym.backend_fast",
     "ale": "stride.envs_gym.backend_ale",
-    "gym": "stride.envs_gym.backend_gym",  # the core's own, after all others
+    "gym": "stride.envs_gym.backend_gym",  # used if no other backend fits
     "workers": "stride.envs_gym.async_env",
-    # ids of environments (envs_gym/make.py): `register(env_id)` makes one known
+    # families of environments (envs_gym/make.py): `register(env_id)` registers an id with Gymnasium
     "Bandit": "stride.envs_gym.bandits",
     "Retro": "stride.envs_gym.retro",
     "VizDoom": "stride.envs_gym.doom",
     "dm_control": "stride.envs_gym.dmc",
-    "brax": "stride.envs_gym.brax_worlds",  # its import does
+    "brax": "stride.envs_gym.brax_worlds",  # importing it registers all ids
     # wrappers (envs_gym/wrappers/registry.py)
     "AtariObjects": "stride.envs_gym.wrappers.atari_objects",
     "BreakoutFeatures": "stride.envs_gym.wrappers.atari_objects",
@@ -36,5 +36,5 @@ WINGS = {
 
 
 def load_wing(name: str) -> Any:
-    """The module of a row."""
+    """Import the module of a row of WINGS and return it."""
     return import_module(WINGS[name])

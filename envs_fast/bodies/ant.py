@@ -26,7 +26,7 @@ OF_WORLD = 6  # the first contact forces, which are not seen: those on the groun
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide. A range includes its ends."""
+    """The numbers that the keyword arguments decide. A range includes its ends."""
 
     dt: float  # seconds of a step
     forward_weight: float
@@ -38,11 +38,11 @@ class Parameters(NamedTuple):
     high_z: float
     low_force: float
     high_force: float
-    noise: float  # of a first state
-    hidden: int  # positions that are not seen, from the first on
+    noise: float  # size of the noise in a first state
+    hidden: int  # how many of the first positions are not in the observation
     shows_forces: int
     body_x: int  # where in `xpos` the x of the main body is
-    in_units: int = 0
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -77,7 +77,7 @@ def step(
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """The model's pose, shaken."""
+    """Begin with the model's pose plus noise."""
     body = clear(tables)
     shake_normally(body, parameters.noise, episode)
     settle(body, tables)
@@ -86,7 +86,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 
 def parameters_of(env: Any) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     low_z, high_z = env._healthy_z_range
     low_force, high_force = env._contact_force_range
     return Parameters(

@@ -1,4 +1,7 @@
-"""A compiled task beside Gymnasium's environment, step by step: is every number the same?"""
+"""Compares a compiled MuJoCo task with Gymnasium's environment, step by step: is every number the same?
+
+registry.py does this when a task is first used in a process, and refuses the task if a number differs.
+"""
 
 from typing import Any
 
@@ -17,7 +20,7 @@ BEYOND = 1.2  # actions are drawn up to here, so that some are clipped
 
 
 class Beside:
-    """One world of ours and Gymnasium's environment, which begins each episode where ours does."""
+    """One compiled world and Gymnasium's environment, which begins each episode in the compiled world's state."""
 
     def __init__(self, world: World, env_kwargs: dict[str, Any], seed: int = SEED) -> None:
         self.ours = NumbaEnv(world, 1, **env_kwargs)
@@ -27,7 +30,7 @@ class Beside:
         self._rng = np.random.default_rng(seed)
 
     def begin(self) -> bool:
-        """Begin Gymnasium's episode as ours; whether what is seen differs."""
+        """Set Gymnasium's environment to our first state; return whether the observations differ."""
         env, mujoco = self.theirs, package()
         numbers = np.ascontiguousarray(self.ours.state[-mujoco_numbers(env.model) :, 0])
         mujoco.mj_setState(env.model, env.data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -38,25 +41,25 @@ class Beside:
         return not _same(env._get_obs(), self.ours.last.arrays.obs[0, 0])
 
     def step(self) -> bool:
-        """A random step of both; whether any number of it differs, in the next episode's first observation too."""
+        """Play a random action in both; return whether any number differs, also of a next first observation."""
         action = self._rng.uniform(-BEYOND, BEYOND, self.ours.action_space.shape or ()).astype(np.float32)
         scale = self.ours.setting.tables[-3]
         in_units = np.clip(scale[CENTRE] + scale[HALF] * action, scale[LOW], scale[HIGH]).astype(np.float32)
         self.ours.step(torch.from_numpy(action[None]))
         seen, reward, terminated, _, _ = self.theirs.step(in_units)
         self._total += float(reward)
-        told = self.ours.last.arrays
-        ended = bool(told.terminated[0, 0] | told.truncated[0, 0])
-        differs = bool(told.terminated[0, 0]) != bool(terminated)
-        differs |= not _same(np.float64(reward), told.reward[0, 0])
-        differs |= not _same(seen, (told.final_obs if ended else told.obs)[0, 0])
+        results = self.ours.last.arrays
+        ended = bool(results.terminated[0, 0] | results.truncated[0, 0])
+        differs = bool(results.terminated[0, 0]) != bool(terminated)
+        differs |= not _same(np.float64(reward), results.reward[0, 0])
+        differs |= not _same(seen, (results.final_obs if ended else results.obs)[0, 0])
         if ended:
-            differs |= not _same(np.float64(self._total), told.episode_return[0, 0])
+            differs |= not _same(np.float64(self._total), results.episode_return[0, 0])
             return self.begin() or differs
         return differs or float(self.ours.returns[0]) != self._total
 
     def first_difference(self, steps: int = STEPS) -> int | None:
-        """The first of so many steps that differs, 0 for the first observation; None where all are the same."""
+        """Return the first of `steps` steps that differs, 0 for the first observation, None if all are equal."""
         if self.begin():
             return 0
         return next((number for number in range(1, steps + 1) if self.step()), None)
@@ -68,5 +71,5 @@ class Beside:
 
 
 def _same(theirs: np.ndarray | np.float64, ours: np.ndarray) -> bool:
-    """Whether float64 numbers of Gymnasium's, as an agent gets them, are ours to the bit."""
+    """Say whether Gymnasium's float64 numbers, rounded to float32, equal ours bit for bit."""
     return theirs.astype(np.float32).tobytes() == ours.tobytes()

@@ -27,7 +27,7 @@ FREE = 6  # numbers of the joint that nothing drives
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide. `low_z` and `high_z` are excluded."""
+    """The numbers that the keyword arguments decide. `low_z` and `high_z` are excluded."""
 
     dt: float  # seconds of a step
     timestep: float  # of a step of MuJoCo
@@ -40,13 +40,13 @@ class Parameters(NamedTuple):
     ends: int  # whether a fall ends the episode
     low_z: float
     high_z: float
-    noise: float  # of a first state
-    hidden: int  # positions that are not seen, from the first on
+    noise: float  # size of the noise in a first state
+    hidden: int  # how many of the first positions are not in the observation
     shows_inertia: int
     shows_velocity: int
     shows_actuators: int
     shows_forces: int
-    in_units: int = 0
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -105,7 +105,7 @@ def step(
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """The model's pose, shaken."""
+    """Begin with the model's pose plus noise."""
     body = clear(tables)
     shake(body, parameters.noise, episode)
     settle(body, tables)

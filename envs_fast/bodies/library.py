@@ -1,7 +1,7 @@
-"""The installed MuJoCo as kernels use it: its functions by address, memory at an address, and locks between threads.
+"""Lets Numba kernels call the installed MuJoCo: functions by address, arrays at an address, and locks between threads.
 
-All addresses come from MuJoCo's Python package: of functions by their names in its library, of a model, its data and
-their arrays from the package's own objects. Nothing here knows how a struct of MuJoCo's lies in memory.
+All addresses come from MuJoCo's Python package: those of functions by their names in its library, those of a model, its
+data and their arrays from the package's objects. Nothing here depends on the memory layout of MuJoCo's structs.
 """
 
 import ctypes
@@ -39,12 +39,12 @@ _intrinsic: Any = intrinsic  # its results are called with the arguments after t
 
 
 def package() -> Any:
-    """MuJoCo's Python package; ImportError where it is not installed."""
+    """Import MuJoCo's Python package; ImportError if it is not installed."""
     return import_mujoco()
 
 
 def function_addresses() -> list[int]:
-    """Where the functions are, in the library that the package itself has loaded."""
+    """Return the addresses of FUNCTIONS in the library that the package has loaded; UserError if one is missing."""
     folder = Path(str(package().__file__)).parent
     places = [folder / name.format(version=package().__version__) for name in NAMES]
     files = [path for path in places if path.exists()]
@@ -59,7 +59,7 @@ def function_addresses() -> list[int]:
 
 @_intrinsic
 def call(typing_context: Typing, function: types.Type, model: types.Type, data: types.Type) -> Emitted:
-    """function(model, data), all three by address."""
+    """Call function(model, data); all three are addresses."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         kind = ir.FunctionType(ir.VoidType(), [LONG, LONG])
@@ -74,7 +74,7 @@ def call_state(
     typing_context: Typing, function: types.Type, model: types.Type, data: types.Type, numbers: types.Array,
     which: types.Type,
 ) -> Emitted:  # fmt: skip
-    """function(model, data, numbers, which): data <-> the numbers of its state; `which` is a sum of mjtState."""
+    """Call mj_setState or mj_getState: (function, model, data, numbers, which); `which` is a sum of mjtState flags."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         kind = ir.FunctionType(ir.VoidType(), [LONG, LONG, LONG, INT])
@@ -89,7 +89,7 @@ def call_state(
 
 @_intrinsic
 def memory(typing_context: Typing, address: types.Type, size: types.Type) -> Emitted:
-    """The float64 numbers at an address, as an array [size]."""
+    """Return the float64 numbers at an address as an array [size]."""
     numba_type = types.Array(types.float64, 1, "C")
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
@@ -101,7 +101,7 @@ def memory(typing_context: Typing, address: types.Type, size: types.Type) -> Emi
 
 @_intrinsic
 def claim(typing_context: Typing, lent: types.Array, i: types.Type) -> Emitted:
-    """Set lent[i] from 0 to 1, in one step of all threads; whether it was 0."""
+    """Set lent[i] from 0 to 1 atomically (a lock); return whether it was 0."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         place = builder.gep(make_array(lent)(context, builder, arguments[0]).data, [arguments[1]])
@@ -113,7 +113,7 @@ def claim(typing_context: Typing, lent: types.Array, i: types.Type) -> Emitted:
 
 @_intrinsic
 def release(typing_context: Typing, lent: types.Array, i: types.Type) -> Emitted:
-    """Set lent[i] to 0, after all that this thread has written."""
+    """Set lent[i] to 0, which frees the lock; other threads then see everything that this thread wrote."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         place = builder.gep(make_array(lent)(context, builder, arguments[0]).data, [arguments[1]])

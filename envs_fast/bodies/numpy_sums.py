@@ -1,4 +1,4 @@
-"""NumPy's arithmetic, number for number: sums in its order, `clip`, the length of a vector."""
+"""NumPy's arithmetic for kernels, equal bit for bit: sums in NumPy's order, `clip`, the length of a vector."""
 
 import math
 from typing import Any
@@ -12,11 +12,11 @@ from stride.utils.kernel_cache import njit
 EXACT: dict[str, Any] = {
     "error_model": "numpy"
 }  # of compiled pieces: no fastmath, every operation is rounded as it is written
-EIGHT = 8  # sums that NumPy makes beside each other; of up to 128 numbers it adds no others
+EIGHT = 8  # NumPy adds up to 128 numbers in eight separate sums, and these at the end
 
 
 def summing(kind: type[np.floating[Any]]) -> Any:
-    """np.sum(np.square(numbers)) of up to 128 numbers, of this kind: a function that kernels call."""
+    """Return a function for kernels: np.sum(np.square(numbers)) of up to 128 numbers of type `kind`."""
 
     @njit(**EXACT)
     def sum_of_squares(numbers: np.ndarray) -> Any:
@@ -52,7 +52,7 @@ squares_of_singles, squares_of_doubles = summing(np.float32), summing(np.float64
 
 @njit(**EXACT)
 def clip(x: float, low: float, high: float) -> float:
-    """np.clip(x, low, high): NaN stays NaN."""
+    """Return np.clip(x, low, high): NaN stays NaN."""
     if x < low:
         return low
     return high if x > high else x
@@ -71,14 +71,14 @@ fma: Any = intrinsic(_fma)  # called by kernels with three numbers
 
 
 def dot_is_fused() -> int:
-    """1 where NumPy's product of short vectors rounds once a term: its BLAS does so with AVX-512, not with AVX2."""
+    """Return 1 if NumPy's dot product of short vectors uses fused multiply-add, as its BLAS does with AVX-512."""
     vector = np.array([0.1, 0.4, 0.8])
     return int(np.dot(vector, vector) != 0.1 * 0.1 + 0.4 * 0.4 + 0.8 * 0.8)
 
 
 @njit(**EXACT)
 def length(x: float, y: float, z: float, is_fused: int) -> float:
-    """np.linalg.norm of a vector of three; `is_fused` is dot_is_fused()."""
+    """Return np.linalg.norm of (x, y, z); `is_fused` is dot_is_fused()."""
     if is_fused:
         return math.sqrt(fma(z, z, fma(y, y, x * x)))
     return math.sqrt((x * x + y * y) + z * z)
@@ -86,7 +86,7 @@ def length(x: float, y: float, z: float, is_fused: int) -> float:
 
 @njit(**EXACT)
 def all_finite(numbers: np.ndarray) -> bool:
-    """np.isfinite(numbers).all()."""
+    """Return np.isfinite(numbers).all()."""
     finite = True
     for k in range(numbers.size):
         finite &= math.isfinite(numbers[k])

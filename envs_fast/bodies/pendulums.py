@@ -30,12 +30,12 @@ LARGEST = 10.0  # velocities and forces are seen up to this
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     healthy_reward: float
-    noise: float  # of a first state
+    noise: float  # size of the noise in a first state
     square: float = 2.0  # as a number that is not known beforehand: `pow` rounds unlike a product
-    in_units: int = 0
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -108,7 +108,7 @@ def reset_double(state: np.ndarray, episode: Episode, parameters: Parameters, ta
 
 
 def parameters_of(env: Any, healthy_reward: float) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     return Parameters(healthy_reward=float(healthy_reward), noise=float(env._reset_noise_scale))
 
 

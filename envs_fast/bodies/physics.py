@@ -1,8 +1,8 @@
-"""A step of MuJoCo for one world: its row into an MjData that no other thread uses, the step, and back into its row.
+"""Plays a step of MuJoCo for one world: copies its state into a free MjData, makes the step, copies the state back.
 
-A row of the worlds' state holds what is seen of the world, then one number that its reward is measured from, then
-MuJoCo's own state (mjSTATE_INTEGRATION, with the warm start): whatever a future step depends on. So any MjData serves
-any world. Each thread borrows one for a step; there are as many as processors, and a row of addresses for each.
+A world's row of the state has three parts: its observation; one number, the origin, from which the next reward is
+measured; and MuJoCo's own state (mjSTATE_INTEGRATION, with the warm start). A future step depends on nothing else, so
+any MjData can play any world. There are as many MjData as processors; a thread borrows one for a step.
 """
 
 import math
@@ -39,7 +39,7 @@ NORMALS = 64  # the first of the words of which an episode's normal numbers are 
 
 
 class Physics(NamedTuple):
-    """The tables of a world: addresses and constants of its model."""
+    """The tables of a MuJoCo world: addresses, and constants of its model."""
 
     functions: np.ndarray  # int64 [6] addresses, in the order of library.FUNCTIONS
     model: np.ndarray  # int64 [1] the address of the MjModel
@@ -72,13 +72,13 @@ class Body(NamedTuple):
 
 @njit(**EXACT)
 def array_of(physics: Physics, row: int, which: int) -> np.ndarray:
-    """An array of an MjData."""
+    """Return array number `which` (QPOS, QVEL, ...) of a row's MjData."""
     return memory(physics.rows[row, 1 + which], physics.counts[which])
 
 
 @njit(**EXACT)
 def borrow(physics: Physics) -> Body:
-    """An MjData that no other thread uses, whatever state it is in."""
+    """Wait for an MjData that no other thread uses and return it, in any state; `put_back` returns it."""
     row = 0
     while not claim(physics.lent, row):
         row = (row + 1) % physics.lent.size
@@ -101,15 +101,15 @@ def borrow(physics: Physics) -> Body:
 
 @njit(**EXACT)
 def state_of(state: np.ndarray, physics: Physics) -> np.ndarray:
-    """MuJoCo's part of a row."""
+    """Return MuJoCo's part of a world's row."""
     return window(state, physics.sizes[SEEN] + 1, physics.sizes[NUMBERS])
 
 
 @njit(**EXACT)
 def act(state: np.ndarray, action: np.ndarray, in_units: int, physics: Physics) -> Body:
-    """Play a step of a world; where it leads, and the action in `ctrl`. `put_back` follows.
+    """Play a step of a world and return the body after it, with the action in `ctrl`. The caller must call `put_back`.
 
-    in_units: the action comes in the units of the task, and no bound is kept; else -1 to 1 spans its bounds.
+    in_units: the action is in the task's units and is not clipped; else -1 and 1 are its bounds.
     """
     body, model = borrow(physics), physics.model[0]
     call_state(physics.functions[SET], model, body.data, state_of(state, physics), physics.sizes[WHICH])
@@ -128,7 +128,7 @@ def act(state: np.ndarray, action: np.ndarray, in_units: int, physics: Physics) 
 
 @njit(**EXACT)
 def clear(physics: Physics) -> Body:
-    """A body as its model says, for a first state. `settle` follows."""
+    """Borrow a body and set it to its model's first state. The caller adds noise, then calls `settle`."""
     body = borrow(physics)
     call(physics.functions[RESET], physics.model[0], body.data)
     for k in range(body.qpos.size):
@@ -140,19 +140,19 @@ def clear(physics: Physics) -> Body:
 
 @njit(**EXACT)
 def settle(body: Body, physics: Physics) -> None:
-    """Compute all that follows from positions and velocities. `put_back` follows."""
+    """Compute everything that depends on positions and velocities. The caller must call `put_back`."""
     call(physics.functions[FORWARD], physics.model[0], body.data)
 
 
 @njit(**EXACT)
 def origin(state: np.ndarray, physics: Physics) -> float:
-    """The number that a row keeps for the next reward."""
+    """Return the number from which the next reward is measured, such as the last x."""
     return state[physics.sizes[SEEN]]
 
 
 @njit(**EXACT)
 def put_back(body: Body, state: np.ndarray, origin: float, physics: Physics) -> None:
-    """Store the state of a body in its world's row, and let others have the MjData."""
+    """Store origin and state of a body in its world's row, and free its MjData for other threads."""
     state[physics.sizes[SEEN]] = origin
     numbers = state_of(state, physics)
     call_state(physics.functions[GET], physics.model[0], body.data, numbers, physics.sizes[WHICH])
@@ -161,7 +161,7 @@ def put_back(body: Body, state: np.ndarray, origin: float, physics: Physics) -> 
 
 @njit(**EXACT)
 def word(number: int, episode: Episode) -> np.uint32:
-    """A random word of an episode's beginning."""
+    """Return random word `number` (32 bits) for the reset of an episode."""
     a, b, c, d = draw(number // 4, episode)
     lane = number % 4
     return (a if lane == 0 else b) if lane < 2 else (c if lane == 2 else d)
@@ -169,13 +169,13 @@ def word(number: int, episode: Episode) -> np.uint32:
 
 @njit(**EXACT)
 def uniform(number: int, low: float, high: float, episode: Episode) -> float:
-    """The number-th uniform of an episode's beginning, in [low, high)."""
+    """Return uniform `number` for the reset of an episode, in [low, high)."""
     return between(word(number, episode), low, high)
 
 
 @njit(**EXACT)
 def normal(number: int, episode: Episode) -> float:
-    """The number-th standard normal of an episode's beginning (Box and Muller)."""
+    """Return standard normal `number` for the reset of an episode (Box and Muller)."""
     radius = (np.float64(word(NORMALS + 2 * number, episode)) + 1.0) * 2.0**-32  # (0, 1]
     angle = np.float64(word(NORMALS + 2 * number + 1, episode)) * 2.0**-32
     return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
@@ -192,7 +192,7 @@ def shake(body: Body, noise: float, episode: Episode) -> None:
 
 @njit(**EXACT)
 def shake_normally(body: Body, noise: float, episode: Episode) -> None:
-    """Add uniforms in +-noise to positions, and normals of this deviation to velocities."""
+    """Add uniforms in +-noise to positions, and normals with standard deviation `noise` to velocities."""
     for k in range(body.qpos.size):
         body.qpos[k] += uniform(k, -noise, noise, episode)
     for k in range(body.qvel.size):
@@ -201,7 +201,7 @@ def shake_normally(body: Body, noise: float, episode: Episode) -> None:
 
 @njit(**EXACT)
 def see(state: np.ndarray, start: int, numbers: np.ndarray, first: int, limit: float) -> int:
-    """Write numbers[first:], clipped to +-limit, to what is seen from `start` on; where they end."""
+    """Write numbers[first:], clipped to +-limit, to the observation from `start` on; return the index behind them."""
     for k in range(first, numbers.size):
         state[start + k - first] = clip(numbers[k], -limit, limit)
     return start + numbers.size - first
@@ -209,6 +209,6 @@ def see(state: np.ndarray, start: int, numbers: np.ndarray, first: int, limit: f
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Any) -> None:
-    """What is seen is the beginning of a row."""
+    """Copy the observation, which is the beginning of a row."""
     for k in range(seen.size):
         seen[k] = state[k]

@@ -20,7 +20,7 @@ FIRST_TRY = 64  # the uniforms from here on are for the object's place
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide; hand, object and goal: where in `xpos` these bodies are."""
+    """The numbers that the keyword arguments decide; hand, object and goal: where in `xpos` these bodies are."""
 
     near_weight: float  # of the distance between hand and object
     distance_weight: float  # of the distance to the goal
@@ -29,7 +29,7 @@ class Parameters(NamedTuple):
     object: int
     goal: int
     is_fused: int  # how NumPy multiplies vectors here
-    in_units: int = 0
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -134,7 +134,7 @@ def place(env: Any, name: str) -> int:
 
 
 def reacher_parameters(env: Any) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     hand, goal = place(env, "fingertip"), place(env, "target")
     return Parameters(
         0.0, float(env._reward_dist_weight), float(env._reward_control_weight), hand, 0, goal, dot_is_fused()
@@ -142,7 +142,7 @@ def reacher_parameters(env: Any) -> Parameters:
 
 
 def pusher_parameters(env: Any) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     weights = float(env._reward_near_weight), float(env._reward_dist_weight), float(env._reward_control_weight)
     places = place(env, "tips_arm"), place(env, "object"), place(env, "goal")
     return Parameters(*weights, *places, dot_is_fused())

@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks by their id, and why one cannot be played here."""
+"""The list of Gymnasium's MuJoCo tasks that are compiled, and the check whether one can be used on this machine."""
 
 from stride.config.extras import missing
 from stride.envs_fast.bodies import ant, humanoids, pendulums, reachers, runners, walkers
@@ -23,11 +23,11 @@ TASKS = (
 )
 BODIES.update({task.env_id: world_of(task) for task in TASKS})
 REFUSALS = (AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError)  # of arguments, by Gymnasium
-_answers: dict[str, str] = {}  # by id and arguments: what the trial of this process has shown
+_answers: dict[str, str] = {}  # id and arguments -> the result of `why_not` in this process
 
 
 def why_not(env_id: str, env_kwargs: dict[str, object]) -> str:
-    """Why a task cannot be played here with these arguments; "" where it can. Its first use is a trial of 100 steps."""
+    """Say why a task cannot be used with these arguments; "" if it can. The first use plays 100 steps (beside.py)."""
     extra = missing(env_id)
     if extra is not None:
         return extra.need(env_id)

@@ -25,15 +25,15 @@ from stride.utils.kernel_cache import njit
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide."""
+    """The numbers that the keyword arguments decide."""
 
     dt: float  # seconds of a step
     forward_weight: float
     control_weight: float
-    noise: float  # of a first state
+    noise: float  # size of the noise in a first state
     normal: int  # whether the noise of velocities is normal
-    hidden: int  # positions that are not seen, from the first on
-    in_units: int = 0
+    hidden: int  # how many of the first positions are not in the observation
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -59,7 +59,7 @@ def step(
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """The model's pose, shaken."""
+    """Begin with the model's pose plus noise."""
     body = clear(tables)
     if parameters.normal:
         shake_normally(body, parameters.noise, episode)
@@ -71,7 +71,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 
 def parameters_of(env: Any, hidden: int, normal: int) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     return Parameters(
         dt=float(env.dt),
         forward_weight=float(env._forward_reward_weight),

@@ -1,4 +1,4 @@
-"""From a task's kernels to a world: model, constants and arguments are those of Gymnasium's own environment."""
+"""Makes the world of a MuJoCo task; model, constants and arguments are read from Gymnasium's own environment."""
 
 import inspect
 import os
@@ -15,13 +15,13 @@ from stride.envs_fast.bodies.library import function_addresses, package
 from stride.envs_fast.bodies.physics import ARRAYS, Physics
 from stride.envs_fast.world import NUMBA, Kernels, Setting, World, plain_gym_state
 
-LEFT_OUT = ("self", "xml_file", "default_camera_config", "kwargs")  # of the constructor: for Gymnasium's worlds
-FEWEST = 4  # MjDatas of a world
+LEFT_OUT = ("self", "xml_file", "default_camera_config", "kwargs")  # arguments of Gymnasium's that we do not accept
+MIN_DATAS = 4  # number of MjData objects of a world, at least
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is particular to one of Gymnasium's tasks."""
+    """What differs between Gymnasium's MuJoCo tasks."""
 
     env_id: str
     kernels: Kernels
@@ -30,7 +30,7 @@ class Task:
 
 
 class BodySetting:
-    """The world of a task as arguments ask for it; they and their defaults are those of Gymnasium's constructor."""
+    """`World.setting` of a task: a function whose arguments and defaults are those of Gymnasium's constructor."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -59,9 +59,9 @@ class BodySetting:
 
 
 def physics_of(env: Any, with_forces: bool) -> tuple[Physics, tuple[Any, ...]]:
-    """The tables of the world, and the objects whose memory they address."""
+    """Return the tables of the world, and the objects that own the memory whose addresses are in them."""
     mujoco, model = package(), env.model
-    datas = [mujoco.MjData(model) for _ in range(max(FEWEST, os.cpu_count() or 1))]
+    datas = [mujoco.MjData(model) for _ in range(max(MIN_DATAS, os.cpu_count() or 1))]
     rows = [[data._address, *(getattr(data, name).ctypes.data for name in ARRAYS)] for data in datas]
     seen, which = env.observation_space.shape[0], int(mujoco.mjtState.mjSTATE_INTEGRATION)
     low, high = (bound.astype(np.float64) for bound in (env.action_space.low, env.action_space.high))
@@ -80,13 +80,13 @@ def physics_of(env: Any, with_forces: bool) -> tuple[Physics, tuple[Any, ...]]:
 
 
 def mujoco_numbers(model: Any) -> int:
-    """How many numbers MuJoCo's state has."""
+    """Return how many numbers MuJoCo's state (mjSTATE_INTEGRATION) has."""
     mujoco = package()
     return int(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION))
 
 
 def pose(env: Any, column: np.ndarray) -> None:
-    """Put Gymnasium's environment into the state of a world's column."""
+    """Set Gymnasium's environment to the state in a world's column."""
     mujoco = package()
     which = mujoco.mjtState.mjSTATE_INTEGRATION
     numbers = np.ascontiguousarray(column[-mujoco_numbers(env.model) :])
@@ -95,7 +95,7 @@ def pose(env: Any, column: np.ndarray) -> None:
 
 
 def world_of(task: Task) -> World:
-    """The world of a task."""
+    """Make the world of a task."""
     spec = gymnasium.spec(task.env_id)
     return World(
         env_id=task.env_id,

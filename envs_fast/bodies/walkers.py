@@ -26,7 +26,7 @@ FASTEST = 10.0  # velocities are seen up to this
 
 
 class Parameters(NamedTuple):
-    """The numbers that the arguments decide. A range excludes its ends."""
+    """The numbers that the keyword arguments decide. A range excludes its ends."""
 
     dt: float  # seconds of a step
     forward_weight: float
@@ -40,9 +40,9 @@ class Parameters(NamedTuple):
     bounded: int  # whether the next two hold
     low_state: float  # of every number but the first two positions
     high_state: float
-    noise: float  # of a first state
-    hidden: int  # positions that are not seen, from the first on
-    in_units: int = 0
+    noise: float  # size of the noise in a first state
+    hidden: int  # how many of the first positions are not in the observation
+    in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
@@ -91,7 +91,7 @@ def step(
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """The model's pose, shaken."""
+    """Begin with the model's pose plus noise."""
     body = clear(tables)
     shake(body, parameters.noise, episode)
     settle(body, tables)
@@ -100,7 +100,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 
 def parameters_of(env: Any, state_range: tuple[float, float] | None) -> Parameters:
-    """What Gymnasium's environment has been made with."""
+    """Read the parameters from an instance of Gymnasium's environment."""
     low_z, high_z = env._healthy_z_range
     low_angle, high_angle = env._healthy_angle_range
     low_state, high_state = state_range or (0.0, 0.0)

@@ -1,6 +1,6 @@
 """MinAtar/Breakout: keep a ball that flies along diagonals in play with a paddle, and break three rows of bricks.
 
-A brick is worth 1; when none is left the wall is whole again. The episode ends where the ball passes the paddle.
+A brick gives 1; when none is left the wall is complete again. The episode ends when the ball passes the paddle.
 """
 
 import numpy as np
@@ -24,16 +24,16 @@ from stride.envs_fast.minatar.game import (
 from stride.envs_fast.world import NUMBA, Episode, Moment, draw, draw_now
 from stride.utils.kernel_cache import njit
 
-PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)
-# rows of the state; the direction is 0 to 3: up left, up right, down right, down left
+PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)  # planes of the observation
+# indices in the state; the direction is 0 to 3: up left, up right, down right, down left
 POSITION, BALL_X, BALL_Y, DIRECTION, LAST_X, LAST_Y, IN_WALL, WALL, ROWS = range(1, 10)
-TOP, BOTTOM = 1, 3  # rows of the picture in which bricks are: bit 10 * (y - TOP) + x of the wall
-WHOLE = (1 << 30) - 1
+TOP, BOTTOM = 1, 3  # first and last row with bricks; the brick at x, y is bit 10 * (y - TOP) + x of the wall
+WHOLE = (1 << 30) - 1  # the wall with all 30 bricks
 
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Move the paddle, then the ball; a ball inside the wall breaks no second brick before it has left it."""
+    """Move the paddle, then the ball; a ball inside the wall breaks no second brick before it has left the wall."""
     word, _, _, _ = draw_now(moment)
     carried = carried_out(state, action, word, parameters, tables)
     paddle, x, y, direction = state[POSITION], state[BALL_X], state[BALL_Y], state[DIRECTION]
@@ -70,7 +70,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """The ball enters at the left or the right edge, below a whole wall."""
+    """Begin with a complete wall and the ball below it, at the left or the right edge."""
     word, _, _, _ = draw(0, episode)
     x, direction = (0, 2) if word < np.uint32(1 << 31) else (EDGE, 3)
     state[BEFORE], state[POSITION], state[IN_WALL], state[WALL] = NOTHING, 4, 0, WHOLE
@@ -80,7 +80,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """Paddle, ball, where the ball was before, and bricks."""
+    """Write paddle, ball, the previous place of the ball, and bricks."""
     darken(seen)
     light(seen, PADDLE, EDGE, state[POSITION])
     light(seen, BALL, state[BALL_Y], state[BALL_X])

@@ -1,6 +1,6 @@
 """MinAtar/Freeway: a chicken crosses eight lanes of cars, again and again, for 2501 steps.
 
-Arriving is worth 1, and gives all cars new speeds; a car sends the chicken back to where it began.
+Arriving gives 1, and all cars get new speeds. A car that hits the chicken sends it back to the start.
 """
 
 import numpy as np
@@ -11,18 +11,18 @@ from stride.envs_fast.minatar.game import BEFORE, EDGE, Parameters, Tables, belo
 from stride.envs_fast.world import IN_EPISODE, NUMBA, Episode, Moment, draw
 from stride.utils.kernel_cache import njit
 
-CHICKEN, CAR, PLANES = 0, 1, 7  # plane CAR + n: behind the cars that rest n steps between two moves
-POSITION, MOVE_TIMER, TIME_LEFT, CARS = range(1, 5)  # rows of the state; the chicken's column is MIDDLE
-COLUMN, TIMER, REST, NUMBERS = range(4)  # rows of each car; its rest is below 0 where it goes to the left
+CHICKEN, CAR, PLANES = 0, 1, 7  # planes; CAR + n: cells behind cars that rest n steps between moves
+POSITION, MOVE_TIMER, TIME_LEFT, CARS = range(1, 5)  # indices in the state; the chicken's column is always MIDDLE
+COLUMN, TIMER, REST, NUMBERS = range(4)  # numbers of each car; REST is negative if it drives to the left
 LANES, ROWS = 8, 28  # car k is in lane k + 1
 MIDDLE = 4
-WALKING, TIME = 3, 2500  # steps from one of the chicken's to the next, and of an episode but for one
-LONGEST_REST = 5
+WALKING, TIME = 3, 2500  # steps between two moves of the chicken; steps of an episode minus one
+LONGEST_REST = 5  # steps between two moves of the slowest car
 
 
 @njit(inline="always")
 def change_speeds(state: np.ndarray, block: int, episode: Episode) -> None:
-    """Every car gets a rest of 1 to 5 steps and a direction."""
+    """Draw a rest of 1 to 5 steps and a direction for each car."""
     car = CARS
     for half in range(2):
         for word in draw(block + half, episode):
@@ -34,7 +34,7 @@ def change_speeds(state: np.ndarray, block: int, episode: Episode) -> None:
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """The chicken walks, then the cars move."""
+    """Play one step: the chicken walks, then the cars move."""
     block = IN_EPISODE * (moment.age + 1)
     carried = carried_out(state, action, draw(block, moment.episode)[0], parameters, tables)
     position, gain = state[POSITION], 0.0
@@ -65,7 +65,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """All cars at the left edge, each with a speed by chance."""
+    """Begin with all cars at the left edge, each with a random speed."""
     state[BEFORE], state[POSITION], state[MOVE_TIMER], state[TIME_LEFT] = game.NOTHING, EDGE, WALKING, TIME
     for car in range(CARS, ROWS, NUMBERS):
         state[car + COLUMN] = 0
@@ -74,7 +74,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The chicken, the cars, and behind each of them a cell in the plane of its speed."""
+    """Write the chicken, the cars, and the cell behind each car in the plane of its speed."""
     darken(seen)
     light(seen, CHICKEN, state[POSITION], MIDDLE)
     for lane in range(1, LANES + 1):

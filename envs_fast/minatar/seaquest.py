@@ -1,8 +1,8 @@
 """MinAtar/Seaquest: a submarine shoots fish and enemy submarines, and brings divers to the surface.
 
-What it shoots is worth 1; the surface with six divers aboard 1 for each 20 of the oxygen left. The episode ends
-with the touch of an enemy or a torpedo, without oxygen, or at the surface with no diver. As in the package, six divers
-leave -1 aboard. Where difficulty ramps, each time at the surface brings more enemies, and faster ones.
+Each hit gives 1. Surfacing with six divers aboard gives 1 for each 20 of the oxygen left. The episode ends when an
+enemy or a torpedo touches the player, without oxygen, or at the surface with no diver. As in the package, -1 divers are
+aboard after six have left. With `difficulty_ramping`, each time at the surface brings more and faster enemies.
 """
 
 import numpy as np
@@ -15,15 +15,15 @@ from stride.envs_fast.world import IN_EPISODE, NUMBA, Episode, Moment, draw
 from stride.utils.kernel_cache import njit
 
 FRONT, BACK, BULLET, TRAIL, TORPEDO, ONE_FISH, ONE_SUB, OXYGEN_BAR, DIVER_BAR, ONE_DIVER, PLANES = range(11)
-# rows of the state; the others are in lists.py
+# indices in the state; the others are in lists.py
 OXYGEN, SPAWN_SPEED, SPAWN_TIMER, DIVER_TIMER, RAMPS, SHOT_TIMER, SURFACED = range(5, 12)
-FULL, BAR = 200, 10  # oxygen, and cells of its bar
+FULL, BAR = 200, 10  # most oxygen (1 a step); cells of its bar
 FIRST_SPAWN_SPEED, FIRST_MOVE_SPEED, FASTEST, DIVER_SPAWN, COOL_DOWN = 20, 5, 2, 30, 5  # steps
 
 
 @njit(inline="always")
 def act(state: np.ndarray, carried: int) -> None:
-    """The player shoots or moves."""
+    """Let the player shoot or move."""
     x, y = state[HERE] & COLUMN, state[HERE] // ROW
     if carried == game.FIRE and state[SHOT_TIMER] == 0:
         lists.add(state, lists.BULLETS, lists.FEW, state[HERE] + state[FACING])
@@ -41,7 +41,7 @@ def act(state: np.ndarray, carried: int) -> None:
 
 @njit(inline="always")
 def surface(state: np.ndarray, ramping: bool) -> int:
-    """Fresh air for a diver, or a reward for six."""
+    """Fill the oxygen and remove one diver, or all six for a reward, which is returned; may make the game harder."""
     gain = 0
     if state[ABOARD] == swimmers.MOST_ABOARD:
         state[ABOARD], gain = 0, state[OXYGEN] * BAR // FULL
@@ -57,7 +57,7 @@ def surface(state: np.ndarray, ramping: bool) -> int:
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Enemies and divers come in, the player acts, then all that swims moves."""
+    """Play one step: enemies and divers may come in, the player acts, then everything else moves."""
     block = IN_EPISODE * (moment.age + 1)
     word, side, kind, place = draw(block, moment.episode)
     carried = carried_out(state, action, word, parameters, tables)
@@ -89,7 +89,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """The player alone at the surface; nothing is left to chance."""
+    """Begin with the player alone at the surface; nothing is random."""
     for row in range(lists.ROWS):
         state[row] = 0
     state[BEFORE], state[HERE], state[OXYGEN], state[SURFACED] = game.NOTHING, 5, FULL, 1
@@ -99,7 +99,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The player's two cells, all that swims, and at the bottom bars for oxygen and divers aboard."""
+    """Write the player's two cells, all lists, and the bars for oxygen and divers aboard at the bottom."""
     darken(seen)
     x, y = state[HERE] & COLUMN, state[HERE] // ROW
     light(seen, FRONT, y, x)

@@ -1,7 +1,8 @@
-"""MinAtar/SpaceInvaders: shoot the aliens that come down row by row, and be hit by none of their bullets.
+"""MinAtar/SpaceInvaders: shoot the aliens that come down row by row, and avoid their bullets.
 
-An alien is worth 1. The fewer there are the faster they move. When none is left a new wave comes, a little faster than
-the last where difficulty ramps. The episode ends where a bullet or an alien hits the cannon, or aliens get through.
+An alien gives 1. The fewer there are, the faster they move. When none is left a new wave comes, with
+`difficulty_ramping` a little faster than the last. The episode ends when a bullet or an alien hits the cannon, or
+aliens pass the last row.
 """
 
 import numpy as np
@@ -12,17 +13,17 @@ from stride.envs_fast.minatar.game import BEFORE, EDGE, SIDE, Parameters, Tables
 from stride.envs_fast.world import NUMBA, Episode, Moment, draw_now
 from stride.utils.kernel_cache import njit
 
-CANNON, ALIEN, GOING_LEFT, GOING_RIGHT, BULLET, ALIEN_BULLET, PLANES = range(7)
-POSITION, DIRECTION, INTERVAL, MOVE_TIMER, ALIEN_TIMER, SHOT_TIMER = range(1, 7)  # rows of the state
-ALIENS, BULLETS, ALIEN_BULLETS, ROWS = 7, 17, 27, 37  # ten rows of the picture each, of which bit x is column x
+CANNON, ALIEN, GOING_LEFT, GOING_RIGHT, BULLET, ALIEN_BULLET, PLANES = range(7)  # planes of the observation
+POSITION, DIRECTION, INTERVAL, MOVE_TIMER, ALIEN_TIMER, SHOT_TIMER = range(1, 7)  # indices in the state
+ALIENS, BULLETS, ALIEN_BULLETS, ROWS = 7, 17, 27, 37  # ten numbers each, one for each row; bit x is column x
 COOL_DOWN, ALIEN_COOL_DOWN = 5, 10  # steps between two shots
-SLOWEST, FASTEST = 12, 6  # steps between two moves of a whole wave: of the first one, and at least
-WAVE_ROWS, WAVE_COLUMNS = 4, 0b11111100  # where a wave begins
+SLOWEST, FASTEST = 12, 6  # steps between two moves of a complete wave: in the first wave, and the minimum
+WAVE_ROWS, WAVE_COLUMNS = 4, 0b11111100  # where a wave begins: how many rows, and which columns (bits)
 
 
 @njit(inline="always")
 def move_aliens(state: np.ndarray) -> bool:
-    """To the side, or down and back where one is at the edge; whether some were in the last row then."""
+    """Move all aliens to the side, or if one is at the edge, down and turn; return whether some passed the last row."""
     number, columns, leftwards = 0, 0, state[DIRECTION] < 0
     for y in range(SIDE):
         number += game.count(state[ALIENS + y])
@@ -42,7 +43,7 @@ def move_aliens(state: np.ndarray) -> bool:
 
 @njit(inline="always")
 def shoot(state: np.ndarray) -> None:
-    """The lowest alien of the column nearest to the cannon shoots; of two columns that on the left."""
+    """Let the lowest alien of the column nearest to the cannon shoot; of two such columns the left one."""
     nearest, distance, lowest = 0, SIDE, 0
     for x in range(SIDE):
         away = abs(x - state[POSITION])
@@ -55,7 +56,7 @@ def shoot(state: np.ndarray) -> None:
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Shoot or move, then all bullets, then the aliens."""
+    """Play one step: shoot or move, then all bullets move, then the aliens."""
     carried = carried_out(state, action, draw_now(moment)[0], parameters, tables)
     if carried == game.FIRE and state[SHOT_TIMER] == 0:
         state[BULLETS + EDGE] |= 1 << state[POSITION]
@@ -94,7 +95,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """The first wave above the cannon; nothing is left to chance."""
+    """Begin with the first wave above the cannon; nothing is random."""
     for row in range(ROWS):
         state[row] = 0
     state[BEFORE], state[POSITION], state[DIRECTION] = game.NOTHING, 5, -1
@@ -105,7 +106,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """Cannon, aliens, these again by their direction, both kinds of bullets."""
+    """Write the cannon, the aliens, the aliens again in the plane of their direction, and both kinds of bullets."""
     darken(seen)
     light(seen, CANNON, EDGE, state[POSITION])
     going = GOING_LEFT if state[DIRECTION] < 0 else GOING_RIGHT

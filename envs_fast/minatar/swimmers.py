@@ -1,6 +1,6 @@
-"""All that moves by itself in MinAtar/Seaquest: fish, submarines and their torpedoes, divers, the player's bullets.
+"""Moves everything but the player in MinAtar/Seaquest: fish, submarines, torpedoes, divers, the player's bullets.
 
-In the package's order: from the end of each list, which lists.py says more about.
+The items of a list (lists.py) move in the package's order: from the end of the list.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ SUB_CHANCE = 1 / 3
 
 @njit(**PIECE)
 def spawn(state: np.ndarray, side: np.uint32, kind: np.uint32, place: np.uint32) -> None:
-    """An enemy comes in, but not where another comes from the other side."""
+    """Add an enemy in a random row, unless one in that row goes in the other direction."""
     item = lists.comes_in(side, place)
     for items in (SUBS, FISH):
         for k in range(1, state[items] + 1):
@@ -31,7 +31,7 @@ def spawn(state: np.ndarray, side: np.uint32, kind: np.uint32, place: np.uint32)
 
 @njit(**PIECE)
 def move_bullets(state: np.ndarray) -> int:
-    """The player's bullets move; how many enemies they hit."""
+    """Move the player's bullets; return how many enemies they hit."""
     hits = 0
     for k in range(state[BULLETS], 0, -1):
         item = lists.moved(state[BULLETS + k])
@@ -47,7 +47,7 @@ def move_bullets(state: np.ndarray) -> int:
 
 @njit(**PIECE)
 def move_divers(state: np.ndarray) -> None:
-    """Divers move, and come aboard where the player is, while there is room."""
+    """Move the divers; one at the player's place comes aboard if there is room."""
     for k in range(state[DIVERS], 0, -1):
         item, room = state[DIVERS + k], state[ABOARD] < MOST_ABOARD
         if item & PLACE != state[HERE] or not room:
@@ -65,7 +65,7 @@ def move_divers(state: np.ndarray) -> None:
 
 @njit(**PIECE)
 def move_enemy(state: np.ndarray, items: int, k: int) -> tuple[int, int, int, bool]:
-    """Item k after its turn, the k it has then (0: removed), whether a bullet hit it, whether it touched the player."""
+    """Move item k of a list; return the item, its new k (0: removed), bullets that hit it, if it touched the player."""
     item, at, hits, touched = state[items + k], k, 0, state[items + k] & PLACE == state[HERE]
     if item // MOVE & lists.TIMER:
         return item - MOVE, at, hits, touched
@@ -85,7 +85,10 @@ def move_enemy(state: np.ndarray, items: int, k: int) -> tuple[int, int, int, bo
 
 @njit(**PIECE)
 def move_enemies(state: np.ndarray, items: int, shoot: bool) -> tuple[int, bool]:
-    """Fish or submarines move, the latter shoot, too, even one just hit; how many were hit, whether the player was."""
+    """Move fish or submarines; return how many bullets hit, and whether the player was touched.
+
+    With `shoot` (submarines) each one may fire a torpedo, even one that was just hit.
+    """
     hits, lost = 0, False
     for k in range(state[items], 0, -1):
         item, at, shot, touched = move_enemy(state, items, k)
@@ -102,7 +105,7 @@ def move_enemies(state: np.ndarray, items: int, shoot: bool) -> tuple[int, bool]
 
 @njit(**PIECE)
 def move_torpedoes(state: np.ndarray) -> bool:
-    """Torpedoes move; whether one hits the player, before it or after."""
+    """Move the torpedoes; return whether one is at the player's place before or after its move."""
     lost = False
     for k in range(state[lists.TORPEDOES], 0, -1):
         item = lists.moved(state[lists.TORPEDOES + k])

@@ -11,13 +11,13 @@ from stride.utils.kernel_cache import njit
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Nothing but what every task does."""
+    """Play one step by the rules that all tasks share."""
     return rules.act(state, action, moment, parameters)
 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """A wall by chance, agent and key on its left, the goal in the corner on its right."""
+    """Build a wall at a random column, agent and key at its left, the goal in the corner at its right."""
     layout.empty(state, parameters, 0)
     layout.wall_in(state, parameters, layout.everywhere(parameters))
     layout.put(state, parameters, parameters.width - 2, parameters.height - 2, rules.FINISH)
@@ -32,7 +32,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

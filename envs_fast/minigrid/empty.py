@@ -1,4 +1,4 @@
-"""MiniGrid-Empty: walk to the goal in the corner of a room; -Random begins anywhere. Walls hide nothing here."""
+"""MiniGrid-Empty: walk to the goal in the corner of a room; -Random starts anywhere. Walls do not block the view."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from stride.utils.kernel_cache import njit
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Nothing but what every task does."""
+    """Play one step by the rules that all tasks share."""
     return rules.act(state, action, moment, parameters)
 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """The goal in one corner, the agent in the other or anywhere."""
+    """Put the goal into one corner, the agent into the opposite one or at a random place."""
     layout.empty(state, parameters, 0)
     layout.wall_in(state, parameters, layout.everywhere(parameters))
     layout.put(state, parameters, parameters.width - 2, parameters.height - 2, rules.FINISH)
@@ -29,7 +29,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

@@ -11,13 +11,13 @@ from stride.utils.kernel_cache import njit
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Nothing but what every task does."""
+    """Play one step by the rules that all tasks share."""
     return rules.act(state, action, moment, parameters)
 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """Two walls that cross in the middle, a gap in each of their four halves, agent and goal anywhere."""
+    """Build two walls that cross in the middle, each half with a gap, and put agent and goal at random places."""
     middle, side = parameters.width // 2, parameters.width
     layout.empty(state, parameters, 0)
     layout.wall_in(state, parameters, layout.everywhere(parameters))
@@ -32,7 +32,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

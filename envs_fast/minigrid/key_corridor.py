@@ -1,6 +1,6 @@
 """MiniGrid-KeyCorridor: find the key in a room on the left, and pick up the ball behind the locked door on the right.
 
-SnRm: rooms of n x n cells with their walls, m rows of three; those in the middle are one hall.
+In the id, SnRm means rooms of n x n cells with their walls, and m rows of three rooms; the middle ones form one hall.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ from stride.envs_fast.minigrid.rules import (
 from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
 from stride.utils.kernel_cache import njit
 
-LEFTMOST, HALL, RIGHTMOST, COLUMNS = range(4)
+LEFTMOST, HALL, RIGHTMOST, COLUMNS = range(4)  # columns of rooms, and their number
 
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Whoever picks up the ball, of which there is one, has done it."""
+    """Play one step; picking up the ball, of which there is one, solves the task."""
     gain, over = rules.act(state, action, moment, parameters)
     if action == PICK_UP and state[CARRIED] & KIND == BALL:
         gain, over = rules.success(moment, parameters), True
@@ -38,7 +38,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def wall_of(i: int, j: int, side: int) -> int:
-    """The wall at a room's right, lower, left or upper side; below 0 where it is the grid's own."""
+    """Return the wall at a room's side (0 right, 1 below, 2 left, 3 above); negative at the grid's edge."""
     if side == 0:
         return 2 * (COLUMNS * j + i) + rooms.TO_THE_RIGHT if i < RIGHTMOST else -1
     if side == 1:
@@ -50,13 +50,13 @@ def wall_of(i: int, j: int, side: int) -> int:
 
 @njit(inline="always")
 def behind(wall: int) -> int:
-    """The room at the right of a wall, or below it; at the other side is room wall // 2."""
+    """Return the room at the right of a wall, or below it; room wall // 2 is at its other side."""
     return wall // 2 + (1 if wall % 2 == rooms.TO_THE_RIGHT else COLUMNS)
 
 
 @njit(**rules.PIECE)
 def reached(linked: int, walls: int, room: int) -> int:
-    """The rooms that can be reached from one through linked walls, a bit each."""
+    """Return the rooms that can be reached from one through the walls with a door (`linked`), as bits."""
     found, before = 1 << room, 0
     while found != before:
         before = found
@@ -69,7 +69,7 @@ def reached(linked: int, walls: int, room: int) -> int:
 
 @njit(**rules.PIECE)
 def connect(state: np.ndarray, episode: Episode, parameters: Parameters, linked: int, locked: int) -> None:
-    """Closed doors by chance until every room can be reached, none of them to the locked room."""
+    """Add closed doors at random until every room can be reached; none leads to the locked room."""
     rows = parameters.rooms // COLUMNS
     while reached(linked, 2 * parameters.rooms, HALL) != (1 << parameters.rooms) - 1:
         i, j = layout.pick(state, episode, 0, COLUMNS), layout.pick(state, episode, 0, rows)
@@ -85,7 +85,7 @@ def connect(state: np.ndarray, episode: Episode, parameters: Parameters, linked:
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """The hall, the locked room with the ball, the key, the agent in the hall, and doors to all other rooms."""
+    """Build the hall with the agent, the locked room with the ball, the key, and doors to all other rooms."""
     rows, pitch, linked = parameters.rooms // COLUMNS, parameters.room - 1, 0
     rooms.build(state, parameters)
     for j in range(1, rows):
@@ -106,7 +106,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

@@ -1,4 +1,4 @@
-"""MiniGrid-LavaGap: walk to the goal through the gap in a strip of lava, whose touch ends the episode with 0."""
+"""MiniGrid-LavaGap: walk to the goal through the gap in a strip of lava; lava ends the episode with reward 0."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from stride.utils.kernel_cache import njit
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Nothing but what every task does."""
+    """Play one step by the rules that all tasks share."""
     return rules.act(state, action, moment, parameters)
 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """Agent and goal in opposite corners, lava between them with a gap by chance."""
+    """Put agent and goal into opposite corners, between them a column of lava with a gap at a random place."""
     size = parameters.width
     layout.empty(state, parameters, 0)
     layout.wall_in(state, parameters, layout.everywhere(parameters))
@@ -31,7 +31,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

@@ -1,6 +1,7 @@
 """MiniGrid-MultiRoom: walk through a chain of rooms, opening door after door, to the goal in the last one.
 
-Nn: so many rooms; Sn: of at most n x n cells. MultiRoom-N4-S5-v0 has six rooms, as in the package; its v1 has four.
+In the id, N4 means four rooms, S5 rooms of at most 5 x 5 cells. MultiRoom-N4-S5-v0 has six rooms, as in the package;
+its v1 has four.
 """
 
 from typing import Any
@@ -15,20 +16,20 @@ from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
 from stride.utils.kernel_cache import njit
 
 GRID, SMALLEST, TRIES = 25, 4, 8  # cells of the grid's side and of a room's; tries to go on from a room
-ROOMS = CELLS + GRID * GRID  # the row of the state from which on rooms are: part and entry of each
+ROOMS = CELLS + GRID * GRID  # index in the state where the rooms begin, six numbers each: Area, ENTRY_X, ENTRY_Y
 ENTRY_X, ENTRY_Y, NUMBERS = 4, 5, 6
 EAST, SOUTH, WEST, NORTH = range(4)
 
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Nothing but what every task does."""
+    """Play one step by the rules that all tasks share."""
     return rules.act(state, action, moment, parameters)
 
 
 @njit(inline="always")
 def area(state: np.ndarray, k: int) -> Area:
-    """Room k."""
+    """Return the area of room k."""
     at = ROOMS + NUMBERS * k
     x: Any = np.int64(state[at])  # int() would leave it as int32
     y: Any = np.int64(state[at + 1])
@@ -41,7 +42,7 @@ def area(state: np.ndarray, k: int) -> Area:
 def add(
     state: np.ndarray, episode: Episode, parameters: Parameters, k: int, wall: int, door_x: int, door_y: int
 ) -> bool:
-    """Try a room k, with its entry in one of its walls: whether it fits. The first has its corner there."""
+    """Try to add room k with a door in one of its walls; return whether it fits. Room 0 has a corner at the door."""
     width = pick(state, episode, SMALLEST, parameters.room + 1)
     height = pick(state, episode, SMALLEST, parameters.room + 1)
     x, y = door_x, door_y
@@ -56,7 +57,7 @@ def add(
             x = pick(state, episode, door_x - width + 2, door_x)
     if x < 0 or y < 0 or x + width > parameters.width or y + height >= parameters.height:  # as in the package
         return False
-    for other in range(k - 1):  # but for the one that it is entered from
+    for other in range(k - 1):  # all rooms except the one before, which shares a wall
         room = area(state, other)
         beside = x + width < room.x or room.x + room.width <= x
         if not (beside or y + height < room.y or room.y + room.height <= y):
@@ -69,7 +70,7 @@ def add(
 
 @njit(**rules.PIECE)
 def chain(state: np.ndarray, episode: Episode, parameters: Parameters) -> int:
-    """Rooms, each entered from the one before, until there are enough or eight tries fail: how many."""
+    """Add rooms, each entered from the one before, until there are enough or TRIES tries fail; return how many."""
     door_x, door_y = pick(state, episode, 0, parameters.width - 2), pick(state, episode, 0, parameters.width - 2)
     entry, tries = WEST, 0
     count = 1 if add(state, episode, parameters, 0, entry, door_x, door_y) else 0
@@ -92,7 +93,7 @@ def chain(state: np.ndarray, episode: Episode, parameters: Parameters) -> int:
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """Chains until one is long enough; doors of other colours than the one before, agent and goal at its ends."""
+    """Build chains until one is long enough; neighbouring doors differ in colour, agent and goal are at the ends."""
     layout.empty(state, parameters, 0)
     while chain(state, episode, parameters) < parameters.rooms:
         pass
@@ -111,7 +112,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

@@ -1,6 +1,6 @@
-"""How MiniGrid's compiled tasks are drawn: the whole grid in the package's look, what the agent sees under a veil.
+"""Draws MiniGrid's compiled tasks: the whole grid as in the package, with the agent's view highlighted.
 
-Lengths are fractions of a tile's side, from its left upper corner.
+Lengths in the functions are fractions of a tile's side, measured from its upper left corner.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from stride.envs_fast.world import Episode, Moment, Scene
 TILE, FINER = 32, 3  # pixels of a tile's side; each is the mean of 3 x 3 finer ones
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0), (100, 100, 100))  # as the codes go
 BLACK, GRID, ORANGE = (0, 0, 0), (100, 100, 100), (255, 128, 0)
-VEIL = 0.3  # how much white lies over what is seen
-KNOB = 0.08  # radius of a door's
-WAYS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # a step to where the agent looks: right, down, left, up
-NOBODY = -1  # in place of where an agent looks
+VEIL = 0.3  # how much white is mixed into the cells that the agent sees
+KNOB = 0.08  # radius of a door's knob
+WAYS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) of a step in the agent's direction: right, down, left, up
+NOBODY = -1  # `facing` of a tile without the agent
 
 
 class Canvas:
-    """A tile while it is drawn."""
+    """One tile, with functions to draw on it in a finer grid of pixels."""
 
     def __init__(self) -> None:
         self.pixels = np.zeros((TILE * FINER, TILE * FINER, 3))
@@ -38,14 +38,14 @@ class Canvas:
         self.pixels[(self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2] = colour
 
     def stroke(self, start: tuple[float, float], end: tuple[float, float], radius: float) -> None:
-        """A black line with round ends."""
+        """Draw a black line with round ends."""
         (x, y), (way_x, way_y) = start, (end[0] - start[0], end[1] - start[1])
         along = ((self.x - x) * way_x + (self.y - y) * way_y) / (way_x**2 + way_y**2)
         along = np.clip(along, 0.0, 1.0)
         self.pixels[(self.x - x - along * way_x) ** 2 + (self.y - y - along * way_y) ** 2 <= radius**2] = BLACK
 
     def arrow(self, facing: int) -> None:
-        """The agent, a red triangle that points where it looks."""
+        """Draw the agent, a red triangle that points in its direction."""
         (way_x, way_y), x, y = WAYS[facing], self.x - 0.5, self.y - 0.5
         height = (x * way_x + y * way_y + 0.38) / 0.75  # 0 at its base, 1 at its tip
         self.pixels[(height >= 0) & (np.abs(x * way_y - y * way_x) <= 0.31 * (1 - height))] = COLOURS[rules.RED]
@@ -110,7 +110,7 @@ DRAW: dict[int, Callable[[Canvas, tuple[int, ...], int], None]] = {
 
 @cache
 def tile(cell: int, facing: int = NOBODY, seen: bool = False) -> np.ndarray:
-    """A cell of the grid, uint8 [TILE, TILE, 3]; `facing`: where the agent looks that is in it."""
+    """Draw a cell of the grid, uint8 [TILE, TILE, 3]; `facing`: the direction of the agent if it is in the cell."""
     canvas = Canvas()
     canvas.box(0.0, 0.031, 0.0, 1.0, GRID)
     canvas.box(0.0, 1.0, 0.0, 0.031, GRID)
@@ -126,7 +126,7 @@ def tile(cell: int, facing: int = NOBODY, seen: bool = False) -> np.ndarray:
 
 
 def draw(column: np.ndarray, obs: np.ndarray, parameters: Parameters) -> np.ndarray:
-    """A state and what is seen of it, uint8 [32 * height, 32 * width, 3]; what is carried is not shown."""
+    """Draw a state and its observation, uint8 [32 * height, 32 * width, 3]; a carried thing is not shown."""
     size = parameters.height, parameters.width
     cells = column[rules.CELLS : rules.CELLS + parameters.width * parameters.height].reshape(size)
     x, y, facing = column[[rules.X, rules.Y, rules.FACING]].tolist()
@@ -143,7 +143,7 @@ def draw(column: np.ndarray, obs: np.ndarray, parameters: Parameters) -> np.ndar
 
 
 def play(column: np.ndarray, action: int, parameters: Parameters) -> None:
-    """A step of the state. Tasks differ in what they pay and in when they end, not in what an action changes."""
+    """Play one step of the state, in place, the same for all tasks: they differ only in rewards and ends."""
     rules.act(column, action, Moment(0, 0.0, Episode(0, 0, 0, 0)), parameters)
 
 

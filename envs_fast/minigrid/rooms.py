@@ -1,8 +1,8 @@
-"""Rooms of one size in rows and columns, with doors between them: what Unlock and KeyCorridor share.
+"""Rooms of equal size in rows and columns, with doors between them: shared by Unlock and KeyCorridor.
 
-Between two rooms stands a wall, by its number: 2 * room for the one on the right of a room, 2 * room + 1 for the one
-below it. A wall's door has its place by the random number of that block, whether it is there or not: a layout's other
-numbers begin behind these.
+The walls between rooms are numbered: 2 * room is the wall at the right of a room, 2 * room + 1 the one below it. The
+random block with a wall's number decides the place of its door, even if there is none; the layout's other random
+numbers use the blocks behind these.
 """
 
 import numpy as np
@@ -18,20 +18,20 @@ TO_THE_RIGHT, DOWN = 0, 1  # which of a room's walls a number is
 
 @njit(inline="always")
 def columns(parameters: Parameters) -> int:
-    """How many rooms are beside each other."""
+    """Return how many rooms are beside each other."""
     return (parameters.width - 1) // (parameters.room - 1)
 
 
 @njit(inline="always")
 def area(parameters: Parameters, i: int, j: int) -> Area:
-    """The room of a column and a row."""
+    """Return the area of the room in column i and row j."""
     pitch = parameters.room - 1
     return Area(pitch * i, pitch * j, parameters.room, parameters.room)
 
 
 @njit(**PIECE)
 def build(state: np.ndarray, parameters: Parameters) -> None:
-    """All rooms, closed."""
+    """Build all rooms, without doors."""
     rooms_wide = columns(parameters)
     layout.empty(state, parameters, 2 * parameters.rooms)
     for j in range(parameters.rooms // rooms_wide):
@@ -41,7 +41,7 @@ def build(state: np.ndarray, parameters: Parameters) -> None:
 
 @njit(**PIECE)
 def door_row(episode: Episode, parameters: Parameters, wall: int) -> int:
-    """The row of the state with the cell of a wall's door."""
+    """Return the index in the state of the cell of a wall's door."""
     pitch, room = parameters.room - 1, wall // 2
     i, j = room % columns(parameters), room // columns(parameters)
     along = 1 + layout.below(draw(wall, episode)[0], parameters.room - 2)
@@ -51,7 +51,7 @@ def door_row(episode: Episode, parameters: Parameters, wall: int) -> int:
 
 @njit(**PIECE)
 def place_agent(state: np.ndarray, parameters: Parameters, episode: Episode, i: int, j: int) -> None:
-    """The agent in a room, with nothing but a wall right before it."""
+    """Put the agent into a room, in front of it an empty cell or a wall."""
     while True:
         layout.place_agent(state, parameters, episode, area(parameters, i, j))
         ahead = state[row_ahead(state, parameters)]

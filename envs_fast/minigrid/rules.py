@@ -1,7 +1,7 @@
-"""What MiniGrid's compiled tasks share: their numbers, cells, the seven actions, and what the agent sees.
+"""Rules that MiniGrid's compiled tasks share: constants, cells, the seven actions, and what the agent sees.
 
-Rules step for step those of the package minigrid 3.2.0 (Chevalier-Boisvert et al. 2023), random numbers our own: how
-layouts are drawn is in layout.py.
+The rules are those of the package minigrid 3.2.0 (Chevalier-Boisvert et al. 2023), step for step, with Stride's random
+numbers; layout.py builds the layouts.
 
 An observation is one picture, uint8 [25, 7, 7] of 0 and 255: the 7 x 7 cells in front of the agent, which is at
 [:, 3, 6] and looks towards [:, 3, 0]. A cell lights one plane of its kind (11), of its colour (6) and of its state (4);
@@ -23,72 +23,73 @@ OPEN, CLOSED, LOCKED = range(3)
 STATES, DIRECTIONS = 4, 4  # planes of each; the package numbers states up to 3
 # a cell is kind + COLOUR * colour + STATE * state; an empty one is EMPTY, since it is red and open to the package
 KIND, COLOUR, STATE = 15, 16, 128
-HUE, CELL, BITS = 7, 511, 9  # bits of a colour, those of a cell, and how many these are
+HUE, CELL, BITS = 7, 511, 9  # bit masks of a colour and of a cell; the number of bits of a cell
 STONE, FINISH, FIRE = WALL + COLOUR * GREY, GOAL + COLOUR * GREEN, LAVA + COLOUR * RED
-NOTHING = 0  # carried
-# rows of the state: where the agent is, which way it looks (right, down, left, up), the cell that it carries, how many
-# random numbers the layout has taken, the row of a task's door, and the grid row by row
+NOTHING = 0  # CARRIED of an agent that carries nothing
+# indices in the state: the agent's place, its direction (right, down, left, up), the cell that it carries, how many
+# random numbers the layout has used, the index of a task's door, and the grid row by row
 X, Y, FACING, CARRIED, DRAWN, THE_DOOR, CELLS = range(7)
 SIDE, MIDDLE = 7, 3  # cells of a view's side, and the agent's column in it
-ALL = (1 << SIDE) - 1
-VIEW = SIDE * SIDE
+ALL = (1 << SIDE) - 1  # a bit for each column of the view
+VIEW = SIDE * SIDE  # cells of a view
 PLANES = KINDS + COLOURS + STATES + DIRECTIONS
 LIT = 255
-# where a view is noted before its planes are lit, in what the planes of the direction take then: kinds and colours of
-# its cells, a byte each, and their states
+# `show` first writes one byte with kind and colour and one byte with the state of each cell to these places, from which
+# `light` makes the planes. The places are those of the direction's planes, which are written last.
 PAINTED = VIEW * (PLANES - DIRECTIONS)
 STATED = PAINTED + VIEW
-PIECE: dict[str, Any] = {"error_model": "numpy"}  # of functions that kernels call: inlined they compile longer
+# njit options of functions that kernels call; to inline them would make compiling slower
+PIECE: dict[str, Any] = {"error_model": "numpy"}
 
 
 class Parameters(NamedTuple):
-    """The numbers of a task, flags 0 or 1: the fused engine's kernels read no bool here."""
+    """The numbers of a task. Flags are int 0 or 1, because the fused engine's kernels read no bool here."""
 
     width: int  # cells of the grid, walls included
     height: int
-    most_steps: int  # of an episode, in the rule for the reward
+    most_steps: int  # of an episode; the reward depends on it
     room: int = 0  # cells of a room's side, walls included; of the largest one where they differ
     rooms: int = 0
-    anywhere: int = 0  # whether the agent begins at any place
-    sees_all: int = 0  # walls hide nothing
+    anywhere: int = 0  # 1: the agent starts at a random place
+    sees_all: int = 0  # 1: walls do not block the view
     time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def step_x(facing: int) -> int:
-    """1, 0, -1, 0 for right, down, left, up."""
+    """Return the step in x for a direction: 1, 0, -1, 0 for right, down, left, up."""
     return (facing == 0) - (facing == 2)
 
 
 @njit(inline="always")
 def step_y(facing: int) -> int:
-    """0, 1, 0, -1 for right, down, left, up."""
+    """Return the step in y for a direction: 0, 1, 0, -1 for right, down, left, up."""
     return (facing == 1) - (facing == 3)
 
 
 @njit(inline="always")
 def row_ahead(state: np.ndarray, parameters: Parameters) -> int:
-    """The row of the state with the cell in front of the agent."""
+    """Return the index in the state of the cell in front of the agent."""
     x, y = state[X] + step_x(state[FACING]), state[Y] + step_y(state[FACING])
     return CELLS + parameters.width * y + x
 
 
 @njit(inline="always")
 def is_shut(cell: int) -> bool:
-    """Whether it is a wall or a door that is not open: nobody sees through it or walks in."""
+    """Say whether a cell is a wall or a door that is not open: the agent cannot see through it or enter it."""
     kind = cell & KIND
     return (kind == WALL) | ((kind == DOOR) & (cell >= STATE))
 
 
 @njit(inline="always")
 def success(moment: Moment, parameters: Parameters) -> float:
-    """The reward for the end of a task: the earlier, the more."""
+    """Return the reward for solving a task in this step: 1 minus 0.9 of the part of `most_steps` that was used."""
     return 1.0 - 0.9 * ((moment.age + 1) / parameters.most_steps)
 
 
 @njit(**PIECE)
 def act(state: np.ndarray, action: int, moment: Moment, parameters: Parameters) -> tuple[float, bool]:
-    """Carry an action out; goal and lava end the episode."""
+    """Play an action; return reward and end. Goal and lava end the episode."""
     row = row_ahead(state, parameters)
     cell, gain, over = state[row], 0.0, False
     kind = cell & KIND
@@ -116,7 +117,7 @@ def act(state: np.ndarray, action: int, moment: Moment, parameters: Parameters) 
 
 @njit(inline="always")
 def toggled(cell: int, carried: int) -> int:
-    """What becomes of a cell: doors open and close, the key of its colour unlocks one, and an empty box is gone."""
+    """Return a cell after TOGGLE: doors open and close, a key unlocks a door of its colour, an empty box disappears."""
     kind, paint = cell & KIND, COLOUR * (cell // COLOUR & HUE)
     if kind == BOX:
         return EMPTY
@@ -129,7 +130,7 @@ def toggled(cell: int, carried: int) -> int:
 
 @njit(inline="always")
 def cell_at(state: np.ndarray, x: int, y: int, parameters: Parameters) -> int:
-    """A cell of the grid; beyond it all is wall."""
+    """Return a cell of the grid; outside the grid it is a wall."""
     if x < 0 or y < 0 or x >= parameters.width or y >= parameters.height:
         return STONE
     return state[CELLS + parameters.width * y + x]
@@ -137,7 +138,7 @@ def cell_at(state: np.ndarray, x: int, y: int, parameters: Parameters) -> int:
 
 @njit(**PIECE)
 def cells_of(state: np.ndarray, x: int, y: int, step_right: int, step_down: int, parameters: Parameters) -> int:
-    """Seven cells from a place on, in BITS bits each."""
+    """Return seven cells from a place on in one number, BITS bits each."""
     cells: Any = 0  # int64 in compiled code
     for i in range(SIDE):
         cells |= np.int64(cell_at(state, x + step_right * i, y + step_down * i, parameters)) << BITS * i
@@ -146,7 +147,7 @@ def cells_of(state: np.ndarray, x: int, y: int, step_right: int, step_down: int,
 
 @njit(**PIECE)
 def light(seen: np.ndarray, direction: int) -> None:
-    """From what `show` has noted of each cell to planes, in loops over neighbouring bytes, which vectors do."""
+    """Make the planes from the bytes that `show` wrote, in loops over neighbouring bytes, which become vector code."""
     for plane in range(KINDS):
         for place in range(VIEW):
             seen[VIEW * plane + place] = LIT * (seen[PAINTED + place] & np.uint8(KIND) == np.uint8(plane))
@@ -164,10 +165,10 @@ def light(seen: np.ndarray, direction: int) -> None:
 
 @njit(**PIECE)
 def show(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view, row by row from the agent's own to the farthest. Bit i of a number stands for column i.
+    """Write what the agent sees, row by row from its own row to the farthest. Bit i of a number means column i.
 
-    What is seen spreads along a row through cells that are not shut, from left to right, then back, and from each cell
-    that it has come through on to the next row: to the one behind, and to those beside that.
+    Visibility spreads along a row through cells that are not shut, from left to right, then back. From each such cell
+    it spreads to the next row: to the cell behind it and to that cell's neighbour.
     """
     facing = state[FACING]
     ahead_x, ahead_y, right_x, right_y = step_x(facing), step_y(facing), -step_y(facing), step_x(facing)

@@ -1,4 +1,4 @@
-"""From a task's kernels and numbers to its worlds, one for each id."""
+"""Makes the worlds of a MiniGrid task, one for each id, from its kernels and parameters."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ from stride.envs_fast.world import Kernels, Setting, World
 
 
 def worlds_of(kernels: Mapping[str, Kernels], tasks: Mapping[str, Parameters], more: int = 0) -> tuple[World, ...]:
-    """A world for each id; `more`: rows of the state behind the grid."""
+    """Return a world for each id of `tasks`; `more`: how many numbers of the state are behind the grid."""
     return tuple(
         World(
             env_id=env_id,
@@ -31,7 +31,7 @@ def worlds_of(kernels: Mapping[str, Kernels], tasks: Mapping[str, Parameters], m
 
 def _setting_of(parameters: Parameters) -> Callable[..., Setting]:
     def setting() -> Setting:
-        """Nothing can be chosen."""
+        """There are no arguments."""
         return Setting(
             observation_space=Box(0, rules.LIT, (rules.PLANES, rules.SIDE, rules.SIDE), np.uint8),
             action_space=Discrete(rules.ACTIONS),

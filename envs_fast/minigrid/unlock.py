@@ -8,12 +8,12 @@ from stride.envs_fast.minigrid.rules import COLOURS, DOOR, KEY, LOCKED, STATE, T
 from stride.envs_fast.world import NUMBA, Episode, Moment, Tables
 from stride.utils.kernel_cache import njit
 
-ROOM = 6
+ROOM = 6  # cells of a room's side, with walls
 
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters, tables: Tables) -> tuple[float, bool]:
-    """Whoever toggles something and has the door open has done it."""
+    """Play one step; the task is solved if the door is open after a toggle."""
     gain, over = rules.act(state, action, moment, parameters)
     if action == TOGGLE and not rules.is_shut(state[state[THE_DOOR]]):
         gain, over = rules.success(moment, parameters), True
@@ -22,7 +22,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: Parameters,
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Tables) -> None:
-    """Two rooms, a locked door between them, its key and the agent in the left one."""
+    """Build two rooms with a locked door between them; its key and the agent are in the left one."""
     rooms.build(state, parameters)
     colour = layout.pick(state, episode, 0, COLOURS)
     state[THE_DOOR] = rooms.door_row(episode, parameters, rooms.TO_THE_RIGHT)
@@ -34,7 +34,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: T
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: Parameters) -> None:
-    """The view."""
+    """Write what the agent sees."""
     rules.show(state, seen, parameters)
 
 

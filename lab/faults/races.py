@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from lab.faults import rig
-from lab.faults.record import Told
+from lab.faults.record import StepResults
 from stride.runstore import run_dir, run_lock
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
@@ -21,7 +21,7 @@ from stride.runstore.run_lock import LOST, RunInTrainingError, identity, locked
 from stride.utils.durable_file import relink
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
     os.environ["STRIDE_RUNS"] = str(folder / "ids")
     processes, lookups, trainings = counts.values()
     same_id, same_lock = one_id(processes, folder), one_lock(processes, folder)
@@ -152,7 +152,7 @@ def elsewhere(name: str, boot: str) -> Callable[[], None]:
     return prepare
 
 
-def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
     """Two machines, one folder of runs: is there ever more than one who writes, does one who was given up find out?
 
     The second machine is a process of this one with another boot id and another name; its clock may be hours off. In a

@@ -20,7 +20,7 @@ from stride.config.nearby import registering_modules
 from stride.utils import entry
 from stride.utils.durable_file import replacing
 from stride.utils.own_modules import is_installed
-from stride.utils.places import FILE, HOME, IS_WHEEL, MOST_BYTES, program, read_project
+from stride.utils.places import FILE, HOME, IS_WHEEL, MAX_FILE_BYTES, program, read_project
 from stride.utils.user_error import UserError, read_user_file
 
 TEMPLATE = HOME / "template"
@@ -83,7 +83,7 @@ def with_table(pyproject: Path, table: str) -> str:
         return table
     if pyproject.is_symlink():
         raise UserError(f"{pyproject} is a link: add the table by hand\n{table}")
-    data = read_user_file(pyproject, MOST_BYTES)
+    data = read_user_file(pyproject, MAX_FILE_BYTES)
     if read_project(pyproject, data):
         raise UserError(f"{pyproject} has a table [tool.stride] already; this folder is a project")
     return f"{data.decode().rstrip()}\n\n{table}"

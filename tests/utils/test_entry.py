@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stride.utils.entry import ended
 from stride.utils.interrupted import CtrlC, Noted, by_signal, ctrl_c
-from stride.utils.user_error import MOST, NumbersError, UserError, describe_error, nearest, one_line, shortened
+from stride.utils.user_error import MAX_LINE, NumbersError, UserError, describe_error, nearest, one_line, shortened
 
 
 class BrokenError(Exception):
@@ -121,7 +121,7 @@ def test_an_error_is_told_in_a_line(error, line):
 @example("a " * 10**6)
 def test_no_text_is_more_than_a_short_printable_line(text):
     line = one_line(text)
-    assert len(line) <= MOST and line.isprintable() and ("…" in line) >= (len(text) > 10**5)
+    assert len(line) <= MAX_LINE and line.isprintable() and ("…" in line) >= (len(text) > 10**5)
 
 
 def test_a_line_is_a_line():

@@ -29,7 +29,7 @@ from stride.agents.experience.nouns import leaves
 from stride.agents.sockets import EagerEpisodes, Learner
 from stride.envs_fast import world
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import Told
+from stride.envs_fast.world import StepResults
 from stride.utils.counter_rng import normal
 
 MAX_SAMPLED_STEPS = 64  # steps whose random draws are made at once
@@ -156,7 +156,7 @@ def make_match(envs: NumbaEnv, wanted: np.ndarray, draw: int, threads: int) -> M
         simulation=envs.simulation,
         obs=obs,
         action=action,
-        step=Told(obs, reward, terminated, truncated, final_obs, episode_return, episode_length),
+        step=StepResults(obs, reward, terminated, truncated, final_obs, episode_return, episode_length),
         playing=np.zeros(n, np.int32),
         packed_action=packed_action,
         packed_draws=np.zeros(n * draw, np.float32),

@@ -15,7 +15,7 @@ from stride.agents.experience.nouns import leaves
 from stride.agents.sockets import Learner
 from stride.envs_fast import world
 from stride.envs_fast.numba_env import NumbaEnv
-from stride.envs_fast.world import NUMBA, Told
+from stride.envs_fast.world import NUMBA, StepResults
 from stride.utils.counter_rng import normal
 
 
@@ -89,7 +89,7 @@ class CompiledWorlds:
         self._episode_return, self._episode_length = np.zeros((2, 0, 0), np.float32)
         ended = np.zeros((1, memory.num_envs), np.float32)
         results = self._table.reward, self._table.terminated, self._table.truncated
-        step = Told(self._state.next_obs, *results, self._state.ended_obs, ended, ended)
+        step = StepResults(self._state.next_obs, *results, self._state.ended_obs, ended, ended)
         self._advance = advance_address(collector.envs, self._table.action, step)
         self._game = self._game_at(0, 1)
         self._play = address_of(rollout.play, types.CPointer(numba.typeof(self._game)), types.int64)
@@ -151,7 +151,7 @@ def as_bytes(flags: torch.Tensor) -> np.ndarray:
     return flags.view(torch.uint8).numpy()
 
 
-def advance_address(envs: NumbaEnv, action: np.ndarray, step: Told) -> int:
+def advance_address(envs: NumbaEnv, action: np.ndarray, step: StepResults) -> int:
     """Return the address of the environment's step kernel, compiled for arrays of these types and dimensions."""
     advance: Any = envs.world.kernels[NUMBA].advance
     return address_of(advance, *(numba.typeof(x) for x in (envs.simulation, 0, 0, action, step)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import TILE, fields_at, scratch_of
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, floats, put
-from stride.envs_fast.world import Simulation, Told
+from stride.envs_fast.world import Simulation, StepResults
 from stride.utils.kernel_cache import njit
 
 F = np.float32
@@ -48,7 +48,7 @@ class Match(NamedTuple):
     simulation: Simulation
     obs: np.ndarray  # [1, N, ...] float32 or int64: the present observations
     action: np.ndarray  # [1, N] int64 or [1, N, A] float32
-    step: Told  # results of one step; its obs is the array above
+    step: StepResults  # results of one step; its obs is the array above
     playing: np.ndarray  # [N] int32: numbers of a thread's worlds that still play
     packed_action: np.ndarray  # [1, N, ...] like action: actions of the worlds in `playing`, side by side
     packed_draws: np.ndarray  # [N * draw] float32: their draws; zeros where nothing is sampled

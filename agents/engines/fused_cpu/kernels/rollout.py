@@ -11,7 +11,7 @@ import numpy as np
 
 from stride.agents.engines.fused_cpu.frame import TILE, fields_at, scratch_of
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, put, step_of
-from stride.envs_fast.world import Simulation, Told
+from stride.envs_fast.world import Simulation, StepResults
 from stride.utils.kernel_cache import njit
 
 
@@ -94,7 +94,7 @@ def play(games: Sequence[Game], thread: int) -> None:
             game.advance,
             (
                 game.simulation, low, high, step_of(action, t),
-                Told(
+                StepResults(
                     following_obs, step_of(reward, t), step_of(terminated, t), step_of(truncated, t), state.ended_obs,
                     step_of(game.episode_return, t), step_of(game.episode_length, t),
                 ),
