@@ -64,10 +64,10 @@ def facts_of(path: Path) -> dict[str, Any]:
         sidecar = run_files.read_json(path.with_suffix(".json"))
     except UserError:
         return {}
-    return sidecar if isinstance(sidecar, dict) and _sound(sidecar) else {}
+    return sidecar if isinstance(sidecar, dict) and _is_valid(sidecar) else {}
 
 
-def _sound(sidecar: dict[str, object]) -> bool:
+def _is_valid(sidecar: dict[str, object]) -> bool:
     """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
     segments, sha256 = sidecar.get("segments", []), sidecar.get("sha256")
     return (
@@ -96,12 +96,12 @@ def fault(path: Path, remembering: bool = False) -> str:
     if digest(path)["sha256"] != sidecar["sha256"]:
         return "is damaged: its hash has changed"
     for name in sidecar.get("segments", []) if remembering else ():
-        if not _complete(path.parent / SEGMENTS / name):
+        if not _is_intact(path.parent / SEGMENTS / name):
             return f"lacks part of its replay memory: {name} is missing or damaged"
     return ""
 
 
-def _complete(segment: Path) -> bool:
+def _is_intact(segment: Path) -> bool:
     try:
         return str(digest(segment)["sha256"])[:16] == segment.stem.rpartition("-")[2]
     except UserError:
@@ -147,7 +147,7 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
     may thin it out the next moment, and whether it fits a config is for its reader to say.
     """
     if EPOCH.fullmatch(name) or (may_step and NAME.fullmatch(name)):
-        return Chosen(_exactly(folder, name, owner, remembering), ())
+        return Chosen(_by_name(folder, name, owner, remembering), ())
     if name not in LINKS:
         raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
     notes: list[str] = []
@@ -177,7 +177,7 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
     raise UserError(f"{owner} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
 
 
-def _exactly(folder: Path, name: str, owner: str, remembering: bool) -> Path:
+def _by_name(folder: Path, name: str, owner: str, remembering: bool) -> Path:
     """The checkpoint of this name, of an epoch with any number of leading zeros; UserError where it is unusable."""
     numbers = {int(stem.removeprefix("epoch=")): stem for stem in epochs(folder)[::-1]}
     epoch_match = EPOCH.fullmatch(name)
@@ -234,7 +234,10 @@ def sweep_orphans(folder: Path) -> int:
     return len(half_sets)
 
 
-PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
+EPISODE_METRICS = {
+    "val/roll/episodes": "eval_episodes",
+    "test/roll/episodes": "test_episodes",
+}  # the first that is there counts
 
 
 def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
@@ -243,17 +246,17 @@ def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
     if mean_score is None or "score_episodes" in sidecar:
         return mean_score
     config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
-    episode_counts = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
-    for metric, key in PLAYED.items():
+    episode_counts = _episode_counts(run / "metrics.csv", steps) if config and steps is not None else {}
+    for metric, key in EPISODE_METRICS.items():
         if metric in episode_counts:
             return mean_score if episode_counts[metric] >= (finite(config.get(key)) or 0) else None
     return mean_score
 
 
-def _played_at(path: Path, steps: float) -> Row:
+def _episode_counts(path: Path, steps: float) -> Row:
     """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
     episode_counts: Row = {}
-    for row in MetricsTable(path, (STEPS, *PLAYED)).end():
+    for row in MetricsTable(path, (STEPS, *EPISODE_METRICS)).end():
         if row.get(STEPS) == steps:
             episode_counts |= row
     return episode_counts

@@ -11,7 +11,7 @@ from stride.utils.user_error import UserError
 
 PREFIX = "test/dream/"
 STEPS = (1, 5, 15)  # after which errors are told
-MOST = 1000  # observations of which the file tells
+MAX_OBSERVATIONS = 1000  # observations of which the file tells
 
 
 class Dreams(NamedTuple):
@@ -85,9 +85,12 @@ MEANING = (
 
 
 def write_dreams(run: RunDir, dreams: Dreams) -> None:
+    rows_of_all = list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))
     observations = [
         {"name": name, "dreamt": plain(dreamt), "unchanged": plain(unchanged)}
-        for name, dreamt, unchanged in list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))[:MOST]
+        for name, dreamt, unchanged in list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))[
+            :MAX_OBSERVATIONS
+        ]
     ]
     contents = {"unit": "deviations of each observation", "steps": dreams.steps, "starts": dreams.starts}
     run_files.write_json(run.dreams, {**contents, "observations": observations})
@@ -105,7 +108,7 @@ def read_dreams(run: RunDir) -> Dreams | None:
     contents = mapping(run_files.read_json(run.dreams))
     steps, starts = whole_numbers(contents.get("steps")), whole_numbers(contents.get("starts"))
     rows = contents.get("observations")
-    if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MOST):
+    if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MAX_OBSERVATIONS):
         raise UserError(f"{run.dreams} does not have the errors of dreams")
     rows = [mapping(row) for row in rows]
     dreamt, unchanged = ([errors(row.get(kind), len(steps), run) for row in rows] for kind in ("dreamt", "unchanged"))

@@ -115,12 +115,12 @@ class History:
         self.ended = math.nan  # training episodes so far
         self.doing, self.more_seconds = "", 0.0  # while env steps stand still, and what that takes beside them
         self.rows = 0
-        self._told = first_step  # env steps of the last row
+        self._row_steps = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
         self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
 
     def add(self, row: Mapping[str, float]) -> None:
-        self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
+        self.env_steps = self._row_steps = int(row.get(STEPS, self.env_steps))
         self.ended = row.get(ENDED, self.ended)
         self.doing = ""
         self.rows += 1
@@ -143,7 +143,7 @@ class History:
         before, self.env_steps = self.env_steps, max(self.env_steps, clock["env_steps"])
         self.doing, self.more_seconds = doing, clock.get("more_seconds", 0)
         if self.env_steps > before and seconds > 0:
-            self.rate = (self.env_steps - self._told) / seconds
+            self.rate = (self.env_steps - self._row_steps) / seconds
 
     def now(self) -> str:
         """The state in words, where numbers do not show it: testing 40 of 100 episodes; no episode has ended yet."""

@@ -10,7 +10,7 @@ NAME = "metrics.mmap"
 MAGIC, VERSION = b"\x89STRIDE\n", 1
 BEGUN, TRAINING, PAUSED, ENDED = 1, 2, 3, 4
 STATES = {BEGUN: "begun", TRAINING: "training", PAUSED: "paused", ENDED: "ended"}
-MOST_METRICS, MOST_POINTS = 4096, 65536  # what a reader believes a header
+MAX_METRICS, MAX_POINTS = 4096, 65536  # what a reader believes a header
 
 PREFIX = struct.Struct("=8sII")  # magic, version, CRC of the rest of the header
 # file's size, metrics, points, a name's bytes, a record's bytes; where names, records and rings begin; pid, when it
@@ -42,11 +42,11 @@ class Layout(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        return _whole(VALUES + VALUE.size * self.metrics)
+        return _aligned(VALUES + VALUE.size * self.metrics)
 
     @property
     def records(self) -> int:
-        return _whole(NAMES + NAME_BYTES * self.metrics)
+        return _aligned(NAMES + NAME_BYTES * self.metrics)
 
     @property
     def rings(self) -> int:
@@ -76,6 +76,6 @@ def text_bytes(text: str, most: int) -> bytes:
     return text.encode("utf-8", "replace")[: most - 1].decode("utf-8", "ignore").encode()
 
 
-def _whole(size: int) -> int:
+def _aligned(size: int) -> int:
     """The next multiple of 64: a cache line."""
     return -(-size // 64) * 64

@@ -18,8 +18,8 @@ from stride.runstore.run_facts import mapping
 from stride.runstore.run_lock import identity
 from stride.utils.user_error import UserError
 
-TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
-NANO = 1e-9
+MAX_TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
+NANOSECOND = 1e-9
 
 
 class WriterOrigin(NamedTuple):
@@ -76,7 +76,7 @@ class MetricsReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file, self.origin, self._layout = _opened(path)
+        self._file, self.origin, self._layout = _open(path)
         self._names: list[str] = []
 
     def close(self) -> None:
@@ -84,11 +84,15 @@ class MetricsReader:
 
     def read(self) -> Snapshot:
         """The newest whole record."""
-        self._follow()
-        for attempt in range(TRIES):
+        self._reopen_if_replaced()
+        for attempt in range(MAX_TRIES):
             start, length = self._layout.records, self._layout.record_bytes
             both_records = self._bytes(start, 2 * length)
-            complete = [record for record in (_record(both_records[:length]), _record(both_records[length:])) if record]
+            complete = [
+                record
+                for record in (_checked_record(both_records[:length]), _checked_record(both_records[length:]))
+                if record
+            ]
             if complete:
                 return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
@@ -117,7 +121,7 @@ class MetricsReader:
         if self.origin.boot != _boot():
             return float("inf")
         heartbeat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
-        return max(0.0, time.monotonic() - heartbeat * NANO)
+        return max(0.0, time.monotonic() - heartbeat * NANOSECOND)
 
     def lives(self) -> bool:
         """Whether the very process that writes it is still there."""
@@ -128,14 +132,14 @@ class MetricsReader:
             "started": origin.started,
         }
 
-    def _follow(self) -> None:
+    def _reopen_if_replaced(self) -> None:
         """Open the file that lies there now, where it is another one; a deleted one is read on."""
         try:
             current = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return
         if not os.path.samestat(current, os.fstat(self._file.fileno())):
-            file, self.origin, self._layout = _opened(self.path)
+            file, self.origin, self._layout = _open(self.path)
             self._file.close()
             self._file, self._names = file, []
 
@@ -150,15 +154,15 @@ class MetricsReader:
             record, at.CHECKED
         )
         env_steps, max_timesteps, iterations, updates, rows = clock
-        self._learn(count)
+        self._read_names(count)
         values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + count * at.VALUE.size])
         latest = {name: Latest(*value) for name, value in zip(self._names[:count], values, strict=True)}
         return Snapshot(
-            sequence, written * NANO, env_steps, max_timesteps, iterations, updates, rows,
+            sequence, written * NANOSECOND, env_steps, max_timesteps, iterations, updates, rows,
             at.STATES.get(state, "unknown"), alerts_open, alerts, _text(doing), _text(result), _text(line), latest,
         )  # fmt: skip
 
-    def _learn(self, count: int) -> None:
+    def _read_names(self, count: int) -> None:
         """The names a record counts: they were there before it, and stay."""
         name_count = len(self._names)
         if count > name_count:
@@ -170,7 +174,7 @@ class MetricsReader:
                 self._names.append(_text(text))
 
 
-def _opened(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
+def _open(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
     file = run_files.open_file(path)
     try:
         return file, *_header(path, file.fileno())
@@ -189,19 +193,17 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
     size, metrics, points, *rest = at.HEADER.unpack_from(data, at.PREFIX.size)
     layout = at.Layout(metrics, points)
     *offsets, pid, started, boot, run, wall, monotonic, length = rest
-    sound = (
-        checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
-    )
+    sound = checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MAX_METRICS and 0 < points <= at.MAX_POINTS
     if not sound or (size, metrics, points, *offsets) != layout.offsets or os.fstat(descriptor).st_size != size:
         raise UserError(f"{path} is damaged: its header is incomplete")
     try:
         facts = mapping(json.loads(data[at.FACTS : at.FACTS + length]))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: its facts are not JSON") from error
-    return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
+    return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANOSECOND, facts), layout
 
 
-def _record(data: bytes) -> tuple[int, bytes] | None:
+def _checked_record(data: bytes) -> tuple[int, bytes] | None:
     """A record that is whole, and its sequence."""
     (sequence,) = at.SEQUENCE.unpack_from(data)
     (checksum,) = at.CRC.unpack_from(data, at.SEQUENCE.size)

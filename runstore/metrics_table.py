@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from stride.runstore import run_files
-from stride.runstore.run_facts import LARGEST
+from stride.runstore.run_facts import INTEGER_LIMIT
 from stride.runstore.run_files import open_file, status
 from stride.utils.user_error import UserError
 
@@ -27,17 +27,17 @@ TRAIN_BEST = "train/roll/ep_rew/best"
 VAL = "val/roll/ep_rew/mean"
 VAL_BEST = "val/roll/ep_rew/best"
 NAMES = {"train": "return", "val": "evaluation", "test": "test"}  # of the mean return of each stage, on every screen
-OF_TAIL = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS, RATE)
+TAIL_METRICS = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS, RATE)
 
-MOST_HEADER = 1 << 16  # bytes of the line with the names
-MOST_COLUMNS = 400  # that a look reads
-SPANS = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
+MAX_HEADER_BYTES = 1 << 16  # bytes of the line with the names
+MAX_COLUMNS = 400  # that a look reads
+TAIL_BYTES = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
 LAST_ROWS = 40  # in which the last number of a metric is looked for
-WHOLE = 2 << 20  # bytes that are read at once where rows from all over the file are wanted
-PIECE = 1 << 13  # bytes of each part of a larger file
-MARK = 256  # bytes before the place where reading goes on, by which the file is recognized
-POINTS = 800  # of a curve; more cannot be seen
-EPOCHS = 5000  # evaluations whose epoch is remembered
+SPREAD_BYTES = 2 << 20  # bytes that are read at once where rows from all over the file are wanted
+PIECE_BYTES = 1 << 13  # bytes of each part of a larger file
+MARK_BYTES = 256  # bytes before the place where reading goes on, by which the file is recognized
+MAX_POINTS = 800  # of a curve; more cannot be seen
+MAX_EPOCHS = 5000  # evaluations whose epoch is remembered
 
 Row = dict[str, float]
 
@@ -76,7 +76,7 @@ class Curve:
         self._last = Point(x, y)
         if self._count % self._every == 0:
             self._points.append(self._last)
-            if len(self._points) > POINTS:
+            if len(self._points) > MAX_POINTS:
                 self._points = self._points[::2]
                 self._every *= 2
         self._count += 1
@@ -95,9 +95,9 @@ class MetricsTable:
         self.path, self._names, self._spread = path, names, spread
         self.version = 0
         """changes with what is told"""
-        self._forget()
+        self._reset()
 
-    def _forget(self, columns: Sequence[str] = ()) -> None:
+    def _reset(self, columns: Sequence[str] = ()) -> None:
         self.fault = ""
         self.columns = [*columns]
         self.curves: dict[str, Curve] = {}
@@ -130,11 +130,11 @@ class MetricsTable:
     def last(self) -> Row:
         """The last number of each metric, as far as the end of the file tells; {} where it tells nothing."""
         values: Row = {}
-        for row in self.end(SPANS[1], LAST_ROWS):
+        for row in self.end(TAIL_BYTES[1], LAST_ROWS):
             values |= row
         return values
 
-    def end(self, span: int = SPANS[-1], most: int = sys.maxsize) -> list[Row]:
+    def end(self, span: int = TAIL_BYTES[-1], most: int = sys.maxsize) -> list[Row]:
         """The rows, `most` at most, in so many bytes at the end; [] where the file cannot be read."""
         try:
             with open_file(self.path) as file:
@@ -159,21 +159,21 @@ class MetricsTable:
     def refresh(self) -> None:
         """Read what was appended since, or a file that is another one anew; `fault` says what is wrong."""
         try:
-            self._look()
+            self._read_changes()
         except (UserError, OSError) as error:
             fault = self._fault_of(error)
             if fault != self.fault:
-                self._forget()
+                self._reset()
                 self.fault = fault
 
     def _fault_of(self, error: UserError | OSError) -> str:
         return str(error) if isinstance(error, UserError) else f"cannot read {self.path}: {error.strerror}"
 
-    def _look(self) -> None:
+    def _read_changes(self) -> None:
         file_status = status(self.path)
         if file_status is None:
             if self._stamp[0] or self.fault:
-                self._forget()
+                self._reset()
             return
         if _stamp_of(file_status) == self._stamp:
             return
@@ -182,7 +182,7 @@ class MetricsTable:
             header = _first_line(file)
             if not self._has_grown(file, file_status, header):
                 columns = _with_clock(_names_of(header))  # else it stays unread, and is looked at again
-                self._forget(columns)
+                self._reset(columns)
                 self._header = self._before = header
                 self._end = file.tell()
             self._stamp = _stamp_of(file_status)
@@ -199,7 +199,7 @@ class MetricsTable:
         return is_same and file_status.st_ino == self._stamp[0] and file_status.st_size > self._stamp[1]
 
     def _read(self, file: BinaryIO, size: int) -> None:
-        read_columns = [name for name in self.columns[:MOST_COLUMNS] if not self._names or name in self._names]
+        read_columns = [name for name in self.columns[:MAX_COLUMNS] if not self._names or name in self._names]
         for lines in self._pieces(file, size):
             for row in rows_of(lines, self.columns, read_columns):
                 self._add(row)
@@ -207,23 +207,23 @@ class MetricsTable:
     def _pieces(self, file: BinaryIO, size: int) -> Iterator[list[bytes]]:
         """Whole lines from where the last look ended; of what is too much parts from all over it, or the end."""
         start = self._end
-        if self._spread and size - start > WHOLE:
+        if self._spread and size - start > SPREAD_BYTES:
             self.sampled = size
-            piece_size = max(PIECE, 8 * len(self._header))  # lines are about as long as the first
-            piece_count = WHOLE // piece_size
+            piece_size = max(PIECE_BYTES, 8 * len(self._header))  # lines are about as long as the first
+            piece_count = SPREAD_BYTES // piece_size
             last_piece = size - 4 * piece_size
             for number in range(piece_count):
                 offset = file.seek(start + (last_piece - start) * number // piece_count)
                 lines = file.read(piece_size).split(b"\n")
                 yield lines[:-1] if offset == start else lines[1:-1]
             start = _next_line(file, last_piece)
-        elif not self._spread and size - start > SPANS[-1]:
-            start = _next_line(file, size - SPANS[-1])
+        elif not self._spread and size - start > TAIL_BYTES[-1]:
+            start = _next_line(file, size - TAIL_BYTES[-1])
         file.seek(start)
         contents = file.read(max(0, size - start))
         length = contents.rfind(b"\n") + 1  # of the complete lines
         self._end = start + length
-        self._before = contents[max(0, length - MARK) : length]
+        self._before = contents[max(0, length - MARK_BYTES) : length]
         yield contents[:length].split(b"\n")[:-1]
 
     def _add(self, row: Row) -> None:
@@ -236,14 +236,14 @@ class MetricsTable:
             if name not in self.curves:
                 self.curves[name] = Curve()
             self.curves[name].add(self._steps, value)
-        if VAL in row and 0 <= row.get(EPOCH, -1.0) < 2**53 and len(self.returns) < EPOCHS:
+        if VAL in row and 0 <= row.get(EPOCH, -1.0) < 2**53 and len(self.returns) < MAX_EPOCHS:
             self.returns[int(row[EPOCH])] = row[VAL]
         self.take(row)
 
 
 def steps_of(value: float) -> int:
     """A clock as a whole number; UserError for one that no training can have shown."""
-    if not math.isfinite(value) or not 0 <= value < LARGEST:
+    if not math.isfinite(value) or not 0 <= value < INTEGER_LIMIT:
         raise UserError(f"metrics.csv is damaged: {STEPS} is {value:g}")
     return int(value)
 
@@ -269,10 +269,10 @@ def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[st
 
 def _first_line(file: BinaryIO) -> bytes:
     """b"" as long as it is not written whole; UserError where it comes to no end."""
-    line = file.readline(MOST_HEADER)
+    line = file.readline(MAX_HEADER_BYTES)
     if line.endswith(b"\n"):
         return line
-    if len(line) == MOST_HEADER:
+    if len(line) == MAX_HEADER_BYTES:
         raise UserError("the first line of metrics.csv does not have the names")
     return b""
 
@@ -294,7 +294,7 @@ def _stamp_of(stat: os.stat_result) -> tuple[int, int, int]:
 def _next_line(file: BinaryIO, at: int) -> int:
     """Where the first whole line behind this place begins."""
     file.seek(at)
-    file.readline(SPANS[-1])
+    file.readline(TAIL_BYTES[-1])
     return file.tell()
 
 
@@ -316,21 +316,21 @@ def _tail_of(file: BinaryIO) -> Tail:
     lines: list[bytes] = []
     values: dict[str, list[float]] = {}
     is_complete = False
-    for span in SPANS:
+    for span in TAIL_BYTES:
         lines = _lines_from(file, begin, span)
         is_complete = file_size - span <= begin
-        values = {name: [] for name in OF_TAIL}
-        for row in rows_of(lines, columns, OF_TAIL):
+        values = {name: [] for name in TAIL_METRICS}
+        for row in rows_of(lines, columns, TAIL_METRICS):
             for name, value in row.items():
                 values[name].append(value)
         if is_complete or values[metric]:
             break
     if not any(values.values()) and (lines or not is_complete):
         raise UserError("metrics.csv is damaged: none of its rows can be read")
-    return _judged(values, is_complete)
+    return _summary(values, is_complete)
 
 
-def _judged(values: dict[str, list[float]], is_complete: bool) -> Tail:
+def _summary(values: dict[str, list[float]], is_complete: bool) -> Tail:
     """`values`: by name, top to bottom; `is_complete`: whether they are all that the file has."""
     steps = max(map(steps_of, values[STEPS]), default=0)
     evaluated = bool(values[VAL])
@@ -340,18 +340,18 @@ def _judged(values: dict[str, list[float]], is_complete: bool) -> Tail:
     if is_complete or records:
         best = max(records + [value for value in returns if math.isfinite(value)], default=None)
     last = returns[-1] if returns else None
-    seconds = next((value for value in reversed(values[SECONDS]) if 0 <= value < LARGEST), None)
+    seconds = next((value for value in reversed(values[SECONDS]) if 0 <= value < INTEGER_LIMIT), None)
     rate = next((value for value in reversed(values[RATE]) if math.isfinite(value)), None)
     return Tail(steps, best, last, "", seconds, evaluated, rate)
 
 
-EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
+EXACT_INTEGERS = 2.0**53  # integers beyond this are not exact in a float anyway
 
 
 def format_number(value: float) -> str:
     """Seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
     value = float(value)
-    return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
+    return str(int(value)) if value.is_integer() and abs(value) < EXACT_INTEGERS else f"{value:.7g}"
 
 
 def read_csv(path: Path | str) -> list[Row]:

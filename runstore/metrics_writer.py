@@ -19,7 +19,7 @@ from stride.runstore.run_lock import identity
 
 log = logging.getLogger("stride")
 HEART_SECONDS = 1.0  # between two beats of the process
-WORD = 8
+WORD_BYTES = 8
 
 
 class MetricsWriter:
@@ -30,7 +30,7 @@ class MetricsWriter:
 
     def __init__(self, path: Path, run: str, facts: Mapping[str, object], metrics: int = 64, points: int = 128) -> None:
         self._layout, self._lock = at.Layout(metrics, points), threading.Lock()
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
         self._counts: list[int] = []
         self._record = bytearray(self._layout.record_bytes)
         self._sequence = 0
@@ -38,12 +38,12 @@ class MetricsWriter:
         self._state, self._alerts, self._texts = at.BEGUN, (0, 0), (b"", b"", b"")
         self._pid = os.getpid()
         with run_files.replacing(path, sync_name=False) as file:
-            file.write(self._first(run, facts))
+            file.write(self._initial_bytes(run, facts))
         with run_files.open_to_write(path) as file:
             self._map = mmap.mmap(file.fileno(), self._layout.size)
         self._words = memoryview(self._map).cast("Q")
         self._publish()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._heart.start()
 
@@ -71,9 +71,9 @@ class MetricsWriter:
 
     def end(self, result: str, line: str) -> None:
         """The last word: how it ended. The file stays as it is."""
-        if self._over.is_set():
+        if self._ended.is_set():
             return
-        self._over.set()
+        self._ended.set()
         if os.getpid() == self._pid:  # a forked process has no heart
             self._heart.join()
         with self._lock:
@@ -84,10 +84,10 @@ class MetricsWriter:
             self._map.close()
 
     def _beat(self) -> None:
-        while not self._over.wait(HEART_SECONDS):
-            self._words[at.HEARTBEAT // WORD] = time.monotonic_ns()
+        while not self._ended.wait(HEART_SECONDS):
+            self._words[at.HEARTBEAT // WORD_BYTES] = time.monotonic_ns()
 
-    def _first(self, run: str, facts: Mapping[str, object]) -> bytearray:
+    def _initial_bytes(self, run: str, facts: Mapping[str, object]) -> bytearray:
         """The whole file, before anybody sees it."""
         data = bytearray(self._layout.size)
         facts_json = json.dumps(facts).encode()
@@ -106,34 +106,34 @@ class MetricsWriter:
         data[at.FACTS : at.FACTS + len(facts_json)] = facts_json
         checksum = crc32(memoryview(data)[at.PREFIX.size : at.HEADER_BYTES])
         at.PREFIX.pack_into(data, 0, at.MAGIC, at.VERSION, checksum)
-        sequence = self._fill()
+        sequence = self._fill_record()
         start = self._layout.record(sequence)
         data[start : start + len(self._record)] = self._record
         at.SEQUENCE.pack_into(data, start, sequence)
         at.SEQUENCE.pack_into(data, at.HEARTBEAT, time.monotonic_ns())
         return data
 
-    def _add(self, metric_name: str) -> int:
+    def _add_metric(self, metric_name: str) -> int:
         """A place for a metric: written before the record that counts it. -1 where all are taken."""
         metric_index = len(self._counts)
         name_bytes = metric_name.encode()
         if metric_index == self._layout.metrics or len(name_bytes) > at.NAME_TEXT:
             log.warning(f"{at.NAME} is full: monitors will not show {metric_name}")
-            self._places[metric_name] = -1
+            self._indices[metric_name] = -1
             return -1
         name_bytes = name_bytes.ljust(at.NAME_TEXT, b"\0")
         start = at.NAMES + metric_index * at.NAME_BYTES
         self._map[start : start + at.NAME_TEXT + at.CRC.size] = name_bytes + at.CRC.pack(crc32(name_bytes))
-        self._places[metric_name] = metric_index
+        self._indices[metric_name] = metric_index
         self._counts.append(0)
         return metric_index
 
     def _write(self, step: float, values: Mapping[str, float]) -> None:
         """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
-        indices, counts, ring_size, points = self._places, self._counts, self._layout.points, at.POINT.pack
+        indices, counts, ring_size, points = self._indices, self._counts, self._layout.points, at.POINT.pack
         first, length, newest, checksum = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
         for metric_name, value in values.items():
-            metric_index = indices[metric_name] if metric_name in indices else self._add(metric_name)
+            metric_index = indices[metric_name] if metric_name in indices else self._add_metric(metric_name)
             if metric_index < 0:
                 continue
             value_count = counts[metric_index] = counts[metric_index] + 1
@@ -142,7 +142,7 @@ class MetricsWriter:
             self._map[start : start + length] = point + checksum(crc32(point))
             newest(self._record, at.VALUES + metric_index * at.VALUE.size, value, step, value_count)
 
-    def _fill(self) -> int:
+    def _fill_record(self) -> int:
         """The record as it is now, all but its first word, which is returned."""
         self._sequence += 2
         numbers = (self.env_steps, self.max_timesteps, self.iterations, self.updates, self.rows)
@@ -156,10 +156,10 @@ class MetricsWriter:
         """Over the older of the two records; its first word is odd as long as it is not whole."""
         if os.getpid() != self._pid:  # forked: this file is the parent's
             return
-        sequence = self._fill()
+        sequence = self._fill_record()
         start = self._layout.record(sequence)
-        self._words[start // WORD] = sequence + 1
+        self._words[start // WORD_BYTES] = sequence + 1
         used = at.VALUES + at.VALUE.size * len(self._counts)
-        self._map[start + WORD : start + used] = self._record[WORD:used]
-        self._words[start // WORD] = sequence
-        self._words[at.HEARTBEAT // WORD] = time.monotonic_ns()
+        self._map[start + WORD_BYTES : start + used] = self._record[WORD_BYTES:used]
+        self._words[start // WORD_BYTES] = sequence
+        self._words[at.HEARTBEAT // WORD_BYTES] = time.monotonic_ns()

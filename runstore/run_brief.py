@@ -15,7 +15,7 @@ from stride.runstore import run_files
 from stride.runstore.checkpoint_set import whole_score
 from stride.runstore.metrics_table import Tail
 from stride.runstore.run_facts import (
-    LARGEST,
+    INTEGER_LIMIT,
     episodes_of,
     failure,
     finite,
@@ -28,14 +28,14 @@ from stride.runstore.run_facts import (
 from stride.runstore.run_names import STAMP
 from stride.utils.user_error import UserError
 
-MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
-DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
+MAX_CONFIG_BYTES, MAX_DEPTH = 1 << 18, 20  # bytes of config.json, lists and objects within one another
+UNCOMPARED_KEYS = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
 GONE = "its process ended without a message"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
 STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
 NAME = "labels.json"
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-MOST_TAGS, LONGEST_NOTE = 32, 2000
+MAX_TAGS, MAX_NOTE_LENGTH = 32, 2000
 
 
 class Labels(NamedTuple):
@@ -73,10 +73,10 @@ def write_labels(folder: Path, labels: Labels) -> None:
     """Replace them in one instant; UserError for what is no tag, or more than a line has room for."""
     for tag in labels.tags:
         check_tag(tag)
-    if len(labels.tags) > MOST_TAGS:
-        raise UserError(f"a run may have at most {MOST_TAGS} tags, not {len(labels.tags)}")
-    if len(labels.note) > LONGEST_NOTE or not labels.note.isprintable():
-        raise UserError(f"a note must be one printable line of at most {LONGEST_NOTE:,} characters")
+    if len(labels.tags) > MAX_TAGS:
+        raise UserError(f"a run may have at most {MAX_TAGS} tags, not {len(labels.tags)}")
+    if len(labels.note) > MAX_NOTE_LENGTH or not labels.note.isprintable():
+        raise UserError(f"a note must be one printable line of at most {MAX_NOTE_LENGTH:,} characters")
     try:
         run_files.write_json(folder / NAME, {"tags": sorted({*labels.tags}), "note": labels.note})
     except OSError as error:
@@ -146,17 +146,17 @@ class Brief(NamedTuple):
 def facts_of(folder: Path) -> dict[str, Any]:
     """The result of read_facts; UserError where size, depth or numbers are not those of a config."""
     file_status = run_files.status(folder / "config.json")
-    if file_status and file_status.st_size > MOST_CONFIG:
+    if file_status and file_status.st_size > MAX_CONFIG_BYTES:
         raise UserError(f"{folder}/config.json has {file_status.st_size:,} bytes, more than any config")
     facts = read_facts(folder)
     level: list[Any] = [facts]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-        if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
+        if any(isinstance(item, int) and abs(item) > INTEGER_LIMIT for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is too large")
         level = [item for item in level if isinstance(item, dict | list)]
     if level:
-        raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
+        raise UserError(f"{folder}/config.json is nested more than {MAX_DEPTH} deep")
     return facts
 
 
@@ -193,14 +193,14 @@ def head_of(folder: Path) -> Brief:
 def budget_of(config: Mapping[str, Any]) -> int:
     """Env steps, 0 where the config says none."""
     steps = finite(config.get("max_timesteps")) or 0.0
-    return int(steps) if 0 <= steps < LARGEST else 0
+    return int(steps) if 0 <= steps < INTEGER_LIMIT else 0
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:
     """A hash that two runs share if their configs differ only in the seed and in descriptions."""
     import hashlib  # of runs that are known nothing is read
 
-    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
+    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in UNCOMPARED_KEYS}
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12] if config else ""
 
 
@@ -228,28 +228,34 @@ def best_of(folder: Path) -> tuple[float | None, str]:
     return whole_score(best, folder), ""
 
 
-TEXT, WHOLE, WHOLE_OR_NOTHING, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
+TEXT, INTEGER, INTEGER_OR_NULL, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
 NAN = "nan"  # SQLite has no such number; of a line only the last return may be none
 # what shows that a run has changed, and what was wrong with which of its files
-BEHIND = {
-    "seen": WHOLE, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
-    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": WHOLE, "kept": WHOLE,
+ENTRY_COLUMNS = {
+    "seen": INTEGER, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
+    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": INTEGER, "kept": INTEGER,
 }  # fmt: skip
 # what a line tells, in the order of Brief, of Tail and of Labels
-LINE = {
-    "status": TEXT, "variant": TEXT, "steps": WHOLE, "best": NUMBER,
+LINE_COLUMNS = {
+    "status": TEXT, "variant": TEXT, "steps": INTEGER, "best": NUMBER,
     "last": f"ANY CHECK (typeof(last) IN ('real', 'null') OR last = '{NAN}')", "tail_fault": TEXT, "seconds": NUMBER,
-    "evaluated": WHOLE, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
-    "seed": WHOLE_OR_NOTHING, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
-    "commit": TEXT, "settings": TEXT, "changes": TEXT, "tags": TEXT, "note": TEXT, "episodes": WHOLE, "budget": WHOLE,
-    "standing": TEXT,
+    "evaluated": INTEGER, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
+    "seed": INTEGER_OR_NULL, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
+    "commit": TEXT, "settings": TEXT, "changes": TEXT, "tags": TEXT, "note": TEXT, "episodes": INTEGER,
+    "budget": INTEGER, "standing": TEXT,
 }  # fmt: skip
-COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **BEHIND, **LINE}
-NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
-LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE))
-RUNS = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
-SAID = ("own", "head_fault", "best_fault", "labels_fault", *(name for name, kind in LINE.items() if kind == TEXT))
-TEXTS = " || ".join(f"[{name}]" for name in ("id", *SAID))  # that people see
+COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **ENTRY_COLUMNS, **LINE_COLUMNS}
+COLUMN_NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
+LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE_COLUMNS))
+RUNS_TABLE = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
+TEXT_COLUMNS = (
+    "own",
+    "head_fault",
+    "best_fault",
+    "labels_fault",
+    *(name for name, kind in LINE_COLUMNS.items() if kind == TEXT),
+)
+ALL_TEXTS = " || ".join(f"[{name}]" for name in ("id", *TEXT_COLUMNS))  # that people see
 NO_LABELS = Labels()
 
 

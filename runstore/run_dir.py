@@ -34,7 +34,7 @@ from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
-_index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
+_index, _index_lock = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 Facts = Mapping[str, object] | None
 Fill = Callable[["RunDir"], object]
@@ -99,7 +99,7 @@ class RunDir:
         one named `run_id` is there.
         """
         root = runs_root()
-        name = _named(env_id, variant, seed)
+        name = _folder_name(env_id, variant, seed)
         try:
             root.mkdir(parents=True, exist_ok=True)
             sweep(root)
@@ -136,20 +136,20 @@ class RunDir:
         """
         selector_kind, name, detail = parse_selector(selector)
         if selector_kind == "group":
-            raise _group(f"{GROUP_PREFIX}{name}")
+            raise _group_error(f"{GROUP_PREFIX}{name}")
         if selector_kind in ("path", "hub"):
-            return cls(_folder(selector))
+            return cls(_run_by_path(selector))
         if selector_kind == "best":
-            return _best(name, detail)
+            return _best_run(name, detail)
         if selector_kind == "last":
-            return cls(_last())
+            return cls(_last_run())
         check_id(selector)
         run_ids = [run.id for run in list_runs()]
         matches = [selector] if selector in run_ids else [run_id for run_id in run_ids if run_id.startswith(selector)]
         if len(matches) > 1:
             raise UserError(f"{selector!r} matches {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
         if not matches and _is_group(root_of_groups() / selector):
-            raise _group(f"group:{selector}")
+            raise _group_error(f"group:{selector}")
         if not matches:
             raise UserError(f"no run {selector!r} in {runs_root()}{nearest(selector, [LAST, BEST, *run_ids])}")
         return cls(runs_root() / matches[0])
@@ -165,7 +165,7 @@ def _is_group(folder: Path) -> bool:
     return is_named or run_names.TIMED.fullmatch(folder.name) is not None
 
 
-def _group(selector: str) -> UserError:
+def _group_error(selector: str) -> UserError:
     return UserError(
         f"{selector} is a group of runs, but this command needs one run. `{PLAY} --run-id {selector}` compares "
         f"the runs and shows their ids; `{TRAIN} --resume {selector}` continues them"
@@ -213,10 +213,10 @@ def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
 
 def new_id(env_id: str, variant: str, seed: int) -> str:
     """An id for a run that begins now."""
-    return _stamped(_named(env_id, variant, seed))
+    return _stamped(_folder_name(env_id, variant, seed))
 
 
-def _named(env_id: str, variant: str, seed: int) -> str:
+def _folder_name(env_id: str, variant: str, seed: int) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
 
 
@@ -225,7 +225,7 @@ def _stamped(name: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
 
 
-def _folder(selector: str) -> Path:
+def _run_by_path(selector: str) -> Path:
     """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
     if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed, give an absolute path")
@@ -238,7 +238,7 @@ def _folder(selector: str) -> Path:
     return path
 
 
-def _last() -> Path:
+def _last_run() -> Path:
     """The run that the link names now; read once, as another process may replace it at any time."""
     root = runs_root()
     try:
@@ -254,7 +254,7 @@ def _last() -> Path:
 
 def run_lines() -> list[Brief]:
     """A line of every run whose config.json can be read, newest first; a damaged one is told and harms no other."""
-    with _looking:
+    with _index_lock:
         lines = _index.all()
         _index.save()
         faulty_entries = {line.id: _index.entry(line.id) for line in lines if line.fault}
@@ -275,7 +275,7 @@ def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
                 log.warning("skipped: %s", error)
 
 
-def _best(env_id: str, variant: str) -> RunDir:
+def _best_run(env_id: str, variant: str) -> RunDir:
     """The run of this environment (and variant) with the highest `score` in checkpoints/best.json.
 
     Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.

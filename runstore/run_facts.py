@@ -10,13 +10,13 @@ from stride.utils.user_error import UserError
 
 INTERRUPTED, PAUSED = "interrupted", "paused"  # the reason of an end that a signal, or --pause-at, asked for
 UNENDED = (INTERRUPTED, PAUSED)  # after which a run is to go on as if nothing had been
-LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
-TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
+MAX_TEXT_LENGTH, INTEGER_LIMIT = 4000, 2**63  # of a text, of a whole number
+TEXT_KEYS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
          "device", "git_hash", "failure")  # fmt: skip
-WHOLE = ("test_episodes", "env_steps")
-LATER = ("test_wanted", "tests")  # whole numbers, too, but not in the outcomes of older versions
-ENOUGH = 100  # episodes of a test that needs no remark
-NUMBERS = ("goal", "val_best", "test_mean", "test_std", "seconds")
+INTEGER_KEYS = ("test_episodes", "env_steps")
+NEWER_INTEGER_KEYS = ("test_wanted", "tests")  # whole numbers, too, but not in the outcomes of older versions
+FULL_TEST_EPISODES = 100  # episodes of a test that needs no remark
+NUMBER_KEYS = ("goal", "val_best", "test_mean", "test_std", "seconds")
 
 
 def read_facts(run: Path) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def checked(facts: object, path: Path) -> dict[str, Any]:
     """The facts that were read from `path`, checked in the same way."""
     if not isinstance(facts, dict):
         raise UserError(f"{path} is not a JSON object")
-    problem = _wrong(facts)
+    problem = _problem(facts)
     if problem:
         raise UserError(f"{path} is damaged: {problem}")
     return _without_part_tests(facts)
@@ -68,13 +68,13 @@ def verdict(outcome: Mapping[str, object]) -> str:
 
 def few(episodes: Collection[int]) -> str:
     """A remark for solved tests with fewer than 100 episodes: ` (5 episodes)`; "" for others."""
-    episode_count = _few(episodes)
+    episode_count = _episodes_text(episodes)
     return f" ({episode_count})" if episode_count else ""
 
 
-def _few(episodes: Collection[int]) -> str:
-    minimum = min(episodes, default=ENOUGH)
-    if minimum >= ENOUGH:
+def _episodes_text(episodes: Collection[int]) -> str:
+    minimum = min(episodes, default=FULL_TEST_EPISODES)
+    if minimum >= FULL_TEST_EPISODES:
         return ""
     suffix = " or more" if max(episodes) > minimum else ""
     return f"{minimum}{suffix} episode{'' if minimum == 1 and not suffix else 's'}"
@@ -88,7 +88,7 @@ def verdict_words(verdict_word: str, episodes: int) -> str:
 def ending_words(outcome: Mapping[str, object]) -> str:
     """Verdict and reason: `solved (5 episodes; goal reached)`; the reason only where the verdict does not say it."""
     verdict_word, reason = verdict(outcome), str(outcome.get("reason", ""))
-    test_remark = _few([episodes_of(outcome)]) if verdict_word == "solved" else ""
+    test_remark = _episodes_text([episodes_of(outcome)]) if verdict_word == "solved" else ""
     remarks = "; ".join(filter(None, (test_remark, "" if reason == verdict_word else reason)))
     return f"{verdict_word} ({remarks})" if remarks else verdict_word
 
@@ -131,17 +131,17 @@ def mapping(value: object) -> dict[str, Any]:
 
 def whole(value: object) -> bool:
     """Whether it is a whole number from zero to what 64 bits hold."""
-    return type(value) is int and 0 <= value < LARGEST
+    return type(value) is int and 0 <= value < INTEGER_LIMIT
 
 
 def text(value: object) -> bool:
     """Whether it is printable text of a length that a line may have."""
-    return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH and value.isprintable()
 
 
-def _wrong(facts: dict[str, object]) -> str:
+def _problem(facts: dict[str, object]) -> str:
     """The first key that is not what it should be, in words; "" where all are."""
-    for key in TEXTS:
+    for key in TEXT_KEYS:
         if key in facts and not text(facts[key]):
             return f"{key} is not a text"
     if facts.get("group") is not None and not text(facts["group"]):
@@ -161,14 +161,14 @@ def _wrong(facts: dict[str, object]) -> str:
     if not isinstance(resumed, list) or not all(isinstance(item, dict) for item in resumed):
         return "resumed is not a list of objects"
     outcome = facts.get("outcome")
-    return _wrong_outcome(outcome) if isinstance(outcome, dict) else ""
+    return _outcome_problem(outcome) if isinstance(outcome, dict) else ""
 
 
-def _wrong_outcome(outcome: dict[str, object]) -> str:
+def _outcome_problem(outcome: dict[str, object]) -> str:
     if type(outcome.get("solved")) is not bool or not text(outcome.get("reason", "")):
         return "outcome.solved and outcome.reason are not true or false and a text"
-    for key in NUMBERS:
+    for key in NUMBER_KEYS:
         if outcome.get(key) is not None and finite(outcome[key]) is None:
             return f"outcome.{key} is not a finite number"
-    numbers = [outcome.get(key) for key in WHOLE] + [outcome.get(key, 0) for key in LATER]
+    numbers = [outcome.get(key) for key in INTEGER_KEYS] + [outcome.get(key, 0) for key in NEWER_INTEGER_KEYS]
     return "" if all(map(whole, numbers)) else "outcome.env_steps is not a whole number"

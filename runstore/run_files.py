@@ -21,9 +21,9 @@ from stride.runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, below, l
 from stride.utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
 from stride.utils.user_error import UserError
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-KINDS = {
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+KIND_NAMES = {
     stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket",
 }  # fmt: skip
@@ -35,12 +35,12 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
     folder_path = root
     with ExitStack() as opened:
         try:
-            descriptor = os.open(root, FOLDER)
+            descriptor = os.open(root, FOLDER_FLAGS)
             opened.callback(os.close, descriptor)
             # each folder is opened inside the one before, never by its path: a link put there meanwhile leads nowhere
             for name in folders:
                 folder_path /= name
-                descriptor = os.open(name, FOLDER, dir_fd=descriptor)
+                descriptor = os.open(name, FOLDER_FLAGS, dir_fd=descriptor)
                 opened.callback(os.close, descriptor)
         except FileNotFoundError:
             raise
@@ -62,7 +62,7 @@ def _parent(path: Path) -> Iterator[int]:
 
 
 def _refused(path: Path, mode: int, expected: str = "a file") -> UserError:
-    kind = KINDS.get(stat.S_IFMT(mode), "of unknown kind")
+    kind = KIND_NAMES.get(stat.S_IFMT(mode), "of unknown kind")
     return UserError(f"{shown(path)} is {kind}, not {expected} of the run; it was not read or written")
 
 
@@ -159,7 +159,7 @@ def open_to_write(path: Path, append: bool = False) -> BinaryIO:
 def _open(path: Path, flags: int) -> int:
     with _parent(path) as folder:
         name, _ = _resolved(folder, path)
-        descriptor = os.open(name, flags | PLAIN, 0o666, dir_fd=folder)
+        descriptor = os.open(name, flags | FILE_FLAGS, 0o666, dir_fd=folder)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

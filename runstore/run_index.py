@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from stride.runstore.metrics_table import MetricsTable, Tail
 from stride.runstore.run_brief import (
-    BEHIND,
+    COLUMN_NAMES,
     COLUMNS,
+    ENTRY_COLUMNS,
     GONE,
     LINE_NAMES,
-    NAMES,
-    RUNS,
+    RUNS_TABLE,
     Brief,
     best_of,
     cells_of,
@@ -31,17 +31,17 @@ from stride.runstore.run_names import ID, STAMP, runs_root
 from stride.runstore.run_shelf import Shelf, Value, picked
 from stride.utils.user_error import UserError
 
-FEWEST = 50  # of fewer runs all is read as quickly as a file about them
-QUIET = 60 * 10**9  # ns: until then a run that is running will have changed by the next look
-SETTLED = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
-REPORT_EVERY, REPORT_OF = 0.1, 256  # seconds, runs
+MIN_STORED_RUNS = 50  # of fewer runs all is read as quickly as a file about them
+RUNNING_REST_NS = 60 * 10**9  # ns: until then a run that is running will have changed by the next look
+REST_NS = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
+REPORT_SECONDS, REPORT_RUNS = 0.1, 256  # seconds, runs
 FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")
 # ids begin with the time; folders that were named by hand come last
 NEWEST_FIRST = f"id GLOB '{'[0-9]' * 8}-{'[0-9]' * 6}-*' DESC, id DESC"
 MAY_CHANGE = "own = 'running' OR status = 'damaged'"  # runs that are looked into each time
-PUT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"
+INSERT_RUN = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"
 Report = Callable[[int, int], None]
-LOOKED_AT = 200  # folders that are no runs yet, looked into each time
+MAX_NEW_FOLDERS = 200  # folders that are no runs yet, looked into each time
 
 
 class Listing:
@@ -66,9 +66,9 @@ class Listing:
             return self._ids
         if (root, stamp) != (self._root, self._stamp):
             earlier_ids = self._ids if root == self._root else {}
-            self._root, self._stamp = root, stamp if time.time_ns() - stamp > SETTLED else 0
+            self._root, self._stamp = root, stamp if time.time_ns() - stamp > REST_NS else 0
             self._scan(earlier_ids)
-        new_run_ids = {name for name in self._others[:LOOKED_AT] if self._is_run(name)}
+        new_run_ids = {name for name in self._others[:MAX_NEW_FOLDERS] if self._is_run(name)}
         if new_run_ids:
             self._others = [name for name in self._others if name not in new_run_ids]
             self._ids = _newest_first([*self._ids, *new_run_ids])
@@ -123,7 +123,7 @@ class IndexEntry(NamedTuple):
 
     @property
     def row(self) -> list[object]:
-        return [*self[: 1 + len(BEHIND)], *cells_of(self.line)]
+        return [*self[: 1 + len(ENTRY_COLUMNS)], *cells_of(self.line)]
 
 
 class RunIndex:
@@ -133,27 +133,27 @@ class RunIndex:
         self._kept, self._listing = kept, Listing()
         self._root = ""
         self._shelf: Shelf | None = None
-        self._table = _opened(b"")
+        self._table = _open_table(b"")
 
     def ids(self) -> dict[str, None]:
         """The newest first. Where the root is another one, what is kept of its runs is in the table at once."""
         if (root := str(runs_root())) != self._root:
             self._root = root
             self._shelf = Shelf(Path(root)) if self._kept and os.path.isdir(root) else None
-            self._table = _opened(self._shelf.table() if self._shelf and self._shelf.there else b"")
+            self._table = _open_table(self._shelf.table() if self._shelf and self._shelf.there else b"")
             self._listing.expect(Path(root), [run_id for (run_id,) in self._table.execute("SELECT id FROM runs")])
         return self._listing.ids()
 
     def forget(self) -> None:
         """Read every run anew."""
         self.ids()
-        self._table = _opened(b"")
+        self._table = _open_table(b"")
 
     def refresh(self, report: Report | None = None) -> None:
         """Read what has changed of every run: one that has ended is read again where its folder or its config.json
         has changed. `report(done, of)` while that takes long."""
         run_ids = self.ids()
-        report = _seldom(report) if report else None
+        report = _limited(report) if report else None
         missing_rows = [row for row in self._table.execute("SELECT id FROM runs") if row[0] not in run_ids]
         self._table.executemany("DELETE FROM runs WHERE id = ?", missing_rows)
         changed = self._changed(run_ids, report)
@@ -171,7 +171,7 @@ class RunIndex:
             mark = mark_of(_stat(folder), _stat(f"{folder}/config.json"))
             if not mark or mark != ended_marks.get(run_id):
                 changed.append(run_id)
-            if report and not count % REPORT_OF:
+            if report and not count % REPORT_RUNS:
                 report(count, len(run_ids))
         return changed
 
@@ -193,7 +193,7 @@ class RunIndex:
 
     def entry(self, run_id: str) -> IndexEntry:
         """The table's row of a run."""
-        row = self._table.execute(f"SELECT {NAMES} FROM runs WHERE id = ?", [run_id]).fetchone()
+        row = self._table.execute(f"SELECT {COLUMN_NAMES} FROM runs WHERE id = ?", [run_id]).fetchone()
         return _entry_of(row) if row else IndexEntry(run_id)
 
     def brief(self, run_id: str) -> Brief:
@@ -208,9 +208,9 @@ class RunIndex:
             changed_at = max((stat.st_ctime_ns for stat in stats if stat), default=0)
             entry = entry._replace(mark=mark_of(*stats[:2]), rest=looked_at - changed_at, is_saved=0)
         is_known_dead = old_entry.line.reason == GONE and entry is old_entry
-        entry = entry._replace(line=judged(entry, folder, is_known_dead))
+        entry = entry._replace(line=with_process_state(entry, folder, is_known_dead))
         if entry != old_entry:
-            self._table.execute(PUT, entry.row)
+            self._table.execute(INSERT_RUN, entry.row)
         return entry.line
 
     def values(self, keys: Sequence[str]) -> dict[str, dict[str, Value]]:
@@ -233,13 +233,13 @@ class RunIndex:
     def save(self) -> None:
         """Keep what was read since, where that is possible: a folder that cannot be written to has no file."""
         run_ids = self._listing.ids()
-        if self._shelf is None or len(run_ids) < FEWEST:
+        if self._shelf is None or len(run_ids) < MIN_STORED_RUNS:
             return
         rows: list[list[object]] = []
-        for row in self._table.execute(f"SELECT {NAMES} FROM runs WHERE kept = 0"):
+        for row in self._table.execute(f"SELECT {COLUMN_NAMES} FROM runs WHERE kept = 0"):
             entry = _entry_of(row)
-            if entry.rest > (max(SETTLED, QUIET) if entry.own == "running" else SETTLED):
-                rows.append(entry._replace(is_saved=1, line=by_own_account(entry)).row)
+            if entry.rest > (max(REST_NS, RUNNING_REST_NS) if entry.own == "running" else REST_NS):
+                rows.append(entry._replace(is_saved=1, line=as_stored(entry)).row)
         if rows and self._shelf.write(rows, run_ids):
             self._table.executemany("UPDATE runs SET kept = 1 WHERE id = ?", [row[:1] for row in rows])
 
@@ -252,10 +252,10 @@ def folded(value: object) -> str:
 def look_at(folder: Path) -> Brief:
     """The line of one run, wherever it lies."""
     entry = _read(IndexEntry(folder.name), folder, [_stamp(_stat(f"{folder}{name}")) for name in FILES])
-    return judged(entry, folder)
+    return with_process_state(entry, folder)
 
 
-def by_own_account(entry: IndexEntry) -> Brief:
+def as_stored(entry: IndexEntry) -> Brief:
     """Its line, as if nothing could be seen of its process."""
     line = entry.line
     fault = entry.head_fault or line.tail.fault or entry.best_fault or entry.labels_fault
@@ -263,12 +263,12 @@ def by_own_account(entry: IndexEntry) -> Brief:
     return line._replace(status="damaged" if fault else entry.own, standing=entry.own, fault=fault, reason=reason)
 
 
-def judged(entry: IndexEntry, folder: Path, is_known_dead: bool = False) -> Brief:
+def with_process_state(entry: IndexEntry, folder: Path, is_known_dead: bool = False) -> Brief:
     """Its line; of a run that is running by its own account, what can be seen of its process.
 
     Of one that is known to be dead, and is as it was, nothing is read again.
     """
-    line = by_own_account(entry)
+    line = as_stored(entry)
     if entry.own != "running":
         return line
     from stride.runstore.run_state import DEAD, HALTED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
@@ -314,13 +314,13 @@ def mark_of(folder: os.stat_result | None, config: os.stat_result | None) -> int
     return hash(values)  # of whole numbers it is the same in every process, and 64 bits
 
 
-def _opened(data: bytes) -> sqlite3.Connection:
+def _open_table(data: bytes) -> sqlite3.Connection:
     """A database in memory with the table of runs, empty or as it was kept."""
     table = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     if data:
         table.deserialize(data)
     else:
-        table.execute(f"CREATE TABLE {RUNS}")
+        table.execute(f"CREATE TABLE {RUNS_TABLE}")
     # what was asked for beside the lines: keys of configs, names of metrics
     table.execute("CREATE TABLE cells (key TEXT, id TEXT, value, PRIMARY KEY (key, id)) WITHOUT ROWID")
     table.create_function("folded", 1, folded, deterministic=True)
@@ -329,7 +329,7 @@ def _opened(data: bytes) -> sqlite3.Connection:
 
 
 def _entry_of(row: Sequence[object]) -> IndexEntry:
-    entry_fields = 1 + len(BEHIND)
+    entry_fields = 1 + len(ENTRY_COLUMNS)
     return IndexEntry._make((*row[:entry_fields], line_of((row[0], *row[entry_fields:]))))
 
 
@@ -345,13 +345,13 @@ def _stamp(stat: os.stat_result | None) -> str:
     return f"{stat.st_ino} {stat.st_size} {stat.st_ctime_ns}" if stat else ""
 
 
-def _seldom(report: Report) -> Report:
+def _limited(report: Report) -> Report:
     """As often as an eye sees."""
     last_report = time.monotonic()
 
     def report_rarely(done: int, of: int) -> None:
         nonlocal last_report
-        if time.monotonic() - last_report > REPORT_EVERY:
+        if time.monotonic() - last_report > REPORT_SECONDS:
             last_report = time.monotonic()
             report(done, of)
 

@@ -26,15 +26,15 @@ from typing import Any, BinaryIO
 from stride.runstore import run_files
 from stride.utils.user_error import UserError
 
-NAME, CLOCK, MOST = ".lock", ".clock", 4096
-BOOT, SPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+NAME, CLOCK, MAX_LOCK_BYTES = ".lock", ".clock", 4096
+BOOT_ID_FILE, PID_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 LEASE, RENEWAL = 120.0, 10.0  # seconds; the first is STRIDE_LEASE's, the same on all machines that share a folder
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # no lock is there
-RENEWALS = 4  # at least so many in a lease, however short
-LOST = 75  # exit code, EX_TEMPFAIL: another process owns the run now; begun again it goes on from there
+MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # no lock is there
+MIN_RENEWALS = 4  # at least so many in a lease, however short
+LOST_EXIT_CODE = 75  # exit code, EX_TEMPFAIL: another process owns the run now; begun again it goes on from there
 
-_held: dict[Path, "_Held"] = {}  # by folder, the locks of this process
-_watched: dict[Path, tuple[float, float]] = {}  # by lock from the future, its time and since when it was seen
+_held: dict[Path, "_HeldLock"] = {}  # by folder, the locks of this process
+_future_locks: dict[Path, tuple[float, float]] = {}  # by lock from the future, its time and since when it was seen
 
 
 class RunInTrainingError(UserError):
@@ -44,7 +44,7 @@ class RunInTrainingError(UserError):
 class LockLostError(RuntimeError):
     """Another process took this one for dead and trains the run now; exit code LOST, and nothing more is written."""
 
-    exit_code = LOST
+    exit_code = LOST_EXIT_CODE
 
 
 @contextmanager
@@ -53,16 +53,16 @@ def locked(folder: Path) -> Iterator[None]:
 
     Only against those that ask: who reads a run is not kept out.
     """
-    path, period = folder / NAME, min(RENEWAL, lease() / RENEWALS)
+    path, period = folder / NAME, min(RENEWAL, lease() / MIN_RENEWALS)
     try:
         claim = _claim(path, folder.name)
     except OSError as error:
         raise UserError(f"cannot write in {folder}: {error.strerror}") from error
-    held_lock = _held[folder] = _Held(path, claim, period)
+    held_lock = _held[folder] = _HeldLock(path, claim, period)
     try:
         yield
     finally:
-        held_lock.let_go()
+        held_lock.release()
         if _held.get(folder) is held_lock:
             del _held[folder]
 
@@ -87,14 +87,14 @@ def owner(folder: Path) -> dict[str, Any] | None:
     as a reader writes nothing into a run."""
     path = folder / NAME
     try:
-        return _living(run_files.read_bytes(path), lambda: _silence(path))
+        return _living_owner(run_files.read_bytes(path), lambda: _age_by_own_clock(path))
     except UserError:
         return None
 
 
 def is_here(claim: dict[str, Any]) -> bool:
     """Whether a lock's owner is a process of this machine and container, which can be looked at by its number."""
-    machine = _place()
+    machine = _location()
     field_name = "space" if machine["boot"] else "host"
     return claim.get("boot") == machine["boot"] and claim.get(field_name, machine[field_name]) == machine[field_name]
 
@@ -111,12 +111,12 @@ def lease() -> float:
     return seconds
 
 
-class _Held:
+class _HeldLock:
     """A lock of this process, which a thread renews until it is let go."""
 
     def __init__(self, path: Path, claim: dict[str, Any], period: float) -> None:
         self.path, self.claim, self.period = path, claim, period
-        self._confirmed, self._over = _now(), threading.Event()
+        self._confirmed, self._released = _now(), threading.Event()
         threading.Thread(target=self._renew, name="renews the lock", daemon=True).start()
 
     def is_ours(self) -> bool:
@@ -126,7 +126,7 @@ class _Held:
                 return False
         except UserError as error:
             cause = error.__cause__
-            if isinstance(cause, OSError) and cause.errno not in GONE:
+            if isinstance(cause, OSError) and cause.errno not in MISSING_ERRNOS:
                 raise OSError(cause.errno, f"the disk cannot be read: {cause.strerror}", str(self.path)) from error
             return False
         except (ValueError, RecursionError):
@@ -138,14 +138,14 @@ class _Held:
         """Whether the renewing thread was not heard for twice its time: the process was halted, or the disk away."""
         return _now() - self._confirmed > 2 * self.period
 
-    def let_go(self) -> None:
-        self._over.set()
+    def release(self) -> None:
+        self._released.set()
         with suppress(OSError, UserError):  # what stays is nobody's once this process has ended
             if self.is_ours():
                 run_files.remove(self.path)
 
     def _renew(self) -> None:
-        while not self._over.wait(self.period):
+        while not self._released.wait(self.period):
             with suppress(OSError, UserError):  # a disk that is away for a moment
                 if self.is_ours():
                     run_files.touch(self.path)
@@ -161,11 +161,13 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
     while True:
         with run_files.open_to_write(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not _same(file.fileno(), path):  # its owner has just let go of it
+            if not _is_same_file(file.fileno(), path):  # its owner has just let go of it
                 continue
-            if living_claim := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
-                raise RunInTrainingError(f"{run_id} is being trained by {_who(living_claim)}")
-            own_claim = identity(os.getpid()) | _place()
+            if living_claim := _living_owner(
+                file.read(MAX_LOCK_BYTES), partial(_age_by_folder_clock, path.with_name(CLOCK), file)
+            ):
+                raise RunInTrainingError(f"{run_id} is being trained by {_owner_text(living_claim)}")
+            own_claim = identity(os.getpid()) | _location()
             file.seek(0)
             file.truncate(0)
             file.write(json.dumps(own_claim).encode())
@@ -173,7 +175,7 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
             return own_claim
 
 
-def _who(claim: dict[str, Any]) -> str:
+def _owner_text(claim: dict[str, Any]) -> str:
     process = f"process {claim['pid']}"
     if is_here(claim):
         return f"{process}; stop that one first"
@@ -181,7 +183,7 @@ def _who(claim: dict[str, Any]) -> str:
     return f"{process} on {machine}; stop that one first, or wait {lease():g} s if it is gone"
 
 
-def _age(clock: Path, lock: BinaryIO) -> float:
+def _age_by_folder_clock(clock: Path, lock: BinaryIO) -> float:
     """Seconds since a lock was renewed by the clock of whoever keeps the folder, who gives the times to files: those of
     machines may disagree.
 
@@ -198,36 +200,36 @@ def _age(clock: Path, lock: BinaryIO) -> float:
     return seconds_ago
 
 
-def _silence(path: Path) -> float:
+def _age_by_own_clock(path: Path) -> float:
     """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
     lock_status = run_files.status(path)
     renewed = lock_status.st_mtime if lock_status else 0.0
     if (seconds_ago := time.time() - renewed) >= 0:
         return seconds_ago
-    if path not in _watched or _watched[path][0] != renewed:
-        _watched[path] = renewed, _now()
-    return _now() - _watched[path][1]
+    if path not in _future_locks or _future_locks[path][0] != renewed:
+        _future_locks[path] = renewed, _now()
+    return _now() - _future_locks[path][1]
 
 
-def _place() -> dict[str, str]:
+def _location() -> dict[str, str]:
     """Where this process runs: boot, container and the machine's name."""
     try:
-        namespace = os.readlink(SPACE)
+        namespace = os.readlink(PID_NAMESPACE)
     except OSError:
         namespace = ""
     return {"boot": _boot(), "space": namespace, "host": socket.gethostname()}
 
 
 def _boot() -> str:
-    return BOOT.read_text().strip() if BOOT.exists() else ""
+    return BOOT_ID_FILE.read_text().strip() if BOOT_ID_FILE.exists() else ""
 
 
-def _same(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     path_status = run_files.status(path)
     return path_status is not None and os.path.samestat(os.fstat(descriptor), path_status)
 
 
-def _living(text: bytes, seconds_ago: Callable[[], float]) -> dict[str, Any] | None:
+def _living_owner(text: bytes, seconds_ago: Callable[[], float]) -> dict[str, Any] | None:
     """The process that a lock names, if that very process still lives; a torn or empty lock names none.
 
     `age`: seconds since it was renewed, which is asked only of one elsewhere.
@@ -251,7 +253,7 @@ def identity(pid: int) -> dict[str, Any]:
     if process_fields:
         is_alive, started = process_fields[0] not in "ZX", int(process_fields[19])
     else:
-        is_alive, started = not boot and _answers(pid), 0
+        is_alive, started = not boot and _pid_exists(pid), 0
     return {"pid": pid, "boot": boot, "started": started} if is_alive else {}
 
 
@@ -276,7 +278,7 @@ def _process_fields(pid: int) -> list[str]:
         return []
 
 
-def _answers(pid: int) -> bool:
+def _pid_exists(pid: int) -> bool:
     """Whether a process has this number, for systems without /proc."""
     try:
         os.kill(pid, 0)

@@ -25,14 +25,14 @@ from stride.utils.user_error import UserError
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging
-MOST, KEPT = 4 << 20, 3  # bytes from which on a file is begun anew, and how many old ones there are
+MAX_LOG_BYTES, OLD_LOGS = 4 << 20, 3  # bytes from which on a file is begun anew, and how many old ones there are
 logging.addLevelName(NOTE, "NOTE")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
-MARK = "[hidden:"
-LEAST = 8  # characters; what is shorter may stand in a text by chance
+HIDDEN_MARK = "[hidden:"
+MIN_SECRET_LENGTH = 8  # characters; what is shorter may stand in a text by chance
 NAMED_VALUE = r"(?=[^\s\"'`,;()]*\d)[^\s\"'`,;()]{8,}"  # no call or name of a source line in a traceback
 # what any of the forms needs to be there: most lines have none of it, and fifty searches of a line take a millisecond
-HINT = re.compile(
+SECRET_HINT = re.compile(
     r"[\w-]{11,}|://|-----|AAAA|(?i:pass|pwd|secret|credential|token|key|bearer|otp|pin|cookie|session|aws_|auth|sig|"
     r"basic|login|curl|hook|client|code)"
 )
@@ -48,25 +48,25 @@ class Hidden:
     """`Hidden()(text)`: the text with `[hidden: what]` in place of each; knows the values there are when it is made."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        secrets = {*_values(os.environ if environment is None else environment)}
-        self._values = sorted(secrets, key=lambda pair: -len(pair[0]))  # one may hold another
+        secrets = {*_secret_values(os.environ if environment is None else environment)}
+        self._secret_values = sorted(secrets, key=lambda pair: -len(pair[0]))  # one may hold another
 
     def __call__(self, text: str) -> str:
-        for value, kind in self._values:
-            text = text.replace(value, f"{MARK} {kind}]")
-        for kind, form in _forms() if HINT.search(text) else ():
-            text = form.sub(partial(_put, f"{MARK} {kind}]"), text)
+        for value, kind in self._secret_values:
+            text = text.replace(value, f"{HIDDEN_MARK} {kind}]")
+        for kind, form in _forms() if SECRET_HINT.search(text) else ():
+            text = form.sub(partial(_marked, f"{HIDDEN_MARK} {kind}]"), text)
         return text
 
 
-def _put(mark: str, found: re.Match[str]) -> str:
-    return found[0] if MARK in found[0] else mark
+def _marked(mark: str, found: re.Match[str]) -> str:
+    return found[0] if HIDDEN_MARK in found[0] else mark
 
 
-def _values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _secret_values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     named_values = [(value.strip(), f"${name[:40]}") for name, value in environment.items() if is_secret_name(name)]
     for value, kind in (*named_values, *((password, "a password of .netrc") for password in netrc_passwords())):
-        if len(value) >= LEAST and value.lower() not in PLAIN_VALUES:
+        if len(value) >= MIN_SECRET_LENGTH and value.lower() not in PLAIN_VALUES:
             yield from ((spelling, kind) for spelling in (value, repr(value)[1:-1], quote(value, safe="")))
 
 
@@ -81,7 +81,7 @@ class _PlainText(logging.Formatter):
         return self._hide(ANSI.sub("", super().format(record)))
 
 
-class _File(logging.FileHandler):
+class _RunLogFile(logging.FileHandler):
     """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself.
 
     A file of MOST bytes becomes run.log.1, that one run.log.2, ..; what was run.log.KEPT is gone.
@@ -93,7 +93,7 @@ class _File(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, UserError):
-            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MOST:
+            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MAX_LOG_BYTES:
                 self._rotate()
             super().emit(record)
 
@@ -104,7 +104,7 @@ class _File(logging.FileHandler):
             self.stream = None  # the next line opens it
         log = Path(self.baseFilename)
         with suppress(OSError, UserError):
-            for number in range(KEPT - 1, 0, -1):
+            for number in range(OLD_LOGS - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     rename(log.with_name(f"{log.name}.{number}"), f"{log.name}.{number + 1}")
             rename(log, f"{log.name}.1")
@@ -117,7 +117,7 @@ class _File(logging.FileHandler):
             super().close()
 
 
-class _Stdout(logging.Handler):
+class _StdoutHandler(logging.Handler):
     """INFO and above (less is for the file); looks stdout up at every line: a live table replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -134,7 +134,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
     logger = logging.getLogger("stride")
     handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
     file = _file_handler(path)
-    new_handlers = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
+    new_handlers = [*([file] if file else []), *([] if quiet else [_StdoutHandler(logging.INFO)])]
     # never an empty list: then logging itself would print warnings on stderr, by its handler of last resort
     logger.handlers[:] = new_handlers or [logging.NullHandler()]
     logger.setLevel(logging.DEBUG)
@@ -169,7 +169,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
 def _file_handler(path: Path | str | None) -> logging.FileHandler | None:
     if path is None or os.environ.get("STRIDE_NO_RUN_LOG") == "1":
         return None
-    handler = _File(path, mode="a", encoding="utf-8")
+    handler = _RunLogFile(path, mode="a", encoding="utf-8")
     handler.setFormatter(_PlainText("%(asctime)s %(levelname)-7s %(message)s"))
     return handler
 

@@ -34,18 +34,26 @@ IN_SQL = {
     "last": "(CASE typeof(last) WHEN 'real' THEN last END)", "test_episodes": "episodes", "tag": "tags",
 }  # fmt: skip
 # what a word is looked for in
-LOOKED_IN = "folded(id || ' ' || variant || ' ' || status || ' ' || result || ' ' || [group] || ' ' || reason || "
-LOOKED_IN += "' ' || tags)"
+SEARCHED_TEXT = "folded(id || ' ' || variant || ' ' || status || ' ' || result || ' ' || [group] || ' ' || reason || "
+SEARCHED_TEXT += "' ' || tags)"
 WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings", "changes"}
-EXACT = {"status", "result"}
-EQUAL = (":", "=")
-OF_RETURN = {"reward", "rewards", "return", "returns", "ep_rew", "mean_reward", "episode_reward"}  # as people call it
-RETURNS = "; a return is best or last (of the evaluations) or test"
-MOST_WORDS = 500  # characters of a line in the browser
-MOST_TERMS = 400  # SQLite takes no more than a thousand
+EXACT_FIELDS = {"status", "result"}
+EQUALITY_SIGNS = (":", "=")
+RETURN_NAMES = {
+    "reward",
+    "rewards",
+    "return",
+    "returns",
+    "ep_rew",
+    "mean_reward",
+    "episode_reward",
+}  # as people call it
+RETURN_HINT = "; a return is best or last (of the evaluations) or test"
+MAX_LINE_LENGTH = 500  # characters of a line in the browser
+MAX_TERMS = 400  # SQLite takes no more than a thousand
 TERM = re.compile(r"([a-z][a-z0-9_./+-]*?)(!=|:|>=|<=|=|>|<)(.+)")
 SPACED = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
-FILLERS = ("and", "&&")
+IGNORED_WORDS = ("and", "&&")
 NUMBER = re.compile(r"(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)([smhdwk]?)", re.IGNORECASE)
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "k": 1000.0}
 T = TypeVar("T")
@@ -115,16 +123,16 @@ def in_order(keyed: Sequence[tuple[Value, T]], descending: bool) -> list[T]:
 def parse(text: str) -> Query:
     parsed_query = Query()
     conditions = []
-    for word in text[:MOST_WORDS].casefold().split():
+    for word in text[:MAX_LINE_LENGTH].casefold().split():
         key, operator, value = _split(word)
         sort_field = value.lstrip("-")
         if key == "sort" and sort_field in FIELDS:
             parsed_query = parsed_query._replace(sort=sort_field, descending=value.startswith("-"))
         elif word == "by:run":
             parsed_query = parsed_query._replace(grouped=False)
-        elif word not in FILLERS:
+        elif word not in IGNORED_WORDS:
             condition = _condition(key, operator, value) if key in FIELDS else None
-            conditions.append(condition or _has(word))
+            conditions.append(condition or _contains(word))
     return parsed_query._replace(conditions=tuple(conditions))
 
 
@@ -138,12 +146,12 @@ def terms(text: str) -> list[tuple[str, ...]]:
     """(word, key, how, value) of a filter, the last three "" for a word that is looked for; `or` is refused."""
     result = []
     typed_words = SPACED.sub(r"\1", text.casefold()).split()
-    if len(typed_words) + text.count(",") > MOST_TERMS:
-        raise UserError(f"a filter has at most {MOST_TERMS} words and values")
+    if len(typed_words) + text.count(",") > MAX_TERMS:
+        raise UserError(f"a filter has at most {MAX_TERMS} words and values")
     for word in typed_words:
         if word in ("or", "not", "||"):
             raise UserError(f"a filter does not support {word!r}; use a list such as seed=1,2, or !=")
-        if word not in FILLERS:
+        if word not in IGNORED_WORDS:
             result.append((word, *_split(word)))
     return result
 
@@ -161,7 +169,7 @@ def asked(text: str, more: Collection[str]) -> Condition:
     for word, key, operator, value in terms(text):
         if key and key not in FIELDS and key not in more:
             raise UserError(f"{word!r} is not a valid filter: {key!r} is not a field")
-        condition = _condition(key, operator, value) if key else _has(word)
+        condition = _condition(key, operator, value) if key else _contains(word)
         if condition is None:
             expected = "a number, for example 400, 20k, 10m or 2d"
             raise UserError(f"{word!r} is not a valid filter: {value!r} is not {expected}")
@@ -193,13 +201,13 @@ def looks(
     known, where no run says anything."""
     for key in keys:
         if not KEY.fullmatch(key) or all(value is None for value in values[key].values()):
-            hint = RETURNS if key in OF_RETURN else nearest(key, [*FIELDS, *known_keys()])
+            hint = RETURN_HINT if key in RETURN_NAMES else nearest(key, [*FIELDS, *known_keys()])
             raise UserError(f"no run has {key[:60]!r}{hint}; --help lists the fields")
     return {key: lambda line, by_run=values[key]: by_run[line.id] for key in keys}  # type: ignore[misc]
 
 
-def _has(word: str) -> Condition:
-    return Condition(f"instr({LOOKED_IN}, ?) > 0", (word,))
+def _contains(word: str) -> Condition:
+    return Condition(f"instr({SEARCHED_TEXT}, ?) > 0", (word,))
 
 
 def _condition(key: str, operator: str, value: str) -> Condition | None:
@@ -209,9 +217,9 @@ def _condition(key: str, operator: str, value: str) -> Condition | None:
         equality = _condition(key, "=", value)
         return Condition(f"NOT ({equality.text})", equality.values) if equality else None
     if key in WORDS:
-        return _one_of(field, value.split(","), key in EXACT) if operator in EQUAL else None
+        return _one_of(field, value.split(","), key in EXACT_FIELDS) if operator in EQUALITY_SIGNS else None
     is_number = f"typeof({field}) IN ('integer', 'real')"  # of nothing no comparison holds
-    if operator not in EQUAL:
+    if operator not in EQUALITY_SIGNS:
         bound = _number(value)
         return None if bound is None else Condition(f"{is_number} AND {field} {operator} ?", (bound,))
     bounds: list[float] = []

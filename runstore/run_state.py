@@ -21,10 +21,12 @@ LIVE, SILENT, HALTED = "live", "silent", "halted"
 FAILED, DEAD, FINISHED = "failed", "dead", "finished"
 IN_TRAINING = (LIVE, SILENT, HALTED)  # a process holds the run
 STATES = (*IN_TRAINING, *UNENDED, FAILED, DEAD, FINISHED)
-WAITING, ENDED = (metrics_layout.STATES[stored_state] for stored_state in (metrics_layout.PAUSED, metrics_layout.ENDED))
-BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
+FILE_WAITING, FILE_ENDED = (
+    metrics_layout.STATES[stored_state] for stored_state in (metrics_layout.PAUSED, metrics_layout.ENDED)
+)
+HEARTBEAT_TIMEOUT = 4.0  # seconds: metrics.mmap has a heartbeat a second
 SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
-BEGINNING = 2.0  # seconds: between a folder's making and its lock
+START_SECONDS = 2.0  # seconds: between a folder's making and its lock
 
 
 def state_of(folder: Path, facts: Mapping[str, object]) -> str:
@@ -44,8 +46,8 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     if lock_owner is None:
         return _abandoned(folder)
     if not is_here(lock_owner):
-        return judged(False, _last_write(folder), SILENT_AFTER)
-    return judged(stopped(lock_owner["pid"]), *_silence(folder, lock_owner["pid"]))
+        return live_state(False, _last_write(folder), SILENT_AFTER)
+    return live_state(stopped(lock_owner["pid"]), *_silence(folder, lock_owner["pid"]))
 
 
 def still_dead(folder: Path) -> bool:
@@ -53,7 +55,7 @@ def still_dead(folder: Path) -> bool:
     return owner(folder) is None
 
 
-def judged(halted: bool, silence: float, most: float) -> str:
+def live_state(halted: bool, silence: float, most: float) -> str:
     """The state of a run whose process lives: silent after more than `most` seconds of `silence`."""
     return HALTED if halted else SILENT if silence > most else LIVE
 
@@ -66,7 +68,7 @@ def _abandoned(folder: Path) -> str:
         return DEAD
     if status != "running":
         return status
-    is_starting = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    is_starting = not os.path.lexists(folder / NAME) and _seconds_since_write(folder / "config.json") < START_SECONDS
     return LIVE if is_starting else DEAD
 
 
@@ -74,12 +76,12 @@ def _state_of_file(folder: Path) -> str:
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
             snapshot = metrics_reader.read()
-            if snapshot.state == ENDED:
+            if snapshot.state == FILE_ENDED:
                 return snapshot.result if snapshot.result in (*UNENDED, FAILED) else FINISHED
             if not metrics_reader.lives():
                 return DEAD
-            halted = stopped(metrics_reader.origin.pid) or snapshot.state == WAITING
-            return judged(halted, metrics_reader.silence(), BEAT_LOST)
+            halted = stopped(metrics_reader.origin.pid) or snapshot.state == FILE_WAITING
+            return live_state(halted, metrics_reader.silence(), HEARTBEAT_TIMEOUT)
     except UserError:
         return DEAD
 
@@ -88,18 +90,22 @@ def _silence(folder: Path, pid: int) -> tuple[float, float]:
     """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
-            if metrics_reader.origin.pid == pid and metrics_reader.lives() and metrics_reader.read().state != ENDED:
-                return metrics_reader.silence(), BEAT_LOST
+            if (
+                metrics_reader.origin.pid == pid
+                and metrics_reader.lives()
+                and metrics_reader.read().state != FILE_ENDED
+            ):
+                return metrics_reader.silence(), HEARTBEAT_TIMEOUT
     except UserError:  # none yet, or not of this kind: the other files tell
         pass
     return _last_write(folder), SILENT_AFTER
 
 
 def _last_write(folder: Path) -> float:
-    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
+    return min(_seconds_since_write(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
 
 
-def _since(path: Path) -> float:
+def _seconds_since_write(path: Path) -> float:
     """Seconds since a file was written; of whatever lies there itself, which nobody opens here."""
     try:
         return time.time() - os.lstat(path).st_mtime

@@ -18,7 +18,7 @@ from stride.envs_gym.wrappers.registry import world_kwargs, wrappers_of
 from stride.utils.devices import training_device
 from stride.utils.user_error import UserError, nearest
 
-STEP_LIMIT = 60.0  # seconds that a step of a world in a pool may take, where step_timeout says nothing
+STEP_SECONDS = 60.0  # seconds that a step of a world in a pool may take, where step_timeout says nothing
 ANY_BUDGET = 1 << 30  # nothing is trained
 
 
@@ -50,7 +50,7 @@ def async_pool(env_id: str, num_envs: int, workers: int | None = None, **keys: o
             world_kwargs(config),
             config.max_episode_steps,
             workers,
-            config.step_timeout or STEP_LIMIT,
+            config.step_timeout or STEP_SECONDS,
             wrappers_of(config),
             origin=world_origin(config),
         )

@@ -86,7 +86,7 @@ def test_one_in_training_is_waited_for_and_that_is_said_once(capsys, monkeypatch
     looks, really = [], time.sleep
 
     def sleep(seconds: float) -> None:
-        if seconds != train.BETWEEN_LOOKS:  # other threads sleep, too
+        if seconds != train.POLL_SECONDS:  # other threads sleep, too
             return really(seconds)
         looks.append(seconds)
         if len(looks) == 3:

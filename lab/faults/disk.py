@@ -21,7 +21,7 @@ COMMANDS = (TINY, ("--resume", "@last", "-q"), ("--resume", "@last", "--checkpoi
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    levels, tally, train.MARGIN = counts["levels"], Tally(), 0  # else nothing would begin that cannot end
+    levels, tally, train.EXTRA_BYTES = counts["levels"], Tally(), 0  # else nothing would begin that cannot end
     whole = straight(FUSED, folder / "straight")
     needed = sum(path.stat().st_size for path in whole.path.rglob("*") if path.is_file() and not path.is_symlink())
     for level in range(levels):

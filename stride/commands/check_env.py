@@ -27,9 +27,9 @@ examples:
 exit codes:
   0 no fault (warnings and notes are possible); 1 a fault; 2 wrong arguments, nothing was checked
 """
-MOST_STEPS, MOST_SECONDS = 10_000_000, 86_400.0
+MAX_STEPS, MAX_SECONDS = 10_000_000, 86_400.0
 PIPE_WIDTH = 100  # columns where there is no terminal
-SILENCE = 10.0  # seconds until a part says again that it is under way, where there is no terminal
+REPEAT_SECONDS = 10.0  # seconds until a part says again that it is under way, where there is no terminal
 
 
 def build_check_parser() -> OneLineParser:
@@ -54,11 +54,11 @@ def parse_check(argv: list[str]) -> Namespace:
     parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
         raise UserError(f"{parsed.env!r} is not an environment: give ID, module:ID or module:Class")
-    if not 1 <= parsed.steps <= MOST_STEPS:
-        raise UserError(f"--steps must be a whole number from 1 to {MOST_STEPS:,}, not {parsed.steps}")
+    if not 1 <= parsed.steps <= MAX_STEPS:
+        raise UserError(f"--steps must be a whole number from 1 to {MAX_STEPS:,}, not {parsed.steps}")
     for name, value in (("seconds", parsed.seconds), ("timeout", parsed.timeout)):
-        if not math.isfinite(value) or not 0 < value <= MOST_SECONDS:
-            raise UserError(f"--{name} must be above 0 and at most {MOST_SECONDS:,.0f}, not {value:g}")
+        if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
+            raise UserError(f"--{name} must be above 0 and at most {MAX_SECONDS:,.0f}, not {value:g}")
     parsed.kwargs = dict(_pair(word) for word in parsed.kwargs)
     return parsed
 
@@ -101,7 +101,7 @@ def checked(arguments: Namespace) -> CheckResult:
             index = PARTS.index(part) if part else 0
             ascii_only = terminal.options.ascii_only
             in_place.draw([progress(arguments.env, part, index, len(PARTS), seconds, ascii_only)])
-        elif part != last_part or seconds - last_seconds >= SILENCE:
+        elif part != last_part or seconds - last_seconds >= REPEAT_SECONDS:
             done = f"{PARTS.index(part) + 1} of {len(PARTS)}, {part}" if part else "loading"
             text = f"{arguments.env}: {done} ..." + (f" {duration(seconds)}" if part == last_part else "")
             last_part, last_seconds = part, seconds

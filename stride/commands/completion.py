@@ -23,7 +23,7 @@ from stride.runstore.run_dir import list_runs
 from stride.utils import entry
 
 SHELLS = ("bash", "zsh", "fish")
-ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
+ASK_VARIABLE = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
 WORD_BREAKS = "_ARGCOMPLETE_COMP_WORDBREAKS"
 BUILDERS = {  # command -> the module of its parser, which is imported for that command alone, and the function
     "train": "train_arguments:build_parser",
@@ -37,7 +37,7 @@ BUILDERS = {  # command -> the module of its parser, which is imported for that 
     "runs": "runs:build_runs_parser",
     "sweep": "sweep:build_sweep_parser",
 }
-NEWEST = 20  # runs that are offered
+MAX_RUNS = 20  # runs that are offered
 
 
 def main(argv: list[str]) -> int:
@@ -56,7 +56,7 @@ def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = 
     """
     typed = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="replace")
     finished = typed.split() if typed[-1:].isspace() else typed.split()[:-1]
-    os.environ[ASKED] = str(min(2, len(finished)))  # which word of the line is the program of this parser
+    os.environ[ASK_VARIABLE] = str(min(2, len(finished)))  # which word of the line is the program of this parser
     breaks = os.environ.get(WORD_BREAKS, "")  # bash leaves the @ in front of a word, which argcomplete does not expect
     os.environ[WORD_BREAKS] = breaks.replace("@", "")
     argcomplete.autocomplete(
@@ -114,7 +114,7 @@ def completer_of(command: str, action: argparse.Action) -> Any:
 
 
 def run_names(**_: object) -> list[str]:
-    return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
+    return ["@last", "@best", *(run.id for run in list_runs()[:MAX_RUNS])]
 
 
 def words_of_training(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
@@ -158,7 +158,7 @@ def choices(hint: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    if ASKED in os.environ:
+    if ASK_VARIABLE in os.environ:
         complete()
         sys.exit(1)
     entry.run(main)

@@ -17,7 +17,7 @@ from stride.utils import entry
 from stride.utils.provenance import git_hash, processor, provenance, versions
 from stride.utils.user_error import printable
 
-WRITTEN = ("run", "changes", "failure")  # lines that may hold what a person wrote
+FREE_TEXT_LINES = ("run", "changes", "failure")  # lines that may hold what a person wrote
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     lines = [*machine_lines(), *(run_lines(RunDir.find(run)) if run else ())]
     secrets = find_own()
     for name, text in lines:
-        findings = scan(name, text, secrets) if name in WRITTEN else ()
+        findings = scan(name, text, secrets) if name in FREE_TEXT_LINES else ()
         shown = f"left out: it looks like a {findings[0].kind}" if findings else text
         print(printable(f"{name:<11} {shown}"))
     return 0

@@ -29,9 +29,9 @@ from stride.trainer_callbacks.stop import Stop
 from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils.user_error import UserError
 
-COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
+COMPARED_KEYS = ("state_dict", "optimizer_states", "stride", "callbacks")
 Sidecars = dict[str, dict[str, Any]]  # of checkpoints, by name, oldest first
-CLOCK = ("epoch", "iterations", "env_steps", "exported")
+CLOCK_KEYS = ("epoch", "iterations", "env_steps", "exported")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
             memory.load_state_dict(stored)
             stored["segments"] = memory.columns_written()
             envs.close()
-        return {key: state[key] for key in COMPARED}
+        return {key: state[key] for key in COMPARED_KEYS}
 
 
 class CompareAt(Callback):
@@ -84,7 +84,7 @@ class CompareAt(Callback):
             for name in names:
                 sidecar = self.left.pop(name)
                 self.differences += differences(
-                    {key: sidecar[key] for key in CLOCK}, {key: clock[key] for key in CLOCK}
+                    {key: sidecar[key] for key in CLOCK_KEYS}, {key: clock[key] for key in CLOCK_KEYS}
                 )
                 self.differences += differences(unfolded(self.run, name, self.config), state)
         trainer.should_stop |= not self.left

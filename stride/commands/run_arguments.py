@@ -17,14 +17,14 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError, check_file_name
 
-UNFIT = re.compile(r"[^A-Za-z0-9_.]+")  # what stands in no name of a file or of a repository
+UNFIT_CHARACTERS = re.compile(r"[^A-Za-z0-9_.]+")  # what stands in no name of a file or of a repository
 RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path or hub:USER/REPO[@REVISION]"
 CHECKPOINT = "best (the default), last or epoch=NN"
 
 
 def plain_name(env_id: str, variant: str) -> str:
     """<env>-<variant>, as a file or a repository of the Hub may be called."""
-    return UNFIT.sub("-", f"{env_id}-{variant}").strip("-.")
+    return UNFIT_CHARACTERS.sub("-", f"{env_id}-{variant}").strip("-.")
 
 
 def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:

@@ -27,7 +27,7 @@ from stride.utils.user_error import UserError
 
 quick_start.loaded()
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: list[str]) -> int:
@@ -46,11 +46,11 @@ def ended_by_signals() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        for other in ENDS:
+        for other in END_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    previous_handlers = {number: signal.signal(number, end) for number in ENDS}
+    previous_handlers = {number: signal.signal(number, end) for number in END_SIGNALS}
     try:
         yield
     finally:

@@ -48,7 +48,7 @@ from stride.utils.video_file import VideoError
 quick_start.loaded()
 
 Say = Callable[[str], None]
-WIDEST = 200  # columns of a table that no terminal bounds
+PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 
 def main(argv: list[str]) -> int:
@@ -94,7 +94,7 @@ def compare(arguments: PlayArguments, say: Say) -> int:
             seeds = tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds)
             groups[index] = replace(group, seeds=seeds)
         basis = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
-    width = standard_output().width if sys.stdout.isatty() else WIDEST
+    width = standard_output().width if sys.stdout.isatty() else PIPE_WIDTH
     for line in comparison_lines(groups, basis, width):
         say(line)
     if arguments.json:

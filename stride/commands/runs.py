@@ -56,9 +56,9 @@ COMMANDS = {
 FORMATS = ("csv", "latex", "json")
 AGE = re.compile(r"(\d{1,6})([hdw])")
 HOURS = {"h": 1, "d": 24, "w": 168}
-MOST = 10_000_000
-NARROWEST = 80
-MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
+MAX_COUNT = 10_000_000
+MIN_WIDTH = 80
+MAX_LINES = 50  # lines of a list on a terminal where no other number was given
 
 
 def build_runs_parser() -> OneLineParser:
@@ -116,8 +116,8 @@ def parse_runs(argv: list[str]) -> argparse.Namespace:
     if unknown:
         flags = flags_of(parser, arguments.command)
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}")
-    if not 0 <= getattr(arguments, "limit", 0) <= MOST:
-        raise UserError(f"--limit must be a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
+    if not 0 <= getattr(arguments, "limit", 0) <= MAX_COUNT:
+        raise UserError(f"--limit must be a whole number from 0 (all) to {MAX_COUNT:,}, not {arguments.limit}")
     if arguments.command == "tag":
         arguments.tags = [check_tag(tag) for tag in arguments.tags]
     for flag in ("out", "svg"):
@@ -149,8 +149,8 @@ def _check_cleanup(arguments: argparse.Namespace) -> None:
     keep_best, keep_recent = arguments.keep_best, arguments.keep_recent
     if keep_best is None and keep_recent is None:
         raise UserError("say what to keep: --keep-best 3, --keep-recent 30d, or both")
-    if keep_best is not None and not 0 <= keep_best <= MOST:
-        raise UserError(f"--keep-best must be a whole number from 0 to {MOST:,}, not {keep_best}")
+    if keep_best is not None and not 0 <= keep_best <= MAX_COUNT:
+        raise UserError(f"--keep-best must be a whole number from 0 to {MAX_COUNT:,}, not {keep_best}")
     age = AGE.fullmatch(keep_recent or "0h")
     if not age:
         raise UserError(f"--keep-recent must be hours, days or weeks (12h, 30d, 8w), not {keep_recent!r}")
@@ -174,9 +174,9 @@ def list_runs(arguments: argparse.Namespace) -> list[str]:
     if not lines:
         return [f"no runs{' that match the filter' if arguments.filter else ''} in {runs_root()}"]
     width = _width()
-    shown_lines = lines[:MOST_SHOWN] if width and not arguments.limit else lines
+    shown_lines = lines[:MAX_LINES] if width and not arguments.limit else lines
     output = table(shown_lines, columns or COLUMNS, fields, width)
-    output += reasons(shown_lines, width or 2 * NARROWEST)
+    output += reasons(shown_lines, width or 2 * MIN_WIDTH)
     if len(shown_lines) < len(lines):
         output.append(f"{len(shown_lines):,} of {len(lines):,} runs; --limit N shows more")
     return output
@@ -202,7 +202,7 @@ def show(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.show import run_data, run_lines
 
     [run] = find_runs([arguments.run])
-    return [json.dumps(run_data(run))] if arguments.json else run_lines(run, _width() or 2 * NARROWEST)
+    return [json.dumps(run_data(run))] if arguments.json else run_lines(run, _width() or 2 * MIN_WIDTH)
 
 
 def compare(arguments: argparse.Namespace) -> list[str]:
@@ -215,7 +215,7 @@ def compare(arguments: argparse.Namespace) -> list[str]:
     return (
         [json.dumps(comparison_data(runs, metrics))]
         if arguments.json
-        else comparison(runs, metrics, _width() or NARROWEST)
+        else comparison(runs, metrics, _width() or MIN_WIDTH)
     )
 
 
@@ -288,7 +288,7 @@ def _names(text: str) -> list[str]:
 
 def _width() -> int | None:
     """Columns of the terminal, None in a pipe: programs read complete lines."""
-    return max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns) if sys.stdout.isatty() else None
+    return max(MIN_WIDTH, shutil.get_terminal_size((MIN_WIDTH, 24)).columns) if sys.stdout.isatty() else None
 
 
 if __name__ == "__main__":

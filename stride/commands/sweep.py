@@ -38,7 +38,7 @@ exit codes:
   0 searched and confirmed; 1 no trial finished; 2 wrong arguments or a wrong file, nothing was started;
   130 and 143 stopped by Ctrl-C or SIGTERM: the same command continues
 """
-MOST = 10_000
+MAX_TRIALS = 10_000
 
 
 class NothingFoundError(RuntimeError):
@@ -67,8 +67,8 @@ def parse_sweep(argv: list[str]) -> Namespace:
     check_machines(arguments.on)
     trials = arguments.trials
     if trials is not None:
-        if not (trials.isdecimal() and 1 <= int(trials) <= MOST):
-            raise UserError(f"--trials must be a whole number from 1 to {MOST:,}, not {trials}")
+        if not (trials.isdecimal() and 1 <= int(trials) <= MAX_TRIALS):
+            raise UserError(f"--trials must be a whole number from 1 to {MAX_TRIALS:,}, not {trials}")
         arguments.trials = int(trials)
     if find_spec("optuna") is None:
         raise UserError(NEEDS_OPTUNA)

@@ -22,7 +22,7 @@ from stride.runstore.many.ray_pool import Pool
 from stride.runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, runs_root
-from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
+from stride.runstore.run_facts import FULL_TEST_EPISODES, PAUSED, mapping
 from stride.runstore.run_files import exists
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.seed_group import members
@@ -33,7 +33,7 @@ from stride.utils.typography import duration, score
 LAST_LINE = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # of a quiet run
 SOLVED = "solved"
 NOT_MEASURED = "was never measured (an evaluation counts only when all its episodes end)"
-STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
+STOP_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
 
 
 def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, int]]) -> Trial | None:
@@ -120,7 +120,7 @@ class SearchRuns:
         scores = {}  # by trial and seed
         for finished in self._pooled(pool, commands, workers, noted):
             exit_code, line = exit_and_line(finished)
-            if exit_code in STOPPED:
+            if exit_code in STOP_CODES:
                 return None
             trial, seed = trainings[finished.index]
             result = None if exit_code else read_score(line, search.metric)
@@ -139,7 +139,7 @@ class SearchRuns:
                     trial.last,
                     tuple(result.value for result in results),
                     len(solved),
-                    min(solved, default=ENOUGH),
+                    min(solved, default=FULL_TEST_EPISODES),
                 )
             )
         ranking = ranked({index: search.signed(finalist.mean) for index, finalist in enumerate(finalists)})
@@ -178,7 +178,7 @@ class SearchRuns:
         self._ended += 1
         training, (code, line) = self._infos[finished.index], exit_and_line(finished)
         trial = self.journal.trials[training.trial]
-        if code in STOPPED or not trial.alive:
+        if code in STOP_CODES or not trial.alive:
             return
         result = None if code else read_score(line, self.search.metric)
         if result is None:

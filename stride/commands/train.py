@@ -93,8 +93,8 @@ from stride.utils.user_error import NumbersError, UserError
 quick_start.loaded()
 
 FAILURES = (EnvError, ShortageError, LockLostError, RankLostError, CollectorLostError)  # reported in one line
-BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
-MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
+POLL_SECONDS = 1.0  # seconds, at a run that another process trains
+EXTRA_BYTES = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
 class Ended(NamedTuple):
@@ -161,7 +161,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         pool = pool_of_collectors(config, arguments.on, stack)
         agent = make_agent(config, device, arguments.quiet, group, pool)
         goal = goal_of(config, agent.collector.envs.reward_threshold)
-    check_room(folder, checkpoint_size(agent) + MARGIN)
+    check_room(folder, checkpoint_size(agent) + EXTRA_BYTES)
     if arguments.require_goal:
         check_required(config, goal)
 
@@ -314,7 +314,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
             continue  # it ended between the look at it and its lock
         run = standing_run(arguments, config)
         while run and owner(run.path):
-            time.sleep(BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
 
 
 def train_group(arguments: Arguments) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stride.commands.rank import rank_of
 from stride.commands.train_values import (
-    MOST_RUNS,
+    MAX_RUNS,
     TRACKER,
     WandbSweep,
     combinations,
@@ -307,8 +307,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
     multirun = parsed.multirun
     several = _each_training(config_ids, overrides, multirun)
     run_count = len(several) * max(1, len(seeds))
-    if run_count > MOST_RUNS:
-        raise UserError(f"this command would start {run_count:,} runs; the limit is {MOST_RUNS:,}")
+    if run_count > MAX_RUNS:
+        raise UserError(f"this command would start {run_count:,} runs; the limit is {MAX_RUNS:,}")
     values = vars(parsed)
     for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
         del values[name]

@@ -23,8 +23,8 @@ from stride.runstore.seed_group import find_group, standings
 from stride.utils.places import IS_WHEEL, ROOT, TRAIN, program
 from stride.utils.user_error import UserError
 
-POLL = 0.1  # seconds between two looks for its run
-EARLIER = 2.0  # seconds that a clock may be behind
+POLL_SECONDS = 0.1  # seconds between two looks for its run
+CLOCK_ERROR_SECONDS = 2.0  # seconds that a clock may be behind
 
 
 class Background(NamedTuple):
@@ -44,7 +44,7 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
     """Begin it, and print how to look on and how to stop it; its own exit code where it ended before it had a run."""
     if arguments.monitor and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError("--monitor needs a terminal; --detach trains in the background without one")
-    since = time.time() - EARLIER
+    since = time.time() - CLOCK_ERROR_SECONDS
     # a session of its own: neither the shell's Ctrl-C nor the end of the terminal reaches it
     child = subprocess.Popen(
         [*program("train"), *(word for word in argv if word not in ("--detach", "--monitor"))],
@@ -53,7 +53,7 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
     if not arguments.quiet:
         print("  starting in the background ...", flush=True)
     try:
-        training = _awaited(child, arguments, since)
+        training = _wait_for_run(child, arguments, since)
     except KeyboardInterrupt:
         child.send_signal(signal.SIGINT)
         child.wait()
@@ -78,7 +78,7 @@ def farewell(training: Background, is_running: bool) -> list[str]:
     return [f"  training in the background: {name}", attach, stop, f"  resume    {TRAIN} --resume {name}"]
 
 
-def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float) -> Background | None:
+def _wait_for_run(child: subprocess.Popen[bytes], arguments: Arguments, since: float) -> Background | None:
     """Its run, once it holds one; None where it ended without."""
     is_group = arguments.many or arguments.resumes_group
     while True:
@@ -90,7 +90,7 @@ def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float)
                 return Background(child.pid, folder, group)
         if has_ended:
             return None
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
 def _candidates(arguments: Arguments, since: float) -> Iterator[Path]:

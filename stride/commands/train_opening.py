@@ -48,7 +48,7 @@ from stride.utils.places import PROJECT
 from stride.utils.streams import FAILED, Events, event_line
 from stride.utils.user_error import UserError, nearest, printable
 
-TINY = 10  # iterations under a debugger, of a budget that nobody chose
+DEBUG_ITERATIONS = 10  # iterations under a debugger, of a budget that nobody chose
 
 
 def first_words(argv: list[str]) -> int | None:
@@ -158,16 +158,16 @@ def check_policy(config: Config) -> None:
 
 def policy_names() -> tuple[str, ...]:
     """The rows of agents/networks/policies.py."""
-    return _rows_of("agents/networks/policies.py", "POLICIES")
+    return _names_in_table("agents/networks/policies.py", "POLICIES")
 
 
 def knows_all_algorithms() -> bool:
     """Whether schema.py has the keys of all rows of agents/algorithms.py; others are registered with torch."""
-    return {*_rows_of("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
+    return {*_names_in_table("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
 
 
 @cache
-def _rows_of(file: str, table: str) -> tuple[str, ...]:
+def _names_in_table(file: str, table: str) -> tuple[str, ...]:
     """The names in a table, read from the text of its file: importing it loads torch."""
     for node in ast.parse((PROJECT / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
@@ -192,7 +192,7 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
         if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
             config = replace(config, accumulate=1)
         if tiny:
-            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
+            config = replace(config, max_timesteps=min(config.max_timesteps, DEBUG_ITERATIONS * rollout))
     check(config, f"{config.env_id}:{config.variant} under the debugger")
     return config
 

@@ -32,7 +32,7 @@ from stride.utils.interrupted import ENDING
 from stride.utils.resources import cores
 from stride.utils.user_error import NumbersError, UserError
 
-PATIENCE = 10.0  # seconds that ranks have to end by themselves
+END_SECONDS = 10.0  # seconds that ranks have to end by themselves
 log = logging.getLogger("stride")
 
 
@@ -64,7 +64,7 @@ def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) ->
         group = init_process_group(*launched)
     elif processes > 1:
         file = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stride-"))) / "ranks")
-        group = init_process_group(0, processes, file, stack.enter_context(_started(processes, file)))
+        group = init_process_group(0, processes, file, stack.enter_context(_child_ranks(processes, file)))
     else:
         return None
     stack.callback(group.close)
@@ -81,7 +81,7 @@ def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) ->
 
 
 @contextmanager
-def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
+def _child_ranks(processes: int, file: str) -> Iterator[Callable[[], None]]:
     """Ranks above 0, killed where they do not end with this process. What raises where one has ended."""
     command = [*places.program("train"), *sys.argv[1:]]
     children = []
@@ -99,7 +99,7 @@ def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
     finally:
         for child in children:
             with suppress(subprocess.TimeoutExpired):
-                child.wait(PATIENCE)
+                child.wait(END_SECONDS)
             child.kill()
             child.wait()
 

@@ -17,17 +17,17 @@ from stride.config.raw import value_of
 from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import UserError
 
-MOST_RUNS = 1000  # of one command
+MAX_RUNS = 1000  # of one command
 SWEEP_VARIABLE, FILE_VARIABLE = "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"
-HEADER = "wandb_version"  # the one key of such a file that is no config key
+VERSION_KEY = "wandb_version"  # the one key of such a file that is no config key
 TRACKER: Final = "wandb"
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """`a=1,2 b=3` as (a=1, b=3) and (a=2, b=3): Hydra's own grammar, where a list, [64,64], is one value."""
     choices = [values_of(override) for override in overrides]
-    if math.prod(map(len, choices)) > MOST_RUNS:
-        raise UserError(f"-m: these values make more than {MOST_RUNS:,} combinations")
+    if math.prod(map(len, choices)) > MAX_RUNS:
+        raise UserError(f"-m: these values make more than {MAX_RUNS:,} combinations")
     return [*product(*choices)]
 
 
@@ -66,8 +66,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         last = int(match[2] or first)
         if last < first:
             raise UserError(f"--seed {text}: {first}-{last} counts down; write the smaller number first")
-        if len(seeds) + last - first >= MOST_RUNS:
-            raise UserError(f"--seed {text}: a group has at most {MOST_RUNS:,} seeds")
+        if len(seeds) + last - first >= MAX_RUNS:
+            raise UserError(f"--seed {text}: a group has at most {MAX_RUNS:,} seeds")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text}: a seed is given twice")
@@ -138,7 +138,7 @@ def read_values(path: Path) -> dict[str, Any]:
     """Config key -> value, of a file as W&B's agents write them: {"gamma": {"value": 0.98}, "wandb_version": 1}."""
     values: dict[str, Any] = {}
     for key, entry in read_yaml(path).items():
-        if key == HEADER:
+        if key == VERSION_KEY:
             continue
         if not isinstance(entry, Mapping) or "value" not in entry:
             raise UserError(f"{path}: {key} has no value; write `key: {{value: ..}}`")

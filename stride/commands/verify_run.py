@@ -48,9 +48,9 @@ from stride.utils.user_error import UserError, one_line
 quick_start.loaded()
 
 ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
-SHOWN = 5  # differences
-VALIDATED, BEST, TESTED = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
-TESTED_AS = {"test_mean": TESTED, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}
+MAX_SHOWN = 5  # differences
+VAL_MEAN, VAL_BEST, TEST_MEAN = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
+TEST_METRICS = {"test_mean": TEST_MEAN, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}
 Plain = dict[str, Any]
 MetricsRow = Mapping[str, float]
 
@@ -94,7 +94,7 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
         results += test_differences(run, config, test) if test else []
     lines = [f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"]
     lines += [f"warning: {key} was {then}, is {now}" for key, then, now in drift(last)]
-    lines += [one_line(f"  {difference.name} {difference.words}") for difference in results[:SHOWN]]
+    lines += [one_line(f"  {difference.name} {difference.words}") for difference in results[:MAX_SHOWN]]
     missing_test = not test and bool(closing_test(rows) or info.get("outcome"))
     extent = extent_of(run, sidecars, names, missing_test)
     return Verdict(verdict_word(results, arguments.tolerance), lines, extent)
@@ -196,7 +196,7 @@ def contradictions(
         if sidecar.get("score") is not None:
             # of the evaluation; of the closing test where those weights were never evaluated
             rows_there = [row for row in rows if row.get(STEPS) == sidecar["env_steps"]]
-            scores = [row[metric] for metric in (VALIDATED, TESTED) for row in rows_there if metric in row]
+            scores = [row[metric] for metric in (VAL_MEAN, TEST_MEAN) for row in rows_there if metric in row]
             results += _unequal(f"{name}.json: score", sidecar["score"], "metrics.csv", scores[0] if scores else None)
     results += _unequal("goal", info.get("goal"), "its config", goal)
     outcome = mapping(info.get("outcome"))
@@ -232,7 +232,7 @@ def _outcome(
     """Where an outcome is not what the other files say; a stopped run may have lost rows after its last checkpoint."""
     results = []
     test, is_over = closing_test(rows), outcome.get("reason") not in UNENDED
-    for key, metric in TESTED_AS.items():
+    for key, metric in TEST_METRICS.items():
         stored, measured = outcome.get(key), test.get(metric)
         if key == "test_episodes":  # 0 where there was no test
             stored, measured = stored or None, measured or None
@@ -240,7 +240,7 @@ def _outcome(
     results += _unequal("outcome.goal", outcome.get("goal"), "config.json", info.get("goal"))
     if is_over:
         steps = outcome.get("env_steps")
-        best = next((row[BEST] for row in reversed(rows) if BEST in row), None)
+        best = next((row[VAL_BEST] for row in reversed(rows) if VAL_BEST in row), None)
         results += _unequal("outcome.val_best", outcome.get("val_best"), "metrics.csv", best)
         saved = list(sidecars.values())[-1]["env_steps"] if sidecars else None
         results += _unequal("outcome.env_steps", steps, "the last checkpoint", saved)
