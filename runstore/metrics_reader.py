@@ -1,6 +1,7 @@
-"""Reads metrics.mmap of a run at any moment, even while it is written or replaced, or after its writer died.
+"""Read metrics.mmap of a run at any time, even while it is written or replaced, or after its writer died.
 
-The file is read and never mapped: one that somebody cuts short is an error here and not the end of the process.
+The monitor, the inspector and run_state use it. The file is read, not mapped: if somebody shortens a mapped file, the
+reading process is killed (SIGBUS); with reads that is an ordinary error.
 """
 
 import json
@@ -18,61 +19,60 @@ from stride.runstore.run_facts import mapping
 from stride.runstore.run_lock import identity
 from stride.utils.user_error import UserError
 
-MAX_TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
+MAX_TRIES = 50  # attempts to find a complete record; after that the file counts as damaged
 NANOSECOND = 1e-9
 
 
 class WriterOrigin(NamedTuple):
-    """The process that writes the file, and its start."""
+    """The process that writes the file, and when it started."""
 
     run: str
     pid: int
     boot: str
     started: int
-    """clock ticks of the boot at which the process began; with pid and boot it is that process and no other"""
+    """its start in clock ticks of the boot; pid, boot and start identify the process"""
     wall: float
-    """seconds since 1970 at which the file was made"""
+    """when the file was created, in seconds since 1970"""
     monotonic: float
     """the same instant, in seconds of the monotonic clock"""
     facts: dict[str, Any]
-    """whatever the writer tells of the run: config_id, goal, first_step, .."""
+    """what the writer says about the run: config_id, goal, first_step, .."""
 
 
 class Latest(NamedTuple):
-    """The newest value of a metric."""
+    """The newest value of a metric, its step in env steps, and how many values there were."""
 
     value: float
     step: float
     times: int
-    """how often there was one"""
 
 
 class Snapshot(NamedTuple):
-    """One record of the file: all of it belongs to one instant."""
+    """One record of the file; all its values belong to the same moment."""
 
     sequence: int
     written: float
-    """when, in seconds of the monotonic clock"""
+    """when it was written, in seconds of the monotonic clock"""
     env_steps: int
     max_timesteps: int
-    """0 where nobody knows"""
+    """the budget in env steps; 0 if unknown"""
     iterations: int
     updates: int
     rows: int
     state: str
-    """begun, training, paused or ended: in the writer's own words; a killed one has none left"""
+    """begun, training, paused or ended, as the writer states it; a killed writer cannot state anything"""
     alerts_open: int
     alerts: int
     doing: str
-    """beside training: evaluation, test"""
+    """what it does besides training: evaluation, test; "" otherwise"""
     result: str
-    """how it ended: solved, not_solved, not_tested, trained, interrupted, failed; finished in a loop of one's own"""
+    """how it ended: solved, not_solved, not_tested, trained, interrupted, failed; finished for a user's own loop"""
     line: str
     values: dict[str, Latest]
 
 
 class MetricsReader:
-    """A run's metrics.mmap; UserError where it is none. Follows the file that takes its place."""
+    """Reads a run's metrics.mmap; UserError if it is not one. If the file is replaced, the new one is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,23 +83,20 @@ class MetricsReader:
         self._file.close()
 
     def read(self) -> Snapshot:
-        """The newest whole record."""
+        """Return the newest complete record."""
         self._reopen_if_replaced()
         for attempt in range(MAX_TRIES):
             start, length = self._layout.records, self._layout.record_bytes
             both_records = self._bytes(start, 2 * length)
-            complete = [
-                record
-                for record in (_checked_record(both_records[:length]), _checked_record(both_records[length:]))
-                if record
-            ]
+            records = (_checked_record(both_records[:length]), _checked_record(both_records[length:]))
+            complete = [record for record in records if record]
             if complete:
                 return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
         raise UserError(f"{self.path} is damaged: both of its records are incomplete")
 
     def history(self, name: str) -> list[tuple[float, float]]:
-        """(step, value) of its last points, oldest first; [] for a metric it does not know."""
+        """Return (step, value) of a metric's last points, oldest first; [] if the file does not have the metric."""
         if name not in self._names:
             self.read()
         if name not in self._names:
@@ -110,21 +107,22 @@ class MetricsReader:
         for offset in range(0, len(ring), at.POINT_BYTES):
             step, value, number = at.POINT.unpack_from(ring, offset)
             (checksum,) = at.CRC.unpack_from(ring, offset + at.POINT.size)
-            if checksum == crc32(ring[offset : offset + at.POINT.size]):  # else it is being written, or never was
+            # another checksum: the point is being written just now, or was never written
+            if checksum == crc32(ring[offset : offset + at.POINT.size]):
                 ring_points.append((number, step, value))
         newest = max((number for number, _, _ in ring_points), default=0)
-        ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
+        ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers wrap around at 2**32
         return [(step, value) for _, step, value in ring_points]
 
     def silence(self) -> float:
-        """Seconds since the writing process last gave a sign of life; infinite before a reboot."""
+        """Return seconds since the writing process's last sign of life; infinity if the machine was rebooted since."""
         if self.origin.boot != _boot():
             return float("inf")
         heartbeat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
         return max(0.0, time.monotonic() - heartbeat * NANOSECOND)
 
     def lives(self) -> bool:
-        """Whether the very process that writes it is still there."""
+        """Whether the process that writes the file is still running."""
         origin = self.origin
         return origin.pid > 0 and identity(origin.pid) == {
             "pid": origin.pid,
@@ -133,7 +131,7 @@ class MetricsReader:
         }
 
     def _reopen_if_replaced(self) -> None:
-        """Open the file that lies there now, where it is another one; a deleted one is read on."""
+        """Open the file again if another one now has its path; a deleted one stays readable."""
         try:
             current = os.stat(self.path, follow_symlinks=False)
         except OSError:
@@ -150,6 +148,7 @@ class MetricsReader:
         return data
 
     def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
+        """Unpack a complete record."""
         count, _, written, *clock, state, alerts_open, alerts, doing, result, line = at.RECORD.unpack_from(
             record, at.CHECKED
         )
@@ -163,7 +162,7 @@ class MetricsReader:
         )  # fmt: skip
 
     def _read_names(self, count: int) -> None:
-        """The names a record counts: they were there before it, and stay."""
+        """Read names until `count` are known. A name is written before a record counts it, and never changes."""
         name_count = len(self._names)
         if count > name_count:
             data = self._bytes(at.NAMES + name_count * at.NAME_BYTES, (count - name_count) * at.NAME_BYTES)
@@ -184,6 +183,7 @@ def _open(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
 
 
 def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
+    """Read and check the header; UserError if the file is not a metrics file, of another version or damaged."""
     data = os.pread(descriptor, at.HEADER_BYTES, 0)
     if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
         raise UserError(f"{path} is not a metrics file")
@@ -204,7 +204,7 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
 
 
 def _checked_record(data: bytes) -> tuple[int, bytes] | None:
-    """A record that is whole, and its sequence."""
+    """Return a record's sequence number and its bytes, None if it is not complete."""
     (sequence,) = at.SEQUENCE.unpack_from(data)
     (checksum,) = at.CRC.unpack_from(data, at.SEQUENCE.size)
     name_count_read, second_sequence, *_ = at.RECORD.unpack_from(data, at.CHECKED)
@@ -215,7 +215,7 @@ def _checked_record(data: bytes) -> tuple[int, bytes] | None:
 
 
 def _text(data: bytes) -> str:
-    """Up to its first zero; what is not printable is not shown on anybody's terminal."""
+    """Return the text up to its first zero byte, with ? for what is not printable (it may reach a terminal)."""
     text = data.partition(b"\0")[0].decode("utf-8", "replace")
     return "".join(character if character.isprintable() else "?" for character in text)
 

@@ -1,8 +1,9 @@
-"""metrics.csv of a run as everybody reads it: all of it, its end, or on from where the last look ended. No torch.
+"""Read metrics.csv of a run: all rows, its end, or what was appended since the last look. Every screen uses it. No
+torch.
 
-A row is a line with as many cells as the first line has names, of which those that are asked for are numbers or empty.
-The last line counts once its newline is written; where a name stands twice, its first column counts. Whoever wants more
-than `rows` gets none whose clock no training can have shown, and reads a bounded part of a file of any size.
+A row is a line with as many cells as the header has names; the requested cells are numbers or empty. The last line
+counts only after its newline was written. If a name occurs twice, its first column counts. `rows` reads the whole file.
+Everything else reads a bounded part of a file of any size, and skips rows whose clock (env steps) is impossible.
 """
 
 import math
@@ -26,31 +27,31 @@ TRAIN = "train/roll/ep_rew/mean"
 TRAIN_BEST = "train/roll/ep_rew/best"
 VAL = "val/roll/ep_rew/mean"
 VAL_BEST = "val/roll/ep_rew/best"
-NAMES = {"train": "return", "val": "evaluation", "test": "test"}  # of the mean return of each stage, on every screen
+NAMES = {"train": "return", "val": "evaluation", "test": "test"}  # what screens call the mean return of each stage
 TAIL_METRICS = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS, RATE)
 
-MAX_HEADER_BYTES = 1 << 16  # bytes of the line with the names
-MAX_COLUMNS = 400  # that a look reads
-TAIL_BYTES = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
-LAST_ROWS = 40  # in which the last number of a metric is looked for
-SPREAD_BYTES = 2 << 20  # bytes that are read at once where rows from all over the file are wanted
-PIECE_BYTES = 1 << 13  # bytes of each part of a larger file
-MARK_BYTES = 256  # bytes before the place where reading goes on, by which the file is recognized
-MAX_POINTS = 800  # of a curve; more cannot be seen
-MAX_EPOCHS = 5000  # evaluations whose epoch is remembered
+MAX_HEADER_BYTES = 1 << 16  # of the first line, which has the names
+MAX_COLUMNS = 400  # columns that `refresh` reads
+TAIL_BYTES = (1 << 14, 1 << 17, 1 << 20)  # read from the end; the next size only if no evaluation was found
+LAST_ROWS = 40  # rows in which `last` looks for each metric
+SPREAD_BYTES = 2 << 20  # with `spread`: bytes that are read of a larger file
+PIECE_BYTES = 1 << 13  # with `spread`: bytes of each part, at least
+MARK_BYTES = 256  # bytes before the position, compared later to see whether it is still the same file
+MAX_POINTS = 800  # of a curve; a screen cannot show more
+MAX_EPOCHS = 5000  # evaluations whose epoch is stored
 
-Row = dict[str, float]
+Row = dict[str, float]  # metric -> value; empty cells are left out
 
 
 class Point(NamedTuple):
-    """A point of a curve."""
+    """A point of a curve: x in env steps."""
 
     x: float
     y: float
 
 
 class Tail(NamedTuple):
-    """Where a run stands by the end of its file; the best is None where only all of a large file would tell."""
+    """The state of a run by the end of its metrics.csv. `best` is None if only a large file's beginning has it."""
 
     steps: int = 0
     best: float | None = None
@@ -58,13 +59,13 @@ class Tail(NamedTuple):
     fault: str = ""
     seconds: float | None = None
     evaluated: bool = True
-    """whether best and last are evaluations; else they are returns of training"""
+    """whether best and last are returns of evaluations; otherwise they are returns of training"""
     rate: float | None = None
-    """env steps per second by its last row"""
+    """env steps per second in the last row that has it"""
 
 
 class Curve:
-    """The points of one metric: every n-th of many, and the last."""
+    """Points of one metric. If there are too many, every n-th is kept, and always the last."""
 
     def __init__(self) -> None:
         self._points: list[Point] = []
@@ -86,9 +87,9 @@ class Curve:
 
 
 class MetricsTable:
-    """One metrics.csv. Of `names` only these columns are read, of none all.
+    """One metrics.csv. `names` are the columns to read; empty: all.
 
-    `spread`: of a large file parts from all over it are read instead of its end.
+    `spread`: of a large file, read parts from everywhere instead of the end.
     """
 
     def __init__(self, path: Path, names: Collection[str] = (), spread: bool = False) -> None:
@@ -112,13 +113,13 @@ class MetricsTable:
         self.begin()
 
     def begin(self) -> None:
-        """The rows that were taken so far do not count, because the file is another one; for classes below."""
+        """Subclasses: forget the rows taken so far, because the file was replaced."""
 
     def take(self, row: Row) -> None:
-        """A row, in the order of the file; for classes below."""
+        """Subclasses: receive a row, in the order of the file."""
 
     def rows(self) -> list[Row]:
-        """All rows of the file, whatever their clock; [] where its first line is too long to be one of names."""
+        """Return all rows, whatever their clock; [] if the first line is too long to have names."""
         with open_file(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             self.columns = []
@@ -128,14 +129,14 @@ class MetricsTable:
         return [*rows_of(lines, self.columns, self._names)]
 
     def last(self) -> Row:
-        """The last number of each metric, as far as the end of the file tells; {} where it tells nothing."""
+        """Return the last value of each metric that the end of the file has; {} if it has none."""
         values: Row = {}
         for row in self.end(TAIL_BYTES[1], LAST_ROWS):
             values |= row
         return values
 
     def end(self, span: int = TAIL_BYTES[-1], most: int = sys.maxsize) -> list[Row]:
-        """The rows, `most` at most, in so many bytes at the end; [] where the file cannot be read."""
+        """Return at most `most` rows of the last `span` bytes; [] if the file cannot be read."""
         try:
             with open_file(self.path) as file:
                 columns = _with_clock(_names_of(_first_line(file)))
@@ -145,7 +146,8 @@ class MetricsTable:
         return [*rows_of(lines[-most:], columns, self._names)]
 
     def tail(self) -> Tail:
-        """Evaluations, or training where nothing was evaluated; what is wrong with the file is its `fault`."""
+        """Return the run's state by its evaluations, or by training if nothing was evaluated; an error is its
+        `fault`."""
         try:
             with open_file(self.path) as file:
                 return _tail_of(file)
@@ -153,11 +155,11 @@ class MetricsTable:
             return Tail(fault=self._fault_of(error))
 
     def points(self, name: str) -> list[Point]:
-        """(env steps, value) of what `refresh` read; [] where it was never measured."""
+        """Return (env steps, value) of what `refresh` has read; [] if the metric was never measured."""
         return self.curves[name].points() if name in self.curves else []
 
     def refresh(self) -> None:
-        """Read what was appended since, or a file that is another one anew; `fault` says what is wrong."""
+        """Read what was appended since the last call; if the file was replaced, all of it. Sets `fault` to an error."""
         try:
             self._read_changes()
         except (UserError, OSError) as error:
@@ -181,7 +183,7 @@ class MetricsTable:
             file_status = os.fstat(file.fileno())
             header = _first_line(file)
             if not self._has_grown(file, file_status, header):
-                columns = _with_clock(_names_of(header))  # else it stays unread, and is looked at again
+                columns = _with_clock(_names_of(header))  # an error here leaves the state unchanged: read again later
                 self._reset(columns)
                 self._header = self._before = header
                 self._end = file.tell()
@@ -191,7 +193,7 @@ class MetricsTable:
                 self._read(file, file_status.st_size)
 
     def _has_grown(self, file: BinaryIO, file_status: os.stat_result, header: bytes) -> bool:
-        """Whether it is the file of the last look, and more; a new one may have the number of one that was deleted."""
+        """Whether this is the same file as before, with more bytes. A new file may have the inode of a deleted one."""
         header_end = file.tell()
         file.seek(self._end - len(self._before))
         is_same = file.read(len(self._before)) == self._before and header == self._header
@@ -205,7 +207,8 @@ class MetricsTable:
                 self._add(row)
 
     def _pieces(self, file: BinaryIO, size: int) -> Iterator[list[bytes]]:
-        """Whole lines from where the last look ended; of what is too much parts from all over it, or the end."""
+        """Yield complete lines after the last position. Of too many bytes: parts from everywhere (`spread`), or the
+        end."""
         start = self._end
         if self._spread and size - start > SPREAD_BYTES:
             self.sampled = size
@@ -227,6 +230,7 @@ class MetricsTable:
         yield contents[:length].split(b"\n")[:-1]
 
     def _add(self, row: Row) -> None:
+        """Add a row to the curves; a row without a clock gets that of the row before."""
         try:
             self._steps = float(steps_of(row.get(STEPS, self._steps)))
         except UserError as error:
@@ -242,14 +246,14 @@ class MetricsTable:
 
 
 def steps_of(value: float) -> int:
-    """A clock as a whole number; UserError for one that no training can have shown."""
+    """Return a clock as a whole number; UserError if no training can have had it."""
     if not math.isfinite(value) or not 0 <= value < INTEGER_LIMIT:
         raise UserError(f"metrics.csv is damaged: {STEPS} is {value:g}")
     return int(value)
 
 
 def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[str] = ()) -> Iterator[Row]:
-    """Rows of the lines, only with these names (all, where none are given); a damaged line is left out."""
+    """Yield a row per line, with these names only (empty: all); damaged lines are left out."""
     indices: dict[str, int] = {}
     for index, name in enumerate(columns):
         if not names or name in names:
@@ -268,7 +272,7 @@ def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[st
 
 
 def _first_line(file: BinaryIO) -> bytes:
-    """b"" as long as it is not written whole; UserError where it comes to no end."""
+    """Return the first line; b"" if it is not complete yet. UserError if it is too long."""
     line = file.readline(MAX_HEADER_BYTES)
     if line.endswith(b"\n"):
         return line
@@ -292,14 +296,14 @@ def _stamp_of(stat: os.stat_result) -> tuple[int, int, int]:
 
 
 def _next_line(file: BinaryIO, at: int) -> int:
-    """Where the first whole line behind this place begins."""
+    """Return the position of the first complete line after this position."""
     file.seek(at)
     file.readline(TAIL_BYTES[-1])
     return file.tell()
 
 
 def _lines_from(file: BinaryIO, begin: int, span: int) -> list[bytes]:
-    """The whole lines in so many bytes at the end, none of which begins before `begin`."""
+    """Return the complete lines of the last `span` bytes that start at `begin` or later."""
     size = os.fstat(file.fileno()).st_size
     start = file.seek(max(begin, size - span))
     lines = file.read(max(0, size - start)).split(b"\n")[:-1]
@@ -307,6 +311,7 @@ def _lines_from(file: BinaryIO, begin: int, span: int) -> list[bytes]:
 
 
 def _tail_of(file: BinaryIO) -> Tail:
+    """Read ever more bytes from the end until they have an evaluation, and summarize them."""
     columns = _with_clock(_names_of(_first_line(file)))
     if not columns:
         return Tail()
@@ -331,7 +336,7 @@ def _tail_of(file: BinaryIO) -> Tail:
 
 
 def _summary(values: dict[str, list[float]], is_complete: bool) -> Tail:
-    """`values`: by name, top to bottom; `is_complete`: whether they are all that the file has."""
+    """Return the state of a run; `values` are by metric, oldest first. `is_complete`: they are all of the file."""
     steps = max(map(steps_of, values[STEPS]), default=0)
     evaluated = bool(values[VAL])
     returns = values[VAL if evaluated else TRAIN]
@@ -345,22 +350,22 @@ def _summary(values: dict[str, list[float]], is_complete: bool) -> Tail:
     return Tail(steps, best, last, "", seconds, evaluated, rate)
 
 
-EXACT_INTEGERS = 2.0**53  # integers beyond this are not exact in a float anyway
+EXACT_INTEGERS = 2.0**53  # a float holds whole numbers below this exactly
 
 
 def format_number(value: float) -> str:
-    """Seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
+    """Return seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
     value = float(value)
     return str(int(value)) if value.is_integer() and abs(value) < EXACT_INTEGERS else f"{value:.7g}"
 
 
 def read_csv(path: Path | str) -> list[Row]:
-    """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
+    """Return the rows of a metrics.csv without empty cells. Lines that were cut or overwritten are skipped."""
     return MetricsTable(Path(path)).rows()
 
 
 def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
-    """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
+    """Return (env steps, value) of the rows that have the metric; a row without a clock gets the one before."""
     curve_points = []
     steps = 0.0
     for row in rows:
@@ -371,12 +376,12 @@ def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
 
 
 def parse(columns: list[str], cells: list[str]) -> Row:
-    """{} for a line that is damaged."""
+    """Return the row in these cells; {} if they are damaged."""
     return next(rows_of([",".join(cells).encode()], columns), {})
 
 
 def read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
-    """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
+    """Return (columns, rows of cells) as text. An incomplete last line is left out."""
     text = run_files.read_bytes(path).decode("utf-8", errors="replace")
     cells = [line.split(",") for line in text.split("\n")[:-1]]
     return (cells[0], cells[1:]) if cells else ([], [])

@@ -1,6 +1,6 @@
-"""metrics.mmap while a run goes on: what it is doing and its newest numbers, for whoever looks, at microseconds a row.
+"""Write metrics.mmap during a training: its state and newest numbers, for monitors. A row costs microseconds.
 
-Whoever reads never waits for the writer nor the writer for them: of two records one is always whole. No torch.
+Readers never wait for the writer nor the writer for readers: of the two records, one is always complete. No torch.
 """
 
 import json
@@ -18,14 +18,15 @@ from stride.runstore import run_files
 from stride.runstore.run_lock import identity
 
 log = logging.getLogger("stride")
-HEART_SECONDS = 1.0  # between two beats of the process
-WORD_BYTES = 8
+HEART_SECONDS = 1.0  # between two heartbeats
+WORD_BYTES = 8  # the file is also mapped as 8-byte words, which are written in one step
 
 
 class MetricsWriter:
-    """Makes the file anew, in the place of an older one, and writes into it until `close`; every call from any thread.
+    """Creates the file, replacing an older one, and writes into it until `end`. Any thread may call any method.
 
-    `facts` are told with it, once: plain data of less than 3.8 kB as JSON. Metrics beyond `metrics` are left out.
+    `facts` are stored in the header: plain data of at most 3.8 kB as JSON. Metrics beyond the first `metrics` are left
+    out. `points`: points stored of each metric.
     """
 
     def __init__(self, path: Path, run: str, facts: Mapping[str, object], metrics: int = 64, points: int = 128) -> None:
@@ -48,7 +49,7 @@ class MetricsWriter:
         self._heart.start()
 
     def row(self, step: float, values: Mapping[str, float]) -> None:
-        """Numbers of this step; NaN is one."""
+        """Store a row of metrics at this env step; NaN is allowed."""
         with self._lock:
             self._state, self._texts = at.TRAINING, (b"", *self._texts[1:])
             self.env_steps, self.rows = int(step), self.rows + 1
@@ -56,21 +57,21 @@ class MetricsWriter:
             self._publish()
 
     def progress(self, env_steps: int, iterations: int, updates: int, doing: str = "") -> None:
-        """How far it is without a row, and what it is doing beside training."""
+        """Store the clock between two rows, and what the process does besides training ("evaluation")."""
         with self._lock:
             self.env_steps, self.iterations, self.updates = env_steps, iterations, updates
             self._texts = (at.text_bytes(doing, 32), *self._texts[1:])
             self._publish()
 
     def say(self, line: str, state: int = 0, alerts: tuple[int, int] | None = None) -> None:
-        """A line on how it stands; with it the state where that changes, and how many alerts are open and were."""
+        """Store a line about the state, and, if given, a new state and (open alerts, all alerts)."""
         with self._lock:
             self._texts = (*self._texts[:2], at.text_bytes(line, 264))
             self._state, self._alerts = state or self._state, alerts or self._alerts
             self._publish()
 
     def end(self, result: str, line: str) -> None:
-        """The last word: how it ended. The file stays as it is."""
+        """Store the result and a last line, and close the file, which stays on disk."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -88,7 +89,7 @@ class MetricsWriter:
             self._words[at.HEARTBEAT // WORD_BYTES] = time.monotonic_ns()
 
     def _initial_bytes(self, run: str, facts: Mapping[str, object]) -> bytearray:
-        """The whole file, before anybody sees it."""
+        """Return the bytes of the whole file, with header, first record and heartbeat."""
         data = bytearray(self._layout.size)
         facts_json = json.dumps(facts).encode()
         if at.FACTS + len(facts_json) > at.HEADER_BYTES:
@@ -114,7 +115,7 @@ class MetricsWriter:
         return data
 
     def _add_metric(self, metric_name: str) -> int:
-        """A place for a metric: written before the record that counts it. -1 where all are taken."""
+        """Store a metric's name and return its index, -1 if the file is full. The next record counts the name."""
         metric_index = len(self._counts)
         name_bytes = metric_name.encode()
         if metric_index == self._layout.metrics or len(name_bytes) > at.NAME_TEXT:
@@ -129,7 +130,7 @@ class MetricsWriter:
         return metric_index
 
     def _write(self, step: float, values: Mapping[str, float]) -> None:
-        """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
+        """Write points into their rings, and the newest values into the next record. Fast, as rows are many."""
         indices, counts, ring_size, points = self._indices, self._counts, self._layout.points, at.POINT.pack
         first, length, newest, checksum = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
         for metric_name, value in values.items():
@@ -143,7 +144,7 @@ class MetricsWriter:
             newest(self._record, at.VALUES + metric_index * at.VALUE.size, value, step, value_count)
 
     def _fill_record(self) -> int:
-        """The record as it is now, all but its first word, which is returned."""
+        """Complete the next record, except for its first word, the sequence number, which is returned."""
         self._sequence += 2
         numbers = (self.env_steps, self.max_timesteps, self.iterations, self.updates, self.rows)
         head_values = (len(self._counts), self._sequence, time.monotonic_ns(), *numbers, self._state, *self._alerts)
@@ -153,7 +154,7 @@ class MetricsWriter:
         return self._sequence
 
     def _publish(self) -> None:
-        """Over the older of the two records; its first word is odd as long as it is not whole."""
+        """Copy the record over the older one in the file. Its first word is odd while the copy is incomplete."""
         if os.getpid() != self._pid:  # forked: this file is the parent's
             return
         sequence = self._fill_record()
