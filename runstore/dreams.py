@@ -29,8 +29,7 @@ class Dreams(NamedTuple):
     """the number of stored moments from which dreams of each length started, [steps]"""
 
     def means(self) -> tuple[list[float], list[float]]:
-        """Return the mean errors [steps] over the components that ever change: of dreams, and of predicting no
-        change."""
+        """Return mean errors [steps] over the components that ever change: of dreams, and of predicting no change."""
         return mean_rows(self.dreamt, len(self.steps)), mean_rows(self.unchanged, len(self.steps))
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -120,8 +119,8 @@ def read_dreams(run: RunDir) -> Dreams | None:
 
 def whole_numbers(values: object) -> tuple[int, ...]:
     """Return the values as a tuple if they are a short list of whole numbers, else ()."""
-    some = values if isinstance(values, list) and len(values) <= 8 else []
-    return tuple(some) if all(type(value) is int for value in some) else ()
+    numbers = values if isinstance(values, list) and len(values) <= 8 else []
+    return tuple(numbers) if all(type(value) is int for value in numbers) else ()
 
 
 def errors(values: object, count: int, run: RunDir) -> list[float]:

@@ -85,8 +85,7 @@ class Score:
     best_at: int = 0
 
     def add(self, value: float, env_steps: int, best: float = math.nan) -> None:
-        """Add a mean return. `best`: the run's record, possibly from before a resume; then its env steps are unknown
-        (0)."""
+        """Add a mean return. `best`: the run's record; if it is from before a resume, its env steps are unknown (0)."""
         self.last = value
         if math.isnan(self.first):
             self.first = value
@@ -147,8 +146,7 @@ class History:
             self.rate = (self.env_steps - self._row_steps) / seconds
 
     def now(self) -> str:
-        """Return the activity in words if the numbers do not show it: testing 40 of 100 episodes; no episode has ended
-        yet."""
+        """Return in words what numbers do not show: testing 40 of 100 episodes; no episode has ended yet."""
         return self.doing or ("no episode has ended yet" if self.ended == 0 else "")
 
     def note(self, event: Event) -> None:

@@ -1,6 +1,6 @@
 """Read metrics.mmap of a run at any time, even while it is written or replaced, or after its writer died.
 
-The monitor, the inspector and run_state use it. The file is read, not mapped: if somebody shortens a mapped file, the
+The monitor and run_state use it. The file is read, not mapped: if somebody shortens a mapped file, the
 reading process is killed (SIGBUS); with reads that is an ordinary error.
 """
 

@@ -1,5 +1,4 @@
-"""Read metrics.csv of a run: all rows, its end, or what was appended since the last look. Every screen uses it. No
-torch.
+"""Read metrics.csv of a run: all rows, its end, or what was appended since the last look. No torch.
 
 A row is a line with as many cells as the header has names; the requested cells are numbers or empty. The last line
 counts only after its newline was written. If a name occurs twice, its first column counts. `rows` reads the whole file.
@@ -146,8 +145,7 @@ class MetricsTable:
         return [*rows_of(lines[-most:], columns, self._names)]
 
     def tail(self) -> Tail:
-        """Return the run's state by its evaluations, or by training if nothing was evaluated; an error is its
-        `fault`."""
+        """Return the run's state by its evaluations, or by training if there are none; `fault` says what is wrong."""
         try:
             with open_file(self.path) as file:
                 return _tail_of(file)
@@ -207,8 +205,7 @@ class MetricsTable:
                 self._add(row)
 
     def _pieces(self, file: BinaryIO, size: int) -> Iterator[list[bytes]]:
-        """Yield complete lines after the last position. Of too many bytes: parts from everywhere (`spread`), or the
-        end."""
+        """Yield complete lines after the last position. If they are too many: parts of them (`spread`), or the end."""
         start = self._end
         if self._spread and size - start > SPREAD_BYTES:
             self.sampled = size

@@ -131,17 +131,19 @@ class MetricsWriter:
 
     def _write(self, step: float, values: Mapping[str, float]) -> None:
         """Write points into their rings, and the newest values into the next record. Fast, as rows are many."""
-        indices, counts, ring_size, points = self._indices, self._counts, self._layout.points, at.POINT.pack
-        first, length, newest, checksum = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
+        # local names are faster than attributes
+        indices, counts = self._indices, self._counts
+        ring_size, rings_start, point_bytes = self._layout.points, self._layout.rings, at.POINT_BYTES
+        pack_point, pack_value_into, pack_checksum = at.POINT.pack, at.VALUE.pack_into, at.CRC.pack
         for metric_name, value in values.items():
             metric_index = indices[metric_name] if metric_name in indices else self._add_metric(metric_name)
             if metric_index < 0:
                 continue
             value_count = counts[metric_index] = counts[metric_index] + 1
-            point = points(step, value, value_count & 0xFFFFFFFF)
-            start = first + (metric_index * ring_size + (value_count - 1) % ring_size) * length
-            self._map[start : start + length] = point + checksum(crc32(point))
-            newest(self._record, at.VALUES + metric_index * at.VALUE.size, value, step, value_count)
+            point = pack_point(step, value, value_count & 0xFFFFFFFF)
+            start = rings_start + (metric_index * ring_size + (value_count - 1) % ring_size) * point_bytes
+            self._map[start : start + point_bytes] = point + pack_checksum(crc32(point))
+            pack_value_into(self._record, at.VALUES + metric_index * at.VALUE.size, value, step, value_count)
 
     def _fill_record(self) -> int:
         """Complete the next record, except for its first word, the sequence number, which is returned."""

@@ -129,16 +129,16 @@ class Outcome:
     def sentence(self) -> str:
         """Return one line: verdict, reason, scores, env steps and time."""
         ending_text, test_text = ending_words(vars(self)), self.test_words()
-        parts = [ending_text[:1].upper() + ending_text[1:]]
+        phrases = [ending_text[:1].upper() + ending_text[1:]]
         if test_text:
-            parts.append(test_text if self.test_mean is None else f"test {test_text}")
+            phrases.append(test_text if self.test_mean is None else f"test {test_text}")
         if self.val_best is not None:
-            parts.append(f"best evaluation {score(self.val_best)}")
+            phrases.append(f"best evaluation {score(self.val_best)}")
         if self.goal is not None:
-            parts.append(f"goal {plain(self.goal)}")
+            phrases.append(f"goal {plain(self.goal)}")
         alert_counts = counted(self.alerts)
         spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {alert_counts}' if alert_counts else ''}"
-        return f"{', '.join(parts)}; {spent}."
+        return f"{', '.join(phrases)}; {spent}."
 
 
 def _machine_word(value: object) -> str:
@@ -172,8 +172,8 @@ def cure_commands(task: Sequence[str], cures: Iterable[str]) -> list[str]:
     commands = []
     for cure in cures:
         key = cure.partition("=")[0]
-        words = [word for word in task if re.split("[.=]", word)[0] != key]
-        commands.append(f"{TRAIN} {shlex.join([*words, cure])}")
+        arguments = [argument for argument in task if re.split("[.=]", argument)[0] != key]
+        commands.append(f"{TRAIN} {shlex.join([*arguments, cure])}")
     return commands
 
 

@@ -52,8 +52,8 @@ def _without_part_tests(facts: dict[str, Any]) -> dict[str, Any]:
         return facts
     if not outcome["solved"] and outcome.get("test_mean") is None:
         return facts
-    nothing = {"solved": False, "test_mean": None, "test_std": None, "test_wanted": wanted_count}
-    return {**facts, "outcome": {**outcome, **nothing}}
+    no_result = {"solved": False, "test_mean": None, "test_std": None, "test_wanted": wanted_count}
+    return {**facts, "outcome": {**outcome, **no_result}}
 
 
 def verdict(outcome: Mapping[str, object]) -> str:

@@ -64,8 +64,8 @@ class Hidden:
         return text
 
 
-def _marked(mark: str, found: re.Match[str]) -> str:
-    return found[0] if HIDDEN_MARK in found[0] else mark
+def _marked(mark: str, match: re.Match[str]) -> str:
+    return match[0] if HIDDEN_MARK in match[0] else mark
 
 
 def _secret_values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -80,13 +80,13 @@ def locate(path: Path) -> FilePlace:
     raise UserError(f"{shown(path)} is not the name of a run's file")
 
 
-def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    """Go up from `folder` while its name matches the last pattern of `wanted`; return the end and the names passed."""
+def _climb(folder: Path, patterns: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """Go up from `folder` while its name matches the last one of `patterns`; return the end and the names passed."""
     subfolders: tuple[str, ...] = ()
-    for name in wanted[::-1]:
-        if not re.fullmatch(name, folder.name):
+    for pattern in patterns[::-1]:
+        if not re.fullmatch(pattern, folder.pattern):
             break
-        folder, subfolders = folder.parent, (folder.name, *subfolders)
+        folder, subfolders = folder.parent, (folder.pattern, *subfolders)
     return folder, subfolders
 
 

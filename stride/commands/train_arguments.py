@@ -1,6 +1,6 @@
-"""The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here.
+"""The command line of train.py: flags and `key=value` overrides. Every word is checked. Nothing is trained here.
 
-It is apart from train.py, as a mistyped flag is refused, and a line completed, before torch is loaded.
+It is not in train.py, so that a wrong flag is reported, and a line completed, before torch is loaded.
 """
 
 import argparse
@@ -94,7 +94,7 @@ SWITCHES = {
     "--mixed": "let the processes of a training run on different processors: bits may differ",
     "--debug": "one environment, a tiny budget, all checks, a profiler trace",
 }
-Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
+Words = tuple[str, tuple[str, ...]]  # a training: ("CartPole-v1:ppo", ("gamma=0.98",))
 
 
 @dataclass(frozen=True)
@@ -113,29 +113,29 @@ class Arguments:
     quiet: bool
     json: bool
     debug: bool
-    """one world, one thread, no processes: by --debug, or as a debugger is attached"""
+    """one environment, one thread, no processes: because of --debug, or because a debugger is attached"""
     require_goal: bool
     help: bool
     checks: bool = False
-    """--debug was typed: numbers of every layer are checked, the budget is tiny"""
+    """--debug was typed: numbers of every layer are checked, and the budget is tiny"""
     trust: tuple[str, ...] = ()
     detach: bool = False
     monitor: bool = False
     pause_at: int | None = None
     fork: bool = False
     claimed: bool = False
-    """Whether `resume` is the run that a group has: started again, it may already be where it was to pause."""
+    """Whether `resume` is a group's run; when its command is repeated, it may already be at its --pause-at."""
     sweep: WandbSweep | None = None
     """The sweep whose values are among the overrides."""
     several: tuple[Words, ...] = ()
-    """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
+    """ENV:VARIANT and overrides of each training, if there are several, not counting seeds."""
     typed: tuple[str, ...] = ()
-    """What was typed of them."""
+    """The words that gave `several`, as typed."""
     on: str = LOCAL
     processes: int = 1  # 0: auto
     mixed: bool = False
     chosen: tuple[str, ...] = ()
-    """The overrides that ENV:auto has become."""
+    """The overrides that ENV:auto stands for."""
 
     @property
     def many(self) -> bool:
@@ -152,7 +152,7 @@ class Arguments:
 
     @property
     def pausing(self) -> tuple[str, ...]:
-        """--pause-at, for the processes of several runs."""
+        """--pause-at, as arguments for the processes of several runs."""
         return () if self.pause_at is None else ("--pause-at", str(self.pause_at))
 
     @property
@@ -160,16 +160,17 @@ class Arguments:
         return any(override.startswith("max_timesteps=") for override in self.overrides)
 
     def each(self) -> "list[Arguments]":
-        """The arguments of every training; seeds do not count."""
+        """Return the arguments of every training, without seeds."""
         parts = [
             replace(self, config_id=config_id, overrides=overrides, several=()) for config_id, overrides in self.several
         ]
         return parts or [self]
 
     def decided(self, look: Look) -> "Arguments":
-        """With what ENV:auto chooses by a measurement, and says; the others as they are.
+        """Return arguments with what ENV:auto chooses after a measurement (printed); others are returned unchanged.
 
-        Not in a named group: its command finds the run by its config, which a second measurement might change."""
+        Not in a named group: its command finds the run by its config, and a second measurement might change that.
+        """
         if self.file or self.group or not is_undecided(self.config_id, (*self.chosen, *self.overrides)):
             return self
         decision = decide(self.config_id, self.overrides, look)
@@ -178,9 +179,9 @@ class Arguments:
         return replace(self, chosen=decision.overrides)
 
     def load(self, look: Look | None = None) -> Config:
-        """The checked config that is described; `look` at an environment that has none of its own.
+        """Return the checked config. `look` returns facts of an environment that has no settings of its own.
 
-        A run of a sweep reports to W&B, whether or not its config says so.
+        A run of a W&B sweep reports to W&B, even if its config does not say so.
         """
         config = self._load(look)
         if self.sweep is None or TRACKER in config.logger:
@@ -201,16 +202,16 @@ class Arguments:
         return load_config(env_id, variant, self.overrides)
 
     def changes(self, config: Config) -> list[str]:
-        """The overrides by which the config differs from what its file says; of general settings, which depend on the
-        environment, and of a resumed run those that were typed."""
+        """Return the overrides that make the config differ from its file. For general settings, which depend on the
+        environment, and for a resumed run: those that were typed."""
         try:
             return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
-        except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
+        except (UserError, TooEarlyError):  # incomplete without overrides, or not known before torch is loaded
             typed = [text.lstrip("-") for text in self.overrides]
             return merged_changes([text for text in typed if text.partition("=")[0] not in LABELS])
 
     def shipped(self, config: Config) -> list[str]:
-        """The overrides that take back `changes`: ["gamma=0.98"]; of a resumed run none."""
+        """Return the overrides that undo `changes`: ["gamma=0.98"]; [] for a resumed run."""
         if not self.overrides or self.resume:
             return []
         try:
@@ -219,14 +220,14 @@ class Arguments:
             return []
 
     def _unchanged(self, config: Config) -> Config:
-        """The config without overrides."""
+        """Return the config without overrides."""
         try:
             return replace(self, overrides=())._load(None)
         except TooEarlyError:
             return settings_of(config, self.chosen)
 
     def again(self, override: str) -> str:
-        """The command with this override changed; of a resumed run the override, as another value is another run."""
+        """Return the command with this override changed; for a resumed run only the override, as it needs a new run."""
         if self.resume:
             return f"{override}, in a new run"
         command = [self.config_id] if self.config_id else []
@@ -237,7 +238,7 @@ class Arguments:
 
 
 def check_pause(pause_at: int | None, budget: int) -> None:
-    """UserError where no iteration of a training of this budget could be the one to pause after."""
+    """Raise UserError if --pause-at is above the budget, so that the run would never pause."""
     if pause_at is not None and pause_at > budget:
         raise UserError(
             f"--pause-at {pause_at:,} is above the budget of {budget:,} env steps; the run would never pause"
@@ -281,7 +282,7 @@ def build_parser() -> OneLineParser:
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
-    """argv without the program's name; unknown flags are refused with the nearest, `--key=value` is an override."""
+    """Parse argv, without the program's name; unknown flags raise UserError, `--key=value` is an override."""
     parser = build_parser()
     flags = parser.flags
     tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
@@ -310,7 +311,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if run_count > MAX_RUNS:
         raise UserError(f"this command would start {run_count:,} runs; the limit is {MAX_RUNS:,}")
     values = vars(parsed)
-    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
+    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # not fields of Arguments
         del values[name]
     return Arguments(
         **values
@@ -332,14 +333,14 @@ def parse_arguments(argv: list[str]) -> Arguments:
 
 
 def trusted(text: str) -> tuple[str, ...]:
-    """The modules of --trust, each a name."""
+    """Return the module names of --trust; UserError if one is not a name."""
     modules = tuple(part.strip() for part in text.split(",") if part.strip())
     trusting(modules)
     return modules
 
 
 def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun: bool) -> tuple[Words, ...]:
-    """Each ENV:VARIANT with each combination of values."""
+    """Combine each ENV:VARIANT with each combination of values."""
     for config_id in config_ids:
         if config_ids.count(config_id) > 1:
             raise UserError(f"{config_id} is given twice; name each training once")
@@ -353,7 +354,7 @@ def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun
 def _check_conflicts(
     flags: argparse.Namespace, config_ids: list[str], seeds: tuple[int, ...], sweep: WandbSweep | None
 ) -> None:
-    """UserError for flags that cannot be meant together, or that say nothing without another one."""
+    """Raise UserError for flags that exclude each other, or that need another flag."""
     resume, group = flags.resume, names_group(flags.resume)
     ranked = flags.processes or rank_of(os.environ)
     has_many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
@@ -394,7 +395,7 @@ def _check_conflicts(
 
 
 def attached() -> bool:
-    """Whether a debugger is attached: by a trace function, or from Python 3.12 on as the monitoring tool."""
+    """Whether a debugger is attached: by a trace function, or since Python 3.12 by sys.monitoring."""
     if sys.gettrace() is not None:
         return True
     return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
