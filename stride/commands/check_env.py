@@ -1,4 +1,4 @@
-"""Check an environment, yours or anybody's:   stride check-env CartPole-v1   (--help says the rest)"""
+"""Check an environment for faults, yours or any other: stride check-env CartPole-v1 (--help shows all flags)"""
 
 import json
 import math
@@ -29,7 +29,7 @@ exit codes:
 """
 MAX_STEPS, MAX_SECONDS = 10_000_000, 86_400.0
 PIPE_WIDTH = 100  # columns where there is no terminal
-REPEAT_SECONDS = 10.0  # seconds until a part says again that it is under way, where there is no terminal
+REPEAT_SECONDS = 10.0  # without a terminal, a part that takes long is reported again after this time
 
 
 def build_check_parser() -> OneLineParser:
@@ -50,7 +50,7 @@ def build_check_parser() -> OneLineParser:
 
 
 def parse_check(argv: list[str]) -> Namespace:
-    """argv without the program's name, `kwargs` as a dict; UserError for what is unknown or out of range."""
+    """Parse argv, without the program's name; `kwargs` becomes a dict. UserError if something is wrong."""
     parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
         raise UserError(f"{parsed.env!r} is not an environment: give ID, module:ID or module:Class")
@@ -64,7 +64,7 @@ def parse_check(argv: list[str]) -> Namespace:
 
 
 def _pair(word: str) -> tuple[str, Any]:
-    """`size=5`, the value as YAML reads it."""
+    """Parse `size=5`; the value is read as YAML."""
     key, equals, text = word.partition("=")
     if not equals or not key.isidentifier():
         raise UserError(f"--kwargs takes KEY=VALUE, not {word!r}; put the environment before --kwargs")
@@ -77,7 +77,7 @@ def _pair(word: str) -> tuple[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a fault was detected."""
+    """Return the exit code: 1 if a fault was found."""
     arguments = parse_check(argv)
     result = checked(arguments)
     if arguments.json:
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def checked(arguments: Namespace) -> CheckResult:
-    """The result of the check; meanwhile a line on the terminal, or lines on stderr, say which part is checked."""
+    """Check the environment; meanwhile show the current part, on the terminal or as lines on stderr."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None
     last_part, last_seconds = "none yet", 0.0

@@ -1,4 +1,4 @@
-"""A run trained again from its config and seed, and its closing test played again, for verify_run to compare with."""
+"""Train a run again from its config and seed, and play its closing test again; verify_run.py compares the results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,13 +30,13 @@ from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils.user_error import UserError
 
 COMPARED_KEYS = ("state_dict", "optimizer_states", "stride", "callbacks")
-Sidecars = dict[str, dict[str, Any]]  # of checkpoints, by name, oldest first
+Sidecars = dict[str, dict[str, Any]]  # checkpoint name -> sidecar, oldest first
 CLOCK_KEYS = ("epoch", "iterations", "env_steps", "exported")
 
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """A checkpoint may hold anything: what does not fit the run's config becomes one line."""
+    """Turn errors of a checkpoint that does not fit the run's config into one line; it may contain anything."""
     try:
         yield
     except UserError:
@@ -46,7 +46,10 @@ def fitting(path: Path) -> Iterator[None]:
 
 
 def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
-    """A checkpoint with the rows of its replay memory; which checkpoint wrote which of them is a matter of time."""
+    """Return a checkpoint's contents with the rows of its replay memory put together.
+
+    The rows are in several files, and it depends on the time of each save which file has which rows.
+    """
     path = run.checkpoints / f"{name}.ckpt"
     state = read_checkpoint(path)
     with fitting(path):
@@ -62,12 +65,12 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
 
 
 class CompareAt(Callback):
-    """Compares the state with each stored checkpoint as the training comes to it; ends it at the last of them."""
+    """Compares the state with each stored checkpoint that the training reaches; ends it after the last one."""
 
     def __init__(self, run: RunDir, config: Config, sidecars: Sidecars) -> None:
         self.run, self.config, self.left = run, config, dict(sidecars)
         self.differences: list[Difference] = []
-        self.checkpoint: Checkpoint | None = None  # which saves it
+        self.checkpoint: Checkpoint | None = None  # saves the state that is compared
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
@@ -95,14 +98,14 @@ class CompareAt(Callback):
 
 
 class StopAtStart(Callback):
-    """Ends a training as soon as it is restored."""
+    """Ends a training as soon as its state is restored."""
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         trainer.should_stop = True
 
 
 def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
-    """The run from its beginning, up to and including the last checkpoint that is compared."""
+    """Train the run from its start up to the last checkpoint to compare; return the new run."""
     torch.set_num_threads(config.torch_threads)
     agent = agent_to_train(config)
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
@@ -123,9 +126,9 @@ def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
 
 
 def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
-    """The numbers of the closing test with the weights of a checkpoint.
+    """Return the metrics of the closing test, played with the weights of a checkpoint.
 
-    Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
+    Each test plays other episodes, by its number. The checkpoint may already count the test that confirmed the goal.
     """
     agent = agent_to_train(config)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)

@@ -167,10 +167,8 @@ class Arguments:
         return parts or [self]
 
     def decided(self, look: Look) -> "Arguments":
-        """Return arguments with what ENV:auto chooses after a measurement (printed); others are returned unchanged.
-
-        Not in a named group: its command finds the run by its config, and a second measurement might change that.
-        """
+        """Return arguments with the choice of ENV:auto, made by a measurement and printed; others unchanged. Not in a
+        named group: its command finds the run by its config, which a second measurement might change."""
         if self.file or self.group or not is_undecided(self.config_id, (*self.chosen, *self.overrides)):
             return self
         decision = decide(self.config_id, self.overrides, look)

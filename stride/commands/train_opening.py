@@ -110,8 +110,7 @@ def print_help(arguments: Arguments, look: Look | None = None) -> int:
 def checked(arguments: Arguments) -> Config | None:
     """Return the config to train (the first of several); None for a group, or if only the resumed run's folder has it.
 
-    Raises UserError for everything that can be checked without torch. The training checks the rest, and all of this
-    again.
+    Raises UserError for everything that can be checked without torch. The training checks this again, and the rest.
     """
     if arguments.several:
         configs = [checked(part) for part in arguments.each()]
@@ -147,8 +146,7 @@ def checked(arguments: Arguments) -> Config | None:
 def check_policy(config: Config) -> None:
     """Raise UserError if there is no policy with this name.
 
-    A user's own policy (`module:Name`) is looked up after torch is loaded; a user's environment module may register
-    more.
+    A user's own policy (`module:Name`) is looked up after torch is loaded, as are those of a user's environment module.
     """
     names = policy_names()
     if config.policy in names or is_dotted(config.env_id) or is_dotted(config.policy):
@@ -164,8 +162,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def knows_all_algorithms() -> bool:
-    """Whether config/schema.py has all algorithms of agents/algorithms.py; others are registered when torch is
-    loaded."""
+    """Whether config/schema.py has all rows of agents/algorithms.py; others are registered with torch."""
     return {*_names_in_table("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
 
 

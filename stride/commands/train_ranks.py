@@ -57,8 +57,7 @@ def processes_for(shards: int) -> int:
 
 
 def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) -> ProcessGroup | None:
-    """Connect rank 0 with the other ranks, starting them if needed; return the group, None if there is only this
-    process."""
+    """Connect rank 0 with the other ranks, starting them if needed; None if there is only this process."""
     launched = rank_of(os.environ)
     processes = processes or (1 if launched else processes_for(config.shards))
     check_processes(config.shards, processes, launched)
@@ -84,8 +83,7 @@ def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) ->
 
 @contextmanager
 def _child_ranks(processes: int, file: str) -> Iterator[Callable[[], None]]:
-    """Start the ranks above 0; yield a function that raises RankLostError if one ended. Kill them at the end of the
-    block."""
+    """Start the ranks above 0 and yield a check that raises RankLostError if one ended; kill them after the block."""
     command = [*places.program("train"), *sys.argv[1:]]
     children = []
     for rank in range(1, processes):
@@ -159,8 +157,7 @@ def serve_rank_0() -> int:
 
 
 def compare(start: dict[str, Any], words: list[str], facts: dict[str, Any]) -> str:
-    """Compare this rank with rank 0: UserError if arguments or code differ; return a warning if the processor does,
-    else ""."""
+    """Return a warning if this rank's processor is not rank 0's, else ""; UserError if arguments or code differ."""
     if words != start["words"]:
         theirs, own = " ".join(start["words"]), " ".join(words)
         raise UserError(f"it was started with other arguments ({own}) than rank 0 ({theirs})")

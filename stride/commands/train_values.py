@@ -1,5 +1,4 @@
-"""Values that the command line of train.py does not list one by one: combinations (-m), seeds, and those of a W&B
-sweep.
+"""Values that the command line does not list one by one: combinations (-m), seeds, and the values of a W&B sweep.
 
 A W&B agent writes the values of a sweep into a file before it starts train.py. They pass the same checks as typed
 values. Only that file is read: wandb is not imported, and the network not used.
@@ -107,8 +106,7 @@ class WandbSweep(NamedTuple):
         return f"sweep {self.name or 'of W&B'}: {', '.join(self._overrides())}"
 
     def overrides(self, typed: Sequence[str]) -> tuple[str, ...]:
-        """Return `typed` with the sweep's values. A command with ${args} repeats those; other values of its keys are
-        refused."""
+        """Return `typed` with the sweep's values. A command with ${args} repeats them; other values are refused."""
         return (*(text for text in typed if not self._repeats(text)), *self._overrides())
 
     def _overrides(self) -> list[str]:
